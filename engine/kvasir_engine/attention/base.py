@@ -1,0 +1,112 @@
+"""The interface between model code and attention kernels over paged KV.
+
+Model code calls `attend(layer, q, k, v)`; everything it needs to know about the batch stands in
+the step's `ForwardContext`, so that models stay pure functions of tokens and positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    """What distinguishes one attention layer: fixed at construction.
+
+    `window` w: a query at position p sees keys p - w + 1 .. p. `softcap` c: scores become
+    c * tanh(score / c) before the mask. `scale` multiplies q k^T.
+    """
+
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+    causal: bool = True
+
+
+@dataclass(slots=True)
+class AttentionBatch:
+    """One KV group's view of the batch, on the device.
+
+    Entries are ordered decodes first. Token t of the flattened batch belongs to entry e when
+    query_start[e] <= t < query_start[e + 1].
+    """
+
+    block_table: torch.Tensor
+    """[entries, max_blocks] int32; logical block i holds positions 16 i .. 16 i + 15."""
+    slot_mapping: torch.Tensor
+    """[tokens] int64: block * block_size + offset where each new token's K and V are written."""
+    query_start: torch.Tensor
+    """[entries + 1] int32."""
+    seq_lens: torch.Tensor
+    """[entries] int32: tokens with KV after this step, the new ones included."""
+    num_decodes: int
+    """The first entries, each with exactly one new token."""
+    max_seq_len: int
+    """CPU upper bound over entries, for launch sizes."""
+    query_lens_cpu: list[int]
+    """New tokens of each entry, on the CPU."""
+    seq_lens_cpu: list[int]
+    """Upper bounds of seq_lens, on the CPU."""
+
+
+class AttentionBackend(Protocol):
+    """Paged attention on one device. Stateless: caches and batch are passed in."""
+
+    def write(self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+        """Store k, v [tokens, kv_heads, head_dim] at `slots` of cache
+        [2, blocks, block_size, kv_heads, head_dim]."""
+        ...
+
+    def attend(
+        self, spec: AttentionSpec, q: torch.Tensor, cache: torch.Tensor, batch: AttentionBatch
+    ) -> torch.Tensor:
+        """Attention of q [tokens, heads, head_dim] over the cached keys; same shape back."""
+        ...
+
+
+@dataclass(slots=True)
+class ForwardContext:
+    """What the layers of one forward pass share."""
+
+    backend: AttentionBackend
+    caches: list[torch.Tensor]
+    """A [2, blocks, block_size, kv_heads, head_dim] cache for each layer."""
+    batches: list[AttentionBatch]
+    """One view a KV group."""
+    group_of_layer: list[int]
+
+
+_current: ForwardContext | None = None
+
+
+@contextmanager
+def forward_context(context: ForwardContext) -> Iterator[None]:
+    """Make `context` the one that `attend` uses."""
+    global _current
+    previous, _current = _current, context
+    try:
+        yield
+    finally:
+        _current = previous
+
+
+def attend(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Write k, v of the new tokens into the paged cache, then attend.
+
+    q [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; returns [tokens, heads, head_dim].
+    """
+    if _current is None:
+        raise RuntimeError("attend() was called outside forward_context().")
+    cache = _current.caches[spec.layer]
+    batch = _current.batches[_current.group_of_layer[spec.layer]]
+    _current.backend.write(cache, k, v, batch.slot_mapping)
+    return _current.backend.attend(spec, q, cache, batch)
