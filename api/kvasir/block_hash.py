@@ -1,0 +1,43 @@
+"""Hashes of token blocks: the identity of a KV block wherever it is looked up.
+
+A block's hash chains its parent's hash, its own token ids and the extra keys that make equal
+tokens give different KV (LoRA, cache salt, media): 128-bit xxh3. The first block's parent is the
+hash of the extra keys, so that every block of a salted request differs.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import xxhash
+
+HASH_BYTES = 16
+
+_ROOT = xxhash.xxh3_128_digest(b"kvasir.block.v1")
+
+
+def root_hash(*, cache_salt: str = "", lora: str = "") -> bytes:
+    """The parent of a sequence's first block, 16 bytes."""
+    if not cache_salt and not lora:
+        return _ROOT
+    extra = b"\0".join((_ROOT, cache_salt.encode(), lora.encode()))
+    return xxhash.xxh3_128_digest(extra)
+
+
+def block_hash(parent: bytes, token_ids: Sequence[int] | array[int]) -> bytes:
+    """The hash of one full block: 16 bytes of (parent, little-endian 32-bit token ids)."""
+    tokens = token_ids if isinstance(token_ids, array) else array("i", token_ids)
+    return xxhash.xxh3_128_digest(parent + tokens.tobytes())
+
+
+def chain_hashes(token_ids: Sequence[int], block_size: int, *, root: bytes = _ROOT) -> bytes:
+    """Hashes of every full block of `token_ids`, concatenated (16 bytes each)."""
+    tokens = array("i", token_ids).tobytes()
+    step = 4 * block_size
+    parent = root
+    out = bytearray()
+    for start in range(0, len(tokens) - step + 1, step):
+        parent = xxhash.xxh3_128_digest(parent + tokens[start : start + step])
+        out += parent
+    return bytes(out)

@@ -1,0 +1,89 @@
+"""Messages between API processes and the core, and their encoding (msgspec, MessagePack).
+
+API process -> core: `Add`, `Abort`, `Finish`, `Drain`, `ResetPrefixCache`. Core -> API process:
+`Accepted`, `Rejected`, `StepTokens`, `Drained`. Every frame is one message; the type is its tag.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvasir_engine.request import EngineRequest, SampleDelta
+
+
+class Add(msgspec.Struct, tag="add", array_like=True):
+    """Admit a request. Answered by `Accepted` or `Rejected` before any token."""
+
+    request: EngineRequest
+
+
+class Abort(msgspec.Struct, tag="abort", array_like=True):
+    """Drop every sample of the requests with these handles. Nothing is answered."""
+
+    handles: list[int]
+
+
+class Finish(msgspec.Struct, tag="finish", array_like=True):
+    """One sample met a stop string: free it. Nothing is answered; the API process has cut it."""
+
+    handle: int
+
+
+class Drain(msgspec.Struct, tag="drain", array_like=True):
+    """Admit nothing from now on; answer `Drained` when the last request has ended."""
+
+
+class ResetPrefixCache(msgspec.Struct, tag="reset", array_like=True):
+    """Forget every cached block that no request holds."""
+
+
+ToCore = Add | Abort | Finish | Drain | ResetPrefixCache
+
+
+class Accepted(msgspec.Struct, tag="ok", array_like=True):
+    """The request waits or runs; headers may be sent."""
+
+    handle: int
+
+
+class Rejected(msgspec.Struct, tag="no", array_like=True):
+    """The request was not admitted: HTTP `status` 429 (queue full), 503 (draining) or 400."""
+
+    handle: int
+    status: int
+    message: str
+    param: str | None = None
+    retry_after: int | None = None
+    """Seconds, for 429 and 503."""
+
+
+class StepTokens(msgspec.Struct, tag="step", array_like=True):
+    """One step's news for one API process.
+
+    The common case (one token, no logprobs, not finished) travels as two packed arrays of
+    little-endian 32-bit integers, `handles` and `tokens`; everything else as deltas.
+    """
+
+    handles: bytes
+    tokens: bytes
+    deltas: list[SampleDelta] = []
+
+
+class Drained(msgspec.Struct, tag="drained", array_like=True):
+    """Nothing runs or waits any more after `Drain`."""
+
+
+class CoreReady(msgspec.Struct, tag="ready", array_like=True):
+    """The core serves. `num_blocks` of each KV group; `max_model_len` after sizing."""
+
+    num_blocks: list[int]
+    max_model_len: int
+    block_size: int
+    startup_seconds: dict[str, float] = {}
+
+
+FromCore = Accepted | Rejected | StepTokens | Drained | CoreReady
+
+encoder = msgspec.msgpack.Encoder()
+to_core_decoder: msgspec.msgpack.Decoder[ToCore] = msgspec.msgpack.Decoder(ToCore)
+from_core_decoder: msgspec.msgpack.Decoder[FromCore] = msgspec.msgpack.Decoder(FromCore)

@@ -1,0 +1,104 @@
+"""Requests as the core takes them, and what it gives back for each token.
+
+These are dataclasses so that the core runs without msgspec; between processes msgspec encodes
+them as they stand (messages.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kvasir_engine.sampling_params import SamplingParams
+
+
+class FinishReason(StrEnum):
+    """Why a sample ended; the values are OpenAI's, and `abort` and `error` beside them."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+@dataclass(slots=True)
+class Resume:
+    """Output that another engine (or an earlier life of this one) already produced.
+
+    It is prefilled like a prompt but counts as output for penalties, limits, stops, the random
+    generator's position, usage and detokenising.
+    """
+
+    output_token_ids: list[int] = field(default_factory=list)
+    seed: int | None = None
+    sample_index: int = 0
+
+
+@dataclass(slots=True)
+class EngineRequest:
+    """One request: a prompt, how to sample it, and the handles its tokens come back under.
+
+    `handle` is the client's own number: sample i answers as handle + i, so a client spaces its
+    handles by n. `block_hashes` are the prompt's full blocks' hashes, 16 bytes each in one bytes
+    object, made where the request was tokenised; empty = the core makes them.
+    """
+
+    request_id: str
+    handle: int
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    eos_token_ids: list[int] = field(default_factory=list)
+    block_hashes: bytes = b""
+    cache_salt: str = ""
+    priority: int = 0
+    """Lower is served earlier, as in vLLM."""
+    arrival_time: float = 0.0
+    resume: Resume | None = None
+    client: int = 0
+    """The API process that sent it."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of the prompt, without resumed output."""
+        return len(self.prompt_token_ids)
+
+
+TokenLogprobs = Mapping[int, float]
+
+
+@dataclass(slots=True)
+class LogprobEntry:
+    """One token's log-probability with its rank (1 = most likely), and the k best beside it."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    top_ids: list[int] = field(default_factory=list)
+    top_logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SampleDelta:
+    """What one step added to one sample.
+
+    `token_ids` holds the new tokens (usually one; none when only the end is reported).
+    `prompt_logprobs` continues from where the last delta of this sample ended; entry 0 of the
+    whole is for prompt token 1, since token 0 has no prediction.
+    """
+
+    handle: int
+    token_ids: list[int]
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    """The stop id (or, set by the API process, the stop string) that ended it; None for EOS."""
+    logprobs: list[LogprobEntry] | None = None
+    prompt_logprobs: list[LogprobEntry] | None = None
+    num_cached_tokens: int | None = None
+    """Prompt tokens found in the prefix cache; in a sample's first delta only."""
+    seed: int | None = None
+    """The effective seed; in a sample's first delta only."""
+    error: str | None = None
+    """For FinishReason.ERROR: one sentence."""
+    cumulative_logprob: float | None = None
+    """Beam search: the score of the beam (the others add up their logprobs themselves)."""
