@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import Any
+
+from kvasir.llmdeployment import LLMDeployment, engine_command
+from kvasir.llmdeployment.models import RESERVED_FLAGS, EngineConfig
+
+
+def deployment(**spec: Any) -> LLMDeployment:
+    return LLMDeployment.model_validate(
+        {
+            "apiVersion": "kvasir.dev/v1alpha1",
+            "kind": "LLMDeployment",
+            "metadata": {"name": "d"},
+            "spec": {"model": {"uri": "hf://a/b"}, **spec},
+        }
+    )
+
+
+def test_the_least_command() -> None:
+    assert engine_command(deployment(), host="127.0.0.1", port=9) == [
+        "kvasir",
+        "serve",
+        "hf://a/b",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "9",
+        "--served-model-name",
+        "d",
+        "--drain-timeout",
+        "45",
+    ]
+
+
+def test_every_field_has_its_flag() -> None:
+    command = engine_command(
+        deployment(
+            model={
+                "uri": "hf://a/b",
+                "revision": "r1",
+                "name": "m",
+                "aliases": ["n", "o"],
+                "trustRemoteCode": True,
+            },
+            engine={
+                "args": ["--no-overlap", "--tokenizer", "x y"],
+                "config": {
+                    "maxModelLen": 10,
+                    "dtype": "bfloat16",
+                    "gpuMemoryUtilization": 0.5,
+                    "maxNumSeqs": 2,
+                    "maxNumBatchedTokens": 3,
+                    "blockSize": 32,
+                    "enablePrefixCaching": False,
+                    "device": "cuda",
+                    "kvCacheMemoryBytes": "1Gi",
+                    "seed": 4,
+                    "loadFormat": "dummy",
+                },
+            },
+            resources={"limits": {"nvidia.com/gpu": "2"}},
+            parallelism={"tensor": 2},
+            lifecycle={"drainSeconds": 5},
+        ),
+        host="::",
+        port=1,
+        model="/mnt/models",
+        program=("python", "-m", "kvasir"),
+    )
+    assert command == [
+        *("python", "-m", "kvasir", "serve", "/mnt/models", "--host", "::", "--port", "1"),
+        *("--served-model-name", "m", "n", "o", "--revision", "r1", "--trust-remote-code"),
+        *("--tensor-parallel-size", "2", "--drain-timeout", "5", "--max-model-len", "10"),
+        *("--dtype", "bfloat16", "--gpu-memory-utilization", "0.5", "--max-num-seqs", "2"),
+        *("--max-num-batched-tokens", "3", "--block-size", "32", "--no-enable-prefix-caching"),
+        *("--device", "cuda", "--kv-cache-memory-bytes", str(2**30), "--seed", "4"),
+        *("--load-format", "dummy", "--no-overlap", "--tokenizer", "x y"),
+    ]
+
+
+def test_prefix_caching_can_be_asked_for() -> None:
+    command = engine_command(
+        deployment(engine={"config": {"enablePrefixCaching": True}}), host="h", port=1
+    )
+    assert command[-1] == "--enable-prefix-caching"
+
+
+def test_no_extra_argument_can_contradict_a_field() -> None:
+    for name in EngineConfig.model_fields:
+        assert f"--{name.replace('_', '-')}" in RESERVED_FLAGS
