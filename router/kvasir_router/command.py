@@ -1,0 +1,171 @@
+"""`kvasir router`: its options, checked and explained; the rest is loaded when it runs."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kvasir_router.settings import RouterSettings
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+SECRET_VARIABLE = "KVASIR_FLEET_SECRET"  # noqa: S105 - the name of a variable
+
+
+@app.command()
+def router(
+    config: Annotated[
+        Path,
+        typer.Option(
+            help="Discovery file (YAML): models, their aliases and their replicas' URLs. "
+            "It is read again when it changes; a bad one is reported and the last good one stays.",
+            envvar="KVASIR_ROUTER_CONFIG",
+            dir_okay=False,
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API.")] = 8080,
+    admin_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of /health, /ready, /metrics, /debug/fleet.")
+    ] = 8081,
+    policy: Annotated[
+        str, typer.Option(help="How a replica is chosen: least_load or round_robin.")
+    ] = "least_load",
+    fleet_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="File with the secret that engines know routers by. "
+            f"Without it, the environment variable {SECRET_VARIABLE} is used.",
+        ),
+    ] = None,
+    access_log: Annotated[
+        bool, typer.Option(help="One JSON line on stdout for each request; never its body.")
+    ] = True,
+    max_body_bytes: Annotated[
+        int, typer.Option(min=1024, help="Larger request bodies are answered 413.")
+    ] = 64 * 1024 * 1024,
+    max_header_bytes: Annotated[
+        int, typer.Option(min=1024, help="Larger request headers are answered 431.")
+    ] = 32 * 1024,
+    max_headers: Annotated[
+        int, typer.Option(min=8, help="Requests with more headers are answered 431.")
+    ] = 100,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Client connections; one more is answered 503.")
+    ] = 10_000,
+    max_in_flight: Annotated[
+        int, typer.Option(min=1, help="Requests to one replica; when all are full: 429.")
+    ] = 2048,
+    header_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for a request's whole header to arrive.")
+    ] = 10.0,
+    body_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds without a byte of a request's body.")
+    ] = 30.0,
+    keep_alive_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds an idle client connection stays open.")
+    ] = 75.0,
+    send_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds a client may leave its answer unread.")
+    ] = 300.0,
+    connect_timeout: Annotated[
+        float, typer.Option(min=0.01, help="Seconds to connect to a replica.")
+    ] = 2.0,
+    probe_interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between probes of a replica's /ready.")
+    ] = 1.0,
+    probe_timeout: Annotated[float, typer.Option(min=0.01, help="Seconds for one probe.")] = 1.0,
+    pre_stop_delay: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Seconds after SIGTERM in which /ready fails but connections are accepted: "
+            "the time that load balancers need to notice.",
+        ),
+    ] = 0.0,
+    drain_timeout: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that requests in progress get after that.")
+    ] = 30.0,
+) -> None:
+    """Route OpenAI API requests to the replicas of the models they name.
+
+    Requests are relayed to the replica with the fewest requests in flight (or in turn), streams
+    are passed on as they come, and a request whose replica fails before its first byte goes to
+    another one.
+
+    A discovery file:
+
+        models:
+          - name: kvasir-tiny
+            aliases: [tiny]
+            replicas:
+              - {id: r0, url: "http://127.0.0.1:8000"}
+              - {id: r1, url: "http://127.0.0.1:8001"}
+    """
+    from kvasir_router.policy.registry import POLICIES
+    from kvasir_router.proxy.http import Limits
+    from kvasir_router.settings import Probing, RouterSettings, Timeouts
+
+    if policy not in POLICIES:
+        raise typer.BadParameter(
+            f"{policy!r} is not a policy; use one of {', '.join(POLICIES)}",
+            param_hint="--policy",
+        )
+    settings = RouterSettings(
+        config=config,
+        host=host,
+        port=port,
+        admin_port=admin_port,
+        policy=policy,
+        limits=Limits(
+            header_bytes=max_header_bytes, headers=max_headers, body_bytes=max_body_bytes
+        ),
+        timeouts=Timeouts(
+            header=header_timeout,
+            body=body_timeout,
+            keep_alive=keep_alive_timeout,
+            send=send_timeout,
+            connect=connect_timeout,
+        ),
+        probing=Probing(interval=probe_interval, timeout=probe_timeout),
+        max_connections=max_connections,
+        max_in_flight=max_in_flight,
+        pre_stop_delay=pre_stop_delay,
+        drain_timeout=drain_timeout,
+        fleet_secret=_fleet_secret(fleet_secret_file),
+        access_log=access_log,
+    )
+    _run(settings)
+
+
+def _run(settings: "RouterSettings") -> None:
+    import uvloop
+
+    from kvasir_router.discovery.base import DiscoveryError
+    from kvasir_router.logs import configure_logging
+    from kvasir_router.server import serve
+
+    configure_logging()
+    try:
+        uvloop.run(serve(settings))
+    except (DiscoveryError, OSError) as error:
+        message = error.strerror if isinstance(error, OSError) else None
+        typer.echo(f"kvasir router: {message or error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _fleet_secret(path: Path | None) -> str | None:
+    """From the file, else from the environment. Raises typer.BadParameter."""
+    if path is None:
+        secret = os.environ.get(SECRET_VARIABLE, "")
+    else:
+        secret = path.read_text(encoding="utf-8").strip()
+    if not secret:
+        return None
+    if not secret.isascii() or not secret.isprintable():
+        raise typer.BadParameter("the fleet secret must be printable ASCII without line breaks")
+    return secret

@@ -1,0 +1,1 @@
+"""Where the router learns of models and replicas."""

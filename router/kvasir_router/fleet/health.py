@@ -1,0 +1,95 @@
+"""Asks every replica whether it is ready, and believes requests that fail before the next probe."""
+
+import asyncio
+
+import msgspec
+import structlog
+
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.proxy.pool import fetch
+from kvasir_router.settings import Probing
+
+_log = structlog.get_logger("kvasir_router.health")
+
+# A burst of failed requests asks for a probe each; they share one.
+_MIN_PAUSE = 0.05
+
+
+class _Card(msgspec.Struct):
+    max_model_len: int | None = None
+
+
+class _Cards(msgspec.Struct):
+    data: list[_Card] = []
+
+
+class HealthMonitor:
+    """One task for each replica. `lines` are header lines sent with each probe."""
+
+    def __init__(self, probing: Probing, lines: bytes) -> None:
+        self._probing = probing
+        self._lines = lines
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
+
+    def watch(self, model: Model, replica: Replica) -> None:
+        self._tasks[replica] = asyncio.create_task(self._watch(model, replica))
+
+    def forget(self, model: Model, replica: Replica) -> None:
+        self._tasks.pop(replica).cancel()
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, model: Model, replica: Replica) -> None:
+        while True:
+            replica.probe_now.clear()
+            before = replica.health
+            seen = await self._probe(replica)
+            if seen is Health.READY and before is not Health.READY:
+                await self._read_card(replica)
+            replica.observed(seen)
+            if replica.health is not before:
+                _log.info(
+                    "replica health",
+                    model=model.name,
+                    replica=replica.id,
+                    was=before.value,
+                    now=replica.health.value,
+                )
+            await self._pause(replica)
+
+    async def _pause(self, replica: Replica) -> None:
+        probing = self._probing
+        seconds = probing.interval if replica.ever_ready else probing.startup_interval
+        await asyncio.sleep(_MIN_PAUSE)
+        try:
+            async with asyncio.timeout(seconds - _MIN_PAUSE):
+                await replica.probe_now.wait()
+        except TimeoutError:
+            pass
+
+    async def _probe(self, replica: Replica) -> Health:
+        try:
+            async with asyncio.timeout(self._probing.timeout):
+                status, _ = await fetch(replica.pool, "/ready", self._lines)
+        except ConnectionRefusedError:
+            return Health.DOWN
+        except (OSError, TimeoutError):
+            return Health.SUSPECT
+        return Health.READY if status == 200 else Health.NOT_READY
+
+    async def _read_card(self, replica: Replica) -> None:
+        """Learn the context length; a replica that does not tell is used all the same."""
+        try:
+            async with asyncio.timeout(self._probing.timeout):
+                status, body = await fetch(replica.pool, "/v1/models", self._lines)
+            cards = msgspec.json.decode(body, type=_Cards).data if status == 200 else []
+        except (OSError, TimeoutError, msgspec.MsgspecError):
+            return
+        lengths = [card.max_model_len for card in cards if card.max_model_len]
+        replica.max_model_len = min(lengths, default=None)

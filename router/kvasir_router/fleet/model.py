@@ -1,0 +1,77 @@
+"""One model: its replicas, and which of them may take a request now."""
+
+from collections.abc import Sequence
+
+from kvasir_router.discovery.base import ModelSpec
+from kvasir_router.fleet.breaker import BreakerState
+from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.policy.base import Policy
+from kvasir_router.proxy.http import Request
+
+_UNAVAILABLE = (Health.STARTING, Health.NOT_READY)
+
+ReplicaKey = tuple[str, str, int]
+"""Id, host, port: what makes two specs the same engine."""
+
+
+class Model:
+    """Keeps the list of usable replicas, made anew when a replica changes, not for each request."""
+
+    def __init__(self, spec: ModelSpec, policy: Policy, created: int) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.policy = policy
+        self.created = created
+        """Unix seconds."""
+        self.replicas: dict[ReplicaKey, Replica] = {}
+        self._usable: list[Replica] = []
+
+    @property
+    def ready(self) -> bool:
+        return any(replica.health is Health.READY for replica in self._serving())
+
+    @property
+    def saturated(self) -> bool:
+        """Whether replicas serve, but each has all the requests it may."""
+        ready = [replica for replica in self._serving() if replica.health is Health.READY]
+        return bool(ready) and all(replica.full for replica in ready)
+
+    def choose(self, request: Request, tried: Sequence[Replica] = ()) -> Replica | None:
+        """A replica not in `tried`, or None when no other one may take the request."""
+        candidates: Sequence[Replica] = self._usable
+        if tried:
+            candidates = [replica for replica in candidates if replica not in tried]
+        if not candidates:
+            return None
+        return self.policy.choose(request, candidates).replica
+
+    def refresh(self) -> None:
+        """Make the list of usable replicas anew.
+
+        Those that are ready. When more than half are suspect, it is the observation that is
+        doubted: suspects are used like the others, or the few left would be overrun. Replicas that
+        refuse connections only when there is nothing else: trying one costs little, and it may
+        have come back just now.
+        """
+        known = [replica for replica in self._serving() if replica.health not in _UNAVAILABLE]
+        ready = [replica for replica in known if _is_ready(replica)]
+        suspects = [replica for replica in known if _is_suspect(replica)]
+        usable = ready
+        if len(suspects) * 2 > len(known):
+            usable = ready + suspects
+        if not usable and not self.ready:
+            usable = [replica for replica in known if replica.health is Health.DOWN]
+        self._usable = [replica for replica in usable if not replica.full]
+
+    def _serving(self) -> list[Replica]:
+        return [replica for replica in self.replicas.values() if not replica.draining]
+
+
+def _is_ready(replica: Replica) -> bool:
+    return replica.health is Health.READY and replica.breaker.allows
+
+
+def _is_suspect(replica: Replica) -> bool:
+    return replica.health is Health.SUSPECT or (
+        replica.health is Health.READY and replica.breaker.state is BreakerState.OPEN
+    )

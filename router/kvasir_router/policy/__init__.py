@@ -1,0 +1,1 @@
+"""Choosing a replica for a request."""

@@ -1,0 +1,77 @@
+"""Answers the router writes itself: status lines, whole responses and OpenAI error objects."""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+JSON = b"application/json"
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+
+
+class Answer:
+    """A whole response that is not relayed."""
+
+    __slots__ = ("body", "content_type", "lines", "status")
+
+    def __init__(
+        self, status: int, body: bytes, content_type: bytes = JSON, lines: bytes = b""
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.lines = lines
+        """Further header lines, each with its line end."""
+
+    def encode(self, request_id: bytes, keep_alive: bool, head_only: bool = False) -> bytes:
+        return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b%b\r\n%b" % (
+            status_line(self.status),
+            self.content_type,
+            len(self.body),
+            b"X-Request-Id: %b\r\n" % request_id if request_id else b"",
+            self.lines,
+            b"" if keep_alive else b"Connection: close\r\n",
+            b"" if head_only else self.body,
+        )
+
+
+def status_line(status: int) -> bytes:
+    """The first line of a response; a status without a name in the standard has an empty one."""
+    return STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+
+
+def error_object(
+    status: int, message: str, code: str | None = None, param: str | None = None
+) -> dict[str, Any]:
+    """OpenAI's error body: https://platform.openai.com/docs/guides/error-codes."""
+    kind = "server_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
+    if status == 429:
+        kind = "rate_limit_error"
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error(
+    status: int,
+    message: str,
+    code: str | None = None,
+    param: str | None = None,
+    retry_after: int | None = None,
+) -> Answer:
+    """An error answer; `retry_after` in seconds."""
+    lines = b"" if retry_after is None else b"Retry-After: %d\r\n" % retry_after
+    if status == 405:
+        lines += b"Allow: GET, HEAD, POST, OPTIONS\r\n"
+    return Answer(
+        status, msgspec.json.encode(error_object(status, message, code, param)), JSON, lines
+    )
+
+
+def sse_error(message: str, code: str) -> bytes:
+    """An SSE event that the OpenAI clients raise as an APIError. The blank line before it ends an
+    event that was cut."""
+    return b"\n\ndata: %b\n\n" % msgspec.json.encode(error_object(502, message, code))

@@ -1,0 +1,168 @@
+"""What all client connections of a process share, and where each request goes."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.metrics import Metrics
+from kvasir_router.proxy import answers
+from kvasir_router.proxy.http import RequestError, Request
+from kvasir_router.proxy.local import LocalRoutes
+from kvasir_router.proxy.protocol import ClientConnection
+from kvasir_router.proxy.relay import CLIENT_CLOSED, Relay
+from kvasir_router.settings import RouterSettings
+
+_SWEEP_SECONDS = 0.5
+
+# Engine routes outside /v1/. Any other path is not an API of a model, and not passed on.
+_ENGINE_PATHS = frozenset(
+    {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
+)
+
+
+class _Envelope(msgspec.Struct):
+    """All that is read of a body."""
+
+    model: str | None = None
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+class Gateway:
+    """Routes requests; knows the connections, and whether the router is stopping."""
+
+    def __init__(
+        self, settings: RouterSettings, fleet: Fleet, metrics: Metrics, access_log: Any | None
+    ) -> None:
+        self.settings = settings
+        self.fleet = fleet
+        self.metrics = metrics
+        self.stopping = False
+        self.fleet_lines = (
+            f"x-kvasir-fleet-secret: {settings.fleet_secret}\r\n".encode()
+            if settings.fleet_secret
+            else b""
+        )
+        self._access_log = access_log
+        self._local = LocalRoutes(self)
+        self._clients: set[ClientConnection] = set()
+        self._full = answers.error(
+            503, "The router has all the connections it may.", "overloaded", retry_after=1
+        )
+
+    @property
+    def ready(self) -> bool:
+        return self.fleet.ready and not self.stopping
+
+    # Connections
+
+    def connected(self, client: ClientConnection) -> answers.Answer | None:
+        """A refusal when there are too many."""
+        self._clients.add(client)
+        self.metrics.connections.set(len(self._clients))
+        return self._full if len(self._clients) > self.settings.max_connections else None
+
+    def disconnected(self, client: ClientConnection) -> None:
+        self._clients.discard(client)
+        self.metrics.connections.set(len(self._clients))
+
+    async def sweep(self) -> None:
+        """Enforce deadlines, forever: one look at all connections costs less than a timer each."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = loop.time()
+            for client in [client for client in self._clients if client.deadline < now]:
+                client.expire()
+
+    async def drain(self, timeout: float) -> None:
+        """Wait until the connections are closed, at most `timeout` seconds; then end them."""
+        self.stopping = True
+        until = time.monotonic() + timeout
+        while self._clients and time.monotonic() < until:
+            for client in list(self._clients):
+                client.close_if_idle()
+            await asyncio.sleep(0.02)
+        for client in list(self._clients):
+            client.stop()
+        await asyncio.sleep(0.1 if self._clients else 0)
+
+    # Requests
+
+    def handle(self, client: ClientConnection, request: Request) -> None:
+        """Answer the request, or start to relay it."""
+        if request.method != b"POST":
+            self._answer(client, request, self._local.answer(request))
+        elif not (request.path.startswith("/v1/") or request.path in _ENGINE_PATHS):
+            self._answer(client, request, self._local.not_found(request))
+        else:
+            self._route(client, request)
+
+    def ended(self, relay: Relay) -> None:
+        """Account for a relayed request."""
+        now = time.monotonic()
+        metrics = self.metrics.model(relay.model.name)
+        metrics.request(relay.status)
+        metrics.duration.observe(now - relay.received)
+        if relay.started_at:
+            metrics.first_byte.observe(relay.started_at - relay.received)
+        if relay.status == CLIENT_CLOSED:
+            metrics.disconnects.inc()
+        if self._access_log is not None:
+            self._access_log.info(
+                "request",
+                method="POST",
+                path=relay.request.path,
+                model=relay.model.name,
+                replica=relay.replica_id,
+                status=relay.status,
+                ms=round((now - relay.received) * 1000, 3),
+                bytes=relay.sent_bytes,
+                request_id=relay.request.request_id.decode(),
+            )
+
+    def refused(self, refusal: RequestError) -> None:
+        """Account for something that was not a valid request."""
+        self.metrics.model("").request(refusal.status)
+        if self._access_log is not None:
+            self._access_log.info("refused", status=refusal.status, reason=refusal.message)
+
+    def _route(self, client: ClientConnection, request: Request) -> None:
+        try:
+            name = _decode_envelope(request.body).model
+        except msgspec.ValidationError:
+            self._bad_body(client, request, "`model` must be a string.", "model")
+            return
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._bad_body(client, request, f"The body is not a JSON object: {error}.", None)
+            return
+        if not name:
+            self._bad_body(client, request, "`model` is missing: name the model to use.", "model")
+            return
+        model = self.fleet.find(name)
+        if model is None:
+            self._answer(client, request, self._local.unknown_model(name))
+            return
+        client.relay(Relay(self, client, request, model))
+
+    def _bad_body(
+        self, client: ClientConnection, request: Request, message: str, param: str | None
+    ) -> None:
+        self._answer(client, request, answers.error(400, message, "invalid_body", param))
+
+    def _answer(self, client: ClientConnection, request: Request, answer: answers.Answer) -> None:
+        self.metrics.model("").request(answer.status)
+        if self._access_log is not None:
+            self._access_log.info(
+                "request",
+                method=request.method.decode(),
+                path=request.path,
+                status=answer.status,
+                bytes=len(answer.body),
+                request_id=request.request_id.decode(),
+            )
+        client.answer(request, answer)

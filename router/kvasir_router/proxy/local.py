@@ -1,0 +1,97 @@
+"""The routes the router answers itself."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from kvasir_router import metrics
+from kvasir_router.fleet.model import Model
+from kvasir_router.proxy import answers
+from kvasir_router.proxy.answers import Answer
+from kvasir_router.proxy.http import Request
+
+if TYPE_CHECKING:
+    from kvasir_router.proxy.gateway import Gateway
+
+_MODEL_PREFIX = "/v1/models/"
+_MAX_NAMES = 20
+_MAX_NAME = 256
+
+
+class LocalRoutes:
+    """GET and HEAD of health, metrics and models; OPTIONS (without CORS)."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        self._routes: dict[str, Callable[[], Answer]] = {
+            "/health": self._health,
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+            "/v1/models": self._models,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        if request.method == b"OPTIONS":
+            return Answer(200, b"", lines=b"Allow: GET, HEAD, POST, OPTIONS\r\n")
+        route = self._routes.get(request.path)
+        if route is not None:
+            return route()
+        if request.path.startswith(_MODEL_PREFIX):
+            return self._one_model(unquote(request.path.removeprefix(_MODEL_PREFIX)))
+        return self.not_found(request)
+
+    def not_found(self, request: Request) -> Answer:
+        what = f"{request.method.decode()} {request.path[:_MAX_NAME]}"
+        return answers.error(404, f"There is no route {what}.", "not_found")
+
+    def unknown_model(self, name: str) -> Answer:
+        names = self._gateway.fleet.names()
+        listed = ", ".join(f"`{known}`" for known in names[:_MAX_NAMES]) or "none"
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        message = f"The model `{name[:_MAX_NAME]}` does not exist. Models here: {listed}{more}."
+        return answers.error(404, message, "model_not_found", "model")
+
+    def _health(self) -> Answer:
+        return Answer(200, b'{"status":"ok"}')
+
+    def _ready(self) -> Answer:
+        if self._gateway.ready:
+            return Answer(200, b'{"status":"ready"}')
+        reason = "stopping" if self._gateway.stopping else "no model has a ready replica"
+        return Answer(503, msgspec.json.encode({"status": "not ready", "reason": reason}))
+
+    def _metrics(self) -> Answer:
+        return Answer(200, self._gateway.metrics.text(), metrics.CONTENT_TYPE)
+
+    def _models(self) -> Answer:
+        fleet = self._gateway.fleet
+        cards = [
+            model_card(name, model)
+            for model in fleet.models.values()
+            for name in (model.name, *model.spec.aliases)
+        ]
+        return Answer(200, msgspec.json.encode({"object": "list", "data": cards}))
+
+    def _one_model(self, name: str) -> Answer:
+        model = self._gateway.fleet.find(name)
+        if model is None:
+            return self.unknown_model(name)
+        return Answer(200, msgspec.json.encode(model_card(name, model)))
+
+
+def model_card(name: str, model: Model) -> dict[str, Any]:
+    """OpenAI's model object, with the context length that every replica can serve."""
+    card: dict[str, Any] = {
+        "id": name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "kvasir",
+        "root": model.name,
+    }
+    lengths = [replica.max_model_len for replica in model.replicas.values()]
+    known = [length for length in lengths if length is not None]
+    if known:
+        card["max_model_len"] = min(known)
+    return card

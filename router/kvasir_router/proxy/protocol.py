@@ -1,0 +1,258 @@
+"""One client connection: requests in order, answers in order, bounded buffers, deadlines."""
+
+import asyncio
+import math
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from kvasir_router.proxy import answers
+from kvasir_router.proxy.http import RequestError, Request, RequestParser
+from kvasir_router.proxy.relay import Relay
+
+if TYPE_CHECKING:
+    from kvasir_router.proxy.gateway import Gateway
+
+# Bytes a client may be behind before its replica is paused, and has to be to go on.
+_WRITE_HIGH = 256 * 1024
+_WRITE_LOW = 64 * 1024
+
+# Bytes of further requests taken while one is being answered, before the client is paused.
+_MAX_PIPELINED = 256 * 1024
+
+# After a refusal the client may still be sending; closing under it would reset the connection
+# before it has read why. Its bytes are thrown away for so long.
+_LINGER_SECONDS = 2.0
+_LINGER_BYTES = 16 * 1024 * 1024
+
+# A new connection is not idle before its first request had this long to arrive.
+_FRESH_SECONDS = 1.0
+
+
+class ClientConnection(asyncio.Protocol):
+    """Requests are answered one at a time. While one is in progress the connection is still read,
+    because that is how a client's departure is noticed; a client that half-closes has left."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        self._timeouts = gateway.settings.timeouts
+        self._loop = asyncio.get_running_loop()
+        self._parser = RequestParser(gateway.settings.limits, self._complete, self._continue)
+        self._queue: deque[Request | RequestError] = deque()
+        self._pipelined_bytes = 0
+        self._relay: Relay | None = None
+        self._busy = False
+        self._starting = False
+        self._reading = True
+        self._writing = True
+        self._closing = False
+        self._lingered = 0
+        self._linger_until = 0.0
+        self._fresh_until = self._loop.time() + _FRESH_SECONDS
+        self._receiving = False
+        self.deadline = 0.0
+        """Loop time at which `expire` is called."""
+
+    @property
+    def idle(self) -> bool:
+        """Between requests, with nothing of the next one received."""
+        return not (self._busy or self._receiving or self._closing or self._queue)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(_WRITE_HIGH, _WRITE_LOW)
+        sock = transport.get_extra_info("socket")
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.deadline = self._loop.time() + self._timeouts.header
+        refusal = self._gateway.connected(self)
+        if refusal is not None:
+            self._send_last(refusal, b"")
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            self._linger(len(data))
+            return
+        try:
+            self._parser.feed(data)
+        except RequestError as refusal:
+            self._queue.append(refusal)
+        if self._busy:
+            self._hold_back(len(data))
+        else:
+            self._next()
+        self._watch_arrival()
+
+    def eof_received(self) -> None:
+        self._closing = True
+        self._left()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._left()
+        self._queue.clear()
+        self._gateway.disconnected(self)
+
+    def pause_writing(self) -> None:
+        self._writing = False
+        self.deadline = self._loop.time() + self._timeouts.send
+        if self._relay is not None:
+            self._relay.pause()
+
+    def resume_writing(self) -> None:
+        self._writing = True
+        if self._busy:
+            self.deadline = math.inf
+        elif not self._closing:
+            self.deadline = self._loop.time() + self._timeouts.keep_alive
+        if self._relay is not None:
+            self._relay.resume()
+        elif not self._busy:
+            self._next()
+
+    # For those who answer
+
+    def relay(self, relay: Relay) -> None:
+        """`relay` answers the request in progress."""
+        self._relay = relay
+        relay.start()
+
+    def write(self, data: bytes) -> None:
+        """Part of an answer. Slow clients pause their relay, see `pause_writing`."""
+        self._transport.write(data)
+
+    def answer(self, request: Request, answer: answers.Answer) -> None:
+        """The whole answer."""
+        keep_alive = request.keep_alive and not self._gateway.stopping
+        self._transport.write(
+            answer.encode(request.request_id, keep_alive, request.method == b"HEAD")
+        )
+        self.finished(keep_alive)
+
+    def finished(self, keep_alive: bool) -> None:
+        """The answer is complete."""
+        self._relay = None
+        self._busy = False
+        if not keep_alive:
+            self._close_gently()
+            return
+        if self._writing:
+            self.deadline = self._loop.time() + self._timeouts.keep_alive
+        if self._queue or not self._reading:
+            self._next()
+
+    def abort(self) -> None:
+        """Cut the connection: the answer cannot be completed."""
+        self._relay = None
+        self._busy = False
+        self._closing = True
+        self._transport.abort()
+
+    # For the gateway
+
+    def expire(self) -> None:
+        """The deadline has passed: nothing came, or nothing was read, for too long."""
+        now = self._loop.time()
+        if self._closing and self._transport.get_write_buffer_size() and now < self._linger_until:
+            self.deadline = now + _LINGER_SECONDS
+        elif self._closing or not self._writing:
+            self._left()
+            self.abort()
+        elif self._receiving and not self._busy:
+            self._send_last(
+                answers.error(408, "The request did not arrive in time.", "timeout"), b""
+            )
+        elif self.idle:
+            self._transport.close()
+        else:
+            self.deadline = math.inf
+
+    def stop(self) -> None:
+        """The router is about to exit: end what runs, and close."""
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            relay.cut()
+        if not self._closing:
+            self._transport.close()
+
+    def close_if_idle(self) -> None:
+        if self.idle and self._loop.time() >= self._fresh_until:
+            self._transport.close()
+
+    # Requests
+
+    def _complete(self, request: Request) -> None:
+        self._queue.append(request)
+
+    def _continue(self) -> None:
+        if not self._busy and not self._queue:
+            self._transport.write(answers.CONTINUE)
+
+    def _next(self) -> None:
+        """Answer requests until one takes its time. Not re-entered by answers given at once."""
+        if self._starting:
+            return
+        self._starting = True
+        while self._queue and self._writing and not self._busy and not self._closing:
+            item = self._queue.popleft()
+            if isinstance(item, RequestError):
+                self._send_last(answers.error(item.status, item.message, item.code), b"")
+                self._gateway.refused(item)
+                break
+            self._busy = True
+            self.deadline = math.inf
+            self._fresh_until = 0.0
+            self._gateway.handle(self, item)
+        self._starting = False
+        if not self._queue and not self._reading and not self._closing:
+            self._reading = True
+            self._pipelined_bytes = 0
+            self._transport.resume_reading()
+
+    def _hold_back(self, size: int) -> None:
+        self._pipelined_bytes += size
+        if self._pipelined_bytes > _MAX_PIPELINED and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _watch_arrival(self) -> None:
+        """Give the header one deadline as a whole, and a body one for each pause in it."""
+        was, self._receiving = self._receiving, self._parser.receiving
+        if self._busy or self._closing or not self._receiving:
+            return
+        if self._parser.in_body:
+            self.deadline = self._loop.time() + self._timeouts.body
+        elif not was:
+            self.deadline = self._loop.time() + self._timeouts.header
+
+    # Ends
+
+    def _left(self) -> None:
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            self._busy = False
+            relay.client_gone()
+
+    def _send_last(self, answer: answers.Answer, request_id: bytes) -> None:
+        self._transport.write(answer.encode(request_id, keep_alive=False))
+        self._close_gently()
+
+    def _close_gently(self) -> None:
+        self._closing = True
+        self._queue.clear()
+        if self._transport.is_closing():
+            return
+        now = self._loop.time()
+        self._linger_until = now + self._timeouts.send
+        self.deadline = now + _LINGER_SECONDS
+        if not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+        self._transport.write_eof()
+
+    def _linger(self, size: int) -> None:
+        self._lingered += size
+        if self._lingered > _LINGER_BYTES:
+            self._transport.abort()

@@ -1,0 +1,215 @@
+"""One connection to a replica: requests out, its answers handed on as they come."""
+
+import asyncio
+from typing import Protocol, cast
+
+import httptools
+
+from kvasir_router.proxy.http import HOP_BY_HOP
+
+_MAX_HEADER_BYTES = 64 * 1024
+_MAX_HEADERS = 200
+_MAX_DISCARD = 64 * 1024
+
+
+class ResponseHead:
+    """A response's status and headers: the lines to pass on, and how its body ends."""
+
+    __slots__ = ("content_length", "content_type", "lines", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.lines: list[bytes] = []
+        self.content_type = b""
+        self.content_length: int | None = None
+        """None: the body ends with its last chunk or with the connection."""
+
+
+class Listener(Protocol):
+    """Who waits for the answer on a connection."""
+
+    def response_started(self, head: ResponseHead) -> None:
+        """The header is complete. May call the connection's `discard()`."""
+
+    def response_data(self, data: bytes, last: bool) -> None:
+        """All body bytes of one read, possibly none; `last` with the end of the answer."""
+
+    def response_broken(self, reason: str) -> None:
+        """The connection ended first. `reason` is one of a few words, for metrics."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """A keep-alive connection, with at most one request on it."""
+
+    def __init__(self, pool: "Home") -> None:
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._listener: Listener | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._parts: list[bytes] = []
+        self._busy = False
+        self._paused = False
+        self._announced = False
+        self.reused = False
+        """Whether an answer has come over it before."""
+        self.idle_since = 0.0
+        self._complete = False
+        self.on_message_begin()
+
+    def send(self, listener: Listener, head: bytes, body: bytes) -> None:
+        """Send one request; the connection must be idle and open."""
+        transport = self._open_transport()
+        self._listener = listener
+        self._busy = True
+        self._head_done = self._announced = self._complete = False
+        if body:
+            transport.writelines((head, body))
+        else:
+            transport.write(head)
+
+    def discard(self) -> None:
+        """Nobody wants the rest of this answer; keep the connection if that is little."""
+        length = self._head.content_length
+        if length is None or length > _MAX_DISCARD:
+            self.abort()
+        self._listener = None
+
+    def abort(self) -> None:
+        """Close at once, so that the replica stops working on the request."""
+        self._listener = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        """Stop reading: the client is slower than the replica."""
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._busy:
+            self.abort()  # an answer to nothing
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._broken("invalid_response")
+            return
+        if not self._head_done:
+            return
+        if not self._announced:
+            self._announced = True
+            if self._listener is not None:
+                self._listener.response_started(self._head)
+        parts = self._parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        listener = self._listener
+        if self._complete:
+            self._finish()
+        if listener is not None:
+            listener.response_data(body, self._complete)
+
+    def eof_received(self) -> None:
+        if self._busy and self._head_done and self._until_close:
+            listener, self._listener = self._listener, None
+            if listener is not None:
+                listener.response_data(b"", True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._pool.forget(self)
+        self._broken("connection_lost" if self._announced else "reset")
+
+    # Called by httptools, in this order.
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            raise httptools.HttpParserError("more than one answer to a request")
+        self._head = ResponseHead()
+        self._head_bytes = 0
+        self._head_done = False
+        self._chunked = False
+        self._until_close = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_done:
+            return  # trailers are dropped
+        head = self._head
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > _MAX_HEADER_BYTES or len(head.lines) > _MAX_HEADERS:
+            raise httptools.HttpParserError("response header too large")
+        key = name.lower()
+        if key in HOP_BY_HOP:
+            if key == b"content-length":
+                head.content_length = int(value)
+            elif key == b"transfer-encoding":
+                self._chunked = True
+        elif not key.startswith(b"x-kvasir-"):
+            if key == b"content-type":
+                head.content_type = value.lower()
+            head.lines.append(b"%b: %b\r\n" % (name, value))
+
+    def on_headers_complete(self) -> None:
+        head = self._head
+        head.status = self._parser.get_status_code()
+        if head.status < 200:
+            return  # an interim answer; the real one follows
+        if head.status in (204, 304):
+            head.content_length = 0
+        self._until_close = head.content_length is None and not self._chunked
+        self._head_done = True
+
+    def on_body(self, data: bytes) -> None:
+        if self._listener is not None:
+            self._parts.append(data)
+
+    def on_message_complete(self) -> None:
+        self._complete = self._head_done
+
+    def _finish(self) -> None:
+        """Give the connection back before its listener hears of the end, which may want it next."""
+        self._listener = None
+        self._busy = False
+        self.resume()
+        if self._parser.should_keep_alive() and self.usable:
+            self.reused = True
+            self._pool.release(self)
+        else:
+            self.abort()
+
+    def _broken(self, reason: str) -> None:
+        listener, self._listener = self._listener, None
+        self.abort()
+        if listener is not None:
+            listener.response_broken(reason)
+
+    def _open_transport(self) -> asyncio.Transport:
+        if self._transport is None:
+            raise ConnectionResetError("the connection to the replica is closed")
+        return self._transport
+
+
+class Home(Protocol):
+    """Where a connection goes when it is idle, and who forgets it when it is lost."""
+
+    def release(self, connection: UpstreamConnection) -> None:
+        """It is idle and may be used again."""
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """It is closed."""

@@ -1,0 +1,150 @@
+"""A router process's life: read the configuration, listen, serve, drain, stop."""
+
+import asyncio
+import gc
+import signal
+import socket
+import sys
+
+import structlog
+
+from kvasir_router.admin import AdminServer
+from kvasir_router.discovery.base import Snapshot, Source
+from kvasir_router.discovery.file import FileSource
+from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.fleet.health import HealthMonitor
+from kvasir_router.logs import LineWriter, access_logger
+from kvasir_router.metrics import Metrics
+from kvasir_router.policy.registry import POLICIES
+from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.proxy.protocol import ClientConnection
+from kvasir_router.settings import RouterSettings
+
+_log = structlog.get_logger("kvasir_router")
+
+_BACKLOG = 4096
+
+# Between the last moment of accepting and closing the listener, so that connections which wait in
+# its backlog are taken and not reset.
+_BACKLOG_SECONDS = 0.05
+
+
+class RouterServer:
+    """One process's router. `start`, then `stop`; `serve` does both around a signal."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.fleet = Fleet(POLICIES[settings.policy], self._make_pool, settings.max_in_flight)
+        self.metrics.add_fleet(self.fleet)
+        self._lines: LineWriter | None = None
+        access_log = None
+        if settings.access_log:
+            self._lines = LineWriter(sys.stdout.buffer, self.metrics.dropped_log_lines.inc)
+            access_log = access_logger(self._lines)
+        self.gateway = Gateway(settings, self.fleet, self.metrics, access_log)
+        self._health = HealthMonitor(settings.probing, self.gateway.fleet_lines)
+        self.fleet.came = self._health.watch
+        self.fleet.went = self._health.forget
+        self._source: Source = FileSource(settings.config, self.metrics.discovery_reported)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listener: asyncio.Server | None = None
+        self._admin = AdminServer(self.gateway)
+
+    async def start(self, sock: socket.socket, admin_sock: socket.socket) -> None:
+        """Listen on both sockets. Raises DiscoveryError when the configuration is refused."""
+        self._apply(await self._source.load())
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: ClientConnection(self.gateway), sock=sock, backlog=_BACKLOG
+        )
+        self._tasks = [
+            asyncio.create_task(self._follow()),
+            asyncio.create_task(self.gateway.sweep()),
+            asyncio.create_task(self._admin.run_on(admin_sock)),
+        ]
+        _log.info("listening", url=_url(sock), admin_url=_url(admin_sock))
+
+    async def stop(self) -> None:
+        """Not ready at once, but accepting for the pre-stop delay; then what runs may end."""
+        settings = self.settings
+        self.gateway.stopping = True
+        _log.info("stopping", drain_timeout=settings.drain_timeout)
+        await asyncio.sleep(settings.pre_stop_delay + _BACKLOG_SECONDS)
+        if self._listener is not None:
+            self._listener.close()
+        await self.gateway.drain(settings.drain_timeout)
+        await self._health.stop()
+        self._admin.should_exit = True
+        follow, sweep, admin = self._tasks
+        follow.cancel()
+        sweep.cancel()
+        await asyncio.gather(follow, sweep, admin, return_exceptions=True)
+        self.fleet.apply(())
+        if self._lines is not None:
+            self._lines.close()
+        _log.info("stopped")
+
+    async def _follow(self) -> None:
+        async for snapshot in self._source.watch():
+            self._apply(snapshot)
+
+    def _apply(self, snapshot: Snapshot) -> None:
+        self.fleet.apply(snapshot)
+        self.metrics.keep_models(set(self.fleet.models))
+
+    def _make_pool(self, host: str, port: int) -> ConnectionPool:
+        timeouts = self.settings.timeouts
+        return ConnectionPool(
+            host, port, connect_timeout=timeouts.connect, idle_timeout=timeouts.upstream_idle
+        )
+
+
+async def serve(settings: RouterSettings) -> None:
+    """Run until SIGTERM or SIGINT, then drain; a second signal ends the drain.
+
+    Raises OSError when a port is taken, DiscoveryError when the configuration is refused.
+    """
+    with (
+        listen(settings.host, settings.port) as sock,
+        listen(settings.host, settings.admin_port) as admin_sock,
+    ):
+        server = RouterServer(settings)
+        stop = _stop_signals()
+        await server.start(sock, admin_sock)
+        gc.collect()
+        gc.freeze()  # what is alive now stays; collecting it again and again costs latency
+        await stop.get()
+        stopping = asyncio.create_task(server.stop())
+        second = asyncio.create_task(stop.get())
+        await asyncio.wait({stopping, second}, return_when=asyncio.FIRST_COMPLETED)
+        second.cancel()
+        stopping.cancel()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises OSError, naming address and port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    sock.setblocking(False)
+    return sock
+
+
+def _stop_signals() -> asyncio.Queue[int]:
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    return signals
+
+
+def _url(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,80 @@
+"""Everything that can be set on a router, in one immutable object."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvasir_router.proxy.http import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the router waits, in seconds. No limit is put on an engine's first byte: a long
+    prefill is not a fault."""
+
+    header: float = 10.0
+    """From a request's first byte to the end of its header."""
+
+    body: float = 30.0
+    """Without a byte of a request body."""
+
+    keep_alive: float = 75.0
+    """An idle client connection."""
+
+    send: float = 300.0
+    """A client that does not read its answer."""
+
+    connect: float = 2.0
+    """Opening a connection to a replica."""
+
+    upstream_idle: float = 4.0
+    """An idle connection to a replica; below the 5 s after which uvicorn closes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probing:
+    """How each replica's `GET /ready` is asked, in seconds."""
+
+    interval: float = 1.0
+    """Between two probes of a replica that has served before."""
+
+    startup_interval: float = 0.1
+    """Between two probes of a replica that has never been ready."""
+
+    timeout: float = 1.0
+    """For one probe, connecting included."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """A router process. The defaults are those of `kvasir router`."""
+
+    config: Path
+    """The discovery file."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    admin_port: int = 8081
+
+    policy: str = "least_load"
+    """A name in `kvasir_router.policy.registry`."""
+
+    limits: Limits = field(default_factory=Limits)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    probing: Probing = field(default_factory=Probing)
+
+    max_connections: int = 10_000
+    """Client connections open at once; one more is answered 503 and closed."""
+
+    max_in_flight: int = 2048
+    """Requests in flight to one replica; when all are full the answer is 429."""
+
+    pre_stop_delay: float = 0.0
+    """Seconds after SIGTERM in which the router is not ready but still accepts."""
+
+    drain_timeout: float = 30.0
+    """Seconds that requests in progress get after that."""
+
+    fleet_secret: str | None = field(default=None, repr=False)
+    """Sent to every replica as `x-kvasir-fleet-secret`."""
+
+    access_log: bool = True
