@@ -61,7 +61,9 @@ class AttentionBatch:
 class AttentionBackend(Protocol):
     """Paged attention on one device. Stateless: caches and batch are passed in."""
 
-    def write(self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+    def write(
+        self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
+    ) -> None:
         """Store k, v [tokens, kv_heads, head_dim] at `slots` of cache
         [2, blocks, block_size, kv_heads, head_dim]."""
         ...
@@ -102,7 +104,7 @@ def forward_context(context: ForwardContext) -> Iterator[None]:
 def attend(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Write k, v of the new tokens into the paged cache, then attend.
 
-    q [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; returns [tokens, heads, head_dim].
+    q [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; returns the shape of q.
     """
     if _current is None:
         raise RuntimeError("attend() was called outside forward_context().")

@@ -1,0 +1,206 @@
+"""Paged attention in plain PyTorch: the CPU's backend, and the judge of every faster one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
+
+MAX_SCORE_BYTES = 64 * 2**20
+"""Largest score matrix (heads x queries x keys, fp32) of one prefill chunk."""
+_MAX_CHUNK = 512
+"""Queries of a prefill chunk: keys after a chunk's last query are not computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatherLimits:
+    """How decodes are cut into gathers: bytes of keys and values copied, and lost to padding."""
+
+    gathered: int
+    padding: int
+
+
+CPU_LIMITS = GatherLimits(gathered=4 * 2**20, padding=256 * 2**10)
+"""A gather stays in cache and below malloc's mmap threshold, past which every page faults anew."""
+CUDA_LIMITS = GatherLimits(gathered=512 * 2**20, padding=32 * 2**20)
+"""Few launches: padding costs less than a kernel's launch until it is large."""
+
+
+class TorchAttention:
+    """The reference backend, for CPU and CUDA."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.limits = CPU_LIMITS if device.type == "cpu" else CUDA_LIMITS
+
+    def write(
+        self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
+    ) -> None:
+        """AttentionBackend.write."""
+        flat = cache.flatten(1, 2)
+        flat[0].index_copy_(0, slots, k)
+        flat[1].index_copy_(0, slots, v)
+
+    def attend(
+        self, spec: AttentionSpec, q: torch.Tensor, cache: torch.Tensor, batch: AttentionBatch
+    ) -> torch.Tensor:
+        """AttentionBackend.attend."""
+        out = torch.empty_like(q)
+        for rows in decode_groups(spec, cache, batch, self.limits):
+            _decode(spec, q, cache, batch, rows, out)
+        starts = accumulate(batch.query_lens_cpu, initial=0)
+        for entry, (start, length) in enumerate(zip(starts, batch.query_lens_cpu, strict=False)):
+            if entry >= batch.num_decodes:
+                _prefill(spec, q, cache, batch, entry, start, length, out)
+        return out
+
+
+def decode_groups(
+    spec: AttentionSpec, cache: torch.Tensor, batch: AttentionBatch, limits: GatherLimits
+) -> Iterator[list[int]]:
+    """The decode entries in groups of similar length, each gathered at once, longest first.
+
+    A group ends where its copy, or the part of it that is padding, would exceed the limits.
+    """
+    block = cache.shape[2]
+    block_bytes = 2 * block * cache.shape[3] * cache.shape[4] * cache.element_size()
+    blocks = [
+        _num_blocks(batch.seq_lens_cpu[e], 1, spec.window, block) for e in range(batch.num_decodes)
+    ]
+    group: list[int] = []
+    padding = width = 0
+    for entry in sorted(range(batch.num_decodes), key=blocks.__getitem__, reverse=True):
+        waste = padding + (width - blocks[entry]) * block_bytes
+        size = (len(group) + 1) * width * block_bytes
+        if group and (waste > limits.padding or size > limits.gathered):
+            yield group
+            group, waste = [], 0
+        if not group:
+            width = blocks[entry]
+        group.append(entry)
+        padding = waste
+    if group:
+        yield group
+
+
+def _num_blocks(seq_len: int, queries: int, window: int | None, block: int) -> int:
+    """Blocks to gather so that the last `queries` of `seq_len` positions see all they may."""
+    blocks = -(-seq_len // block)
+    if window is None:
+        return blocks
+    # The first visible key may be the last one of its block.
+    return min(blocks, (window + queries - 2) // block + 2)
+
+
+def _decode(
+    spec: AttentionSpec,
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    batch: AttentionBatch,
+    rows: list[int],
+    out: torch.Tensor,
+) -> None:
+    longest = max(batch.seq_lens_cpu[e] for e in rows)
+    blocks = _num_blocks(longest, 1, spec.window, cache.shape[2])
+    everything = len(rows) == q.shape[0]
+    index = torch.tensor(sorted(rows) if everything else rows, device=q.device)
+    seq_lens = batch.seq_lens[index].clamp(min=1)
+    first = _first_position(seq_lens, 1, spec.window, cache.shape[2])
+    keys, values = _gather(cache, batch.block_table[index], first, blocks)
+    positions = first[:, None] + torch.arange(keys.shape[1], device=q.device)
+    visible = _visible(positions, seq_lens[:, None] - 1, spec.window)
+    # The queries that share a KV head stand where SDPA expects a head's sequence of queries.
+    grouped = q[index].view(len(rows), spec.num_kv_heads, -1, spec.head_dim)
+    mixed = _softmax_mix(
+        spec, grouped, keys.transpose(1, 2), values.transpose(1, 2), visible[:, None, None]
+    )
+    out[index] = mixed.reshape(len(rows), spec.num_heads, spec.head_dim)
+
+
+def _prefill(
+    spec: AttentionSpec,
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    batch: AttentionBatch,
+    entry: int,
+    start: int,
+    length: int,
+    out: torch.Tensor,
+) -> None:
+    """Attend `length` queries from q[start], a chunk at a time, each to the keys it may see."""
+    block = cache.shape[2]
+    longest = batch.seq_lens_cpu[entry]
+    chunk = max(1, min(_MAX_CHUNK, MAX_SCORE_BYTES // (4 * spec.num_heads * longest)))
+    table = batch.block_table[entry : entry + 1]
+    heads = (spec.num_kv_heads, spec.num_heads // spec.num_kv_heads)
+    for done in range(0, length, chunk):
+        n = min(chunk, length - done)
+        after = length - done - n
+        seq_len = batch.seq_lens[entry : entry + 1] - after
+        first = _first_position(seq_len, n, spec.window, block)
+        keys, values = _gather(
+            cache, table, first, _num_blocks(longest - after, n, spec.window, block)
+        )
+        positions = first + torch.arange(keys.shape[1], device=q.device)
+        last = seq_len - n + torch.arange(n, device=q.device)
+        visible = _visible(positions, last[:, None], spec.window)
+        tokens = slice(start + done, start + done + n)
+        grouped = q[tokens].view(n, *heads, -1).permute(1, 2, 0, 3)
+        mixed = _softmax_mix(
+            spec,
+            grouped,
+            keys[0].transpose(0, 1)[:, None],
+            values[0].transpose(0, 1)[:, None],
+            visible,
+        )
+        out[tokens] = mixed.permute(2, 0, 1, 3).flatten(1, 2)
+
+
+def _first_position(
+    seq_lens: torch.Tensor, queries: int, window: int | None, block: int
+) -> torch.Tensor:
+    """Where the block begins that holds the first key the last `queries` positions may see."""
+    if window is None:
+        return torch.zeros_like(seq_lens)
+    return (seq_lens - queries - window + 1).clamp(min=0) // block * block
+
+
+def _gather(
+    cache: torch.Tensor, table: torch.Tensor, first: torch.Tensor, blocks: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [rows, blocks * block_size, kv_heads, head_dim] from `first` [rows] on.
+
+    Past a table's end its last block is repeated; those positions are masked by the caller.
+    """
+    rows, block = table.shape[0], cache.shape[2]
+    columns = first[:, None] // block + torch.arange(blocks, device=table.device)
+    ids = table.gather(1, columns.clamp_(max=table.shape[1] - 1)).flatten()
+    shape = (rows, blocks * block, *cache.shape[3:])
+    return cache[0].index_select(0, ids).view(shape), cache[1].index_select(0, ids).view(shape)
+
+
+def _visible(keys: torch.Tensor, queries: torch.Tensor, window: int | None) -> torch.Tensor:
+    """Whether the key at one position is seen from the query at another (broadcast)."""
+    visible = keys <= queries
+    return visible if window is None else visible & (keys > queries - window)
+
+
+def _softmax_mix(
+    spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor
+) -> torch.Tensor:
+    """Attention of q [a, b, queries, dim] over k, v [a, b or 1, keys, dim], masked."""
+    mask = torch.zeros(visible.shape, dtype=q.dtype, device=q.device)
+    mask.masked_fill_(~visible, -math.inf)
+    if spec.softcap is None:
+        shape = (-1, q.shape[1], -1, -1)
+        return scaled_dot_product_attention(
+            q, k.expand(shape), v.expand(shape), attn_mask=mask, scale=spec.scale
+        )
+    scores = torch.matmul(q, k.mT).float() * (spec.scale / spec.softcap)
+    weights = (scores.tanh_().mul_(spec.softcap) + mask).softmax(-1)
+    return torch.matmul(weights.to(v.dtype), v)

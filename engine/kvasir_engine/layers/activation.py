@@ -1,0 +1,37 @@
+"""Activations of gated MLPs, under their names in Hugging Face configs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+Activation = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "silu": nn.functional.silu,
+    "swish": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+    "gelu_pytorch_tanh": _gelu_tanh,
+}
+
+
+def activation(name: str) -> Activation:
+    """The function called `name`. Raises ValueError."""
+    if name not in ACTIVATIONS:
+        raise ValueError(
+            f"config field 'hidden_act': {name!r} is not supported; one of {sorted(ACTIVATIONS)} is"
+        )
+    return ACTIVATIONS[name]
+
+
+def gated(x: torch.Tensor, act: Activation) -> torch.Tensor:
+    """act(gate) * up of x [..., 2 n], whose first half is the gate: [..., n]."""
+    gate, up = x.chunk(2, dim=-1)
+    return act(gate) * up

@@ -1,0 +1,82 @@
+"""The self-attention block of a decoder layer, over the paged cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from kvasir_engine.attention.base import AttentionSpec, attend
+from kvasir_engine.layers.linear import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    local_heads,
+    qkv_parts,
+)
+from kvasir_engine.layers.norm import RMSNorm
+from kvasir_engine.layers.rotary import RotaryTable, apply_rotary
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    """One layer's attention over all ranks; the rest is AttentionSpec's."""
+
+    layer: int
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+    qkv_bias: bool = False
+    output_bias: bool = False
+    fused_qkv: bool = False
+    """The checkpoint stores queries, keys and values as one tensor."""
+    qk_norm: type[RMSNorm] | None = None
+    """Norm of each head's query and key before they are rotated."""
+    norm_eps: float = 1e-6
+
+
+class SelfAttention(nn.Module):
+    """Projections, optional QK norm, rotation, paged attention, output projection."""
+
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__()
+        heads, kv_heads = local_heads(config.num_heads, config.num_kv_heads)
+        self.spec = AttentionSpec(
+            layer=config.layer,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_dim=config.head_dim,
+            scale=config.scale,
+            window=config.window,
+            softcap=config.softcap,
+        )
+        self.qkv_proj = ColumnParallelLinear(
+            config.hidden_size,
+            qkv_parts(config.num_heads, config.num_kv_heads, config.head_dim),
+            bias=config.qkv_bias,
+            fused=config.fused_qkv,
+        )
+        self.o_proj = RowParallelLinear(
+            config.num_heads * config.head_dim, config.hidden_size, bias=config.output_bias
+        )
+        self.q_norm: RMSNorm | None = None
+        self.k_norm: RMSNorm | None = None
+        if config.qk_norm is not None:
+            self.q_norm = config.qk_norm(config.head_dim, config.norm_eps)
+            self.k_norm = config.qk_norm(config.head_dim, config.norm_eps)
+
+    def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
+        """[tokens, hidden_size] to the same shape."""
+        spec = self.spec
+        heads = self.qkv_proj(x).view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
+        qk, v = heads.tensor_split((spec.num_heads + spec.num_kv_heads,), dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = qk.tensor_split((spec.num_heads,), dim=1)
+            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
+        q, k = apply_rotary(qk, rotary).tensor_split((spec.num_heads,), dim=1)
+        out: torch.Tensor = self.o_proj(attend(spec, q, k, v).flatten(1))
+        return out

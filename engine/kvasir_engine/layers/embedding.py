@@ -1,0 +1,55 @@
+"""Token embedding and output projection, sharded along the vocabulary."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from kvasir_engine.layers.linear import linear
+from kvasir_engine.layers.weights import Piece, Slot, parameter
+from kvasir_engine.parallel.state import all_gather, all_reduce, tensor_parallel
+
+
+class VocabParallelEmbedding(nn.Module):
+    """Each rank holds ceil(vocab_size / ranks) rows; rows past the vocabulary are zero."""
+
+    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+        super().__init__()
+        tp = tensor_parallel()
+        self.vocab_size = vocab_size
+        rows = -(-vocab_size // tp.size)
+        self.first = tp.rank * rows
+        self.weight = parameter(rows, hidden_size)
+        self.weight.data[self._rows_in_checkpoint() :] = 0
+
+    def _rows_in_checkpoint(self) -> int:
+        return max(0, min(self.weight.shape[0], self.vocab_size - self.first))
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """[tokens] to [tokens, hidden_size]."""
+        if tensor_parallel().size == 1:
+            return nn.functional.embedding(token_ids, self.weight)
+        local = token_ids - self.first
+        elsewhere = (local < 0) | (local >= self.weight.shape[0])
+        rows = nn.functional.embedding(local.masked_fill(elsewhere, 0), self.weight)
+        return all_reduce(rows.masked_fill(elsewhere[:, None], 0))
+
+    def slots(self, path: str) -> dict[str, Slot]:
+        """This rank's rows, as far as the vocabulary goes."""
+        target = self.weight.data[: self._rows_in_checkpoint()]
+        shape = (self.vocab_size, self.weight.shape[1])
+        pieces = (Piece(target, 0, self.first),) if target.shape[0] else ()
+        return {f"{path}.weight": Slot(shape, pieces)}
+
+
+class ParallelLMHead(VocabParallelEmbedding):
+    """The same shards as an embedding, used as the output projection."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[n, hidden_size] to logits [n, vocab_size], gathered over ranks."""
+        return project_to_vocab(hidden, self)
+
+
+def project_to_vocab(hidden: torch.Tensor, table: VocabParallelEmbedding) -> torch.Tensor:
+    """Logits [n, vocab_size] of hidden [n, hidden_size]; `table` may be a tied embedding."""
+    return all_gather(linear(hidden, table.weight, None))[..., : table.vocab_size]

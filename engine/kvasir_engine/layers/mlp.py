@@ -1,0 +1,30 @@
+"""The gated MLP of a decoder layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from kvasir_engine.layers.activation import activation, gated
+from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
+
+
+class GatedMLP(nn.Module):
+    """down(act(gate(x)) * up(x)); `fused` when the checkpoint stores gate and up as one tensor."""
+
+    def __init__(
+        self, hidden_size: int, intermediate_size: int, act: str, *, bias: bool, fused: bool = False
+    ) -> None:
+        super().__init__()
+        parts = (
+            even_part("gate_proj", intermediate_size),
+            even_part("up_proj", intermediate_size),
+        )
+        self.gate_up_proj = ColumnParallelLinear(hidden_size, parts, bias=bias, fused=fused)
+        self.down_proj = RowParallelLinear(intermediate_size, hidden_size, bias=bias)
+        self.act = activation(act)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[tokens, hidden_size] to the same shape."""
+        out: torch.Tensor = self.down_proj(gated(self.gate_up_proj(x), self.act))
+        return out

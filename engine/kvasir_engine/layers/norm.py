@@ -1,0 +1,35 @@
+"""Root-mean-square normalisation (arXiv:1910.07467)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from kvasir_engine.layers.weights import WeightedModule, parameter
+
+
+class RMSNorm(WeightedModule):
+    """x / rms(x) * weight over the last dimension, computed in fp32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = parameter(size)
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same shape and dtype as x."""
+        return nn.functional.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(norm(x + residual), x + residual)."""
+        total = x + residual
+        return self.forward(total), total
+
+
+class GemmaRMSNorm(RMSNorm):
+    """The weight is stored minus one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same shape and dtype as x."""
+        weight = 1.0 + self.weight.float()
+        return nn.functional.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(x.dtype)

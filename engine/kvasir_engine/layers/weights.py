@@ -1,0 +1,76 @@
+"""How a checkpoint's tensors reach a layer's (sharded, merged) parameters.
+
+A layer describes, for each checkpoint tensor it is made of, which part of that tensor goes where.
+The loader then reads no more than those parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`target` holds rows start .. start + target.shape[dim] of the checkpoint tensor along dim."""
+
+    target: torch.Tensor
+    dim: int = 0
+    start: int = 0
+
+    @property
+    def stop(self) -> int:
+        """End of the range, exclusive."""
+        return self.start + self.target.shape[self.dim]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One tensor of the checkpoint: its whole shape, and the pieces that this rank keeps."""
+
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+
+@runtime_checkable
+class Loadable(Protocol):
+    """A module with parameters of its own."""
+
+    def slots(self, path: str) -> dict[str, Slot]:
+        """The checkpoint tensors it is made of, by full name; `path` is the module's own."""
+        ...
+
+
+class WeightedModule(nn.Module):
+    """A module whose parameters are in the checkpoint whole, under their own names."""
+
+    def slots(self, path: str) -> dict[str, Slot]:
+        """One slot a parameter."""
+        return {
+            f"{path}.{name}": Slot(tuple(p.shape), (Piece(p.data),))
+            for name, p in self.named_parameters(recurse=False)
+        }
+
+
+def model_slots(model: nn.Module) -> dict[str, Slot]:
+    """Every checkpoint tensor that `model` is made of, by full name."""
+    slots: dict[str, Slot] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, Loadable):
+            slots.update(module.slots(path))
+    return slots
+
+
+def parameter(*shape: int) -> nn.Parameter:
+    """An uninitialised weight in the default dtype, on the default device."""
+    return nn.Parameter(torch.empty(*shape), requires_grad=False)
+
+
+def siblings(path: str, names: tuple[str, ...]) -> Iterator[str]:
+    """Full names of modules beside the one at `path`."""
+    parent = path.rpartition(".")[0]
+    return (f"{parent}.{name}" if parent else name for name in names)

@@ -1,0 +1,135 @@
+"""A directory of safetensors files, and the filling of a model's parameters from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from kvasir_engine.layers.weights import Slot
+from kvasir_engine.loader.errors import ModelLoadError
+
+INDEX = "model.safetensors.index.json"
+_TENSORS_PER_TASK = 32
+_MAX_THREADS = 8
+_NOT_WEIGHTS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
+"""Endings of constants that older checkpoints carry and that are computed here."""
+
+
+class Checkpoint:
+    """The tensors of a model directory, by name. Opens no more than headers until `fill`.
+
+    Raises ModelLoadError when there are no safetensors, a shard is missing or a file is truncated.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.file_of = {
+            name: file for file in _weight_files(directory) for name in _tensor_names(file)
+        }
+
+    def fill(self, slots: Mapping[str, Slot]) -> list[str]:
+        """Copy every slot's pieces into place, in parallel; returns the names that no slot takes.
+
+        Each file is read only where a piece needs it. Raises ModelLoadError when a tensor is
+        missing or has another shape than the config asks for.
+        """
+        missing = [name for name in slots if name not in self.file_of]
+        if missing:
+            raise ModelLoadError(
+                f"{self.directory} lacks {len(missing)} weights that its config.json asks for,"
+                f" such as {', '.join(missing[:5])}; the config and the weights do not belong"
+                f" together, or the download is incomplete"
+            )
+        by_file: dict[Path, list[str]] = {}
+        for name in slots:
+            by_file.setdefault(self.file_of[name], []).append(name)
+        tasks = [
+            (file, names[i : i + _TENSORS_PER_TASK])
+            for file, names in by_file.items()
+            for i in range(0, len(names), _TENSORS_PER_TASK)
+        ]
+        with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:
+            for done in [pool.submit(_fill_from, file, names, slots) for file, names in tasks]:
+                done.result()
+        return [n for n in self.file_of if n not in slots and not n.endswith(_NOT_WEIGHTS)]
+
+
+def _fill_from(file: Path, names: list[str], slots: Mapping[str, Slot]) -> None:
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            for name in names:
+                _fill_slot(name, tensors.get_slice(name), slots[name])
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _fill_slot(name: str, source: Any, slot: Slot) -> None:
+    shape = tuple(source.get_shape())
+    if shape != slot.shape:
+        raise ModelLoadError(
+            f"weight {name} has shape {list(shape)} where config.json asks for {list(slot.shape)};"
+            f" the config and the weights do not belong together"
+        )
+    for piece in slot.pieces:
+        ranges = (slice(None),) * piece.dim + (slice(piece.start, piece.stop),)
+        piece.target.copy_(source[ranges] if shape else source[:])
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    index = directory / INDEX
+    if index.is_file():
+        files = [directory / name for name in _shard_names(index)]
+        for file in files:
+            if not file.is_file():
+                raise ModelLoadError(
+                    f"{directory} lacks the shard {file.name} that {INDEX} names;"
+                    f" download the model again"
+                )
+        return files
+    files = sorted(directory.glob("*.safetensors"))
+    if files:
+        return files
+    pickled = sorted(directory.glob("*.bin")) + sorted(directory.glob("*.pt*"))
+    if pickled:
+        raise ModelLoadError(
+            f"{directory} has no safetensors files, only {pickled[0].name}, which is a pickle and"
+            f" may run code when it is read; convert the model to safetensors"
+        )
+    raise ModelLoadError(
+        f"{directory} has no safetensors files; download the model's weights,"
+        f" or use --load-format dummy for random ones"
+    )
+
+
+def _shard_names(index: Path) -> list[str]:
+    try:
+        names = set(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ModelLoadError(
+            f"{index} is not a safetensors index with a weight_map; download the model again"
+        ) from error
+    outside = [name for name in names if Path(str(name)).name != name]
+    if outside:
+        raise ModelLoadError(f"{index} names {outside[0]!r}, which is not a file beside it")
+    return sorted(names)
+
+
+def _tensor_names(file: Path) -> list[str]:
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            return list(tensors.keys())
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> ModelLoadError:
+    return ModelLoadError(
+        f"{file} cannot be read as safetensors ({error}); it is truncated or damaged:"
+        f" download the model again"
+    )

@@ -1,0 +1,141 @@
+"""From a model directory to a model with its weights on the device."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from kvasir.hf_config import ConfigError, load_config
+from kvasir.model_shape import ModelShape
+from torch import nn
+
+from kvasir_engine.loader.checkpoint import Checkpoint
+from kvasir_engine.loader.errors import ModelLoadError
+from kvasir_engine.models.base import CausalLM
+from kvasir_engine.models.config import ModelConfig, model_config
+from kvasir_engine.models.decoder import DecoderForCausalLM
+from kvasir_engine.models.registry import NATIVE, build_native
+
+log = logging.getLogger(__name__)
+
+LoadFormat = Literal["auto", "dummy"]
+ModelImpl = Literal["auto", "native", "transformers"]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run, with what its config.json says."""
+
+    model: CausalLM
+    shape: ModelShape
+    config: Mapping[str, Any]
+    dtype: torch.dtype
+    device: torch.device
+    weight_bytes: int
+    """Of this rank's parameters; a tied head counts once."""
+
+
+def load_model(
+    model_dir: Path,
+    *,
+    dtype: str = "auto",
+    device: torch.device | str = "cpu",
+    load_format: LoadFormat = "auto",
+    model_impl: ModelImpl = "auto",
+    trust_remote_code: bool = False,
+    max_model_len: int | None = None,
+    seed: int = 0,
+) -> LoadedModel:
+    """Build the model that `model_dir`/config.json names and fill it with its weights.
+
+    `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
+    weights: small random ones, the same for the same `seed`. `max_model_len` decides which factors
+    LongRoPE uses. Raises ModelLoadError with what is wrong and what to do about it.
+    """
+    device = torch.device(device)
+    fields = _read_config(model_dir)
+    try:
+        config = model_config(fields, max_model_len)
+    except ConfigError as error:
+        raise ModelLoadError(f"{model_dir}: {error}") from error
+    _refuse_quantized(config.shape)
+    kind = resolve_dtype(dtype, config.shape.dtype, device)
+    with torch.device(device), _default_dtype(kind):
+        model = _build(config, model_impl)
+    if load_format == "dummy":
+        fill_randomly(model, seed)
+    else:
+        _fill(model, model_dir)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    size = sum(p.nbytes for p in model.parameters())
+    return LoadedModel(model.eval(), config.shape, fields, kind, device, size)
+
+
+def resolve_dtype(asked: str, of_config: str, device: torch.device) -> torch.dtype:
+    """The dtype to run in; "auto" is the config's on a GPU, float32 on a CPU."""
+    name = asked
+    if asked == "auto":
+        name = "float32" if device.type == "cpu" else of_config
+    if name not in _DTYPES:
+        raise ModelLoadError(f"dtype {name!r} is not supported; one of {', '.join(_DTYPES)} is")
+    return _DTYPES[name]
+
+
+def fill_randomly(model: nn.Module, seed: int) -> None:
+    """Small uniform weights; each depends on the seed and its name alone."""
+    for name, tensor in model.named_parameters():
+        generator = torch.Generator(tensor.device).manual_seed(seed ^ zlib.crc32(name.encode()))
+        tensor.data.uniform_(-0.02, 0.02, generator=generator)
+
+
+def _build(config: ModelConfig, model_impl: ModelImpl) -> DecoderForCausalLM:
+    architecture = config.shape.architecture
+    if architecture not in NATIVE:
+        raise ModelLoadError(
+            f"architecture {architecture!r} is not supported; supported are {', '.join(NATIVE)}"
+        )
+    try:
+        return build_native(architecture, config)
+    except ValueError as error:
+        raise ModelLoadError(f"{architecture}: {error}") from error
+
+
+def _fill(model: DecoderForCausalLM, model_dir: Path) -> None:
+    unused = Checkpoint(model_dir).fill(model.checkpoint_slots())
+    if unused:
+        log.warning("%s: %d weights are not used: %s", model_dir, len(unused), unused[:5])
+
+
+def _read_config(model_dir: Path) -> dict[str, Any]:
+    if not model_dir.is_dir():
+        raise ModelLoadError(f"{model_dir} is not a directory; name a Hugging Face model directory")
+    try:
+        return load_config(model_dir)
+    except ConfigError as error:
+        raise ModelLoadError(str(error)) from error
+
+
+def _refuse_quantized(shape: ModelShape) -> None:
+    if shape.quantization is not None:
+        raise ModelLoadError(
+            f"config field 'quantization_config': {shape.quantization} weights are not supported;"
+            f" use the model's unquantised version"
+        )
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(previous)

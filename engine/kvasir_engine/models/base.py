@@ -1,0 +1,29 @@
+"""What the runner asks of a model."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from kvasir_engine.attention.base import AttentionSpec
+
+
+class CausalLM(Protocol):
+    """A decoder over flattened batches; its attention layers read the step's ForwardContext."""
+
+    attention_specs: list[AttentionSpec]
+    """One a layer, in layer order: what the KV cache must hold."""
+
+    def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Final hidden states [tokens, hidden_size] of int64 token_ids and positions [tokens]."""
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """fp32 logits [n, vocab_size] of hidden states [n, hidden_size], the same on every rank."""
+        ...
+
+
+def soft_cap(logits: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """cap * tanh(logits / cap); unchanged without a cap."""
+    return logits if cap is None else torch.tanh(logits / cap) * cap

@@ -1,0 +1,22 @@
+"""Which architectures have model code here, by their name in config.json."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from kvasir_engine.models.config import ModelConfig
+from kvasir_engine.models.decoder import DecoderForCausalLM
+
+NATIVE: dict[str, tuple[str, str]] = {
+    "LlamaForCausalLM": ("llama", "LlamaForCausalLM"),
+    "MistralForCausalLM": ("llama", "LlamaForCausalLM"),
+}
+"""Architecture to module and class; a module is imported when its model is built."""
+
+
+def build_native(architecture: str, config: ModelConfig) -> DecoderForCausalLM:
+    """An uninitialised model in the default dtype on the default device. Raises ValueError."""
+    module, name = NATIVE[architecture]
+    cls = getattr(import_module(f"kvasir_engine.models.{module}"), name)
+    model: DecoderForCausalLM = cls(config)
+    return model
