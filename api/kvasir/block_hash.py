@@ -25,10 +25,9 @@ def root_hash(*, cache_salt: str = "", lora: str = "") -> bytes:
     return xxhash.xxh3_128_digest(extra)
 
 
-def block_hash(parent: bytes, token_ids: Sequence[int] | array[int]) -> bytes:
-    """The hash of one full block: 16 bytes of (parent, little-endian 32-bit token ids)."""
-    tokens = token_ids if isinstance(token_ids, array) else array("i", token_ids)
-    return xxhash.xxh3_128_digest(parent + tokens.tobytes())
+def block_hash(parent: bytes, token_bytes: bytes) -> bytes:
+    """The hash of one full block, 16 bytes; `token_bytes` are little-endian 32-bit token ids."""
+    return xxhash.xxh3_128_digest(parent + token_bytes)
 
 
 def chain_hashes(token_ids: Sequence[int], block_size: int, *, root: bytes = _ROOT) -> bytes:
@@ -38,6 +37,6 @@ def chain_hashes(token_ids: Sequence[int], block_size: int, *, root: bytes = _RO
     parent = root
     out = bytearray()
     for start in range(0, len(tokens) - step + 1, step):
-        parent = xxhash.xxh3_128_digest(parent + tokens[start : start + step])
+        parent = block_hash(parent, tokens[start : start + step])
         out += parent
     return bytes(out)

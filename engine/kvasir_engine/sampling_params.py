@@ -44,6 +44,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     seed: int | None = None
     stop: list[str] = field(default_factory=list)
+    """A plain string is taken as a list of one."""
     stop_token_ids: list[int] = field(default_factory=list)
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
@@ -65,8 +66,9 @@ class SamplingParams:
     early_stopping: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            self.stop = [self.stop]
+        given: Any = self.stop
+        if isinstance(given, str):
+            self.stop = [given]
         if self.top_k == -1:
             self.top_k = 0
 
@@ -100,7 +102,12 @@ class SamplingParams:
     def _verify_numbers(self) -> None:
         for param, low, high, low_open in _RANGES:
             value = getattr(self, param)
-            if not math.isfinite(value) or value > high or value < low or (low_open and value == low):
+            if (
+                not math.isfinite(value)
+                or value > high
+                or value < low
+                or (low_open and value == low)
+            ):
                 bracket = "(" if low_open else "["
                 raise ParameterError(
                     param, f"{param} must be a number in {bracket}{low:g}, {high:g}], got {value}."
@@ -108,9 +115,13 @@ class SamplingParams:
 
     def _verify_limits(self, max_logprobs: int) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
-            raise ParameterError("max_tokens", f"max_tokens must be at least 1, got {self.max_tokens}.")
+            raise ParameterError(
+                "max_tokens", f"max_tokens must be at least 1, got {self.max_tokens}."
+            )
         if self.min_tokens < 0:
-            raise ParameterError("min_tokens", f"min_tokens must be at least 0, got {self.min_tokens}.")
+            raise ParameterError(
+                "min_tokens", f"min_tokens must be at least 0, got {self.min_tokens}."
+            )
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ParameterError(
                 "min_tokens",
@@ -155,22 +166,32 @@ class SamplingParams:
             for token in ids:
                 if not 0 <= token < vocab_size:
                     raise ParameterError(
-                        param, f"{param} names token {token}, but the vocabulary is 0 to {vocab_size - 1}."
+                        param,
+                        f"{param} names token {token}, but the vocabulary is 0 to {vocab_size - 1}.",
                     )
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise ParameterError("allowed_token_ids", "allowed_token_ids must not be empty.")
         for token, bias in self.logit_bias.items():
             if not -100.0 <= bias <= 100.0:
                 raise ParameterError(
-                    "logit_bias", f"logit_bias for token {token} must be between -100 and 100, got {bias}."
+                    "logit_bias",
+                    f"logit_bias for token {token} must be between -100 and 100, got {bias}.",
                 )
 
     def _verify_beam(self) -> None:
-        for param, off in (("temperature", (0.0, 1.0)), ("stop", ([],)), ("logprobs", (None,)),
-                           ("prompt_logprobs", (None,)), ("presence_penalty", (0.0,)),
-                           ("frequency_penalty", (0.0,)), ("repetition_penalty", (1.0,)),
-                           ("min_tokens", (0,)), ("bad_words", ([],)), ("logit_bias", ({},)),
-                           ("allowed_token_ids", (None,))):
+        for param, off in (
+            ("temperature", (0.0, 1.0)),
+            ("stop", ([],)),
+            ("logprobs", (None,)),
+            ("prompt_logprobs", (None,)),
+            ("presence_penalty", (0.0,)),
+            ("frequency_penalty", (0.0,)),
+            ("repetition_penalty", (1.0,)),
+            ("min_tokens", (0,)),
+            ("bad_words", ([],)),
+            ("logit_bias", ({},)),
+            ("allowed_token_ids", (None,)),
+        ):
             if getattr(self, param) not in off:
                 raise ParameterError(
                     param, f"{param} does not work together with use_beam_search; leave it out."

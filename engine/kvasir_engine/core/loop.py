@@ -1,0 +1,97 @@
+"""The overlapped step: step N+1 is planned and launched before step N's tokens reach the CPU."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from kvasir_engine.runner.base import Runner, StepHandle
+from kvasir_engine.runner.plan import StepPlan
+from kvasir_engine.scheduler import results
+from kvasir_engine.scheduler.results import StepNews
+from kvasir_engine.scheduler.scheduler import Scheduler
+
+STUCK_AFTER = 1000
+"""Iterations in a row with work but neither a plan nor a step in flight: a scheduler's fault."""
+
+
+class StepWatcher(Protocol):
+    """Learns when steps are launched and retired, for the step age and the metrics."""
+
+    def launched(self, plan: StepPlan) -> None:
+        """Called before the launch, so that a launch that hangs is seen too."""
+        ...
+
+    def retired(self, plan: StepPlan) -> None:
+        """The step's results are on the CPU and taken in."""
+        ...
+
+
+class StuckError(RuntimeError):
+    """There is work but nothing can be computed; ends the core rather than hanging silently."""
+
+
+class CoreLoop:
+    """Drives scheduler and runner. Single-threaded; knows nothing of sockets."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        overlap: bool = True,
+        watcher: StepWatcher | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.runner = runner
+        self._depth = 2 if overlap else 1
+        self._watcher = watcher
+        self._in_flight: deque[tuple[StepPlan, StepHandle]] = deque()
+        self._fruitless = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is in flight and nothing waits or runs."""
+        return not self._in_flight and not self.scheduler.has_work
+
+    def step(self) -> StepNews | None:
+        """Launch the next step if there is one, then take in the oldest if it is its turn.
+
+        Blocks at most once, on the results of the step before the one just launched.
+        """
+        plan = self.scheduler.schedule()
+        if plan is not None:
+            self._launch(plan)
+        if plan is None or len(self._in_flight) >= self._depth:
+            return self._retire(planned=plan is not None)
+        return None
+
+    def _launch(self, plan: StepPlan) -> None:
+        if self._watcher is not None:
+            self._watcher.launched(plan)
+        self.runner.forward(plan)
+        self._in_flight.append((plan, self.runner.sample(plan)))
+        self.scheduler.launched(plan)
+
+    def _retire(self, *, planned: bool) -> StepNews | None:
+        if not self._in_flight:
+            self._fruitless = 0 if planned or not self.scheduler.has_work else self._fruitless + 1
+            if self._fruitless > STUCK_AFTER:
+                raise StuckError("the scheduler has work but plans no step; this is a defect.")
+            return None
+        self._fruitless = 0
+        plan, handle = self._in_flight.popleft()
+        news = results.apply(self.scheduler, plan, handle.wait())
+        if self._watcher is not None:
+            self._watcher.retired(plan)
+        return news
+
+    def check_idle(self) -> None:
+        """Raise AssertionError if an idle engine still holds a block or a row."""
+        kv, rows = self.scheduler.kv, self.scheduler.rows
+        held = [pool.num_referenced for pool in kv.pools]
+        if any(held) or rows.num_free != rows.num_rows or self.scheduler.by_handle:
+            raise AssertionError(
+                f"idle, but blocks {held} are held, {rows.num_rows - rows.num_free} rows are owned "
+                f"and {len(self.scheduler.by_handle)} samples are known."
+            )

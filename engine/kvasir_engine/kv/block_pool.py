@@ -1,0 +1,181 @@
+"""The pool of one KV group's physical blocks: allocation, reference counts, LRU of cached blocks.
+
+A block is in exactly one of three states: *free* (no content worth keeping), *cached* (content
+findable by hash, nobody holds it, evicted least recently used first) or *referenced* (held by at
+least one table). free + cached + referenced = all blocks but the null block, always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class BlockListener(Protocol):
+    """Hears which blocks become findable and which stop being so."""
+
+    def stored(self, hash_: bytes, parent: bytes, token_bytes: bytes) -> None:
+        """A full block's hash, its parent's, and its token ids (little-endian int32)."""
+        ...
+
+    def removed(self, hash_: bytes) -> None:
+        """The block was evicted or withdrawn."""
+        ...
+
+    def cleared(self) -> None:
+        """Every cached block was forgotten at once."""
+        ...
+
+
+class OutOfBlocksError(RuntimeError):
+    """More blocks were asked for than are free or evictable; the scheduler checks before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a findable block holds, to confirm a hit beyond its hash."""
+
+    hash: bytes
+    parent: bytes
+    token_bytes: bytes
+
+
+class BlockPool:
+    """Blocks 1 .. num_blocks - 1; block 0 is the null block and never handed out."""
+
+    def __init__(
+        self, num_blocks: int, *, caching: bool = True, listener: BlockListener | None = None
+    ) -> None:
+        if num_blocks < 2:
+            raise ValueError(
+                f"num_blocks must be at least 2 (one is the null block), got {num_blocks}."
+            )
+        self.num_blocks = num_blocks
+        self.caching = caching
+        self._listener = listener
+        self._refs = [0] * num_blocks
+        self._content: list[_Content | None] = [None] * num_blocks
+        self._by_hash: dict[bytes, int] = {}
+        # A doubly linked list through two arrays, block 0 as its sentinel: the next victim is
+        # next[0]. Blocks without content are put at the front, cached ones at the back.
+        self._next = [*range(1, num_blocks), 0]
+        self._prev = [num_blocks - 1, *range(num_blocks - 1)]
+        self._num_free = num_blocks - 1
+
+    @property
+    def capacity(self) -> int:
+        """Blocks that can be handed out at all."""
+        return self.num_blocks - 1
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that allocate() can hand out now: free ones and cached ones."""
+        return self._num_free
+
+    @property
+    def num_referenced(self) -> int:
+        """Blocks held by at least one table."""
+        return self.capacity - self._num_free
+
+    @property
+    def num_cached(self) -> int:
+        """Findable blocks, referenced or not."""
+        return len(self._by_hash)
+
+    def references(self, block: int) -> int:
+        """How many tables hold `block`."""
+        return self._refs[block]
+
+    def allocate(self, count: int) -> list[int]:
+        """Take `count` blocks with one reference each, evicting the least recently used."""
+        if count > self._num_free:
+            raise OutOfBlocksError(f"{count} blocks asked for, {self._num_free} available.")
+        blocks = []
+        for _ in range(count):
+            block = self._next[0]
+            self._unlink(block)
+            self._forget(block)
+            self._refs[block] = 1
+            blocks.append(block)
+        return blocks
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """One more reference to each; a cached block leaves the eviction list."""
+        for block in blocks:
+            if self._refs[block] == 0:
+                self._unlink(block)
+            self._refs[block] += 1
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Drop one reference to each, last block first so that a prefix outlives its tail."""
+        for block in reversed(blocks):
+            refs = self._refs[block] - 1
+            if refs < 0:
+                raise AssertionError(f"block {block} was released more often than it was taken.")
+            self._refs[block] = refs
+            if refs == 0:
+                self._link(block, at_back=self._content[block] is not None)
+
+    def find(self, hash_: bytes, parent: bytes, token_bytes: bytes) -> int | None:
+        """The block with this content, or None; equal hashes of other content are no hit."""
+        block = self._by_hash.get(hash_)
+        if block is None:
+            return None
+        content = self._content[block]
+        if content is None or content.parent != parent or content.token_bytes != token_bytes:
+            return None
+        return block
+
+    def commit(self, block: int, hash_: bytes, parent: bytes, token_bytes: bytes) -> bool:
+        """Make a referenced, fully written block findable; False if the same hash already is."""
+        if not self.caching or hash_ in self._by_hash or self._content[block] is not None:
+            return False
+        self._content[block] = _Content(hash_, parent, token_bytes)
+        self._by_hash[hash_] = block
+        if self._listener is not None:
+            self._listener.stored(hash_, parent, token_bytes)
+        return True
+
+    def reset_cache(self) -> None:
+        """Forget the content of every block, also of those in use."""
+        if not self._by_hash:
+            return
+        for block in self._by_hash.values():
+            self._content[block] = None
+        self._by_hash.clear()
+        if self._listener is not None:
+            self._listener.cleared()
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless the states add up; for tests and for an idle core."""
+        listed, block = set(), self._next[0]
+        while block:
+            listed.add(block)
+            block = self._next[block]
+        unreferenced = {b for b in range(1, self.num_blocks) if self._refs[b] == 0}
+        if listed != unreferenced or len(listed) != self._num_free:
+            raise AssertionError("the eviction list does not hold exactly the unreferenced blocks.")
+        contents = {b for b in range(self.num_blocks) if self._content[b] is not None}
+        if contents != set(self._by_hash.values()) or self._refs[0] or 0 in contents:
+            raise AssertionError("the hash index and the blocks' contents differ.")
+
+    def _forget(self, block: int) -> None:
+        content = self._content[block]
+        if content is not None:
+            self._content[block] = None
+            del self._by_hash[content.hash]
+            if self._listener is not None:
+                self._listener.removed(content.hash)
+
+    def _unlink(self, block: int) -> None:
+        before, after = self._prev[block], self._next[block]
+        self._next[before], self._prev[after] = after, before
+        self._num_free -= 1
+
+    def _link(self, block: int, *, at_back: bool) -> None:
+        before = self._prev[0] if at_back else 0
+        after = 0 if at_back else self._next[0]
+        self._prev[block], self._next[block] = before, after
+        self._next[before] = self._prev[after] = block
+        self._num_free += 1

@@ -1,0 +1,248 @@
+"""The KV cache of one engine: pools by group, prefix hits that hold in all of them, commits.
+
+Nothing here knows about steps: the scheduler decides when a block may be released, and calls
+`commit` only for blocks whose token ids the CPU knows and whose writing step was launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from kvasir.block_hash import HASH_BYTES, block_hash, root_hash
+
+from kvasir_engine.kv.block_pool import BlockListener, BlockPool
+from kvasir_engine.kv.block_table import BlockTables
+from kvasir_engine.kv.groups import NULL_BLOCK, KVGroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHit:
+    """`num_tokens` leading tokens are cached; `tables` has each group's blocks for them."""
+
+    num_tokens: int
+    tables: list[list[int]]
+    hashes: list[bytes]
+
+
+class KVManager:
+    """Block pools of all KV groups. Every group has the same block size."""
+
+    def __init__(
+        self,
+        groups: Sequence[KVGroupSpec],
+        num_blocks: Sequence[int],
+        *,
+        caching: bool = True,
+        listeners: Sequence[BlockListener | None] | None = None,
+    ) -> None:
+        self.groups = tuple(groups)
+        self.block_size = groups[0].block_size
+        self.caching = caching
+        heard = listeners or [None] * len(groups)
+        self.pools = [
+            BlockPool(count, caching=caching, listener=listener)
+            for count, listener in zip(num_blocks, heard, strict=True)
+        ]
+
+    def new_tables(self, cache_salt: str = "") -> BlockTables:
+        """Empty tables of a sequence."""
+        return BlockTables([[] for _ in self.groups], root_hash(cache_salt=cache_salt))
+
+    def find_prefix(
+        self, tokens: npt.NDArray[np.int32], root: bytes, known_hashes: bytes
+    ) -> PrefixHit:
+        """The longest cached prefix of `tokens` that leaves at least one token to compute.
+
+        `known_hashes` are hashes of leading blocks made elsewhere; further ones are made here.
+        Takes no references.
+        """
+        blocks, hashes = self._find_full(tokens, root, known_hashes)
+        count = self._longest_common(tokens, root, hashes, len(blocks))
+        tables = [
+            self._group_blocks(group, tokens, root, hashes, count)
+            for group in range(len(self.groups))
+        ]
+        return PrefixHit(count * self.block_size, tables, hashes[:count])
+
+    def take(self, tables: BlockTables, hit: PrefixHit) -> None:
+        """Reference the hit's blocks and put them into (empty) `tables`."""
+        for group, blocks in enumerate(hit.tables):
+            self.pools[group].share(block for block in blocks if block != NULL_BLOCK)
+            tables.tables[group] = list(blocks)
+            first = next((i for i, block in enumerate(blocks) if block != NULL_BLOCK), len(blocks))
+            tables.windows_start[group] = first
+        tables.hashes = list(hit.hashes)
+
+    def blocks_needed(self, tables: BlockTables, num_tokens: int) -> int:
+        """Blocks to append to each group so that `num_tokens` tokens fit."""
+        return max(0, -(-num_tokens // self.block_size) - len(tables.tables[0]))
+
+    def can_append(self, count: int) -> bool:
+        """True when every group can hand out `count` blocks now."""
+        return all(pool.num_available >= count for pool in self.pools)
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that every group can hand out now."""
+        return min(pool.num_available for pool in self.pools)
+
+    def append(self, tables: BlockTables, count: int) -> list[list[int]]:
+        """Append `count` fresh blocks in every group; returns them by group."""
+        fresh = [pool.allocate(count) for pool in self.pools]
+        for table, blocks in zip(tables.tables, fresh, strict=True):
+            table.extend(blocks)
+        return fresh
+
+    def commit(self, tables: BlockTables, tokens: npt.NDArray[np.int32], num_tokens: int) -> None:
+        """Make findable every full block of the first `num_tokens` tokens not yet so."""
+        size = self.block_size
+        for index in range(len(tables.hashes), num_tokens // size):
+            content = tokens[index * size : (index + 1) * size].tobytes()
+            parent = tables.parent
+            hash_ = block_hash(parent, content)
+            tables.hashes.append(hash_)
+            for pool, table in zip(self.pools, tables.tables, strict=True):
+                if table[index] != NULL_BLOCK:
+                    pool.commit(table[index], hash_, parent, content)
+
+    def outside_windows(self, tables: BlockTables, next_position: int) -> list[list[int]]:
+        """Take out of `tables` the blocks no query at or after `next_position` sees.
+
+        Returns them by group; they still hold their reference, which the caller releases when
+        no launched step reads them any more.
+        """
+        gone: list[list[int]] = []
+        for group, spec in enumerate(self.groups):
+            table, start = tables.tables[group], tables.windows_start[group]
+            if spec.window is None:
+                gone.append([])
+                continue
+            end = max(start, min((next_position - spec.window + 1) // self.block_size, len(table)))
+            gone.append([block for block in table[start:end] if block != NULL_BLOCK])
+            table[start:end] = [NULL_BLOCK] * (end - start)
+            tables.windows_start[group] = end
+        return gone
+
+    def release(self, blocks: Sequence[Sequence[int]]) -> None:
+        """Drop one reference to each block, by group."""
+        for pool, held in zip(self.pools, blocks, strict=True):
+            pool.release(held)
+
+    def usage(self) -> float:
+        """Share of blocks held by requests, 0 to 1, of the fullest group."""
+        return max(pool.num_referenced / pool.capacity for pool in self.pools)
+
+    def reset_cache(self) -> None:
+        """Forget all cached content."""
+        for pool in self.pools:
+            pool.reset_cache()
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every pool adds up."""
+        for pool in self.pools:
+            pool.check_integrity()
+
+    def _find_full(
+        self, tokens: npt.NDArray[np.int32], root: bytes, known: bytes
+    ) -> tuple[list[int], list[bytes]]:
+        """Leading hits in group 0, and the hashes up to there."""
+        blocks: list[int] = []
+        hashes: list[bytes] = []
+        if not self.caching:
+            return blocks, hashes
+        size, parent = self.block_size, root
+        anchor = next((i for i, spec in enumerate(self.groups) if spec.window is None), None)
+        for index in range((len(tokens) - 1) // size):
+            content = tokens[index * size : (index + 1) * size].tobytes()
+            at = index * HASH_BYTES
+            hash_ = known[at : at + HASH_BYTES] or block_hash(parent, content)
+            block = (
+                NULL_BLOCK if anchor is None else self.pools[anchor].find(hash_, parent, content)
+            )
+            if block is None:
+                break
+            blocks.append(block)
+            hashes.append(hash_)
+            parent = hash_
+        return blocks, hashes
+
+    def _longest_common(
+        self, tokens: npt.NDArray[np.int32], root: bytes, hashes: list[bytes], count: int
+    ) -> int:
+        """The largest number of leading blocks, at most `count`, that every group can serve."""
+        settled = False
+        while count and not settled:
+            settled = True
+            for group, spec in enumerate(self.groups):
+                if spec.window is not None:
+                    fitting = self._fit_window(group, tokens, root, hashes, count)
+                    settled = settled and fitting == count
+                    count = fitting
+        return count
+
+    def _fit_window(
+        self,
+        group: int,
+        tokens: npt.NDArray[np.int32],
+        root: bytes,
+        hashes: list[bytes],
+        count: int,
+    ) -> int:
+        """The largest c <= `count` for which a window group has every block it still needs.
+
+        A missing block below c is needed by every larger c whose window reaches it, so the
+        search goes on at the gap itself.
+        """
+        spec = self.groups[group]
+        while count:
+            gap = next(
+                (
+                    index
+                    for index in reversed(range(count))
+                    if self._needed(spec, index, count)
+                    and self._find(group, tokens, root, hashes, index) is None
+                ),
+                None,
+            )
+            if gap is None:
+                return count
+            count = gap
+        return 0
+
+    def _needed(self, spec: KVGroupSpec, index: int, count: int) -> bool:
+        if spec.window is None:
+            return True
+        first_key = count * self.block_size - spec.window + 1
+        return (index + 1) * self.block_size > first_key
+
+    def _find(
+        self,
+        group: int,
+        tokens: npt.NDArray[np.int32],
+        root: bytes,
+        hashes: list[bytes],
+        index: int,
+    ) -> int | None:
+        size = self.block_size
+        parent = hashes[index - 1] if index else root
+        content = tokens[index * size : (index + 1) * size].tobytes()
+        return self.pools[group].find(hashes[index], parent, content)
+
+    def _group_blocks(
+        self,
+        group: int,
+        tokens: npt.NDArray[np.int32],
+        root: bytes,
+        hashes: list[bytes],
+        count: int,
+    ) -> list[int]:
+        spec = self.groups[group]
+        blocks = []
+        for index in range(count):
+            needed = self._needed(spec, index, count)
+            block = self._find(group, tokens, root, hashes, index) if needed else None
+            blocks.append(NULL_BLOCK if block is None else block)
+        return blocks

@@ -1,0 +1,225 @@
+"""Builds a runner from the settings: weights, memory sizing, caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from kvasir.model_shape import ModelShape
+
+from kvasir_engine.attention.registry import make_backend
+from kvasir_engine.kv.groups import KVGroupSpec, group_layers
+from kvasir_engine.loader.load import LoadedModel, load_model
+from kvasir_engine.runner import kv_cache
+from kvasir_engine.runner.base import Runner
+from kvasir_engine.runner.plan import Int32Array, RowInit, RowSampling, StepPlan
+from kvasir_engine.runner.torch_runner import TorchRunner
+from kvasir_engine.settings import EngineSettings, SettingsError
+
+DEFAULT_CPU_KV_BYTES = 1 << 30
+
+
+@dataclass(slots=True)
+class Assembled:
+    """A runner with what the scheduler must know about it."""
+
+    runner: Runner
+    groups: tuple[KVGroupSpec, ...]
+    num_blocks: list[int]
+    max_model_len: int
+    vocab_size: int
+    timings: dict[str, float] = field(default_factory=dict)
+    """Seconds of each part of the start."""
+
+
+class Timeline:
+    """Seconds by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time the body as `name`."""
+        start = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - start, 4)
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device that --device names; auto = CUDA when there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("--device cuda: no CUDA device is visible; use --device cpu.")
+    return torch.device(name)
+
+
+def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
+    """Load the model and make a runner whose caches fill the memory it may use."""
+    timeline = Timeline()
+    device = pick_device(settings.device)
+    with timeline.part("weights"):
+        loaded = load_model(
+            model_dir,
+            dtype=settings.dtype,
+            device=device,
+            load_format="dummy" if settings.load_format == "dummy" else "auto",
+            model_impl=settings.model_impl,
+            trust_remote_code=settings.trust_remote_code,
+            max_model_len=settings.max_model_len,
+            seed=settings.seed,
+        )
+    wanted = context_length(settings, loaded.shape)
+    groups = group_layers(
+        tuple(spec.window for spec in loaded.model.attention_specs), settings.cache.block_size
+    )
+    with timeline.part("batch"):
+        runner = _make_runner(settings, loaded, groups, wanted)
+    with timeline.part("profile"):
+        budget = _kv_budget(settings, runner, device)
+    with timeline.part("kv_cache"):
+        num_blocks = _count_blocks(settings, loaded, groups, budget, wanted)
+        fitting = kv_cache.context_that_fits(
+            groups, num_blocks, chunk=settings.scheduler.max_num_batched_tokens
+        )
+        explicit = settings.max_model_len is not None
+        length = kv_cache.fit_context(wanted, explicit, fitting, budget)
+        specs = loaded.model.attention_specs
+        runner.use_caches(kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device))
+    return Assembled(runner, groups, num_blocks, length, loaded.shape.vocab_size, timeline.seconds)
+
+
+def context_length(settings: EngineSettings, shape: ModelShape) -> int:
+    """The context asked for, or the model's own. Raises SettingsError when it is too long."""
+    own = shape.max_position_embeddings
+    wanted = settings.max_model_len or own
+    if wanted > own:
+        raise SettingsError(
+            f"--max-model-len {wanted} is longer than the model's own context of {own} tokens."
+        )
+    if wanted < 2:
+        raise SettingsError(f"--max-model-len must be at least 2, got {wanted}.")
+    return wanted
+
+
+def _make_runner(
+    settings: EngineSettings, loaded: LoadedModel, groups: tuple[KVGroupSpec, ...], length: int
+) -> TorchRunner:
+    """A runner with caches just large enough for the profiling step."""
+    tokens = settings.scheduler.max_num_batched_tokens
+    blocks = [
+        -(-tokens // spec.block_size) + settings.scheduler.max_num_seqs + 1 for spec in groups
+    ]
+    small = blocks if loaded.device.type == "cuda" else [2] * len(groups)
+    return TorchRunner(
+        loaded.model,
+        make_backend(loaded.device),
+        groups=groups,
+        caches=kv_cache.allocate(
+            loaded.model.attention_specs, groups, small, loaded.dtype, loaded.device
+        ),
+        num_rows=settings.scheduler.max_num_seqs,
+        max_model_len=length,
+        vocab_size=loaded.shape.vocab_size,
+        device=loaded.device,
+    )
+
+
+def _count_blocks(
+    settings: EngineSettings,
+    loaded: LoadedModel,
+    groups: tuple[KVGroupSpec, ...],
+    budget: int,
+    length: int,
+) -> list[int]:
+    if settings.cache.num_blocks is not None:
+        return [settings.cache.num_blocks] * len(groups)
+    specs = loaded.model.attention_specs
+    return kv_cache.split_blocks(
+        groups,
+        [kv_cache.bytes_per_block(spec, specs, loaded.dtype) for spec in groups],
+        budget,
+        max_model_len=length,
+        max_num_seqs=settings.scheduler.max_num_seqs,
+        max_num_batched_tokens=settings.scheduler.max_num_batched_tokens,
+    )
+
+
+def _kv_budget(settings: EngineSettings, runner: TorchRunner, device: torch.device) -> int:
+    """Bytes of KV the device has room for, beside weights and the largest step."""
+    if settings.cache.kv_cache_memory_bytes is not None:
+        return settings.cache.kv_cache_memory_bytes
+    if device.type != "cuda":
+        return DEFAULT_CPU_KV_BYTES
+    peak = _profile(settings, runner, device)
+    free, total = torch.cuda.mem_get_info(device)
+    allowed = int(total * settings.cache.gpu_memory_utilization)
+    budget = allowed - (total - free) - peak
+    if budget <= 0:
+        raise SettingsError(
+            f"no memory is left for the KV cache: {total / 2**30:.1f} GiB of GPU memory at "
+            f"--gpu-memory-utilization {settings.cache.gpu_memory_utilization} allow "
+            f"{allowed / 2**30:.1f} GiB, but weights and buffers take {(total - free) / 2**30:.1f} "
+            f"and the largest step {peak / 2**30:.1f} GiB. Raise --gpu-memory-utilization, lower "
+            "--max-num-batched-tokens, or use more GPUs (--tensor-parallel-size)."
+        )
+    return budget
+
+
+def _profile(settings: EngineSettings, runner: TorchRunner, device: torch.device) -> int:
+    """Peak bytes of the largest step beyond what stays allocated, by running one."""
+    plan = largest_step(
+        settings.scheduler.max_num_batched_tokens,
+        settings.scheduler.max_num_seqs,
+        runner.max_model_len,
+        runner.groups,
+    )
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    runner.forward(plan)
+    runner.sample(plan).wait()
+    peak = torch.cuda.max_memory_allocated(device) - before
+    runner.use_caches([])
+    torch.cuda.empty_cache()
+    return peak
+
+
+def largest_step(
+    tokens: int, num_rows: int, max_model_len: int, groups: tuple[KVGroupSpec, ...]
+) -> StepPlan:
+    """A step of `tokens` new tokens over as many rows as possible, each of which samples."""
+    rows = min(num_rows, tokens)
+    lengths = [min(max_model_len - 1, tokens // rows) for _ in range(rows)]
+    size, next_block, inits = groups[0].block_size, 1, []
+    for row, length in enumerate(lengths):
+        count = -(-length // size)
+        table: Int32Array = np.arange(next_block, next_block + count, dtype=np.int32)
+        next_block += count
+        inits.append(
+            RowInit(
+                row=row,
+                token_ids=np.zeros(length, dtype=np.int32),
+                num_prompt=length,
+                num_computed=0,
+                block_tables=[table for _ in groups],
+                sampling=RowSampling(seed=0, top_p=0.9),
+            )
+        )
+    ids = np.arange(rows, dtype=np.int32)
+    return StepPlan(
+        step_id=-1,
+        rows=ids,
+        num_new=np.array(lengths, dtype=np.int32),
+        starts=np.zeros(rows, dtype=np.int32),
+        num_decodes=0,
+        sample_entries=ids,
+        sample_rows=ids,
+        inits=inits,
+        top_logprobs=1,
+    )

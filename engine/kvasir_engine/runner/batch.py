@@ -1,0 +1,206 @@
+"""The persistent batch on the device: token history, lengths and block tables by row.
+
+The device holds the truth about lengths; a plan only says what changes. Positions, input ids,
+slots and block tables of a step are gathered here, on the device, from what stands in the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kvasir_engine.attention.base import AttentionBatch
+from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_engine.runner.plan import (
+    BeamMove,
+    BlockAppends,
+    Int32Array,
+    Int64Array,
+    RowFork,
+    RowInit,
+    StepPlan,
+)
+from kvasir_engine.runner.upload import upload
+
+
+@dataclass(slots=True)
+class StepInputs:
+    """What the forward pass of one step reads, on the device."""
+
+    token_ids: torch.Tensor
+    """[tokens] int64."""
+    positions: torch.Tensor
+    """[tokens] int64."""
+    batches: list[AttentionBatch]
+    """One a KV group."""
+    rows: torch.Tensor
+    """[entries] int64."""
+    num_new: torch.Tensor
+    """[entries] int32."""
+    query_ends: torch.Tensor
+    """[entries] int64: index of each entry's last token in the flattened batch."""
+
+
+class DeviceBatch:
+    """Arrays by row. Memory: rows * max_tokens * 4 bytes of history, and the block tables."""
+
+    def __init__(
+        self,
+        *,
+        num_rows: int,
+        max_tokens: int,
+        groups: tuple[KVGroupSpec, ...],
+        device: torch.device,
+    ) -> None:
+        self.device = device
+        self.groups = groups
+        self.block_size = groups[0].block_size
+        self._max_blocks = -(-max_tokens // self.block_size)
+
+        def zeros(*shape: int) -> torch.Tensor:
+            return torch.zeros(shape, dtype=torch.int32, device=device)
+
+        self.history = zeros(num_rows, max_tokens)
+        self.num_tokens, self.num_computed = zeros(num_rows), zeros(num_rows)
+        self.num_prompt = zeros(num_rows)
+        self.tables = [zeros(num_rows, self._max_blocks) for _ in groups]
+
+    def upload(self, values: npt.NDArray[Any]) -> torch.Tensor:
+        """`values` on the device, without waiting for it."""
+        return upload(values, self.device)
+
+    # -- deltas -----------------------------------------------------------------------------
+
+    def apply(self, plan: StepPlan) -> None:
+        """Inits, beam moves and block appends, in the plan's order of effects."""
+        if plan.inits:
+            self._init(plan.inits)
+        if plan.moves:
+            self._move(plan.moves)
+        for table, appended in zip(self.tables, plan.appends, strict=False):
+            self._append(table, appended)
+
+    def _init(self, inits: list[RowInit]) -> None:
+        rows = np.array([init.row for init in inits], dtype=np.int64)
+        lengths = np.array([len(init.token_ids) for init in inits], dtype=np.int32)
+        self._scatter(self.history, rows, [init.token_ids for init in inits])
+        at = self.upload(rows)
+        self.num_tokens[at] = self.upload(lengths)
+        self.num_computed[at] = self.upload(
+            np.array([init.num_computed for init in inits], dtype=np.int32)
+        )
+        self.num_prompt[at] = self.upload(
+            np.array([init.num_prompt for init in inits], dtype=np.int32)
+        )
+        self._scatter_tables(rows, [init.block_tables for init in inits])
+
+    def fork(self, forks: list[RowFork]) -> None:
+        """Each dst becomes a copy of its src as it stands now."""
+        src = self.upload(np.array([fork.src for fork in forks], dtype=np.int64))
+        rows = np.array([fork.dst for fork in forks], dtype=np.int64)
+        dst = self.upload(rows)
+        for array in (self.history, self.num_tokens, self.num_computed, self.num_prompt):
+            array[dst] = array[src]
+        self._scatter_tables(rows, [fork.block_tables for fork in forks])
+
+    def _move(self, moves: list[BeamMove]) -> None:
+        src = self.upload(np.array([move.src for move in moves], dtype=np.int64))
+        rows = np.array([move.dst for move in moves], dtype=np.int64)
+        dst = self.upload(rows)
+        lengths = self.upload(np.array([move.num_tokens for move in moves], dtype=np.int32))
+        tokens = self.upload(np.array([move.token for move in moves], dtype=np.int32))
+        # The right-hand sides are gathered before anything is written, so moves may permute rows.
+        self.history[dst] = self.history[src]
+        self.num_prompt[dst] = self.num_prompt[src]
+        self.history[dst, (lengths - 1).long()] = tokens
+        self.num_tokens[dst] = lengths
+        self.num_computed[dst] = lengths - 1
+        self._scatter_tables(rows, [move.block_tables for move in moves])
+
+    def _append(self, table: torch.Tensor, appended: BlockAppends) -> None:
+        rows = self.upload(appended.rows.astype(np.int64))
+        index = self.upload(appended.index.astype(np.int64))
+        table[rows, index] = self.upload(appended.blocks)
+
+    def _scatter_tables(self, rows: Int64Array, by_row: list[list[Int32Array]]) -> None:
+        for group, table in enumerate(self.tables):
+            self._scatter(table, rows, [tables[group] for tables in by_row])
+
+    def _scatter(
+        self,
+        target: torch.Tensor,
+        rows: Int64Array,
+        values: list[Int32Array],
+    ) -> None:
+        """target[rows[i], : len(values[i])] = values[i], as one upload."""
+        width = target.shape[1]
+        flat = np.concatenate(
+            [row * width + np.arange(len(each)) for row, each in zip(rows, values, strict=True)]
+        )
+        if len(flat):
+            index = self.upload(flat.astype(np.int64))
+            target.view(-1)[index] = self.upload(np.concatenate(values))
+
+    # -- one step -----------------------------------------------------------------------------
+
+    def inputs(self, plan: StepPlan) -> StepInputs:
+        """Gather the step's inputs from the rows."""
+        rows = self.upload(plan.rows.astype(np.int64))
+        num_new = self.upload(plan.num_new)
+        total = plan.num_tokens
+        starts = self.num_computed[rows]
+        query_start = torch.zeros(len(plan.rows) + 1, dtype=torch.int32, device=self.device)
+        torch.cumsum(num_new, 0, out=query_start[1:])
+        entry = torch.repeat_interleave(num_new.long(), output_size=total)
+        offset = torch.arange(total, device=self.device) - query_start[entry]
+        positions = starts[entry] + offset
+        token_rows = rows[entry]
+        return StepInputs(
+            token_ids=self.history[token_rows, positions].long(),
+            positions=positions,
+            batches=self._batches(plan, rows, token_rows, positions, starts + num_new, query_start),
+            rows=rows,
+            num_new=num_new,
+            query_ends=query_start[1:].long() - 1,
+        )
+
+    def _batches(
+        self,
+        plan: StepPlan,
+        rows: torch.Tensor,
+        token_rows: torch.Tensor,
+        positions: torch.Tensor,
+        seq_lens: torch.Tensor,
+        query_start: torch.Tensor,
+    ) -> list[AttentionBatch]:
+        lens_cpu = plan.starts + plan.num_new
+        longest = int(lens_cpu.max())
+        width = -(-longest // self.block_size)
+        logical = positions // self.block_size
+        within = positions % self.block_size
+        return [
+            AttentionBatch(
+                block_table=table[rows, :width],
+                slot_mapping=table[token_rows, logical].long() * self.block_size + within,
+                query_start=query_start,
+                seq_lens=seq_lens,
+                num_decodes=plan.num_decodes,
+                max_seq_len=longest,
+                query_lens_cpu=plan.num_new.tolist(),
+                seq_lens_cpu=lens_cpu.tolist(),
+            )
+            for table in self.tables
+        ]
+
+    def advance(self, inputs: StepInputs) -> None:
+        """The step's tokens have their KV now."""
+        self.num_computed[inputs.rows] += inputs.num_new
+
+    def accept(self, rows: torch.Tensor, tokens: torch.Tensor) -> None:
+        """Append one sampled token to each of `rows`."""
+        self.history[rows, self.num_tokens[rows].long()] = tokens
+        self.num_tokens[rows] += 1

@@ -1,0 +1,175 @@
+"""Runs step plans with torch, on CPU and CUDA alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from kvasir_engine.attention.base import AttentionBackend, ForwardContext, forward_context
+from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_engine.models.base import CausalLM
+from kvasir_engine.runner.batch import DeviceBatch, StepInputs
+from kvasir_engine.runner.kv_cache import copy_blocks
+from kvasir_engine.runner.logprobs import Logprobs, prompt_logprobs
+from kvasir_engine.runner.plan import PromptLogprobs, StepOutput, StepPlan
+from kvasir_engine.runner.sampler import SampleBatch, Sampler
+from kvasir_engine.runner.sampling_state import SamplingState
+from kvasir_engine.runner.step_copy import HostCopy
+from kvasir_engine.runner.upload import upload
+
+
+@dataclass(slots=True)
+class TorchStep:
+    """A launched step: its results are being copied to the host."""
+
+    plan: StepPlan
+    sampled: HostCopy
+    prompts: list[tuple[int, int, HostCopy]]
+
+    def wait(self) -> StepOutput:
+        """StepHandle.wait."""
+        arrays = self.sampled.wait()
+        output = StepOutput(self.plan.step_id, arrays["tokens"])
+        output.logprobs = arrays.get("logprobs")
+        output.ranks = arrays.get("ranks")
+        output.top_ids = arrays.get("top_ids")
+        output.top_logprobs = arrays.get("top_logprobs")
+        for row, first, copy in self.prompts:
+            fields = copy.wait()
+            output.prompt_logprobs.append(
+                PromptLogprobs(
+                    row,
+                    first,
+                    fields["logprobs"],
+                    fields["ranks"],
+                    fields["top_ids"],
+                    fields["top_logprobs"],
+                )
+            )
+        return output
+
+
+class TorchRunner:
+    """One rank's model, KV caches and persistent batch."""
+
+    def __init__(
+        self,
+        model: CausalLM,
+        backend: AttentionBackend,
+        *,
+        groups: tuple[KVGroupSpec, ...],
+        caches: list[torch.Tensor],
+        num_rows: int,
+        max_model_len: int,
+        vocab_size: int,
+        device: torch.device,
+    ) -> None:
+        self.model = model
+        self.device = device
+        self.groups = groups
+        self.max_model_len = max_model_len
+        self.vocab_size = vocab_size
+        group_of_layer = {layer: g for g, spec in enumerate(groups) for layer in spec.layers}
+        self._context = ForwardContext(
+            backend=backend,
+            caches=caches,
+            batches=[],
+            group_of_layer=[group_of_layer[layer] for layer in sorted(group_of_layer)],
+        )
+        self.batch = DeviceBatch(
+            num_rows=num_rows, max_tokens=max_model_len + 1, groups=groups, device=device
+        )
+        self.sampling = SamplingState(max_rows=num_rows, vocab_size=vocab_size, device=device)
+        self._sampler = Sampler(self.sampling)
+        self._inputs: StepInputs | None = None
+        self._hidden: torch.Tensor | None = None
+
+    def use_caches(self, caches: list[torch.Tensor]) -> None:
+        """Replace the KV caches, one a layer; nothing may be in flight."""
+        self._context.caches = caches
+
+    @torch.inference_mode()
+    def forward(self, plan: StepPlan) -> None:
+        """Runner.forward."""
+        self.batch.apply(plan)
+        if plan.inits:
+            self.sampling.init_rows(plan.inits)
+        for spec, pairs in zip(self.groups, plan.copies, strict=False):
+            copy_blocks([self._context.caches[layer] for layer in spec.layers], pairs)
+        self._inputs = inputs = self.batch.inputs(plan)
+        self._context.batches = inputs.batches
+        with forward_context(self._context):
+            self._hidden = self.model(inputs.token_ids, inputs.positions)
+
+    @torch.inference_mode()
+    def sample(self, plan: StepPlan) -> TorchStep:
+        """Runner.sample."""
+        inputs, hidden = self._inputs, self._hidden
+        if inputs is None or hidden is None:
+            raise RuntimeError("sample() was called before forward().")
+        self.batch.advance(inputs)
+        if plan.forks:
+            self.batch.fork(plan.forks)
+            self.sampling.fork_rows(plan.forks)
+        prompts = self._prompt_logprobs(plan, hidden)
+        sampled = self._sample(plan, inputs, hidden)
+        self._inputs = self._hidden = None
+        return TorchStep(plan, HostCopy(sampled), prompts)
+
+    def close(self) -> None:
+        """Runner.close."""
+        self.use_caches([])
+
+    def _sample(
+        self, plan: StepPlan, inputs: StepInputs, hidden: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        if not len(plan.sample_rows):
+            return {"tokens": torch.empty(0, dtype=torch.int32, device=self.device)}
+        entries = upload(plan.sample_entries.astype(np.int64), self.device)
+        rows = upload(plan.sample_rows.astype(np.int64), self.device)
+        batch = SampleBatch(
+            rows=rows,
+            rows_cpu=plan.sample_rows,
+            positions=self.batch.num_tokens[rows].long(),
+            history=self.batch.history,
+            num_prompt=self.batch.num_prompt,
+            beams=plan.beam_samples,
+        )
+        logits = self.model.logits(hidden[inputs.query_ends[entries]])
+        sampled = self._sampler(logits, batch, plan.top_logprobs)
+        self.batch.accept(rows, sampled.tokens)
+        return {"tokens": sampled.tokens, **_fields(sampled.logprobs)}
+
+    def _prompt_logprobs(
+        self, plan: StepPlan, hidden: torch.Tensor
+    ) -> list[tuple[int, int, HostCopy]]:
+        """Reports for the prompt positions the plan names: row, first position, results."""
+        reports = []
+        ends = np.cumsum(plan.num_new)
+        for wanted in plan.prompt_logprobs:
+            row = int(plan.rows[wanted.entry])
+            begin = int(ends[wanted.entry] - plan.num_new[wanted.entry])
+            begin += wanted.first - int(plan.starts[wanted.entry])
+            count = wanted.last - wanted.first
+            found = prompt_logprobs(
+                hidden[begin : begin + count],
+                self.model.logits,
+                self.batch.history[row, wanted.first + 1 : wanted.last + 1].long(),
+                vocab_size=self.vocab_size,
+                top=wanted.top,
+            )
+            reports.append((row, wanted.first, HostCopy(_fields(found))))
+        return reports
+
+
+def _fields(found: Logprobs | None) -> dict[str, torch.Tensor]:
+    if found is None:
+        return {}
+    return {
+        "logprobs": found.values,
+        "ranks": found.ranks,
+        "top_ids": found.top_ids,
+        "top_logprobs": found.top_values,
+    }

@@ -1,0 +1,138 @@
+"""Collects one step while the scheduler decides, then becomes a StepPlan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvasir_engine.kv.block_table import BlockTables
+from kvasir_engine.runner.plan import (
+    BeamMove,
+    BlockAppends,
+    Int32Array,
+    PromptLogprobsPlan,
+    RowFork,
+    RowInit,
+    StepPlan,
+)
+from kvasir_engine.scheduler.sequence import Sequence
+
+
+def int32(values: list[int]) -> Int32Array:
+    """`values` as an array."""
+    return np.array(values, dtype=np.int32)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Tokens start .. start + count - 1 of a sequence; `samples` if they end what is known."""
+
+    sequence: Sequence
+    start: int
+    count: int
+    samples: bool
+
+
+@dataclass(slots=True)
+class PlanBuilder:
+    """What has been decided so far for step `step_id`."""
+
+    step_id: int
+    budget: int
+    """Tokens that may still be added."""
+    decodes: Int32Array = field(default_factory=lambda: int32([]))
+    beam_rows: list[int] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+    inits: list[RowInit] = field(default_factory=list)
+    forks: list[RowFork] = field(default_factory=list)
+    moves: list[BeamMove] = field(default_factory=list)
+    copies: list[list[tuple[int, int]]] = field(default_factory=list)
+    """Pairs (source, destination) by KV group."""
+    preempted: bool = False
+    """Something was preempted while this step was planned: nothing new is admitted."""
+    _rows: list[int] = field(default_factory=list)
+    _index: list[int] = field(default_factory=list)
+    _blocks: list[tuple[int, ...]] = field(default_factory=list)
+
+    def append_blocks(self, row: int, tables: BlockTables, fresh: list[list[int]]) -> None:
+        """Blocks `fresh` (by group) were appended at the end of the row's tables."""
+        count = len(fresh[0])
+        first = len(tables.tables[0]) - count
+        self._rows.extend([row] * count)
+        self._index.extend(range(first, first + count))
+        self._blocks.extend(zip(*fresh, strict=True))
+
+    def build(self, computed: Int32Array, logprobs: Int32Array, beam_width: int) -> StepPlan | None:
+        """The plan, or None when no token would be computed.
+
+        `computed` and `logprobs` are the row table's, before this step; `beam_width` is the
+        widest beam group's in this step.
+        """
+        ones = np.concatenate([self.decodes, int32(self.beam_rows)])
+        rows = np.concatenate([ones, int32([chunk.sequence.row for chunk in self.chunks])])
+        if not len(rows):
+            return None
+        num_new = np.ones(len(rows), dtype=np.int32)
+        num_new[len(ones) :] = [chunk.count for chunk in self.chunks]
+        plan = StepPlan(
+            step_id=self.step_id,
+            rows=rows,
+            num_new=num_new,
+            starts=computed[rows],
+            num_decodes=len(ones),
+            sample_entries=np.arange(len(ones), dtype=np.int32),
+            sample_rows=ones,
+            inits=self.inits,
+            forks=self.forks,
+            moves=self.moves,
+            appends=self._appends(),
+            copies=[np.array(pairs, dtype=np.int32).reshape(-1, 2) for pairs in self.copies],
+        )
+        self._add_chunk_samples(plan)
+        if len(plan.sample_rows):
+            plan.top_logprobs = max(int(logprobs[plan.sample_rows].max()), 2 * beam_width or -1)
+        return plan
+
+    def _appends(self) -> list[BlockAppends]:
+        if not self._rows:
+            return []
+        rows, index = int32(self._rows), int32(self._index)
+        return [
+            BlockAppends(rows, index, int32(list(blocks)))
+            for blocks in zip(*self._blocks, strict=True)
+        ]
+
+    def _add_chunk_samples(self, plan: StepPlan) -> None:
+        """Sampling and prompt log-probabilities of the chunks; forks sample beside their lead."""
+        forked: dict[int, list[int]] = {}
+        for fork in self.forks:
+            forked.setdefault(fork.src, []).append(fork.dst)
+        entries: list[int] = []
+        rows: list[int] = []
+        beams = [*range(len(self.decodes), plan.num_decodes)]
+        for entry, chunk in enumerate(self.chunks, start=plan.num_decodes):
+            row = chunk.sequence.row
+            if chunk.samples:
+                if chunk.sequence.request.params.use_beam_search:
+                    beams.append(plan.num_decodes + len(rows))
+                owners = [row, *forked.get(row, [])]
+                entries.extend([entry] * len(owners))
+                rows.extend(owners)
+            self._add_prompt_logprobs(plan, chunk, entry)
+        plan.sample_entries = np.concatenate([plan.sample_entries, int32(entries)])
+        plan.sample_rows = np.concatenate([plan.sample_rows, int32(rows)])
+        if beams:
+            plan.beam_samples = int32(beams)
+
+    @staticmethod
+    def _add_prompt_logprobs(plan: StepPlan, chunk: Chunk, entry: int) -> None:
+        sequence = chunk.sequence
+        top = sequence.request.params.prompt_logprobs
+        if top is None:
+            return
+        first = max(chunk.start, sequence.reported)
+        last = min(chunk.start + chunk.count, sequence.num_prompt - 1)
+        if first < last:
+            sequence.reported = last
+            plan.prompt_logprobs.append(PromptLogprobsPlan(entry, first, last, top))

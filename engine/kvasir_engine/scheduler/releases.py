@@ -1,0 +1,93 @@
+"""What returns to its pool only after the last launched step that names it has retired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvasir_engine.kv.groups import NULL_BLOCK
+from kvasir_engine.kv.manager import KVManager
+from kvasir_engine.scheduler.row_table import RowTable
+from kvasir_engine.scheduler.sequence import Sequence, State
+
+
+class Releases:
+    """Rows and blocks on their way back."""
+
+    def __init__(self, kv: KVManager, rows: RowTable, requeue: Callable[[Sequence], None]) -> None:
+        """`requeue` is called with each preempted sequence once it owns nothing any more."""
+        self._kv = kv
+        self._rows = rows
+        self._requeue = requeue
+        self.retired = -1
+        """The last step whose results are on the CPU."""
+        self._leaving: list[Sequence] = []
+        self._blocks: list[tuple[int, list[list[int]]]] = []
+
+    @property
+    def pending(self) -> bool:
+        """True while anything is on its way back."""
+        return bool(self._leaving or self._blocks)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that every group will surely have got back once all launched steps retired."""
+        coming = []
+        for group, pool in enumerate(self._kv.pools):
+            held = [b for s in self._leaving for b in s.block_tables.held(group)]
+            held += [b for _, blocks in self._blocks for b in blocks[group]]
+            coming.append(sum(1 for block in held if pool.references(block) == 1))
+        return min(coming)
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence leaves its row."""
+        self._leaving.append(sequence)
+        self._settle()
+
+    def add_blocks(self, blocks: list[list[int]], last_step: int) -> None:
+        """Blocks (by group) that no step after `last_step` reads."""
+        if any(blocks):
+            self._blocks.append((last_step, blocks))
+            self._settle()
+
+    def give_back_row(self, sequence: Sequence) -> None:
+        """An unforked sibling's row, which no step ever named."""
+        sequence.tokens = self._rows.release(sequence.row)
+        sequence.state = State.WAITING
+
+    def retire(self, step_id: int) -> None:
+        """Step `step_id` and all before it have retired."""
+        self.retired = step_id
+        self._settle()
+
+    def _settle(self) -> None:
+        staying: list[Sequence] = []
+        for sequence in self._leaving:
+            if self._rows.last_step[sequence.row] > self.retired:
+                staying.append(sequence)
+            else:
+                self._free(sequence)
+        self._leaving = staying
+        still: list[tuple[int, list[list[int]]]] = []
+        for last_step, blocks in self._blocks:
+            if last_step > self.retired:
+                still.append((last_step, blocks))
+            else:
+                self._kv.release(blocks)
+        self._blocks = still
+
+    def _free(self, sequence: Sequence) -> None:
+        tables = sequence.tables
+        if tables is not None:
+            self._kv.release(_held(tables.tables))
+        sequence.tables = None
+        sequence.tokens = self._rows.release(sequence.row)
+        if sequence.preempted:
+            sequence.preempted = False
+            sequence.state = State.WAITING
+            self._requeue(sequence)
+        else:
+            sequence.state = State.GONE
+
+
+def _held(tables: list[list[int]]) -> list[list[int]]:
+    return [[block for block in table if block != NULL_BLOCK] for table in tables]

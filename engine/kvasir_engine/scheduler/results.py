@@ -1,0 +1,107 @@
+"""Takes in what a step produced: tokens become known, sequences end, news goes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
+from kvasir_engine.runner.plan import Int32Array, PromptLogprobs, StepOutput, StepPlan
+from kvasir_engine.scheduler.scheduler import Scheduler
+from kvasir_engine.scheduler.sequence import Sequence
+
+
+@dataclass(slots=True)
+class StepNews:
+    """What the clients hear of one step.
+
+    Plain tokens (announced samples without log-probabilities that go on) travel as arrays;
+    everything else as deltas with the client each belongs to.
+    """
+
+    handles: Int32Array
+    tokens: Int32Array
+    clients: Int32Array
+    deltas: list[tuple[int, SampleDelta]] = field(default_factory=list)
+
+
+def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
+    """Step `plan` has retired with `output`."""
+    t = scheduler.rows
+    live = np.flatnonzero(~t.finished[plan.sample_rows])
+    rows, tokens = plan.sample_rows[live], output.tokens[live]
+    t.history[rows, t.known[rows]] = tokens
+    t.known[rows] += 1
+    stopped = t.hits_stop(rows, tokens)
+    ended = stopped | (t.known[rows] >= t.limit[rows])
+    quiet = t.quiet[rows] & ~ended
+    news = StepNews(t.handle[rows[quiet]], tokens[quiet], t.client[rows[quiet]])
+    _add_prompt_logprobs(scheduler, output.prompt_logprobs, news)
+    for i in np.flatnonzero(~quiet).tolist():
+        sequence = t.sequence(int(rows[i]))
+        delta = _delta(sequence, int(tokens[i]), output, int(live[i]))
+        if ended[i]:
+            _end(sequence, delta, stopped=bool(stopped[i]))
+        t.quiet[rows[i]] = sequence.request.params.logprobs is None
+        news.deltas.append((sequence.request.client, delta))
+    scheduler.commit_full_blocks(rows)
+    for i in np.flatnonzero(ended).tolist():
+        scheduler.retire(t.sequence(int(rows[i])))
+    scheduler.releases.retire(plan.step_id)
+    return news
+
+
+def _delta(sequence: Sequence, token: int, output: StepOutput, at: int) -> SampleDelta:
+    delta = SampleDelta(sequence.handle, [token])
+    if not sequence.announced:
+        sequence.announced = True
+        delta.num_cached_tokens = sequence.num_cached
+        delta.seed = sequence.sampling.seed
+    top = sequence.request.params.logprobs
+    if top is not None:
+        delta.logprobs = [_logprob_entry(token, output, at, top)]
+    return delta
+
+
+def _logprob_entry(token: int, output: StepOutput, at: int, top: int) -> LogprobEntry:
+    if output.logprobs is None or output.ranks is None:
+        raise AssertionError("a row asked for log-probabilities that the step did not compute.")
+    entry = LogprobEntry(token, float(output.logprobs[at]), int(output.ranks[at]))
+    if top and output.top_ids is not None and output.top_logprobs is not None:
+        entry.top_ids = output.top_ids[at, :top].tolist()
+        entry.top_logprobs = output.top_logprobs[at, :top].tolist()
+    return entry
+
+
+def _end(sequence: Sequence, delta: SampleDelta, *, stopped: bool) -> None:
+    delta.finish_reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+    token = delta.token_ids[-1]
+    params = sequence.request.params
+    is_eos = token in sequence.request.eos_token_ids and not params.ignore_eos
+    if stopped and not is_eos:
+        delta.stop_reason = token
+
+
+def _add_prompt_logprobs(
+    scheduler: Scheduler, reports: list[PromptLogprobs], news: StepNews
+) -> None:
+    t = scheduler.rows
+    for report in reports:
+        if t.finished[report.row]:
+            continue
+        sequence = t.sequence(report.row)
+        top = report.top_ids.shape[1]
+        targets = t.history[report.row, report.first + 1 :]
+        entries = [
+            LogprobEntry(
+                int(targets[i]),
+                float(report.token_logprobs[i]),
+                int(report.ranks[i]),
+                report.top_ids[i].tolist() if top else [],
+                report.top_logprobs[i].tolist() if top else [],
+            )
+            for i in range(len(report.token_logprobs))
+        ]
+        delta = SampleDelta(sequence.handle, [], prompt_logprobs=entries)
+        news.deltas.append((sequence.request.client, delta))

@@ -1,0 +1,106 @@
+"""The CPU's view of the persistent batch: arrays by row, so that a decode step touches no object.
+
+A row's `known` tokens have ids on the CPU; `total` counts sampled tokens still in flight too;
+`computed` tokens have their KV written by a launched step. A row is ready to decode when exactly
+one token is not computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvasir_engine.runner.plan import Int32Array
+from kvasir_engine.scheduler.sequence import Sequence
+
+STOP_IDS_IN_TABLE = 8
+NO_TOKEN = -1
+
+
+class RowTable:
+    """Rows 0 .. num_rows - 1, owned by sequences."""
+
+    def __init__(self, num_rows: int, max_tokens: int) -> None:
+        self.num_rows = num_rows
+
+        def zeros() -> Int32Array:
+            return np.zeros(num_rows, dtype=np.int32)
+
+        self.known, self.total, self.computed = zeros(), zeros(), zeros()
+        self.limit, self.num_prompt, self.capacity = zeros(), zeros(), zeros()
+        self.committed = zeros()
+        """Blocks made findable."""
+        self.last_step = np.full(num_rows, -1, dtype=np.int64)
+        """The last launched step that names the row."""
+        self.order = np.zeros(num_rows, dtype=np.int64)
+        self.active = np.zeros(num_rows, dtype=np.bool_)
+        """May be scheduled as an ordinary row."""
+        self.finished = np.zeros(num_rows, dtype=np.bool_)
+        """Its tokens in flight are dropped."""
+        self.special = np.zeros(num_rows, dtype=np.bool_)
+        """Needs a look at its object each step: an unforked lead, or prompt log-probabilities."""
+        self.quiet = np.zeros(num_rows, dtype=np.bool_)
+        """Its tokens travel packed: announced, no log-probabilities."""
+        self.handle, self.client = zeros(), zeros()
+        self.logprobs = np.full(num_rows, -1, dtype=np.int32)
+        self.stop_ids = np.full((num_rows, STOP_IDS_IN_TABLE), NO_TOKEN, dtype=np.int32)
+        self.many_stops = np.zeros(num_rows, dtype=np.bool_)
+        # Pages of unused history are never touched, so they cost no memory.
+        self.history = np.zeros((num_rows, max_tokens), dtype=np.int32)
+        self.sequences: list[Sequence | None] = [None] * num_rows
+        self._free = list(range(num_rows - 1, -1, -1))
+
+    @property
+    def num_free(self) -> int:
+        """Rows nobody owns."""
+        return len(self._free)
+
+    def sequence(self, row: int) -> Sequence:
+        """The row's owner."""
+        owner = self.sequences[row]
+        if owner is None:
+            raise AssertionError(f"row {row} has no owner.")
+        return owner
+
+    def acquire(self, sequence: Sequence) -> int:
+        """Give `sequence` a row and load its state; nothing is computed yet."""
+        row = self._free.pop()
+        self.sequences[row] = sequence
+        sequence.row = row
+        count = len(sequence.tokens)
+        self.history[row, :count] = sequence.tokens
+        self.known[row] = self.total[row] = count
+        self.computed[row] = self.capacity[row] = self.committed[row] = 0
+        self.limit[row], self.num_prompt[row] = sequence.limit, sequence.num_prompt
+        self.order[row] = sequence.order
+        self.last_step[row] = -1
+        self.finished[row] = False
+        params = sequence.request.params
+        self.handle[row], self.client[row] = sequence.handle, sequence.request.client
+        self.logprobs[row] = -1 if params.logprobs is None else params.logprobs
+        self.quiet[row] = sequence.announced and params.logprobs is None
+        stops = sequence.all_stop_ids()
+        self.stop_ids[row] = NO_TOKEN
+        self.stop_ids[row, : len(stops)] = stops[:STOP_IDS_IN_TABLE]
+        self.many_stops[row] = len(stops) > STOP_IDS_IN_TABLE
+        return row
+
+    def release(self, row: int) -> Int32Array:
+        """Take the row back; returns its known tokens."""
+        sequence = self.sequence(row)
+        tokens = self.history[row, : self.known[row]].copy()
+        self.sequences[row] = None
+        sequence.row = -1
+        self.active[row] = self.special[row] = False
+        self._free.append(row)
+        return tokens
+
+    def hits_stop(
+        self, rows: Int32Array, tokens: Int32Array
+    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Whether each row's new token ends it, [rows]."""
+        ended: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+            self.stop_ids[rows] == tokens[:, None]
+        ).any(axis=1)
+        for i in np.flatnonzero(self.many_stops[rows]):
+            ended[i] = int(tokens[i]) in self.sequence(int(rows[i])).all_stop_ids()
+        return ended

@@ -1,0 +1,125 @@
+"""One sample of one request, as the scheduler sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import numpy as np
+
+from kvasir_engine.kv.block_table import BlockTables
+from kvasir_engine.request import EngineRequest
+from kvasir_engine.runner.plan import Int32Array, RowSampling
+
+
+class State(Enum):
+    """WAITING has no row; RUNNING owns one; LEAVING owns one until its last step has retired."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    LEAVING = auto()
+    GONE = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens of one sample. n > 1: the lead carries its `siblings` until they are forked off."""
+
+    request: EngineRequest
+    handle: int
+    order: int
+    """Number of arrival, kept through preemption."""
+    tokens: Int32Array
+    """All known tokens while it has no row; the row table has them otherwise."""
+    num_prompt: int
+    limit: int
+    """Tokens it may have in all, prompt included."""
+    sampling: RowSampling
+    siblings: list[Sequence] = field(default_factory=list)
+    state: State = State.WAITING
+    row: int = -1
+    tables: BlockTables | None = None
+    preempted: bool = False
+    """LEAVING, and to wait again once its row is free."""
+    reported: int = 0
+    """Prompt positions whose log-probabilities were planned, so that none is reported twice."""
+    num_cached: int | None = None
+    """Prompt tokens found in the prefix cache at first admission."""
+    announced: bool = False
+    """The first delta (seed, cached tokens) is out."""
+    num_preemptions: int = 0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Order of service: smaller first. fcfs makes all priorities equal."""
+        return (self.request.priority, self.order)
+
+    @property
+    def block_tables(self) -> BlockTables:
+        """Its tables; only while it has a row."""
+        if self.tables is None:
+            raise AssertionError(f"sequence {self.handle} holds no blocks.")
+        return self.tables
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """True while prompt positions remain to be reported."""
+        top = self.request.params.prompt_logprobs
+        return top is not None and self.reported < self.num_prompt - 1
+
+    def all_stop_ids(self) -> list[int]:
+        """EOS (unless ignored) and stop ids."""
+        params = self.request.params
+        eos = [] if params.ignore_eos else self.request.eos_token_ids
+        return [*eos, *params.stop_token_ids]
+
+
+def make_sequences(
+    request: EngineRequest, *, order: int, seed: int, max_model_len: int
+) -> Sequence:
+    """The lead of `request`, with its siblings when n > 1; `seed` is for requests without one."""
+    params, resume = request.params, request.resume
+    known = [*request.prompt_token_ids, *(resume.output_token_ids if resume else ())]
+    first_index = resume.sample_index if resume else 0
+    if resume is not None and resume.seed is not None:
+        seed = resume.seed
+    elif params.seed is not None:
+        seed = params.seed
+    room = max_model_len - len(request.prompt_token_ids)
+    limit = len(request.prompt_token_ids) + min(room, params.max_tokens or room)
+
+    def sample(index: int) -> Sequence:
+        return Sequence(
+            request=request,
+            handle=request.handle + index,
+            order=order + index,
+            tokens=np.array(known, dtype=np.int32),
+            num_prompt=len(request.prompt_token_ids),
+            limit=limit,
+            sampling=_row_sampling(request, seed, first_index + index),
+        )
+
+    lead = sample(0)
+    lead.siblings = [sample(i) for i in range(1, params.n)]
+    return lead
+
+
+def _row_sampling(request: EngineRequest, seed: int, index: int) -> RowSampling:
+    params = request.params
+    eos = [] if params.ignore_eos else request.eos_token_ids
+    return RowSampling(
+        seed=seed,
+        sample_index=index,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        min_p=params.min_p,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=params.repetition_penalty,
+        logit_bias=params.logit_bias,
+        allowed_token_ids=params.allowed_token_ids,
+        bad_words=params.bad_words_token_ids,
+        stop_ids=[*eos, *params.stop_token_ids] if params.min_tokens else [],
+        min_tokens=params.min_tokens,
+    )

@@ -1,0 +1,55 @@
+"""Sequences that wait for a row, in order of service."""
+
+from __future__ import annotations
+
+import heapq
+
+from kvasir_engine.scheduler.sequence import Sequence
+from kvasir_engine.settings import SchedulingPolicy
+
+
+class WaitingQueue:
+    """A heap on (priority, arrival), or on arrival alone under fcfs.
+
+    A preempted sequence keeps its number of arrival and so comes back near the front.
+    """
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        self._by_priority = policy == "priority"
+        self._heap: list[tuple[tuple[int, int], Sequence]] = []
+        self._dropped: set[int] = set()
+        self._num_tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._heap) - len(self._dropped)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens to prefill, prefix hits not subtracted."""
+        return self._num_tokens
+
+    def key(self, sequence: Sequence) -> tuple[int, int]:
+        """Smaller is served first."""
+        return sequence.key if self._by_priority else (0, sequence.order)
+
+    def push(self, sequence: Sequence) -> None:
+        """Add a sequence."""
+        heapq.heappush(self._heap, (self.key(sequence), sequence))
+        self._num_tokens += len(sequence.tokens)
+
+    def peek(self) -> Sequence | None:
+        """The next to be served."""
+        while self._heap and self._heap[0][1].order in self._dropped:
+            self._dropped.discard(heapq.heappop(self._heap)[1].order)
+        return self._heap[0][1] if self._heap else None
+
+    def pop(self) -> Sequence:
+        """Take the next to be served; peek() returned it."""
+        sequence = heapq.heappop(self._heap)[1]
+        self._num_tokens -= len(sequence.tokens)
+        return sequence
+
+    def drop(self, sequence: Sequence) -> None:
+        """Forget a sequence that waits here."""
+        self._dropped.add(sequence.order)
+        self._num_tokens -= len(sequence.tokens)

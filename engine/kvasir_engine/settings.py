@@ -1,0 +1,93 @@
+"""The engine's settings, as small dataclasses. Flags of `kvasir serve` have the same names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+LoadFormat = Literal["auto", "safetensors", "dummy"]
+ModelImpl = Literal["auto", "native", "transformers"]
+SchedulingPolicy = Literal["fcfs", "priority"]
+Device = Literal["auto", "cpu", "cuda", "sim"]
+
+
+class SettingsError(ValueError):
+    """A setting cannot work; the message names the flag and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """What bounds a step and the queue."""
+
+    max_num_seqs: int = 256
+    """Rows of the persistent batch: sequences that run at once."""
+    max_num_batched_tokens: int = 8192
+    """Tokens computed by one step, decodes and prompt chunks together."""
+    long_prefill_token_threshold: int = 0
+    """Most tokens of one prompt in one step; 0 = as many as the budget holds."""
+    policy: SchedulingPolicy = "fcfs"
+    max_queued_requests: int = 4096
+    """Requests that may wait; one more is refused with 429."""
+
+    def __post_init__(self) -> None:
+        if self.max_num_seqs < 1:
+            raise SettingsError(f"--max-num-seqs must be at least 1, got {self.max_num_seqs}.")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise SettingsError(
+                f"--max-num-batched-tokens ({self.max_num_batched_tokens}) must be at least "
+                f"--max-num-seqs ({self.max_num_seqs}), so that every sequence can decode in a step."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """How much KV the engine keeps."""
+
+    block_size: int = 16
+    gpu_memory_utilization: float = 0.9
+    """Share of the device's memory the engine may use in all (CUDA)."""
+    kv_cache_memory_bytes: int | None = None
+    """KV memory; None = what utilisation leaves on CUDA, 1 GiB on CPU."""
+    enable_prefix_caching: bool = True
+    num_blocks: int | None = None
+    """Blocks of every group, overriding all of the above; for tests and the simulation."""
+
+    def __post_init__(self) -> None:
+        if self.block_size not in (8, 16, 32, 64, 128):
+            raise SettingsError(
+                f"--block-size must be one of 8, 16, 32, 64, 128, got {self.block_size}."
+            )
+        if not 0.05 <= self.gpu_memory_utilization <= 1.0:
+            raise SettingsError(
+                "--gpu-memory-utilization must be between 0.05 and 1.0, "
+                f"got {self.gpu_memory_utilization}."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Everything the core needs to know; the same for every rank."""
+
+    model: str
+    """A local directory by the time the core starts (or the given URI before)."""
+    tokenizer: str | None = None
+    revision: str | None = None
+    device: Device = "auto"
+    dtype: str = "auto"
+    """auto, float32, bfloat16 or float16; auto = the config's on CUDA and float32 on CPU."""
+    max_model_len: int | None = None
+    """None = the model's own, lowered to what the KV cache holds."""
+    load_format: LoadFormat = "auto"
+    model_impl: ModelImpl = "auto"
+    trust_remote_code: bool = False
+    tensor_parallel_size: int = 1
+    seed: int = 0
+    """Seeds the draw of the seeds of unseeded requests, and dummy weights."""
+    overlap: bool = True
+    max_logprobs: int = 20
+    speed_profile: str = "instant"
+    """--device sim: a shipped profile's name or a path."""
+    kv_events_endpoint: str = ""
+    kv_events_replay_endpoint: str = ""
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    cache: CacheSettings = field(default_factory=CacheSettings)
