@@ -1,13 +1,23 @@
 """The router's Prometheus metrics, all prefixed `kvasir_router_`.
 
-Labels are bounded: a model is one that discovery names (requests for others have an empty model),
-and replicas are read from the fleet at each scrape, so that a series goes with its replica.
+What a request touches are plain numbers (a prometheus_client child costs several times as much);
+the collector turns them into metric families at each scrape. Labels are bounded: a model is one
+that discovery names (requests for others have an empty model), and a series goes with its model or
+replica.
 """
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
+from math import inf
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from kvasir_router.fleet.fleet import Fleet
@@ -37,110 +47,131 @@ _SECONDS = (
 )
 
 
+class Distribution:
+    """A histogram of seconds over fixed buckets."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_SECONDS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(_SECONDS, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bounds with cumulative counts, as Prometheus has them."""
+        result = []
+        count = 0
+        for bound, here in zip((*_SECONDS, inf), self.counts, strict=True):
+            count += here
+            result.append(("+Inf" if bound == inf else str(float(bound)), float(count)))
+        return result
+
+
 class ModelMetrics:
-    """The children of one model's label, looked up once."""
+    """One model's numbers."""
 
-    def __init__(self, metrics: "Metrics", model: str) -> None:
-        self._requests = metrics.requests
-        self._model = model
-        self._codes: dict[int, Counter] = {}
-        self.duration = metrics.duration.labels(model)
-        self.first_byte = metrics.first_byte.labels(model)
-        self.disconnects = metrics.disconnects.labels(model)
-        self.broken = metrics.broken.labels(model)
-        self._retries = metrics.retries
+    __slots__ = ("broken", "codes", "disconnects", "duration", "first_byte", "retries")
 
-    def request(self, code: int) -> None:
-        """Count an answered request. Codes come from replicas: three digits, so bounded."""
-        child = self._codes.get(code)
-        if child is None:
-            child = self._codes[code] = self._requests.labels(self._model, str(code))
-        child.inc()
-
-    def retried(self, reason: str) -> None:
-        self._retries.labels(self._model, reason).inc()
+    def __init__(self) -> None:
+        self.codes: Counter[int] = Counter()
+        self.retries: Counter[str] = Counter()
+        self.duration = Distribution()
+        self.first_byte = Distribution()
+        self.broken = 0
+        self.disconnects = 0
 
 
 class Metrics:
     """One router's metrics, in a registry of their own."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = self._counter(
-            "requests", "Requests answered; code 499: the client left first.", "model", "code"
-        )
-        self.duration = self._histogram(
-            "request_duration_seconds", "From a whole request to the end of its answer."
-        )
-        self.first_byte = self._histogram(
-            "time_to_first_byte_seconds", "From a whole request to the first byte of its answer."
-        )
-        self.retries = self._counter(
-            "retries", "Requests sent to another replica, by reason.", "model", "reason"
-        )
-        self.broken = self._counter(
-            "broken_answers", "Answers that a replica cut after their first byte.", "model"
-        )
-        self.disconnects = self._counter(
-            "client_disconnects", "Clients that left before their answer was complete.", "model"
-        )
-        self.reloads = self._counter(
-            "discovery_reloads", "Times the discovery source was read.", "result"
-        )
-        self.discovery_good = Gauge(
-            PREFIX + "discovery_good",
-            "1 when what discovery said last is in use, 0 when it was refused.",
-            registry=self.registry,
-        )
-        self.connections = Gauge(
-            PREFIX + "client_connections", "Open client connections.", registry=self.registry
-        )
-        self.dropped_log_lines = Counter(
-            PREFIX + "access_log_dropped",
-            "Access log lines dropped because the log is not read fast enough.",
-            registry=self.registry,
-        )
-        self._models: dict[str, ModelMetrics] = {}
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.models: dict[str, ModelMetrics] = {}
+        self.connections = 0
+        self.dropped_log_lines = 0
+        self.discovery_reads: Counter[str] = Counter()
+        self.discovery_good = False
+        self._registry = CollectorRegistry()
+        self._registry.register(_RouterCollector(self))
+        self._registry.register(_FleetCollector(fleet))
 
     def model(self, name: str) -> ModelMetrics:
         """For a model that discovery names, or "" for requests that reach none."""
-        found = self._models.get(name)
+        found = self.models.get(name)
         if found is None:
-            found = self._models[name] = ModelMetrics(self, name)
+            found = self.models[name] = ModelMetrics()
         return found
 
     def keep_models(self, names: set[str]) -> None:
         """Drop the series of models that are gone."""
-        for name in self._models.keys() - names - {""}:
-            del self._models[name]
-            for family in (
-                self.requests,
-                self.duration,
-                self.first_byte,
-                self.retries,
-                self.broken,
-                self.disconnects,
-            ):
-                family.remove_by_labels({"model": name})
+        for name in self.models.keys() - names - {""}:
+            del self.models[name]
 
     def discovery_reported(self, good: bool) -> None:
-        self.reloads.labels("ok" if good else "refused").inc()
-        self.discovery_good.set(good)
+        self.discovery_reads["ok" if good else "refused"] += 1
+        self.discovery_good = good
 
-    def add_fleet(self, fleet: Fleet) -> None:
-        self.registry.register(_FleetCollector(fleet))
+    def log_line_dropped(self) -> None:
+        self.dropped_log_lines += 1
 
     def text(self) -> bytes:
         """In Prometheus' text format."""
-        return generate_latest(self.registry)
+        return generate_latest(self._registry)
 
-    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        return Counter(PREFIX + name, help_text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, help_text: str) -> Histogram:
-        return Histogram(
-            PREFIX + name, help_text, ("model",), buckets=_SECONDS, registry=self.registry
+class _RouterCollector(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield from self._models()
+        reads = _counter("discovery_reads", "Times discovery was read, by result.", "result")
+        for result, count in metrics.discovery_reads.items():
+            reads.add_metric((result,), count)
+        yield reads
+        good = _gauge("discovery_good", "1 when what discovery said last is in use, else 0.")
+        good.add_metric((), metrics.discovery_good)
+        yield good
+        connections = _gauge("client_connections", "Open client connections.")
+        connections.add_metric((), metrics.connections)
+        yield connections
+        dropped = _counter("access_log_dropped", "Access log lines dropped: it is read too slowly.")
+        dropped.add_metric((), metrics.dropped_log_lines)
+        yield dropped
+
+    def _models(self) -> Iterator[Metric]:
+        requests = _counter(
+            "requests", "Requests answered; code 499: the client left first.", "model", "code"
         )
+        retries = _counter(
+            "retries", "Requests sent to another replica, by reason.", "model", "reason"
+        )
+        broken = _counter(
+            "broken_answers", "Answers that a replica cut after their first byte.", "model"
+        )
+        disconnects = _counter(
+            "client_disconnects", "Clients that left before their answer was complete.", "model"
+        )
+        duration = _histogram(
+            "request_duration_seconds", "From a whole request to the end of its answer."
+        )
+        first_byte = _histogram(
+            "time_to_first_byte_seconds", "From a whole request to the first byte of its answer."
+        )
+        for name, model in self._metrics.models.items():
+            for code, count in model.codes.items():
+                requests.add_metric((name, str(code)), count)
+            for reason, count in model.retries.items():
+                retries.add_metric((name, reason), count)
+            broken.add_metric((name,), model.broken)
+            disconnects.add_metric((name,), model.disconnects)
+            duration.add_metric((name,), model.duration.buckets(), model.duration.total)
+            first_byte.add_metric((name,), model.first_byte.buckets(), model.first_byte.total)
+        yield from (requests, retries, broken, disconnects, duration, first_byte)
 
 
 class _FleetCollector(Collector):
@@ -149,26 +180,30 @@ class _FleetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         labels = ("model", "replica")
-        ready = GaugeMetricFamily(
-            PREFIX + "replica_ready", "1 when the replica gets requests.", labels=labels
-        )
-        in_flight = GaugeMetricFamily(
-            PREFIX + "replica_in_flight", "Requests in flight to the replica.", labels=labels
-        )
-        served = CounterMetricFamily(
-            PREFIX + "replica_requests", "Requests sent to the replica.", labels=labels
-        )
-        failures = CounterMetricFamily(
-            PREFIX + "replica_failures",
-            "Requests that failed at the replica, by reason.",
-            labels=(*labels, "reason"),
+        ready = _gauge("replica_ready", "1 when the replica gets requests.", *labels)
+        in_flight = _gauge("replica_in_flight", "Requests in flight to the replica.", *labels)
+        served = _counter("replica_requests", "Requests sent to the replica.", *labels)
+        failures = _counter(
+            "replica_failures", "Requests that failed at the replica.", *labels, "reason"
         )
         for model, replica in self._fleet.replicas():
             key = (model.name, replica.id)
             is_ready = replica.health is Health.READY and not replica.draining
-            ready.add_metric(key, float(is_ready))
+            ready.add_metric(key, is_ready)
             in_flight.add_metric(key, replica.in_flight)
             served.add_metric(key, replica.served)
             for reason, count in replica.failures.items():
                 failures.add_metric((*key, reason), count)
         yield from (ready, in_flight, served, failures)
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, text, labels=labels)
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, text, labels=labels)
+
+
+def _histogram(name: str, text: str) -> HistogramMetricFamily:
+    return HistogramMetricFamily(PREFIX + name, text, labels=("model",))

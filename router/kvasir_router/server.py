@@ -13,7 +13,7 @@ from kvasir_router.discovery.base import Snapshot, Source
 from kvasir_router.discovery.file import FileSource
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.health import HealthMonitor
-from kvasir_router.logs import LineWriter, access_logger
+from kvasir_router.logs import AccessLog
 from kvasir_router.metrics import Metrics
 from kvasir_router.policy.registry import POLICIES
 from kvasir_router.proxy.gateway import Gateway
@@ -35,15 +35,12 @@ class RouterServer:
 
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
-        self.metrics = Metrics()
         self.fleet = Fleet(POLICIES[settings.policy], self._make_pool, settings.max_in_flight)
-        self.metrics.add_fleet(self.fleet)
-        self._lines: LineWriter | None = None
-        access_log = None
+        self.metrics = Metrics(self.fleet)
+        self._access_log: AccessLog | None = None
         if settings.access_log:
-            self._lines = LineWriter(sys.stdout.buffer, self.metrics.dropped_log_lines.inc)
-            access_log = access_logger(self._lines)
-        self.gateway = Gateway(settings, self.fleet, self.metrics, access_log)
+            self._access_log = AccessLog(sys.stdout.buffer, self.metrics.log_line_dropped)
+        self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
         self._health = HealthMonitor(settings.probing, self.gateway.fleet_lines)
         self.fleet.came = self._health.watch
         self.fleet.went = self._health.forget
@@ -82,8 +79,8 @@ class RouterServer:
         sweep.cancel()
         await asyncio.gather(follow, sweep, admin, return_exceptions=True)
         self.fleet.apply(())
-        if self._lines is not None:
-            self._lines.close()
+        if self._access_log is not None:
+            self._access_log.close()
         _log.info("stopped")
 
     async def _follow(self) -> None:

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from typing import Any
 
 import msgspec
 
 from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.logs import AccessLog, AccessRecord
 from kvasir_router.metrics import Metrics
 from kvasir_router.proxy import answers
-from kvasir_router.proxy.http import RequestError, Request
+from kvasir_router.proxy.http import Request, RequestError
 from kvasir_router.proxy.local import LocalRoutes
 from kvasir_router.proxy.protocol import ClientConnection
 from kvasir_router.proxy.relay import CLIENT_CLOSED, Relay
@@ -36,7 +36,11 @@ class Gateway:
     """Routes requests; knows the connections, and whether the router is stopping."""
 
     def __init__(
-        self, settings: RouterSettings, fleet: Fleet, metrics: Metrics, access_log: Any | None
+        self,
+        settings: RouterSettings,
+        fleet: Fleet,
+        metrics: Metrics,
+        access_log: AccessLog | None,
     ) -> None:
         self.settings = settings
         self.fleet = fleet
@@ -63,12 +67,12 @@ class Gateway:
     def connected(self, client: ClientConnection) -> answers.Answer | None:
         """A refusal when there are too many."""
         self._clients.add(client)
-        self.metrics.connections.set(len(self._clients))
+        self.metrics.connections = len(self._clients)
         return self._full if len(self._clients) > self.settings.max_connections else None
 
     def disconnected(self, client: ClientConnection) -> None:
         self._clients.discard(client)
-        self.metrics.connections.set(len(self._clients))
+        self.metrics.connections = len(self._clients)
 
     async def sweep(self) -> None:
         """Enforce deadlines, forever: one look at all connections costs less than a timer each."""
@@ -104,32 +108,33 @@ class Gateway:
 
     def ended(self, relay: Relay) -> None:
         """Account for a relayed request."""
-        now = time.monotonic()
+        seconds = time.monotonic() - relay.received
         metrics = self.metrics.model(relay.model.name)
-        metrics.request(relay.status)
-        metrics.duration.observe(now - relay.received)
+        metrics.codes[relay.status] += 1
+        metrics.duration.observe(seconds)
         if relay.started_at:
             metrics.first_byte.observe(relay.started_at - relay.received)
         if relay.status == CLIENT_CLOSED:
-            metrics.disconnects.inc()
+            metrics.disconnects += 1
         if self._access_log is not None:
-            self._access_log.info(
-                "request",
-                method="POST",
-                path=relay.request.path,
-                model=relay.model.name,
-                replica=relay.replica_id,
-                status=relay.status,
-                ms=round((now - relay.received) * 1000, 3),
-                bytes=relay.sent_bytes,
-                request_id=relay.request.request_id.decode(),
+            self._access_log.write(
+                AccessRecord(
+                    "POST",
+                    relay.request.path,
+                    relay.status,
+                    round(seconds * 1000, 3),
+                    relay.sent_bytes,
+                    relay.request.request_id.decode(),
+                    relay.model.name,
+                    relay.replica_id,
+                )
             )
 
     def refused(self, refusal: RequestError) -> None:
         """Account for something that was not a valid request."""
-        self.metrics.model("").request(refusal.status)
+        self.metrics.model("").codes[refusal.status] += 1
         if self._access_log is not None:
-            self._access_log.info("refused", status=refusal.status, reason=refusal.message)
+            self._access_log.write(AccessRecord(status=refusal.status, reason=refusal.message))
 
     def _route(self, client: ClientConnection, request: Request) -> None:
         try:
@@ -155,14 +160,15 @@ class Gateway:
         self._answer(client, request, answers.error(400, message, "invalid_body", param))
 
     def _answer(self, client: ClientConnection, request: Request, answer: answers.Answer) -> None:
-        self.metrics.model("").request(answer.status)
+        self.metrics.model("").codes[answer.status] += 1
         if self._access_log is not None:
-            self._access_log.info(
-                "request",
-                method=request.method.decode(),
-                path=request.path,
-                status=answer.status,
-                bytes=len(answer.body),
-                request_id=request.request_id.decode(),
+            self._access_log.write(
+                AccessRecord(
+                    method=request.method.decode(),
+                    path=request.path,
+                    status=answer.status,
+                    bytes=len(answer.body),
+                    request_id=request.request_id.decode(),
+                )
             )
         client.answer(request, answer)

@@ -8,10 +8,11 @@ module adds what it lets through, and the limits. The request sent on to a repli
 written anew, with one Content-Length and no header that is meant for this hop only.
 """
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from random import getrandbits
 
 import httptools
 
@@ -40,6 +41,9 @@ _SPECIAL = HOP_BY_HOP | {b"host", b"expect", b"content-encoding", b"accept-encod
 _CHUNK_SLACK = 64 * 1024
 _CHUNK_OVERHEAD = 16
 
+# What becomes of a header, by its name as clients spell it; see `_kind`.
+_FORWARD, _DROP = b"forward", b"drop"
+
 _TARGET = re.compile(rb"/[!-~]*")
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 _DOT_SEGMENT = re.compile(r"(^|/)(\.|%2e){1,2}(/|$)", re.IGNORECASE)
@@ -65,6 +69,26 @@ class RequestError(Exception):
         self.status = status
         self.message = message
         self.code = code
+
+
+@lru_cache(maxsize=1024)
+def _kind(name: bytes) -> bytes:
+    """`_FORWARD`, `_DROP`, or the lower-case name of a header that is looked at here."""
+    key = name.lower()
+    if key in _SPECIAL:
+        return key
+    return _DROP if key.startswith(b"x-kvasir-") else _FORWARD
+
+
+@lru_cache(maxsize=1024)
+def _path(target: bytes) -> str:
+    """The path of an origin-form target. Raises RequestError."""
+    if not _TARGET.fullmatch(target):
+        raise RequestError(400, "The request target must be a path that starts with `/`.")
+    path = target.split(b"?", 1)[0].decode("ascii")
+    if "//" in path or "\\" in path or _DOT_SEGMENT.search(path):
+        raise RequestError(400, "The request path must not hold `//`, `\\` or dot segments.")
+    return path
 
 
 class Request:
@@ -159,11 +183,11 @@ class RequestParser:
         self._head_bytes += len(name) + len(value) + 4
         if self._headers > self._limits.headers:
             raise RequestError(431, f"The request has more than {self._limits.headers} headers.")
-        key = name.lower()
-        if key in _SPECIAL:
-            self._special_header(key, value.strip(b" \t"))
-        elif not key.startswith(b"x-kvasir-"):
+        kind = _kind(name)
+        if kind is _FORWARD:
             self._request.lines.append(b"%b: %b\r\n" % (name, value))
+        elif kind is not _DROP:
+            self._special_header(kind, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
         self._check_head_size(self._head_bytes)
@@ -181,7 +205,7 @@ class RequestParser:
         self._check_framing(request)
         request.keep_alive = not request.http10 and self._parser.should_keep_alive()
         if not request.request_id:
-            request.request_id = os.urandom(16).hex().encode()
+            request.request_id = b"%032x" % getrandbits(128)
         if self._connection:
             self._drop_named_headers(request, self._connection)
         self._head_done = True
@@ -237,11 +261,7 @@ class RequestParser:
         if target == b"*" and request.method == b"OPTIONS":
             request.path = "*"
             return
-        if not _TARGET.fullmatch(target):
-            raise RequestError(400, "The request target must be a path that starts with `/`.")
-        request.path = target.split(b"?", 1)[0].decode("ascii")
-        if "//" in request.path or "\\" in request.path or _DOT_SEGMENT.search(request.path):
-            raise RequestError(400, "The request path must not hold `//`, `\\` or dot segments.")
+        request.path = _path(target)
 
     def _check_framing(self, request: Request) -> None:
         if self._hosts != 1 and not (request.http10 and self._hosts == 0):

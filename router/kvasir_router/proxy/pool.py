@@ -30,10 +30,11 @@ class ConnectionPool:
         self._max_idle = max_idle
         self._idle: deque[UpstreamConnection] = deque()
         self._closed = False
+        self._loop = asyncio.get_running_loop()
 
     def take_idle(self) -> UpstreamConnection | None:
         """An idle connection that is still open and not so old that the replica may close it."""
-        oldest = asyncio.get_running_loop().time() - self._idle_timeout
+        oldest = self._loop.time() - self._idle_timeout
         while self._idle:
             connection = self._idle.pop()
             if connection.idle_since < oldest:
@@ -46,16 +47,15 @@ class ConnectionPool:
 
     async def connect(self) -> UpstreamConnection:
         """Raises OSError or TimeoutError. Names are resolved off the loop."""
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._connect_timeout):
-            transport, connection = await loop.create_connection(
+            transport, connection = await self._loop.create_connection(
                 lambda: UpstreamConnection(self), self.host, self.port
             )
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
     def release(self, connection: UpstreamConnection) -> None:
-        connection.idle_since = asyncio.get_running_loop().time()
+        connection.idle_since = self._loop.time()
         self._idle.append(connection)
         if self._closed:
             self._close_idle()

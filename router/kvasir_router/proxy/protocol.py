@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from kvasir_router.proxy import answers
-from kvasir_router.proxy.http import RequestError, Request, RequestParser
+from kvasir_router.proxy.http import Request, RequestError, RequestParser
 from kvasir_router.proxy.relay import Relay
 
 if TYPE_CHECKING:

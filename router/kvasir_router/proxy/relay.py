@@ -167,7 +167,7 @@ class Relay:
         if not self.status:
             self._retry(reason)
             return
-        self._gateway.metrics.model(self.model.name).broken.inc()
+        self._gateway.metrics.model(self.model.name).broken += 1
         self._end_cut(
             f"Replica {replica.id} of model {self.model.name} broke off this answer.",
             "replica_failed",
@@ -214,7 +214,7 @@ class Relay:
 
     def _retry(self, reason: str) -> None:
         if len(self._tried) < MAX_ATTEMPTS and self._try_next():
-            self._gateway.metrics.model(self.model.name).retried(reason)
+            self._gateway.metrics.model(self.model.name).retries[reason] += 1
         else:
             self._refuse()
 

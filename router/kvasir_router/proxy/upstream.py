@@ -55,6 +55,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Whether an answer has come over it before."""
         self.idle_since = 0.0
         self._complete = False
+        self._keep_alive = False
         self.on_message_begin()
 
     def send(self, listener: Listener, head: bytes, body: bytes) -> None:
@@ -181,13 +182,14 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._complete = self._head_done
+        self._keep_alive = self._parser.should_keep_alive()
 
     def _finish(self) -> None:
         """Give the connection back before its listener hears of the end, which may want it next."""
         self._listener = None
         self._busy = False
         self.resume()
-        if self._parser.should_keep_alive() and self.usable:
+        if self._keep_alive and self.usable:
             self.reused = True
             self._pool.release(self)
         else:
