@@ -1,0 +1,45 @@
+"""Philox4x32-10 against Random123's known answers."""
+
+import numpy as np
+import pytest
+from kvasir_engine.runner.philox import MASK_32, philox, split_seed
+
+KNOWN_ANSWERS = [
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((MASK_32,) * 4, (MASK_32,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN_ANSWERS)
+def test_known_answers(counter, key, expected):
+    c0, c1, c2, c3 = (np.array([word], dtype=np.uint64) for word in counter)
+    k0, k1 = (np.array([word], dtype=np.uint64) for word in key)
+    assert tuple(int(word[0]) for word in philox((c0, c1, c2, c3), (k0, k1))) == expected
+
+
+def test_inputs_broadcast():
+    counters = np.arange(6, dtype=np.uint64)
+    zero = np.zeros(1, dtype=np.uint64)
+    together = philox((counters, zero, zero, zero), (zero, zero))
+    alone = [philox((counters[i : i + 1], zero, zero, zero), (zero, zero)) for i in range(6)]
+    for lane in range(4):
+        assert together[lane].tolist() == [int(words[lane][0]) for words in alone]
+
+
+@pytest.mark.parametrize(
+    ("seed", "words"),
+    [
+        (0, (0, 0)),
+        (2**63 - 1, (MASK_32, 0x7FFFFFFF)),
+        (-1, (MASK_32, MASK_32)),
+        (-(2**63), (0, 0x80000000)),
+        (2**64 + 5, (5, 0)),
+    ],
+)
+def test_seeds_are_taken_modulo_2_to_the_64(seed, words):
+    assert split_seed(seed) == words
