@@ -112,7 +112,6 @@ _KINDS: dict[str, Callable[[RotaryConfig], tuple[torch.Tensor, float]]] = {
     "linear": _linear,
     "llama3": _llama3,
     "longrope": _longrope,
-    "su": _longrope,
     "yarn": _yarn,
 }
 

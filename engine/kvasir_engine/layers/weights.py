@@ -38,7 +38,7 @@ class Slot:
 
 @runtime_checkable
 class Loadable(Protocol):
-    """A module with parameters of its own."""
+    """A layer with parameters of its own."""
 
     def slots(self, path: str) -> dict[str, Slot]:
         """The checkpoint tensors it is made of, by full name; `path` is the module's own."""
@@ -60,7 +60,7 @@ def model_slots(model: nn.Module) -> dict[str, Slot]:
     """Every checkpoint tensor that `model` is made of, by full name."""
     slots: dict[str, Slot] = {}
     for path, module in model.named_modules():
-        if isinstance(module, Loadable):
+        if path and isinstance(module, Loadable):
             slots.update(module.slots(path))
     return slots
 

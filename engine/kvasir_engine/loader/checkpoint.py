@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,24 @@ _NOT_WEIGHTS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
 """Endings of constants that older checkpoints carry and that are computed here."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    file: Path
+    name: str
+
+
 class Checkpoint:
-    """The tensors of a model directory, by name. Opens no more than headers until `fill`.
+    """The tensors of a model directory, by slot name. Reads no more than headers until `fill`.
 
     Raises ModelLoadError when there are no safetensors, a shard is missing or a file is truncated.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, slot_name: Callable[[str], str] = str) -> None:
         self.directory = directory
-        self.file_of = {
-            name: file for file in _weight_files(directory) for name in _tensor_names(file)
+        self.tensors = {
+            slot_name(name): _Tensor(file, name)
+            for file in _weight_files(directory)
+            for name in _tensor_names(file)
         }
 
     def fill(self, slots: Mapping[str, Slot]) -> list[str]:
@@ -39,7 +48,7 @@ class Checkpoint:
         Each file is read only where a piece needs it. Raises ModelLoadError when a tensor is
         missing or has another shape than the config asks for.
         """
-        missing = [name for name in slots if name not in self.file_of]
+        missing = [name for name in slots if name not in self.tensors]
         if missing:
             raise ModelLoadError(
                 f"{self.directory} lacks {len(missing)} weights that its config.json asks for,"
@@ -48,25 +57,25 @@ class Checkpoint:
             )
         by_file: dict[Path, list[str]] = {}
         for name in slots:
-            by_file.setdefault(self.file_of[name], []).append(name)
+            by_file.setdefault(self.tensors[name].file, []).append(name)
         tasks = [
             (file, names[i : i + _TENSORS_PER_TASK])
             for file, names in by_file.items()
             for i in range(0, len(names), _TENSORS_PER_TASK)
         ]
         with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:
-            for done in [pool.submit(_fill_from, file, names, slots) for file, names in tasks]:
+            for done in [pool.submit(self._fill_from, *task, slots) for task in tasks]:
                 done.result()
-        return [n for n in self.file_of if n not in slots and not n.endswith(_NOT_WEIGHTS)]
+        return [n for n in self.tensors if n not in slots and not n.endswith(_NOT_WEIGHTS)]
 
-
-def _fill_from(file: Path, names: list[str], slots: Mapping[str, Slot]) -> None:
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            for name in names:
-                _fill_slot(name, tensors.get_slice(name), slots[name])
-    except (SafetensorError, OSError) as error:
-        raise _unreadable(file, error) from error
+    def _fill_from(self, file: Path, names: list[str], slots: Mapping[str, Slot]) -> None:
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in names:
+                    stored = self.tensors[name].name
+                    _fill_slot(stored, tensors.get_slice(stored), slots[name])
+        except (SafetensorError, OSError) as error:
+            raise _unreadable(file, error) from error
 
 
 def _fill_slot(name: str, source: Any, slot: Slot) -> None:

@@ -109,7 +109,8 @@ def _build(config: ModelConfig, model_impl: ModelImpl) -> DecoderForCausalLM:
 
 
 def _fill(model: DecoderForCausalLM, model_dir: Path) -> None:
-    unused = Checkpoint(model_dir).fill(model.checkpoint_slots())
+    unused = Checkpoint(model_dir, model.slot_name).fill(model.slots())
+    unused = [name for name in unused if not name.startswith(model.unused_prefixes)]
     if unused:
         log.warning("%s: %d weights are not used: %s", model_dir, len(unused), unused[:5])
 

@@ -22,8 +22,3 @@ class CausalLM(Protocol):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """fp32 logits [n, vocab_size] of hidden states [n, hidden_size], the same on every rank."""
         ...
-
-
-def soft_cap(logits: torch.Tensor, cap: float | None) -> torch.Tensor:
-    """cap * tanh(logits / cap); unchanged without a cap."""
-    return logits if cap is None else torch.tanh(logits / cap) * cap

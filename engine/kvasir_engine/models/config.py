@@ -25,6 +25,10 @@ class ModelConfig:
         value = self.fields.get(name)
         return default if value is None else value
 
+    def field_or(self, name: str, default: Any) -> Any:
+        """The field, null included, or `default` when it is absent."""
+        return self.fields.get(name, default)
+
     def rotary(self, theta: float = 10_000.0, layer_type: str | None = None) -> RotaryConfig:
         """Rotary embedding of all layers, or of those of one `layer_type` where they differ.
 

@@ -14,10 +14,10 @@ from kvasir_engine.layers.embedding import (
     VocabParallelEmbedding,
     project_to_vocab,
 )
+from kvasir_engine.layers.mlp import GatedMLP
 from kvasir_engine.layers.norm import RMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, RotaryTable
 from kvasir_engine.layers.weights import Slot, model_slots
-from kvasir_engine.models.base import soft_cap
 from kvasir_engine.models.config import ModelConfig
 
 
@@ -64,13 +64,17 @@ class Decoder(nn.Module):
         self.rotary = nn.ModuleList(RotaryEmbedding(r) for r in rotary)
         self.rotary_of_layer = list(rotary_of_layer or [0] * len(layers))
         self.embedding_scale = embedding_scale
+        if embedding_scale is not None:
+            # Rounded to the model's dtype first, as it was in training.
+            self.embedding_scale = self.embed_tokens.weight.new_tensor(
+                embedding_scale, device="cpu"
+            ).item()
 
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Hidden states [tokens, hidden_size] after the final norm."""
         x = self.embed_tokens(token_ids)
         if self.embedding_scale is not None:
-            # The factor is rounded to the model's dtype first, as it was in training.
-            x = x * torch.tensor(self.embedding_scale, dtype=x.dtype).item()
+            x = x * self.embedding_scale
         tables = [rotary(positions, x.dtype) for rotary in self.rotary]
         residual: torch.Tensor | None = None
         for layer, table in zip(self.layers, self.rotary_of_layer, strict=True):
@@ -79,9 +83,12 @@ class Decoder(nn.Module):
 
 
 class DecoderForCausalLM(nn.Module):
-    """A decoder with its head, tied or not."""
+    """A decoder with its head, tied or not; `logit_cap` is a soft cap on the logits."""
 
-    def __init__(self, config: ModelConfig, model: Decoder) -> None:
+    unused_prefixes: tuple[str, ...] = ()
+    """Beginnings of checkpoint names that the model leaves out on purpose."""
+
+    def __init__(self, config: ModelConfig, model: Decoder, logit_cap: float | None = None) -> None:
         super().__init__()
         shape = config.shape
         self.model = model
@@ -90,7 +97,9 @@ class DecoderForCausalLM(nn.Module):
             if shape.tie_word_embeddings
             else ParallelLMHead(shape.vocab_size, shape.hidden_size)
         )
-        self.logit_cap: float | None = config.get("final_logit_softcapping")
+        if self.lm_head is None:
+            self.unused_prefixes += ("lm_head.",)
+        self.logit_cap = logit_cap
         self.attention_specs: list[AttentionSpec] = [
             module.spec for module in model.modules() if isinstance(module, SelfAttention)
         ]
@@ -103,26 +112,54 @@ class DecoderForCausalLM(nn.Module):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """CausalLM.logits."""
         table = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        return soft_cap(project_to_vocab(hidden, table).float(), self.logit_cap)
+        logits = project_to_vocab(hidden, table).float()
+        return logits if self.logit_cap is None else soft_cap(logits, self.logit_cap)
 
-    def checkpoint_slots(self) -> dict[str, Slot]:
-        """The checkpoint tensors that the model is made of."""
+    def slots(self) -> dict[str, Slot]:
+        """The checkpoint tensors that the model is made of, by `slot_name`."""
         return model_slots(self)
 
+    @staticmethod
+    def slot_name(name: str) -> str:
+        """The name here of the tensor that the checkpoint calls `name`."""
+        return name
 
-def attention_config(config: ModelConfig, layer: int, **changes: object) -> AttentionConfig:
-    """A layer's attention as the shape gives it; `changes` are the family's own fields."""
+
+def soft_cap(x: torch.Tensor, cap: float) -> torch.Tensor:
+    """cap * tanh(x / cap)."""
+    return torch.tanh(x / cap) * cap
+
+
+def attention_config(
+    config: ModelConfig,
+    layer: int,
+    norm_eps: float = 1e-6,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+    qk_norm: type[RMSNorm] | None = None,
+) -> AttentionConfig:
+    """A layer's attention as the shape gives it; `norm_eps` where the config has none."""
     shape = config.shape
-    fields: dict[str, object] = {
-        "layer": layer,
-        "hidden_size": shape.hidden_size,
-        "num_heads": shape.num_heads,
-        "num_kv_heads": shape.num_kv_heads,
-        "head_dim": shape.head_dim,
-        "scale": shape.head_dim**-0.5,
-        "window": shape.layer_windows[layer],
-        "qkv_bias": shape.qkv_bias,
-        "output_bias": shape.output_bias,
-        "norm_eps": config.get("rms_norm_eps", 1e-6),
-    }
-    return AttentionConfig(**(fields | changes))  # type: ignore[arg-type]
+    return AttentionConfig(
+        layer=layer,
+        hidden_size=shape.hidden_size,
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        scale=shape.head_dim**-0.5 if scale is None else scale,
+        window=shape.layer_windows[layer],
+        softcap=softcap,
+        qkv_bias=shape.qkv_bias,
+        output_bias=shape.output_bias,
+        qk_norm=qk_norm,
+        norm_eps=config.get("rms_norm_eps", norm_eps),
+    )
+
+
+def dense_mlp(config: ModelConfig, act: str, *, fused: bool = False) -> GatedMLP:
+    """The gated MLP as the shape gives it."""
+    shape = config.shape
+    return GatedMLP(
+        shape.hidden_size, shape.intermediate_size, act, bias=shape.mlp_bias, fused=fused
+    )

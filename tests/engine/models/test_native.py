@@ -8,7 +8,20 @@ import pytest
 import torch
 from kvasir_engine.loader.load import load_model
 
-NAMES = ["llama2", "llama3", "llama31", "mistral"]
+NAMES = [
+    "llama2",
+    "llama3",
+    "llama31",
+    "qwen2",
+    "qwen3",
+    "mistral",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "phi3_long",
+    "mixtral",
+    "qwen3_moe",
+]
 LENGTHS = {"a": 5, "b": 37, "c": 70, "d": 16, "e": 33}
 
 

@@ -1,0 +1,84 @@
+"""Mixture of experts: each token passes through the few MLPs that a router chooses for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from kvasir_engine.layers.activation import activation, gated
+from kvasir_engine.layers.linear import linear
+from kvasir_engine.layers.weights import Piece, Slot, parameter
+from kvasir_engine.parallel.state import all_reduce, divide, tensor_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertNames:
+    """What a checkpoint calls the block and the three matrices of an expert."""
+
+    block: str = "mlp"
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
+
+
+@dataclass(frozen=True, slots=True)
+class MoEConfig:
+    """Sizes over all ranks. `normalise`: the chosen experts' weights sum to one."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_experts: int
+    experts_per_token: int
+    act: str
+    normalise: bool
+    names: ExpertNames
+
+
+class MoE(nn.Module):
+    """Softmax router and top-k experts, every expert sharded over ranks as a gated MLP is."""
+
+    def __init__(self, config: MoEConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.local = divide(config.intermediate_size, "moe_intermediate_size")
+        experts, hidden = config.num_experts, config.hidden_size
+        self.router = parameter(experts, hidden)
+        self.gate_up = parameter(experts, 2 * self.local, hidden)
+        self.down = parameter(experts, hidden, self.local)
+        self.act = activation(config.act)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[tokens, hidden_size] to the same shape."""
+        weights, chosen = self.route(x)
+        out = torch.zeros_like(x)
+        for expert in torch.unique(chosen).tolist():
+            token, choice = torch.where(chosen == expert)
+            inner = gated(linear(x[token], self.gate_up[expert], None), self.act)
+            share = linear(inner, self.down[expert], None) * weights[token, choice, None]
+            out.index_add_(0, token, share.to(out.dtype))
+        return all_reduce(out)
+
+    def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """fp32 weights and expert ids [tokens, experts_per_token]."""
+        scores = linear(x, self.router, None).float().softmax(-1)
+        weights, chosen = scores.topk(self.config.experts_per_token, dim=-1)
+        if self.config.normalise:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights, chosen
+
+    def slots(self, path: str) -> dict[str, Slot]:
+        """The router's matrix and three of each expert."""
+        c, local, start = self.config, self.local, tensor_parallel().rank * self.local
+        path = f"{path.rpartition('.')[0]}.{c.names.block}"
+        slots = {f"{path}.gate.weight": Slot(tuple(self.router.shape), (Piece(self.router.data),))}
+        up_shape = (c.intermediate_size, c.hidden_size)
+        for expert in range(c.num_experts):
+            gate, up = self.gate_up.data[expert].tensor_split((local,))
+            down = Piece(self.down.data[expert], 1, start)
+            prefix = f"{path}.experts.{expert}"
+            slots[f"{prefix}.{c.names.gate}.weight"] = Slot(up_shape, (Piece(gate, 0, start),))
+            slots[f"{prefix}.{c.names.up}.weight"] = Slot(up_shape, (Piece(up, 0, start),))
+            slots[f"{prefix}.{c.names.down}.weight"] = Slot(up_shape[::-1], (down,))
+        return slots

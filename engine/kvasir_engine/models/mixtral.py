@@ -1,0 +1,31 @@
+"""Mixtral: Llama's attention, experts in every layer."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from kvasir_engine.layers.moe import ExpertNames, MoE, MoEConfig
+from kvasir_engine.models.config import ModelConfig
+from kvasir_engine.models.llama import LlamaForCausalLM
+
+
+class MixtralForCausalLM(LlamaForCausalLM):
+    """Mixtral 8x7B and 8x22B."""
+
+    norm_eps = 1e-5
+    rope_theta = 1_000_000.0
+
+    def mlp(self, config: ModelConfig, layer: int) -> nn.Module:
+        """Experts, under the names of Mistral's own checkpoints."""
+        shape = config.shape
+        return MoE(
+            MoEConfig(
+                hidden_size=shape.hidden_size,
+                intermediate_size=shape.moe_intermediate_size,
+                num_experts=shape.num_experts,
+                experts_per_token=shape.experts_per_token,
+                act=config.get("hidden_act", "silu"),
+                normalise=True,
+                names=ExpertNames(block="block_sparse_moe", gate="w1", up="w3", down="w2"),
+            )
+        )
