@@ -1,0 +1,229 @@
+"""Publishes block events over ZMQ in vLLM's wire format, on a thread of its own.
+
+zmq and msgspec are imported when a publisher is made: the core runs without them until then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kvasir.fleet_secret import secure_server
+
+from kvasir_engine.kv.events import Cleared, KVEvent, RemovedBlocks, StoredBlocks
+
+if TYPE_CHECKING:
+    import zmq
+    from kvasir import kv_events
+
+    from kvasir_engine.kv.groups import KVGroupSpec
+
+_log = logging.getLogger(__name__)
+_LINGER_MS = 200
+
+
+class KVEventPublisher:
+    """A PUB socket for events as they come and a ROUTER socket that replays recent ones.
+
+    `publish` never blocks: with `max_queued_batches` waiting, a batch is dropped and counted. Its
+    sequence number is used up, so readers see a gap that no replay fills, and the next batch
+    begins with AllBlocksCleared, so that readers that ignore gaps keep no block that is gone.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        replay_endpoint: str = "",
+        *,
+        groups: Sequence[KVGroupSpec],
+        topic: str = "",
+        fleet_secret: str = "",
+        data_parallel_rank: int = 0,
+        buffer_batches: int = 10_000,
+        buffer_bytes: int = 256 * 2**20,
+        max_queued_batches: int = 10_000,
+    ) -> None:
+        """Bind the sockets and start the thread.
+
+        Args:
+            endpoint: PUB address, such as tcp://*:5557; port * takes a free one.
+            replay_endpoint: ROUTER address; "" = no replay.
+            groups: The KV groups that events refer to by index.
+            topic: First frame of each message; other routers expect kv@<pod IP>@<model>.
+            fleet_secret: Only its holders can subscribe; "" = anyone can.
+            buffer_batches: Batches kept for replay, at most `buffer_bytes` of payload.
+
+        Raises:
+            OSError: An address cannot be bound; the message names it.
+        """
+        import zmq
+
+        self.dropped_batches = 0
+        self._encoder = _BatchEncoder(groups, data_parallel_rank)
+        self._topic = topic.encode()
+        self._queue: deque[tuple[int, float, list[KVEvent]]] = deque()
+        self._max_queued = max_queued_batches
+        self._next_number = 0
+        self._lost = False
+        self._closing = False
+        self._recent = _ReplayBuffer(buffer_batches, buffer_bytes)
+        self._context = zmq.Context()
+        self._pub = self._socket(zmq.PUB, buffer_batches, fleet_secret)
+        self._router = self._socket(zmq.ROUTER, 2 * buffer_batches, fleet_secret)
+        # A full or vanished reader raises instead of losing part of its replay silently
+        self._router.router_mandatory = True
+        try:
+            self.endpoint = _bind(self._pub, endpoint)
+            self.replay_endpoint = _bind(self._router, replay_endpoint) if replay_endpoint else ""
+        except OSError:
+            self._context.destroy(linger=0)
+            raise
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="kv-events", daemon=True)
+        self._thread.start()
+
+    def publish(self, events: list[KVEvent]) -> None:
+        """Hand over one step's events; the list belongs to the publisher from now on."""
+        if not events or self._closing:
+            return
+        number = self._next_number
+        self._next_number += 1
+        if len(self._queue) >= self._max_queued:
+            self.dropped_batches += 1
+            self._lost = True
+            return
+        if self._lost:
+            self._lost = False
+            events = [Cleared(), *events]
+        self._queue.append((number, time.time(), events))
+        os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        """Publish what waits and end the thread."""
+        if self._closing:
+            return
+        self._closing = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+
+    def _socket(self, kind: int, high_water_mark: int, fleet_secret: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.sndhwm = high_water_mark
+        socket.linger = _LINGER_MS
+        secure_server(socket, fleet_secret)
+        return socket
+
+    def _run(self) -> None:
+        import zmq
+
+        poller = zmq.Poller()
+        poller.register(self._wake, zmq.POLLIN)
+        poller.register(self._router, zmq.POLLIN)
+        while not (self._closing and not self._queue):
+            ready = dict(poller.poll())
+            if self._wake in ready:
+                os.eventfd_read(self._wake)
+            self._send_queued()
+            if self._router in ready:
+                self._answer_replay()
+        self._context.destroy()
+
+    def _send_queued(self) -> None:
+        while self._queue:
+            number, timestamp, events = self._queue.popleft()
+            payload = self._encoder.encode(timestamp, events)
+            frame = number.to_bytes(8, "big")
+            self._pub.send_multipart([self._topic, frame, payload])
+            self._recent.append(number, payload)
+
+    def _answer_replay(self) -> None:
+        """Send the buffered batches from the asked number on, then the end marker."""
+        import zmq
+        from kvasir.kv_events import REPLAY_END
+
+        request = self._router.recv_multipart()
+        if len(request) != 3 or request[1] or len(request[2]) != 8:
+            _log.warning("a replay request is not [empty, 8-byte number]; it is ignored.")
+            return
+        reader, start = request[0], int.from_bytes(request[2], "big")
+        try:
+            for number, payload in self._recent.since(start):
+                frame = number.to_bytes(8, "big")
+                self._router.send_multipart([reader, b"", self._topic, frame, payload], zmq.NOBLOCK)
+            self._router.send_multipart([reader, b"", b"", REPLAY_END, b""], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            _log.warning("a replay from %d ended early: %s.", start, error)
+
+
+class _BatchEncoder:
+    """Turns a step's events into a payload; the core's events know nothing of the wire."""
+
+    def __init__(self, groups: Sequence[KVGroupSpec], data_parallel_rank: int) -> None:
+        self._groups = tuple(groups)
+        self._rank = data_parallel_rank
+
+    def encode(self, timestamp: float, events: Sequence[KVEvent]) -> bytes:
+        from kvasir import kv_events as wire
+
+        wired = [self._convert(event) for event in events]
+        return wire.encode_batch(wire.EventBatch(timestamp, wired, self._rank))
+
+    def _convert(self, event: KVEvent) -> kv_events.KVEvent:
+        from kvasir import kv_events as wire
+
+        if isinstance(event, StoredBlocks):
+            group = self._groups[event.group]
+            return wire.BlockStored(
+                block_hashes=[*event.hashes],
+                parent_block_hash=event.parent,
+                token_ids=event.token_ids,
+                block_size=group.block_size,
+                medium=wire.MEDIUM_GPU,
+                group_idx=event.group,
+                kv_cache_spec_kind="full_attention" if group.window is None else "sliding_window",
+                kv_cache_spec_sliding_window=group.window,
+            )
+        if isinstance(event, RemovedBlocks):
+            return wire.BlockRemoved([*event.hashes], wire.MEDIUM_GPU, event.group)
+        return wire.AllBlocksCleared()
+
+
+class _ReplayBuffer:
+    """The last batches, bounded in number and bytes."""
+
+    def __init__(self, max_batches: int, max_bytes: int) -> None:
+        self._batches: deque[tuple[int, bytes]] = deque()
+        self._max_batches = max_batches
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def append(self, number: int, payload: bytes) -> None:
+        self._batches.append((number, payload))
+        self._bytes += len(payload)
+        while len(self._batches) > self._max_batches or self._bytes > self._max_bytes:
+            self._bytes -= len(self._batches.popleft()[1])
+
+    def since(self, number: int) -> Iterator[tuple[int, bytes]]:
+        return ((n, payload) for n, payload in self._batches if n >= number)
+
+
+def _bind(socket: zmq.Socket[Any], endpoint: str) -> str:
+    """Bind and return the address, with the port that a wildcard got."""
+    import zmq
+
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise OSError(
+            error.errno,
+            f"KV events cannot be published on {endpoint}: {error.strerror}; "
+            "choose another address with --kv-events-endpoint or --kv-events-replay-endpoint.",
+        ) from error
+    bound = socket.getsockopt(zmq.LAST_ENDPOINT)
+    return bound.decode() if isinstance(bound, bytes) else endpoint
