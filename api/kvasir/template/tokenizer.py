@@ -159,8 +159,8 @@ def read_special_tokens(directory: Path) -> dict[str, str]:
 
 
 def eos_token_ids(directory: Path | str) -> list[int]:
-    """The ids that end a sequence, in the order of precedence: generation_config.json, then
-    config.json (its text part for multimodal models), then the tokenizer's own EOS token."""
+    """The ids that end a sequence: generation_config.json's, else config.json's (or those of its
+    text part), else none."""
     directory = Path(directory)
     config = read_json(directory / "config.json")
     for source in (
