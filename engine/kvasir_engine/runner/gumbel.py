@@ -36,14 +36,17 @@ def philox_torch(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`philox.philox` on int64 tensors of 32-bit values; all inputs broadcast."""
     c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(ROUNDS):
+    for k0, k1 in zip(_round_keys(key[0], WEYL_0), _round_keys(key[1], WEYL_1), strict=True):
         high0, low0 = _multiply(MULTIPLIER_0, c0)
         high1, low1 = _multiply(MULTIPLIER_1, c2)
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0 = (k0 + WEYL_0) & MASK_32
-        k1 = (k1 + WEYL_1) & MASK_32
     return c0, c1, c2, c3
+
+
+def _round_keys(word: Tensor, weyl: int) -> tuple[Tensor, ...]:
+    """The key word of every round, made at once: a few launches instead of two a round."""
+    steps = torch.arange(ROUNDS, device=word.device).view(-1, *[1] * word.dim()) * weyl
+    return ((word + steps) & MASK_32).unbind(0)
 
 
 def _multiply(multiplier: int, word: Tensor) -> tuple[Tensor, Tensor]:
