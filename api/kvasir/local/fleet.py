@@ -1,0 +1,125 @@
+"""What runs for a file of LLMDeployments on one machine: a process for each replica, a router."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvasir.atomic import write_atomic
+from kvasir.llmdeployment import LLMDeployment, engine_command
+from kvasir.local.child import ChildSpec
+from kvasir.local.gpus import assign_gpus, visible_gpus
+from kvasir.local.ports import free_ports
+
+PROGRAM = (sys.executable, "-m", "kvasir")
+STOP_MARGIN = 10.0
+"""Seconds that a process gets beyond its drain time before it is killed."""
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The processes of one run."""
+
+    engines: list[ChildSpec]
+    router: ChildSpec
+    url: str
+    """Where clients reach the router."""
+    models: list[str]
+    """The first name of each model."""
+
+
+def plan_fleet(
+    deployments: Sequence[LLMDeployment],
+    *,
+    host: str,
+    port: int,
+    runtime_dir: Path,
+    environ: Mapping[str, str] = os.environ,
+) -> Fleet:
+    """Chooses ports, GPUs and threads, and writes the router's discovery file to `runtime_dir`.
+
+    Raises GPUShortageError.
+    """
+    owners = [d for d in deployments for _ in range(d.spec.replicas)]
+    admin_port, *ports = free_ports(1 + len(owners))
+    common = _common_environment(environ, len(owners))
+    gpus = _gpus(owners, environ)
+    engines = [
+        _engine(owner, index, port, {**common, **devices})
+        for owner, index, port, devices in zip(owners, _indexes(owners), ports, gpus, strict=True)
+    ]
+    config = runtime_dir / "fleet.json"
+    write_atomic(config, _discovery(deployments, engines))
+    drain = max((d.spec.lifecycle.drain_seconds for d in deployments), default=0)
+    reachable = _reachable(host)
+    command = [*PROGRAM, "router", "--config", str(config), "--host", host, "--port", str(port)]
+    command += ["--admin-port", str(admin_port), "--drain-timeout", str(drain)]
+    return Fleet(
+        engines=engines,
+        router=ChildSpec(
+            name="router",
+            command=tuple(command),
+            env=common,
+            ready_url=f"http://{reachable}:{port}/ready",
+            grace=drain + STOP_MARGIN,
+        ),
+        url=f"http://{reachable}:{port}",
+        models=[d.served_names[0] for d in deployments],
+    )
+
+
+def _engine(owner: LLMDeployment, index: int, port: int, env: Mapping[str, str]) -> ChildSpec:
+    own = {variable.name: variable.value for variable in owner.spec.engine.env}
+    return ChildSpec(
+        name=f"{owner.name}-{index}",
+        command=tuple(engine_command(owner, host=_LOOPBACK, port=port, program=PROGRAM)),
+        env={**env, **own},
+        ready_url=f"http://{_LOOPBACK}:{port}/ready",
+        grace=owner.spec.lifecycle.drain_seconds + STOP_MARGIN,
+    )
+
+
+def _indexes(owners: list[LLMDeployment]) -> list[int]:
+    """The number of each replica within its deployment."""
+    return [i - owners.index(owner) for i, owner in enumerate(owners)]
+
+
+def _common_environment(environ: Mapping[str, str], engines: int) -> dict[str, str]:
+    threads = max(1, len(os.sched_getaffinity(0)) // max(1, engines))
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "KVASIR_LOG_FORMAT": "console",
+        **environ,
+        "KVASIR_FLEET_SECRET": secrets.token_urlsafe(32),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _gpus(owners: list[LLMDeployment], environ: Mapping[str, str]) -> list[dict[str, str]]:
+    """CUDA_VISIBLE_DEVICES of each replica: as in a cluster, one that asks for none sees none."""
+    needs = [owner.spec.resources.limits.gpus for owner in owners]
+    available = visible_gpus(environ) if any(needs) else []
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(own)} for own in assign_gpus(needs, available)]
+
+
+def _discovery(deployments: Sequence[LLMDeployment], engines: list[ChildSpec]) -> bytes:
+    replicas = iter(engines)
+    models = []
+    for deployment in deployments:
+        name, *aliases = deployment.served_names
+        own = [next(replicas) for _ in range(deployment.spec.replicas)]
+        urls = [{"id": e.name, "url": e.ready_url.removesuffix("/ready")} for e in own]
+        models.append({"name": name, "aliases": aliases, "replicas": urls})
+    return json.dumps({"models": models}, indent=1).encode()
+
+
+def _reachable(host: str) -> str:
+    """A name for `host` to connect to: a wildcard address is reached by loopback."""
+    name = {"0.0.0.0": _LOOPBACK, "": _LOOPBACK, "::": "::1"}.get(host, host)
+    return f"[{name}]" if ":" in name else name

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kvasir.llmdeployment import LLMDeployment
+from kvasir.local.fleet import Fleet, plan_fleet
+from kvasir.local.gpus import GPUShortageError, assign_gpus, visible_gpus
+
+
+def deployment(name: str, /, replicas: int = 1, gpus: int = 0, **model: Any) -> LLMDeployment:
+    return LLMDeployment.model_validate(
+        {
+            "apiVersion": "kvasir.dev/v1alpha1",
+            "kind": "LLMDeployment",
+            "metadata": {"name": name},
+            "spec": {
+                "model": {"uri": "hf://a/b", **model},
+                "replicas": replicas,
+                "resources": {"limits": {"nvidia.com/gpu": gpus}},
+                "parallelism": {"tensor": gpus or 1},
+                "lifecycle": {"drainSeconds": 7 * replicas},
+            },
+        }
+    )
+
+
+def plan(tmp_path: Path, *deployments: LLMDeployment, **options: Any) -> Fleet:
+    settings = {"host": "127.0.0.1", "port": 9, "runtime_dir": tmp_path, "environ": {}}
+    return plan_fleet(deployments, **{**settings, **options})
+
+
+def test_the_discovery_file_lists_every_replica_under_its_model(tmp_path: Path) -> None:
+    fleet = plan(
+        tmp_path, deployment("a", 2, aliases=["x"]), deployment("b", 0), deployment("c", name="m")
+    )
+    models = json.loads((tmp_path / "fleet.json").read_bytes())["models"]
+    urls = [spec.ready_url.removesuffix("/ready") for spec in fleet.engines]
+    assert len(set(urls)) == 3
+    assert models == [
+        {
+            "name": "a",
+            "aliases": ["x"],
+            "replicas": [{"id": "a-0", "url": urls[0]}, {"id": "a-1", "url": urls[1]}],
+        },
+        {"name": "b", "aliases": [], "replicas": []},
+        {"name": "m", "aliases": [], "replicas": [{"id": "c-0", "url": urls[2]}]},
+    ]
+    assert fleet.models == ["a", "b", "m"]
+    assert fleet.router.grace > 14  # the longest drain of its engines
+    assert fleet.router.command[-2:] == ("--drain-timeout", "14")
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:9"),
+        ("::", "http://[::1]:9"),
+        ("10.1.2.3", "http://10.1.2.3:9"),
+    ],
+)
+def test_the_url_can_be_reached(tmp_path: Path, host: str, url: str) -> None:
+    fleet = plan(tmp_path, deployment("a"), host=host)
+    assert fleet.url == url
+    assert fleet.router.ready_url == url + "/ready"
+
+
+def test_each_replica_has_its_own_gpus(tmp_path: Path) -> None:
+    fleet = plan(
+        tmp_path,
+        deployment("a", 2, gpus=2),
+        deployment("b"),
+        environ={"CUDA_VISIBLE_DEVICES": "0, 2,GPU-x,5,6"},
+    )
+    assert [e.env["CUDA_VISIBLE_DEVICES"] for e in fleet.engines] == ["0,2", "GPU-x,5", ""]
+
+
+def test_too_few_gpus(tmp_path: Path) -> None:
+    with pytest.raises(GPUShortageError, match="asks for 4 GPUs in all but this machine has 1;"):
+        plan(tmp_path, deployment("a", 2, gpus=2), environ={"CUDA_VISIBLE_DEVICES": "0"})
+    assert list(assign_gpus([], [])) == []
+
+
+def test_gpus_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert visible_gpus({}) == ["0", "1"]
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
+    tool.unlink()
+    assert visible_gpus({}) == []
+
+
+def test_what_the_user_set_stays(tmp_path: Path) -> None:
+    environ = {"OMP_NUM_THREADS": "3", "KVASIR_LOG_FORMAT": "json", "KVASIR_FLEET_SECRET": "old"}
+    (engine,) = plan(tmp_path, deployment("a"), environ=environ).engines
+    assert engine.env["OMP_NUM_THREADS"] == "3"
+    assert engine.env["KVASIR_LOG_FORMAT"] == "json"
+    assert engine.env["KVASIR_FLEET_SECRET"] != "old"
