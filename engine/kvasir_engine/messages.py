@@ -30,7 +30,9 @@ class Finish(msgspec.Struct, tag="finish", array_like=True):
 
 
 class Drain(msgspec.Struct, tag="drain", array_like=True):
-    """Admit nothing from now on; answer `Drained` when the last request has ended."""
+    """Admit nothing from now on; answer `Drained` to `client` when the last request has ended."""
+
+    client: int
 
 
 class ResetPrefixCache(msgspec.Struct, tag="reset", array_like=True):

@@ -2,53 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from kvasir.model_shape import ModelShape
 
 from kvasir_engine.attention.registry import make_backend
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
 from kvasir_engine.loader.load import LoadedModel, load_model
 from kvasir_engine.runner import kv_cache
-from kvasir_engine.runner.base import Runner
+from kvasir_engine.runner.assembled import Assembled, Timeline, context_length
 from kvasir_engine.runner.plan import Int32Array, RowInit, RowSampling, StepPlan
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import EngineSettings, SettingsError
 
 DEFAULT_CPU_KV_BYTES = 1 << 30
-
-
-@dataclass(slots=True)
-class Assembled:
-    """A runner with what the scheduler must know about it."""
-
-    runner: Runner
-    groups: tuple[KVGroupSpec, ...]
-    num_blocks: list[int]
-    max_model_len: int
-    vocab_size: int
-    timings: dict[str, float] = field(default_factory=dict)
-    """Seconds of each part of the start."""
-
-
-class Timeline:
-    """Seconds by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """Time the body as `name`."""
-        start = time.monotonic()
-        yield
-        self.seconds[name] = round(time.monotonic() - start, 4)
 
 
 def pick_device(name: str) -> torch.device:
@@ -93,19 +61,6 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         specs = loaded.model.attention_specs
         runner.use_caches(kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device))
     return Assembled(runner, groups, num_blocks, length, loaded.shape.vocab_size, timeline.seconds)
-
-
-def context_length(settings: EngineSettings, shape: ModelShape) -> int:
-    """The context asked for, or the model's own. Raises SettingsError when it is too long."""
-    own = shape.max_position_embeddings
-    wanted = settings.max_model_len or own
-    if wanted > own:
-        raise SettingsError(
-            f"--max-model-len {wanted} is longer than the model's own context of {own} tokens."
-        )
-    if wanted < 2:
-        raise SettingsError(f"--max-model-len must be at least 2, got {wanted}.")
-    return wanted
 
 
 def _make_runner(

@@ -1,0 +1,67 @@
+"""Puts a core together from settings: runner, KV manager, scheduler, loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvasir_engine.core.loop import CoreLoop, StepWatcher
+from kvasir_engine.kv.block_pool import BlockListener
+from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_engine.kv.manager import KVManager
+from kvasir_engine.runner.assembled import Assembled
+from kvasir_engine.scheduler.scheduler import Scheduler
+from kvasir_engine.settings import EngineSettings
+
+ListenerFactory = Callable[[Sequence[KVGroupSpec]], Sequence[BlockListener | None]]
+"""Given the KV groups, a listener for each group's pool."""
+
+
+@dataclass(slots=True)
+class Core:
+    """A core that is ready to take requests."""
+
+    loop: CoreLoop
+    assembled: Assembled
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Where requests go in."""
+        return self.loop.scheduler
+
+
+def build_core(
+    settings: EngineSettings,
+    model_dir: Path,
+    *,
+    watcher: StepWatcher | None = None,
+    listeners: ListenerFactory | None = None,
+) -> Core:
+    """Load the model onto the device and make everything around it.
+
+    Raises ModelLoadError and SettingsError, whose messages say what to change.
+    """
+    assembled = _assemble(settings, model_dir)
+    kv = KVManager(
+        assembled.groups,
+        assembled.num_blocks,
+        caching=settings.cache.enable_prefix_caching,
+        listeners=listeners(assembled.groups) if listeners else None,
+    )
+    scheduler = Scheduler(
+        settings.scheduler, kv, max_model_len=assembled.max_model_len, seed=settings.seed
+    )
+    loop = CoreLoop(scheduler, assembled.runner, overlap=settings.overlap, watcher=watcher)
+    return Core(loop, assembled)
+
+
+def _assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
+    # torch is imported only when it computes: a simulated engine starts without it.
+    if settings.device == "sim":
+        from kvasir_engine.runner.sim_assembly import assemble as assemble_sim
+
+        return assemble_sim(settings, model_dir)
+    from kvasir_engine.runner.assembly import assemble
+
+    return assemble(settings, model_dir)

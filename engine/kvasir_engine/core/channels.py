@@ -1,0 +1,71 @@
+"""Where the processes of one engine meet: a private runtime directory of sockets and files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kvasir_engine.settings import EngineSettings
+
+HANDLES_PER_CLIENT = 1 << 26
+MAX_CLIENTS = 31
+"""Handles are signed 32-bit integers: client number times HANDLES_PER_CLIENT plus a counter."""
+
+
+class CoreConfig(msgspec.Struct):
+    """What the core process is started with."""
+
+    settings: EngineSettings
+    model_dir: str
+    num_clients: int
+    log_level: str = "info"
+    kv_events_topic: str = ""
+    model_name: str = ""
+    """Label of the metrics."""
+    metrics_prefix: str = "kvasir_"
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Paths in the runtime directory; only its owner may enter it."""
+
+    directory: Path
+
+    @property
+    def to_core(self) -> str:
+        """The core's PULL socket."""
+        return f"ipc://{self.directory}/core"
+
+    def to_client(self, client: int) -> str:
+        """The PULL socket of API process `client`."""
+        return f"ipc://{self.directory}/client-{client}"
+
+    @property
+    def status(self) -> Path:
+        """The core's status in shared memory."""
+        return self.directory / "status"
+
+    @property
+    def config(self) -> Path:
+        """The core's configuration."""
+        return self.directory / "core.json"
+
+    @property
+    def failure(self) -> Path:
+        """One sentence on why the core ended, when it knew."""
+        return self.directory / "failure"
+
+    @property
+    def metrics(self) -> Path:
+        """prometheus_client's multi-process directory."""
+        return self.directory / "metrics"
+
+    def write_config(self, config: CoreConfig) -> None:
+        """For `read_config` in another process."""
+        self.config.write_bytes(msgspec.json.encode(config))
+
+    def read_config(self) -> CoreConfig:
+        """What `write_config` wrote."""
+        return msgspec.json.decode(self.config.read_bytes(), type=CoreConfig)

@@ -1,0 +1,208 @@
+"""The core behind its sockets: messages in, one step, news out."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+import numpy as np
+import zmq
+
+from kvasir_engine.core.build import Core
+from kvasir_engine.core.channels import Channels
+from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.core.telemetry import AfterStep
+from kvasir_engine.messages import (
+    Abort,
+    Accepted,
+    Add,
+    CoreReady,
+    Drain,
+    Drained,
+    Finish,
+    FromCore,
+    Rejected,
+    ResetPrefixCache,
+    StepTokens,
+    ToCore,
+    encoder,
+    to_core_decoder,
+)
+from kvasir_engine.request import EngineRequest, SampleDelta
+from kvasir_engine.runner.plan import StepPlan
+from kvasir_engine.scheduler import admission
+from kvasir_engine.scheduler.results import StepNews
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_MS = 1000
+MAX_MESSAGES_A_STEP = 512
+"""So that a flood of arrivals cannot keep the running requests from their next step."""
+
+
+class StepClock:
+    """Keeps the launch time of the oldest unfinished step in shared memory (StepWatcher)."""
+
+    def __init__(self, status: CoreStatus) -> None:
+        self._status = status
+        self._launched: dict[int, float] = {}
+
+    def launched(self, plan: StepPlan) -> None:
+        """StepWatcher.launched."""
+        self._launched[plan.step_id] = time.monotonic()
+        self._status.set_launched_at(min(self._launched.values()))
+
+    def retired(self, plan: StepPlan) -> None:
+        """StepWatcher.retired."""
+        del self._launched[plan.step_id]
+        self._status.set_launched_at(min(self._launched.values(), default=0.0))
+
+
+class CoreService:
+    """Owns the core's sockets; everything runs on one thread."""
+
+    def __init__(
+        self,
+        core: Core,
+        channels: Channels,
+        status: CoreStatus,
+        *,
+        num_clients: int,
+        after_step: Sequence[AfterStep] = (),
+    ) -> None:
+        self.core = core
+        self._status = status
+        self._after_step = after_step
+        self._context = zmq.Context()
+        self._inbox = self._context.socket(zmq.PULL)
+        self._inbox.rcvhwm = 0
+        self._inbox.bind(channels.to_core)
+        self._clients = [self._connect(channels.to_client(i)) for i in range(num_clients)]
+        self._draining: set[int] = set()
+        self._stopping = False
+
+    def _connect(self, address: str) -> zmq.Socket[bytes]:
+        # Unbounded: what waits here is bounded by the running requests' own lengths, and a
+        # dropped message would lose tokens.
+        socket = self._context.socket(zmq.PUSH)
+        socket.sndhwm = 0
+        socket.linger = 0
+        socket.connect(address)
+        return socket
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Any exception of a step ends the core."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        made = self.core.assembled
+        ready = CoreReady(
+            num_blocks=made.num_blocks,
+            max_model_len=made.max_model_len,
+            block_size=made.groups[0].block_size,
+            startup_seconds=made.timings,
+        )
+        for client in range(len(self._clients)):
+            self._send(client, ready)
+        self._status.phase = Phase.SERVING
+        while not self._stopping:
+            self._turn()
+
+    def close(self) -> None:
+        """Close the sockets and the runner."""
+        self.core.assembled.runner.close()
+        self._context.destroy(linger=0)
+
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self._stopping = True
+
+    def _turn(self) -> None:
+        """Take in what has arrived, then one step; sleep in the socket when there is none."""
+        loop = self.core.loop
+        if loop.idle:
+            self._when_idle()
+        self._receive()
+        news = loop.step()
+        if news is not None:
+            self._publish(news)
+        self._report()
+
+    def _when_idle(self) -> None:
+        self.core.loop.check_idle()
+        for client in self._draining:
+            self._send(client, Drained())
+        self._draining.clear()
+        self._inbox.poll(IDLE_POLL_MS)
+
+    def _report(self) -> None:
+        scheduler = self.core.scheduler
+        self._status.set_load(
+            running=scheduler.num_running,
+            waiting=len(scheduler.waiting),
+            inflight_tokens=scheduler.prefill_backlog(),
+            kv_usage=scheduler.kv.usage(),
+        )
+        for reporter in self._after_step:
+            reporter(self.core)
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        for _ in range(MAX_MESSAGES_A_STEP):
+            try:
+                frame = self._inbox.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._handle(to_core_decoder.decode(frame))
+
+    def _handle(self, message: ToCore) -> None:
+        match message:
+            case Add(request):
+                self._add(request)
+            case Abort(handles):
+                for handle in handles:
+                    self.core.scheduler.end(handle)
+            case Finish(handle):
+                self.core.scheduler.end(handle)
+            case Drain(client):
+                self._status.phase = Phase.DRAINING
+                self._draining.add(client)
+            case ResetPrefixCache():
+                self.core.scheduler.kv.reset_cache()
+
+    def _add(self, request: EngineRequest) -> None:
+        if self._status.phase is Phase.DRAINING:
+            sentence = "The engine is shutting down and admits no new requests."
+            answer: FromCore = Rejected(request.handle, 503, sentence, retry_after=1)
+        elif refusal := admission.check(self.core.scheduler, request):
+            answer = Rejected(
+                request.handle,
+                refusal.status,
+                refusal.message,
+                refusal.param,
+                refusal.retry_after,
+            )
+        else:
+            self.core.scheduler.add(request)
+            answer = Accepted(request.handle)
+        self._send(request.client, answer)
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def _publish(self, news: StepNews) -> None:
+        deltas: dict[int, list[SampleDelta]] = {}
+        for client, delta in news.deltas:
+            deltas.setdefault(client, []).append(delta)
+        for client in {*deltas, *np.unique(news.clients).tolist()}:
+            mine = news.clients == client
+            message = StepTokens(
+                handles=news.handles[mine].tobytes(),
+                tokens=news.tokens[mine].tobytes(),
+                deltas=deltas.get(client, []),
+            )
+            self._send(client, message)
+
+    def _send(self, client: int, message: FromCore) -> None:
+        self._clients[client].send(encoder.encode(message), zmq.NOBLOCK)

@@ -1,0 +1,51 @@
+"""Starts the core as a process of its own and sees to its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kvasir_engine.core.channels import Channels, CoreConfig
+from kvasir_engine.core.status import CoreStatus, Phase
+
+KILL_AFTER_SECONDS = 5.0
+
+
+class CoreProcess:
+    """A running core and the private directory where its clients meet it."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        """Start it; returns at once, before it is ready. Call from the main thread: the kernel
+        takes a process's parent for dead when the thread that started it ends."""
+        self.channels = Channels(Path(tempfile.mkdtemp(prefix="kvasir-")))
+        self.channels.write_config(config)
+        self.channels.metrics.mkdir()
+        self._status = CoreStatus(self.channels.status, create=True)
+        command = [sys.executable, "-m", "kvasir_engine.core.process"]
+        self.process = subprocess.Popen(
+            [*command, str(self.channels.directory), str(os.getpid())], stdin=subprocess.DEVNULL
+        )
+
+    def poll(self) -> int | None:
+        """Its exit status once it has ended; marks it dead for every client then."""
+        code = self.process.poll()
+        if code is not None:
+            self._status.phase = Phase.DEAD
+        return code
+
+    def stop(self) -> int:
+        """End it, by force if it does not listen, and remove the directory. Its exit status."""
+        self.process.terminate()
+        try:
+            code = self.process.wait(KILL_AFTER_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        self._status.phase = Phase.DEAD
+        self._status.close()
+        shutil.rmtree(self.channels.directory, ignore_errors=True)
+        return code

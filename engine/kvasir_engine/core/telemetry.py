@@ -1,0 +1,44 @@
+"""What the core tells the outside after each step: block events and metrics."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from kvasir_engine.core.build import Core
+from kvasir_engine.core.channels import CoreConfig
+from kvasir_engine.kv.event_publisher import KVEventPublisher
+from kvasir_engine.kv.events import EventRecorder
+
+
+class AfterStep(Protocol):
+    """Called once a turn of the core's loop; must not block."""
+
+    def __call__(self, core: Core) -> None: ...
+
+    def close(self) -> None:
+        """Send what waits and stop."""
+        ...
+
+
+class BlockEvents:
+    """Publishes what the block pools recorded."""
+
+    def __init__(self, core: Core, config: CoreConfig, recorder: EventRecorder) -> None:
+        settings = config.settings
+        self._recorder = recorder
+        self._publisher = KVEventPublisher(
+            settings.kv_events_endpoint,
+            settings.kv_events_replay_endpoint,
+            groups=core.assembled.groups,
+            topic=config.kv_events_topic,
+            fleet_secret=os.environ.get("KVASIR_FLEET_SECRET", ""),
+        )
+
+    def __call__(self, core: Core) -> None:
+        """AfterStep."""
+        self._publisher.publish(self._recorder.take())
+
+    def close(self) -> None:
+        """AfterStep.close."""
+        self._publisher.close()
