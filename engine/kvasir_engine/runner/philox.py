@@ -21,6 +21,11 @@ WEYL_1 = 0xBB67AE85
 MASK_32 = 0xFFFFFFFF
 ROUNDS = 10
 
+_MULTIPLIERS = np.array([MULTIPLIER_0, MULTIPLIER_1], dtype=np.uint64)
+_ROUND_KEYS = np.arange(ROUNDS, dtype=np.uint64)[:, None] * np.array(
+    [WEYL_0, WEYL_1], dtype=np.uint64
+)
+
 PURPOSE_SAMPLE = 0
 """The counter's third word: what the bits are for. Further purposes never share bits with it."""
 
@@ -30,18 +35,19 @@ def split_seed(seed: int) -> tuple[int, int]:
     return seed & MASK_32, (seed >> 32) & MASK_32
 
 
-def philox(
-    counter: tuple[UInt64Array, UInt64Array, UInt64Array, UInt64Array],
-    key: tuple[UInt64Array, UInt64Array],
-) -> tuple[UInt64Array, UInt64Array, UInt64Array, UInt64Array]:
-    """Four 32-bit words for each counter, in uint64 arrays; all inputs broadcast."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
+def philox(counter: UInt64Array, key: UInt64Array) -> UInt64Array:
+    """Four 32-bit words [4, ...] for each counter [4, ...] under its key [2, ...].
+
+    Words are 32-bit values in uint64 arrays; counter and key broadcast behind their first axis.
+    The two halves of the state go through each round as one array, which halves the calls.
+    """
     mask, shift = np.uint64(MASK_32), np.uint64(32)
-    for _ in range(ROUNDS):
-        p0 = np.uint64(MULTIPLIER_0) * c0
-        p1 = np.uint64(MULTIPLIER_1) * c2
-        c0, c1, c2, c3 = (p1 >> shift) ^ c1 ^ k0, p1 & mask, (p0 >> shift) ^ c3 ^ k1, p0 & mask
-        k0 = (k0 + np.uint64(WEYL_0)) & mask
-        k1 = (k1 + np.uint64(WEYL_1)) & mask
-    return c0, c1, c2, c3
+    ndim = max(counter.ndim, key.ndim)
+    multipliers = _MULTIPLIERS.reshape(2, *[1] * (ndim - 1))
+    keys = (key + _ROUND_KEYS.reshape(ROUNDS, 2, *[1] * (ndim - 1))) & mask
+    even, odd = counter[0::2], counter[1::2]
+    for round_key in keys:
+        product = multipliers * even
+        even = (product >> shift)[::-1] ^ odd ^ round_key
+        odd = (product & mask)[::-1]
+    return np.stack(np.broadcast_arrays(even[0], odd[0], even[1], odd[1]))

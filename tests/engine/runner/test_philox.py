@@ -17,18 +17,19 @@ KNOWN_ANSWERS = [
 
 @pytest.mark.parametrize(("counter", "key", "expected"), KNOWN_ANSWERS)
 def test_known_answers(counter, key, expected):
-    c0, c1, c2, c3 = (np.array([word], dtype=np.uint64) for word in counter)
-    k0, k1 = (np.array([word], dtype=np.uint64) for word in key)
-    assert tuple(int(word[0]) for word in philox((c0, c1, c2, c3), (k0, k1))) == expected
+    words = philox(np.array(counter, dtype=np.uint64), np.array(key, dtype=np.uint64))
+    assert tuple(words.tolist()) == expected
 
 
-def test_inputs_broadcast():
-    counters = np.arange(6, dtype=np.uint64)
-    zero = np.zeros(1, dtype=np.uint64)
-    together = philox((counters, zero, zero, zero), (zero, zero))
-    alone = [philox((counters[i : i + 1], zero, zero, zero), (zero, zero)) for i in range(6)]
-    for lane in range(4):
-        assert together[lane].tolist() == [int(words[lane][0]) for words in alone]
+def test_counters_and_keys_broadcast():
+    counters = np.random.default_rng(0).integers(0, 2**32, (4, 6, 1), dtype=np.uint64)
+    keys = np.random.default_rng(1).integers(0, 2**32, (2, 1, 3), dtype=np.uint64)
+    together = philox(counters, keys)
+    assert together.shape == (4, 6, 3)
+    for i in range(6):
+        for j in range(3):
+            alone = philox(counters[:, i, 0], keys[:, 0, j])
+            assert together[:, i, j].tolist() == alone.tolist()
 
 
 @pytest.mark.parametrize(
