@@ -81,6 +81,7 @@ class CoreReady(msgspec.Struct, tag="ready", array_like=True):
     num_blocks: list[int]
     max_model_len: int
     block_size: int
+    vocab_size: int
     startup_seconds: dict[str, float] = {}
 
 

@@ -147,7 +147,8 @@ class SamplingParams:
             if not text or len(text) > MAX_STOP_STRING_CHARS:
                 raise ParameterError(
                     "stop",
-                    f"a stop string must have 1 to {MAX_STOP_STRING_CHARS} characters, got {len(text)}.",
+                    f"a stop string must have 1 to {MAX_STOP_STRING_CHARS} characters, "
+                    f"got {len(text)}.",
                 )
         for ids in self.bad_words_token_ids:
             if not 1 <= len(ids) <= MAX_BAD_WORD_TOKENS:
@@ -167,7 +168,8 @@ class SamplingParams:
                 if not 0 <= token < vocab_size:
                     raise ParameterError(
                         param,
-                        f"{param} names token {token}, but the vocabulary is 0 to {vocab_size - 1}.",
+                        f"{param} names token {token}, but the vocabulary is "
+                        f"0 to {vocab_size - 1}.",
                     )
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise ParameterError("allowed_token_ids", "allowed_token_ids must not be empty.")

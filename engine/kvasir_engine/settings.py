@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Literal
 
 LoadFormat = Literal["auto", "safetensors", "dummy"]
 ModelImpl = Literal["auto", "native", "transformers"]
@@ -35,7 +36,7 @@ class SchedulerSettings:
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise SettingsError(
                 f"--max-num-batched-tokens ({self.max_num_batched_tokens}) must be at least "
-                f"--max-num-seqs ({self.max_num_seqs}), so that every sequence can decode in a step."
+                f"--max-num-seqs ({self.max_num_seqs}): every sequence decodes in every step."
             )
 
 
@@ -91,3 +92,36 @@ class EngineSettings:
     kv_events_replay_endpoint: str = ""
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
+
+
+def make_settings(model: str, **flags: Any) -> EngineSettings:
+    """EngineSettings from flat names as the CLI and `LLM` take them (`max_num_seqs=64`, ...).
+
+    Raises SettingsError for an unknown name, with the nearest known one.
+    """
+    parts: dict[type[Any], dict[str, Any]] = {
+        SchedulerSettings: {},
+        CacheSettings: {},
+        EngineSettings: {},
+    }
+    for name, value in flags.items():
+        owner = _OWNERS.get(name)
+        if owner is None:
+            near = get_close_matches(name, _OWNERS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise SettingsError(f"{name!r} is not an engine setting{hint}")
+        parts[owner][name] = value
+    return EngineSettings(
+        model=model,
+        scheduler=SchedulerSettings(**parts[SchedulerSettings]),
+        cache=CacheSettings(**parts[CacheSettings]),
+        **parts[EngineSettings],
+    )
+
+
+_OWNERS: dict[str, type[Any]] = {
+    each.name: owner
+    for owner in (EngineSettings, SchedulerSettings, CacheSettings)
+    for each in fields(owner)
+    if each.name not in ("model", "scheduler", "cache")
+}

@@ -36,6 +36,7 @@ class CoreInfo:
 
     max_model_len: int
     block_size: int
+    vocab_size: int
     num_blocks: tuple[int, ...]
     startup_seconds: dict[str, float]
 

@@ -102,6 +102,7 @@ class CoreService:
             num_blocks=made.num_blocks,
             max_model_len=made.max_model_len,
             block_size=made.groups[0].block_size,
+            vocab_size=made.vocab_size,
             startup_seconds=made.timings,
         )
         for client in range(len(self._clients)):

@@ -30,11 +30,10 @@ class CoreProcess:
             [*command, str(self.channels.directory), str(os.getpid())], stdin=subprocess.DEVNULL
         )
 
-    def poll(self) -> int | None:
-        """Its exit status once it has ended; marks it dead for every client then."""
-        code = self.process.poll()
-        if code is not None:
-            self._status.phase = Phase.DEAD
+    def wait(self) -> int:
+        """Block until it has ended and mark it dead for every client; its exit status."""
+        code = self.process.wait()
+        self._status.phase = Phase.DEAD
         return code
 
     def stop(self) -> int:
@@ -46,6 +45,5 @@ class CoreProcess:
             self.process.kill()
             code = self.process.wait()
         self._status.phase = Phase.DEAD
-        self._status.close()
         shutil.rmtree(self.channels.directory, ignore_errors=True)
         return code

@@ -256,6 +256,7 @@ class ZmqCoreClient:
         info = CoreInfo(
             max_model_len=message.max_model_len,
             block_size=message.block_size,
+            vocab_size=message.vocab_size,
             num_blocks=tuple(message.num_blocks),
             startup_seconds=message.startup_seconds,
         )
@@ -264,7 +265,8 @@ class ZmqCoreClient:
 
     async def _watch_core(self) -> None:
         """End every stream when the core dies: it cannot say so itself."""
-        while self._status.phase is not Phase.DEAD:
+        # Shared memory cannot wake an event loop.
+        while self._status.phase is not Phase.DEAD:  # noqa: ASYNC110
             await asyncio.sleep(DEATH_POLL_SECONDS)
         error = self._death()
         self._fail_all(error)

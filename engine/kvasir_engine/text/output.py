@@ -22,7 +22,7 @@ class OutputAssembler:
     __slots__ = (
         "_prompt",
         "_prompt_logprobs",
-        "_request",
+        "request",
         "_tokenizer",
         "num_cached_tokens",
         "samples",
@@ -32,7 +32,7 @@ class OutputAssembler:
     def __init__(
         self, request: EngineRequest, tokenizer: Tokenizer | None, prompt: str | None = None
     ) -> None:
-        self._request = request
+        self.request = request
         self._tokenizer = tokenizer
         self._prompt = prompt
         self._prompt_logprobs: list[LogprobEntry] = []
@@ -66,18 +66,18 @@ class OutputAssembler:
         When the update has a finish reason the ids were the whole sample already: the request
         must not go to the core.
         """
-        resumed = self._request.resume
+        resumed = self.request.resume
         token_ids = [] if resumed is None else resumed.output_token_ids
         return self.samples[0].resume(token_ids, sent_chars, self._ended(token_ids))
 
     def _ended(self, token_ids: Sequence[int]) -> tuple[FinishReason, int | None] | None:
         """How resumed ids end a sample: by EOS, a stop id or their number."""
-        params = self._request.params
+        params = self.request.params
         if not token_ids:
             return None
         last = token_ids[-1]
         if len(token_ids) > params.min_tokens:
-            if last in self._request.eos_token_ids and not params.ignore_eos:
+            if last in self.request.eos_token_ids and not params.ignore_eos:
                 return FinishReason.STOP, None
             if last in params.stop_token_ids:
                 return FinishReason.STOP, last
@@ -91,7 +91,7 @@ class OutputAssembler:
             self.seed = delta.seed
         if delta.num_cached_tokens is not None and self.num_cached_tokens is None:
             self.num_cached_tokens = delta.num_cached_tokens
-        number = delta.handle - self._request.handle
+        number = delta.handle - self.request.handle
         if delta.prompt_logprobs and number == 0:
             self._prompt_logprobs.extend(delta.prompt_logprobs)
         return self.samples[number].push(delta)
@@ -129,9 +129,9 @@ class OutputAssembler:
 
     def _request_output(self, outputs: Iterable[CompletionOutput]) -> RequestOutput:
         return RequestOutput(
-            request_id=self._request.request_id,
+            request_id=self.request.request_id,
             prompt=self._prompt,
-            prompt_token_ids=self._request.prompt_token_ids,
+            prompt_token_ids=self.request.prompt_token_ids,
             outputs=list(outputs),
             finished=self.finished,
             prompt_logprobs=self._prompt_dicts(),
@@ -142,6 +142,6 @@ class OutputAssembler:
         return None if entries is None else logprob_dicts(entries, self._tokenizer)
 
     def _prompt_dicts(self) -> PromptLogprobs | None:
-        if self._request.params.prompt_logprobs is None:
+        if self.request.params.prompt_logprobs is None:
             return None
         return [None, *logprob_dicts(self._prompt_logprobs, self._tokenizer)]

@@ -1,0 +1,47 @@
+# One verb a line; `make help` lists them.
+.PHONY: help install up test quick lint format lock protos bench readme clean
+
+BIN := .venv/bin
+PACKAGES := api/kvasir engine/kvasir_engine router/kvasir_router
+
+help:  ## list the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install:  ## make .venv with everything a developer needs
+	@scripts/install.sh dev
+
+up:  ## install, then serve the tiny model through router and engine until Ctrl-C
+	@scripts/install.sh up
+	@$(BIN)/kvasir up -f manifests/tiny.yaml
+
+test: install  ## install and run every test
+	@$(BIN)/pytest
+
+quick: install  ## the tests that take less than a few seconds each
+	@$(BIN)/pytest -m "not slow"
+
+lint: install  ## ruff, mypy strict, the layers between packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: install  ## resolve every set anew into locks/
+	@for set in sim engine router operator dev; do \
+	  .venv/tools/bin/uv pip compile -q pyproject.toml --extra $$set -c locks/constraints.in \
+	    --universal --no-emit-index-url --no-header -o locks/$$set.txt || exit 1; done
+	@.venv/tools/bin/uv pip compile -q pyproject.toml --extra engine --extra router \
+	  -c locks/constraints.in --universal --no-emit-index-url --no-header -o locks/up.txt
+
+protos: install  ## generate the gRPC stubs from api/proto
+	$(BIN)/python scripts/gen_protos.py
+
+readme:  ## the README's commands, in a fresh clone with an environment of its own
+	@scripts/check_readme.sh
+
+clean:  ## remove the environment and every cache
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,103 @@
+"""Asynchronous inference: the core in a process of its own, on the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from kvasir_engine.core.channels import CoreConfig
+from kvasir_engine.core.spawn import CoreProcess
+from kvasir_engine.core.zmq_client import ZmqCoreClient
+from kvasir_engine.inputs import Prompt, RequestMaker
+from kvasir_engine.loader.hub import resolve_model
+from kvasir_engine.outputs import RequestOutput
+from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.settings import make_settings
+from kvasir_engine.text.output import OutputAssembler
+
+
+class AsyncLLM:
+    """One model behind an asyncio interface. Make it with `await AsyncLLM.start(model, ...)`.
+
+    The core is a child process, so a script needs no `__main__` guard and the event loop is
+    never blocked by a step. Call from the main thread.
+    """
+
+    def __init__(
+        self,
+        core: CoreProcess,
+        client: ZmqCoreClient,
+        maker: RequestMaker,
+        watch: asyncio.Task[int],
+    ) -> None:
+        """Use `start`."""
+        self._core = core
+        self._client = client
+        self._maker = maker
+        self._ids = itertools.count()
+        self._watch = watch
+
+    @classmethod
+    async def start(
+        cls, model: str, *, chat_template: str | None = None, **settings: Any
+    ) -> AsyncLLM:
+        """Load `model`; arguments as for `LLM`. Raises EngineDeadError with the reason."""
+        made = make_settings(model, **settings)
+        model_dir = await asyncio.to_thread(resolve_model, model, made.revision)
+        core = CoreProcess(CoreConfig(made, str(model_dir), num_clients=1))
+        client = ZmqCoreClient(core.channels)
+        watch = asyncio.get_running_loop().create_task(asyncio.to_thread(core.wait))
+        try:
+            info = await client.wait_ready()
+        except BaseException:
+            client.close()
+            core.stop()
+            await watch
+            raise
+        maker = RequestMaker.load(
+            model_dir,
+            tokenizer_dir=None if made.tokenizer is None else Path(made.tokenizer),
+            chat_template=chat_template,
+            vocab_size=info.vocab_size,
+            block_size=info.block_size,
+            max_logprobs=made.max_logprobs,
+        )
+        return cls(core, client, maker, watch)
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        priority: int = 0,
+    ) -> AsyncIterator[RequestOutput]:
+        """The request's output as it grows, whole each time; the last one is finished.
+
+        Leaving the loop early aborts the request. Raises ParameterError, RequestRejectedError
+        or EngineDeadError.
+        """
+        text, ids = self._maker.tokenise(prompt)
+        params = sampling_params or SamplingParams()
+        name = request_id or str(next(self._ids))
+        request = self._maker.request(name, ids, params, priority=priority)
+        stream = await self._client.submit(request)
+        tokenizer = self._maker.tokenizer if params.detokenize else None
+        assembler = OutputAssembler(request, tokenizer, text)
+        try:
+            async for deltas in stream:
+                for delta in deltas:
+                    if assembler.push(delta).stopped_by_string:
+                        self._client.finish_sample(request, delta.handle - request.handle)
+                yield assembler.output()
+        finally:
+            await stream.aclose()
+
+    async def close(self) -> None:
+        """Abort what runs and end the core."""
+        self._client.close()
+        await asyncio.to_thread(self._core.stop)
+        await self._watch

@@ -1,0 +1,109 @@
+"""From what a user gives (text, token ids, messages) to what the core takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from kvasir.block_hash import chain_hashes, root_hash
+from kvasir.template.chat_template import ChatTemplate, load_chat_template
+from kvasir.template.tokenizer import Tokenizer, eos_token_ids
+
+from kvasir_engine.request import EngineRequest, Resume
+from kvasir_engine.sampling_params import ParameterError, SamplingParams
+
+Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
+"""Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}."""
+Message: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMaker:
+    """Makes requests of one model: tokenises, checks parameters, hashes prompt blocks."""
+
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    eos_ids: tuple[int, ...]
+    vocab_size: int
+    block_size: int
+    max_logprobs: int
+
+    @classmethod
+    def load(
+        cls,
+        model_dir: Path,
+        *,
+        tokenizer_dir: Path | None = None,
+        chat_template: str | None = None,
+        vocab_size: int,
+        block_size: int,
+        max_logprobs: int,
+    ) -> RequestMaker:
+        """Read tokenizer, template and EOS ids. Raises TokenizerError or TemplateError."""
+        source = tokenizer_dir or model_dir
+        return cls(
+            tokenizer=Tokenizer.load(source),
+            chat_template=load_chat_template(source, chat_template),
+            eos_ids=tuple(eos_token_ids(model_dir)),
+            vocab_size=vocab_size,
+            block_size=block_size,
+            max_logprobs=max_logprobs,
+        )
+
+    def tokenise(self, prompt: Prompt) -> tuple[str | None, list[int]]:
+        """The prompt's text, if it was given as text, and its token ids."""
+        if isinstance(prompt, Mapping):
+            prompt = (
+                prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
+            )
+        if isinstance(prompt, str):
+            return prompt, self.tokenizer.encode(prompt)
+        ids = list(prompt)
+        for token in ids:
+            if not 0 <= token < self.vocab_size:
+                raise ParameterError(
+                    "prompt",
+                    f"the prompt names token {token}, but the vocabulary is "
+                    f"0 to {self.vocab_size - 1}.",
+                )
+        return None, ids
+
+    def request(
+        self,
+        request_id: str,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        resume: Resume | None = None,
+    ) -> EngineRequest:
+        """A checked request; its handle is for the client to set. Raises ParameterError."""
+        params = params.clone(bad_words_token_ids=self.bad_word_ids(params.bad_words))
+        params.verify(vocab_size=self.vocab_size, max_logprobs=self.max_logprobs)
+        root = root_hash(cache_salt=cache_salt)
+        return EngineRequest(
+            request_id=request_id,
+            handle=0,
+            prompt_token_ids=prompt_token_ids,
+            params=params,
+            eos_token_ids=list(self.eos_ids),
+            block_hashes=chain_hashes(prompt_token_ids, self.block_size, root=root),
+            cache_salt=cache_salt,
+            priority=priority,
+            arrival_time=time.time(),
+            resume=resume,
+        )
+
+    def bad_word_ids(self, words: Iterable[str]) -> list[list[int]]:
+        """Token ids of each word, at the start of a text and after a space, as in vLLM."""
+        found: list[list[int]] = []
+        for word in words:
+            for text in (word, f" {word.lstrip()}"):
+                ids = self.tokenizer.encode(text, add_special_tokens=False)
+                if ids and ids not in found:
+                    found.append(ids)
+        return found

@@ -1,0 +1,192 @@
+"""Offline inference: the core in the calling process, no server and no sockets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from kvasir_engine.core.build import build_core
+from kvasir_engine.inputs import Message, Prompt, RequestMaker
+from kvasir_engine.loader.hub import resolve_model
+from kvasir_engine.outputs import RequestOutput
+from kvasir_engine.request import EngineRequest, SampleDelta
+from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.scheduler import admission
+from kvasir_engine.scheduler.results import StepNews
+from kvasir_engine.settings import make_settings
+from kvasir_engine.text.output import OutputAssembler
+
+UNBOUNDED = sys.maxsize
+
+
+class LLM:
+    """A model loaded into this process.
+
+    `model` is a directory, a Hugging Face id or a URI; further arguments have the names of
+    `kvasir serve`'s flags: `LLM("builtin://kvasir-tiny", max_num_seqs=64, dtype="float32")`.
+
+    Raises ModelLoadError or SettingsError with what to change.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        tokenizer: str | None = None,
+        revision: str | None = None,
+        chat_template: str | None = None,
+        **settings: Any,
+    ) -> None:
+        settings.setdefault("max_queued_requests", UNBOUNDED)
+        self.settings = make_settings(model, tokenizer=tokenizer, revision=revision, **settings)
+        model_dir = resolve_model(model, revision)
+        self._core = build_core(self.settings, model_dir)
+        self._maker = RequestMaker.load(
+            model_dir,
+            tokenizer_dir=None if tokenizer is None else Path(tokenizer),
+            chat_template=chat_template,
+            vocab_size=self._core.assembled.vocab_size,
+            block_size=self._core.assembled.groups[0].block_size,
+            max_logprobs=self.settings.max_logprobs,
+        )
+        self._next_handle = 0
+        self._next_id = 0
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Complete each prompt; outputs come in the prompts' order.
+
+        One SamplingParams serves all prompts; a list gives each its own. Raises ParameterError
+        for a parameter out of range and ValueError for a prompt that cannot be served; nothing
+        runs then.
+        """
+        many = _as_list(prompts)
+        params = _one_each(sampling_params, len(many))
+        ranks = list(priority) if priority is not None else [0] * len(many)
+        jobs = []
+        for prompt, each, rank in zip(many, params, ranks, strict=True):
+            text, ids = self._maker.tokenise(prompt)
+            jobs.append(self._job(text, ids, each, rank))
+        return self._run(jobs, use_tqdm)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or each of several, through the model's chat template."""
+        template = self._maker.chat_template
+        if template is None:
+            raise ValueError("the model has no chat template; pass chat_template to LLM(...).")
+        conversations: list[Any] = list(messages)
+        if conversations and isinstance(conversations[0], Mapping):
+            conversations = [conversations]
+        params = _one_each(sampling_params, len(conversations))
+        jobs = []
+        for conversation, each in zip(conversations, params, strict=True):
+            text = template.render(
+                list(conversation),
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                template_kwargs=dict(chat_template_kwargs or {}),
+            )
+            # The template writes the special tokens itself.
+            ids = self._maker.tokenizer.encode(text, add_special_tokens=False)
+            jobs.append(self._job(text, ids, each, 0))
+        return self._run(jobs, use_tqdm)
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all cached prompt blocks."""
+        self._core.scheduler.kv.reset_cache()
+
+    def close(self) -> None:
+        """Free the device."""
+        self._core.assembled.runner.close()
+
+    def _job(
+        self, text: str | None, ids: list[int], params: SamplingParams, priority: int
+    ) -> OutputAssembler:
+        request = self._maker.request(str(self._next_id), ids, params, priority=priority)
+        self._next_id += 1
+        request.handle = self._next_handle
+        self._next_handle += params.n
+        refusal = admission.check(self._core.scheduler, request)
+        if refusal is not None:
+            raise ValueError(refusal.message)
+        tokenizer = self._maker.tokenizer if params.detokenize else None
+        return OutputAssembler(request, tokenizer, text)
+
+    def _run(self, jobs: list[OutputAssembler], use_tqdm: bool) -> list[RequestOutput]:
+        by_handle: dict[int, OutputAssembler] = {}
+        for job in jobs:
+            request = job.request
+            for sample in range(request.params.n):
+                by_handle[request.handle + sample] = job
+            self._core.scheduler.add(request)
+        try:
+            with tqdm(total=len(jobs), desc="Prompts", disable=not use_tqdm) as bar:
+                while not self._core.loop.idle:
+                    news = self._core.loop.step()
+                    if news is not None:
+                        bar.update(self._deliver(news, by_handle))
+        except BaseException:
+            self._abort([job.request for job in jobs])
+            raise
+        return [job.output() for job in jobs]
+
+    def _deliver(self, news: StepNews, by_handle: dict[int, OutputAssembler]) -> int:
+        """Push a step's news; returns how many requests it finished."""
+        finished = 0
+        plain = zip(news.handles.tolist(), news.tokens.tolist(), strict=True)
+        deltas = [SampleDelta(handle, [token]) for handle, token in plain]
+        for delta in (*deltas, *(delta for _, delta in news.deltas)):
+            job = by_handle[delta.handle]
+            if job.finished:
+                continue
+            update = job.push(delta)
+            if update.stopped_by_string:
+                self._core.scheduler.end(delta.handle)
+            finished += job.finished
+        return finished
+
+    def _abort(self, requests: list[EngineRequest]) -> None:
+        """After an interrupt: leave the engine as it was, so that it can be used again."""
+        for request in requests:
+            for sample in range(request.params.n):
+                self._core.scheduler.end(request.handle + sample)
+        while not self._core.loop.idle:
+            self._core.loop.step()
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    many: list[Any] = list(prompts)
+    return [many] if many and isinstance(many[0], int) else many
+
+
+def _one_each(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    if params is None:
+        return [SamplingParams()] * count
+    if isinstance(params, SamplingParams):
+        return [params] * count
+    if len(params) != count:
+        raise ValueError(f"{len(params)} SamplingParams were given for {count} prompts.")
+    return list(params)
