@@ -40,7 +40,6 @@ class HealthMonitor:
 
     async def stop(self) -> None:
         tasks = list(self._tasks.values())
-        self._tasks.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

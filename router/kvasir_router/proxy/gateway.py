@@ -142,7 +142,7 @@ class Gateway:
         except msgspec.ValidationError:
             self._bad_body(client, request, "`model` must be a string.", "model")
             return
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._bad_body(client, request, f"The body is not a JSON object: {error}.", None)
             return
         if not name:

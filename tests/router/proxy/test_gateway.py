@@ -1,0 +1,125 @@
+"""Which model a request goes to, and what the router answers itself."""
+
+import pytest
+
+
+@pytest.fixture
+async def fleet(start_replica, start_router, model_entry):
+    a, b, c = [await start_replica(max_model_len=length) for length in (4096, 2048, 8192)]
+    router = await start_router(
+        [model_entry("org/a", a, b, aliases=["a", "gpt-4"]), model_entry("b", c)]
+    )
+    return router, a, b, c
+
+
+async def test_models_and_aliases_are_routed_by_name(fleet, client) -> None:
+    router, a, b, c = fleet
+    for name in ("org/a", "a", "gpt-4"):
+        response = await client.post(f"{router.url}/v1/completions", json={"model": name})
+        assert response.status_code == 200
+    await client.post(f"{router.url}/v1/embeddings", json={"input": "x", "model": "b"})
+    assert len(a.requests) + len(b.requests) == 3
+    assert [request.target for request in c.requests] == ["/v1/embeddings"]
+
+
+async def test_an_unknown_model_is_404_and_names_those_that_exist(fleet, client) -> None:
+    router, *_ = fleet
+    response = await client.post(f"{router.url}/v1/completions", json={"model": "c"})
+    assert response.status_code == 404
+    error = response.json()["error"]
+    assert error["code"] == "model_not_found"
+    assert error["param"] == "model"
+    for name in ("`c`", "`org/a`", "`gpt-4`", "`b`"):
+        assert name in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        (b"", "JSON"),
+        (b"{", "JSON"),
+        (b"[]", "model"),
+        (b'"m"', "model"),
+        (b"{}", "missing"),
+        (b'{"model": null}', "missing"),
+        (b'{"model": ""}', "missing"),
+        (b'{"model": 5}', "string"),
+        (b'{"model": "\xff"}', "JSON"),
+        (b'{"model": "b"} trailing', "JSON"),
+        (b'{"model": "b", "x": ' + b"[" * 100_000, "JSON"),
+        (b"model=b&prompt=x", "JSON"),
+    ],
+)
+async def test_bad_bodies_are_400(fleet, client, body: bytes, word: str) -> None:
+    router, *_, c = fleet
+    response = await client.post(f"{router.url}/v1/completions", content=body)
+    assert response.status_code == 400
+    assert word in response.json()["error"]["message"]
+    assert response.headers["x-request-id"]
+    assert c.requests == []
+
+
+async def test_a_list_of_models_merged_over_replicas(fleet, client) -> None:
+    router, *_ = fleet
+    response = await client.get(f"{router.url}/v1/models")
+    assert response.json()["object"] == "list"
+    cards = {card["id"]: card for card in response.json()["data"]}
+    assert list(cards) == ["org/a", "a", "gpt-4", "b"]
+    # What every replica can serve.
+    assert [card["max_model_len"] for card in cards.values()] == [2048, 2048, 2048, 8192]
+    assert all(card["object"] == "model" and card["owned_by"] for card in cards.values())
+    assert all(isinstance(card["created"], int) for card in cards.values())
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("org/a", "org/a"), ("org%2Fa", "org/a"), ("gpt-4", "gpt-4")]
+)
+async def test_one_model(fleet, client, path: str, name: str) -> None:
+    router, *_ = fleet
+    response = await client.get(f"{router.url}/v1/models/{path}")
+    assert response.json()["id"] == name
+    assert response.json()["root"] == "org/a"
+
+
+async def test_one_unknown_model(fleet, client) -> None:
+    router, *_ = fleet
+    response = await client.get(f"{router.url}/v1/models/nothing")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/"), ("GET", "/v1/completions"), ("POST", "/sleep"), ("POST", "/")],
+)
+async def test_routes_that_are_no_model_api_are_404(fleet, client, method, path) -> None:
+    router, a, b, c = fleet
+    response = await client.request(method, router.url + path, json={"model": "b"})
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+    assert a.requests + b.requests + c.requests == []
+
+
+async def test_other_methods_are_405(fleet, client) -> None:
+    router, *_ = fleet
+    response = await client.delete(f"{router.url}/v1/models/b")
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET, HEAD, POST, OPTIONS"
+
+
+async def test_health_and_metrics(fleet, client) -> None:
+    router, *_ = fleet
+    assert (await client.get(f"{router.url}/health")).status_code == 200
+    assert (await client.get(f"{router.url}/ready")).status_code == 200
+    await client.post(f"{router.url}/v1/completions", json={"model": "b"})
+    text = (await client.get(f"{router.url}/metrics")).text
+    assert 'kvasir_router_requests_total{code="200",model="b"} 1.0' in text
+    assert 'kvasir_router_replica_requests_total{model="b",replica="r0"} 1.0' in text
+    assert 'kvasir_router_request_duration_seconds_bucket{le="+Inf",model="b"} 1.0' in text
+
+
+async def test_labels_stay_bounded(fleet, client) -> None:
+    router, *_ = fleet
+    before = len((await client.get(f"{router.url}/metrics")).text)
+    for number in range(50):
+        await client.post(f"{router.url}/v1/completions", json={"model": f"model-{number}"})
+    assert await router.metric("requests_total", model="", code="404") == 50
+    assert len((await client.get(f"{router.url}/metrics")).text) < before + 5000
