@@ -58,6 +58,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
     ),
     "qwen3": ("qwen3", WIDE_HEADS),
+    "qwen3_one_kv_head": (
+        "qwen3",
+        # An odd vocabulary does not divide over ranks.
+        {**WIDE_HEADS, "num_key_value_heads": 1, "vocab_size": 161},
+    ),
     "mistral": ("mistral", {**WIDE_HEADS, "sliding_window": 20}),
     "gemma2": (
         "gemma2",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from kvasir.hf_config import ConfigError, load_config
@@ -21,6 +21,9 @@ from kvasir_engine.models.base import CausalLM
 from kvasir_engine.models.config import ModelConfig, model_config
 from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.models.registry import NATIVE, build_native
+
+if TYPE_CHECKING:
+    from kvasir_engine.models.transformers_backend import TransformersForCausalLM
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +59,9 @@ def load_model(
     """Build the model that `model_dir`/config.json names and fill it with its weights.
 
     `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
-    weights: small random ones, the same for the same `seed`. `max_model_len` decides which factors
-    LongRoPE uses. Raises ModelLoadError with what is wrong and what to do about it.
+    weights: small random ones, the same for the same `seed`. `model_impl` "auto" takes our own code
+    where there is some, else transformers'. `max_model_len` decides which factors LongRoPE uses.
+    Raises ModelLoadError with what is wrong and what to do about it.
     """
     device = torch.device(device)
     fields = _read_config(model_dir)
@@ -67,12 +71,27 @@ def load_model(
         raise ModelLoadError(f"{model_dir}: {error}") from error
     _refuse_quantized(config.shape)
     kind = resolve_dtype(dtype, config.shape.dtype, device)
-    with torch.device(device), _default_dtype(kind):
-        model = _build(config, model_impl)
-    if load_format == "dummy":
-        fill_randomly(model, seed)
+    dummy = load_format == "dummy"
+    model: DecoderForCausalLM | TransformersForCausalLM
+    if _is_native(config.shape.architecture, model_impl):
+        with torch.device(device), _default_dtype(kind):
+            model = _build_native(config)
+        if not dummy:
+            _fill_native(model, model_dir)
     else:
-        _fill(model, model_dir)
+        from kvasir_engine.loader.transformers import build_with_transformers
+
+        model = build_with_transformers(
+            model_dir,
+            fields,
+            config.shape,
+            dtype=kind,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            with_weights=not dummy,
+        )
+    if dummy:
+        fill_randomly(model, seed)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     size = sum(p.nbytes for p in model.parameters())
@@ -96,19 +115,23 @@ def fill_randomly(model: nn.Module, seed: int) -> None:
         tensor.data.uniform_(-0.02, 0.02, generator=generator)
 
 
-def _build(config: ModelConfig, model_impl: ModelImpl) -> DecoderForCausalLM:
-    architecture = config.shape.architecture
-    if architecture not in NATIVE:
+def _is_native(architecture: str, model_impl: ModelImpl) -> bool:
+    if model_impl == "native" and architecture not in NATIVE:
         raise ModelLoadError(
-            f"architecture {architecture!r} is not supported; supported are {', '.join(NATIVE)}"
+            f"architecture {architecture!r} has no native code; use --model-impl auto,"
+            f" or one of {', '.join(NATIVE)}"
         )
+    return model_impl != "transformers" and architecture in NATIVE
+
+
+def _build_native(config: ModelConfig) -> DecoderForCausalLM:
     try:
-        return build_native(architecture, config)
+        return build_native(config.shape.architecture, config)
     except ValueError as error:
-        raise ModelLoadError(f"{architecture}: {error}") from error
+        raise ModelLoadError(f"{config.shape.architecture}: {error}") from error
 
 
-def _fill(model: DecoderForCausalLM, model_dir: Path) -> None:
+def _fill_native(model: DecoderForCausalLM, model_dir: Path) -> None:
     unused = Checkpoint(model_dir, model.slot_name).fill(model.slots())
     unused = [name for name in unused if not name.startswith(model.unused_prefixes)]
     if unused:
