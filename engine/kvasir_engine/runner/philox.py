@@ -38,13 +38,13 @@ def split_seed(seed: int) -> tuple[int, int]:
 def philox(counter: UInt64Array, key: UInt64Array) -> UInt64Array:
     """Four 32-bit words [4, ...] for each counter [4, ...] under its key [2, ...].
 
-    Words are 32-bit values in uint64 arrays; counter and key broadcast behind their first axis.
+    Words are 32-bit values in uint64 arrays; counter and key have as many axes and broadcast.
     The two halves of the state go through each round as one array, which halves the calls.
     """
     mask, shift = np.uint64(MASK_32), np.uint64(32)
-    ndim = max(counter.ndim, key.ndim)
-    multipliers = _MULTIPLIERS.reshape(2, *[1] * (ndim - 1))
-    keys = (key + _ROUND_KEYS.reshape(ROUNDS, 2, *[1] * (ndim - 1))) & mask
+    rest = [1] * (counter.ndim - 1)
+    multipliers = _MULTIPLIERS.reshape(2, *rest)
+    keys = (key + _ROUND_KEYS.reshape(ROUNDS, 2, *rest)) & mask
     even, odd = counter[0::2], counter[1::2]
     for round_key in keys:
         product = multipliers * even

@@ -1,0 +1,229 @@
+"""The simulated runner: step plans cost a device's time and yield deterministic tokens.
+
+Everything around it is real (scheduler, KV manager, processes, server); only the forward pass
+is a sleep as long as a `SpeedProfile` says, and a token is a function of its request's seed,
+sample index and position alone, as with a real sampler. numpy only.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kvasir_engine.runner.philox import PURPOSE_SAMPLE, UInt64Array, philox, split_seed
+from kvasir_engine.runner.plan import (
+    BeamMove,
+    Float32Array,
+    Int32Array,
+    Int64Array,
+    PromptLogprobs,
+    PromptLogprobsPlan,
+    RowFork,
+    RowInit,
+    RowSampling,
+    StepOutput,
+    StepPlan,
+)
+from kvasir_engine.runner.profile import SpeedProfile
+
+PURPOSE_PROMPT = 1
+GREEDY_SEED = 0x6B7661736972
+"""Greedy rows answer the same whatever their seed is."""
+
+
+@dataclass(slots=True)
+class SimStep:
+    """A launched step: its output is known, and is due when the device would have it."""
+
+    output: StepOutput
+    due: float
+    """time.monotonic() seconds."""
+
+    def wait(self) -> StepOutput:
+        """StepHandle.wait: sleep until the step is due."""
+        left = self.due - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        return self.output
+
+
+class SimRunner:
+    """A device that runs one step after the other, each as long as the profile says.
+
+    Sampled tokens lie in `ordinary`, a range of ids without EOS or other special tokens.
+    `time_scale` multiplies every step's time.
+    """
+
+    def __init__(
+        self,
+        profile: SpeedProfile,
+        *,
+        num_rows: int,
+        vocab_size: int,
+        ordinary: range,
+        time_scale: float = 1.0,
+    ) -> None:
+        if not (0 <= ordinary.start < ordinary.stop <= vocab_size and ordinary.step == 1):
+            raise ValueError(
+                f"ordinary must be a non-empty range within 0..{vocab_size}, got {ordinary}."
+            )
+        self._profile = profile
+        self._vocabulary = range(vocab_size)
+        self._ordinary = ordinary
+        self._time_scale = time_scale
+        self._free_at = 0.0
+        self._num_tokens = np.zeros(num_rows, dtype=np.int64)
+        self._last_token = np.zeros(num_rows, dtype=np.int32)
+        self._keys = np.zeros((2, num_rows), dtype=np.uint64)
+        self._sample_index = np.zeros(num_rows, dtype=np.uint64)
+        self._greedy = np.zeros(num_rows, dtype=np.bool_)
+        self._known: dict[int, Int32Array] = {}
+        """The tokens each row began with."""
+
+    def forward(self, plan: StepPlan) -> None:
+        """Runner.forward: the step starts when the one before it has ended."""
+        for init in plan.inits:
+            self._init(init)
+        if plan.moves:
+            self._move(plan.moves)
+        start = max(time.monotonic(), self._free_at)
+        self._free_at = start + self._step_ms(plan) * self._time_scale / 1e3
+
+    def sample(self, plan: StepPlan) -> SimStep:
+        """Runner.sample."""
+        for fork in plan.forks:
+            self._fork(fork)
+        self._free_at = max(time.monotonic(), self._free_at)
+        prompts = [self._prompt_logprobs(plan, wanted) for wanted in plan.prompt_logprobs]
+        output = self._sample(plan)
+        output.prompt_logprobs = prompts
+        return SimStep(output, self._free_at)
+
+    def close(self) -> None:
+        """Runner.close: there is nothing to free."""
+
+    def _init(self, init: RowInit) -> None:
+        self._num_tokens[init.row] = len(init.token_ids)
+        self._last_token[init.row] = init.token_ids[-1]
+        self._known[init.row] = init.token_ids
+        self._put_sampling(init.row, init.sampling)
+
+    def _fork(self, fork: RowFork) -> None:
+        self._num_tokens[fork.dst] = self._num_tokens[fork.src]
+        self._last_token[fork.dst] = self._last_token[fork.src]
+        self._put_sampling(fork.dst, fork.sampling)
+
+    def _put_sampling(self, row: int, sampling: RowSampling) -> None:
+        greedy = sampling.temperature == 0.0
+        self._greedy[row] = greedy
+        self._keys[:, row] = split_seed(GREEDY_SEED if greedy else sampling.seed)
+        self._sample_index[row] = 0 if greedy else sampling.sample_index
+
+    def _move(self, moves: list[BeamMove]) -> None:
+        """Beam rows take over histories; all are read before any is written."""
+        sources = np.array([move.src for move in moves])
+        rows = np.array([move.dst for move in moves])
+        self._keys[:, rows] = self._keys[:, sources]
+        self._sample_index[rows] = self._sample_index[sources]
+        self._greedy[rows] = self._greedy[sources]
+        self._num_tokens[rows] = [move.num_tokens for move in moves]
+        self._last_token[rows] = [move.token for move in moves]
+
+    def _step_ms(self, plan: StepPlan) -> float:
+        decodes = plan.num_decodes
+        context = int(plan.starts[:decodes].sum()) + decodes
+        pairs = 0.0
+        if decodes < len(plan.rows):
+            count = plan.num_new[decodes:].astype(np.float64)
+            pairs = float((count * (plan.starts[decodes:] + count / 2)).sum())
+        return self._profile.step_ms(plan.num_tokens, context, pairs)
+
+    def _sample(self, plan: StepPlan) -> StepOutput:
+        rows = plan.sample_rows
+        if not len(rows):
+            return StepOutput(plan.step_id, np.empty(0, dtype=np.int32))
+        beams = plan.beam_samples
+        variant = np.zeros(len(rows), dtype=np.int64)
+        if beams is not None:
+            # Beams share a seed: what tells them apart is the token each of them ends with.
+            variant[beams] = self._last_token[rows[beams]] + 1
+        words = self._words(rows, self._num_tokens[rows], PURPOSE_SAMPLE, variant)
+        ordinary = self._ordinary
+        tokens = (words[0] % np.uint64(len(ordinary))).astype(np.int32) + ordinary.start
+        output = StepOutput(plan.step_id, tokens)
+        if plan.top_logprobs >= 0:
+            likeliest = self._greedy[rows]
+            if beams is not None:
+                likeliest[beams] = True
+            found = invent_logprobs(words, tokens, likeliest, plan.top_logprobs, ordinary)
+            output.logprobs, output.ranks = found.values, found.ranks
+            output.top_ids, output.top_logprobs = found.top_ids, found.top_values
+        self._num_tokens[rows] += 1
+        self._last_token[rows] = tokens
+        if beams is not None:
+            tokens[beams] = -1
+        return output
+
+    def _prompt_logprobs(self, plan: StepPlan, wanted: PromptLogprobsPlan) -> PromptLogprobs:
+        row = int(plan.rows[wanted.entry])
+        positions = np.arange(wanted.first + 1, wanted.last + 1)
+        tokens = self._known[row][wanted.first + 1 : wanted.last + 1]
+        rows = np.full(len(positions), row)
+        words = self._words(rows, positions, PURPOSE_PROMPT, np.zeros_like(positions))
+        likeliest = np.zeros(len(positions), dtype=np.bool_)
+        found = invent_logprobs(words, tokens, likeliest, wanted.top, self._vocabulary)
+        return PromptLogprobs(
+            row, wanted.first, found.values, found.ranks, found.top_ids, found.top_values
+        )
+
+    def _words(
+        self,
+        rows: npt.NDArray[np.integer],
+        positions: Int64Array,
+        purpose: int,
+        variant: Int64Array,
+    ) -> UInt64Array:
+        """Random words [4, n] for tokens at `positions` of `rows`."""
+        counter = np.empty((4, len(rows)), dtype=np.uint64)
+        counter[0] = variant
+        counter[1] = positions
+        counter[2] = purpose
+        counter[3] = self._sample_index[rows]
+        return philox(counter, self._keys[:, rows])
+
+
+@dataclass(frozen=True, slots=True)
+class InventedLogprobs:
+    """Log-probabilities that a model might have given: `values` and `ranks` [n] of the tokens,
+    `top_ids` and `top_values` [n, top], most likely first."""
+
+    values: Float32Array
+    ranks: Int32Array
+    top_ids: Int32Array
+    top_values: Float32Array
+
+
+def invent_logprobs(
+    words: UInt64Array, tokens: Int32Array, likeliest: npt.NDArray[np.bool_], top: int, ids: range
+) -> InventedLogprobs:
+    """A geometric distribution p (1 - p)^(rank - 1) over the cycle `ids` around each token.
+
+    words[2] sets p within 0.3 .. 0.8 and words[1] draws the token's rank, so that ranks occur as
+    often as they say; `likeliest` tokens have rank 1.
+    """
+    uniform = (words[1:3] + 0.5) * 2.0**-32
+    p = 0.3 + 0.5 * uniform[1]
+    decay = np.log1p(-p)
+    skipped = np.minimum(np.log(uniform[0]) // decay, len(ids) - 1).astype(np.int64)
+    skipped[likeliest] = 0
+    columns = np.arange(min(top, len(ids)))
+    first = tokens - ids.start - skipped
+    return InventedLogprobs(
+        values=(np.log(p) + skipped * decay).astype(np.float32),
+        ranks=(skipped + 1).astype(np.int32),
+        top_ids=(ids.start + (first[:, None] + columns) % len(ids)).astype(np.int32),
+        top_values=(np.log(p)[:, None] + columns * decay[:, None]).astype(np.float32),
+    )
