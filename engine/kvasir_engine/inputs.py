@@ -44,9 +44,12 @@ class RequestMaker:
     ) -> RequestMaker:
         """Read tokenizer, template and EOS ids. Raises TokenizerError or TemplateError."""
         source = tokenizer_dir or model_dir
+        tokenizer = Tokenizer.load(source)
         return cls(
-            tokenizer=Tokenizer.load(source),
-            chat_template=load_chat_template(source, chat_template),
+            tokenizer=tokenizer,
+            chat_template=load_chat_template(
+                source, tokenizer.special_tokens, override=chat_template
+            ),
             eos_ids=tuple(eos_token_ids(model_dir)),
             vocab_size=vocab_size,
             block_size=block_size,
@@ -56,12 +59,11 @@ class RequestMaker:
     def tokenise(self, prompt: Prompt) -> tuple[str | None, list[int]]:
         """The prompt's text, if it was given as text, and its token ids."""
         if isinstance(prompt, Mapping):
-            prompt = (
-                prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
-            )
+            key = "prompt_token_ids" if "prompt_token_ids" in prompt else "prompt"
+            return self.tokenise(prompt[key])
         if isinstance(prompt, str):
             return prompt, self.tokenizer.encode(prompt)
-        ids = list(prompt)
+        ids: list[int] = list(prompt)
         for token in ids:
             if not 0 <= token < self.vocab_size:
                 raise ParameterError(

@@ -43,6 +43,8 @@ class PlanBuilder:
     """Tokens that may still be added."""
     decodes: Int32Array = field(default_factory=lambda: int32([]))
     beam_rows: list[int] = field(default_factory=list)
+    beam_candidates: int = -1
+    """Most continuations any beam of this step must offer."""
     chunks: list[Chunk] = field(default_factory=list)
     inits: list[RowInit] = field(default_factory=list)
     forks: list[RowFork] = field(default_factory=list)
@@ -63,11 +65,10 @@ class PlanBuilder:
         self._index.extend(range(first, first + count))
         self._blocks.extend(zip(*fresh, strict=True))
 
-    def build(self, computed: Int32Array, logprobs: Int32Array, beam_width: int) -> StepPlan | None:
+    def build(self, computed: Int32Array, logprobs: Int32Array) -> StepPlan | None:
         """The plan, or None when no token would be computed.
 
-        `computed` and `logprobs` are the row table's, before this step; `beam_width` is the
-        widest beam group's in this step.
+        `computed` and `logprobs` are the row table's, before this step.
         """
         ones = np.concatenate([self.decodes, int32(self.beam_rows)])
         rows = np.concatenate([ones, int32([chunk.sequence.row for chunk in self.chunks])])
@@ -91,7 +92,8 @@ class PlanBuilder:
         )
         self._add_chunk_samples(plan)
         if len(plan.sample_rows):
-            plan.top_logprobs = max(int(logprobs[plan.sample_rows].max()), 2 * beam_width or -1)
+            wanted = int(logprobs[plan.sample_rows].max())
+            plan.top_logprobs = max(wanted, self.beam_candidates)
         return plan
 
     def _appends(self) -> list[BlockAppends]:
@@ -114,7 +116,7 @@ class PlanBuilder:
         for entry, chunk in enumerate(self.chunks, start=plan.num_decodes):
             row = chunk.sequence.row
             if chunk.samples:
-                if chunk.sequence.request.params.use_beam_search:
+                if chunk.sequence.beam_group is not None:
                     beams.append(plan.num_decodes + len(rows))
                 owners = [row, *forked.get(row, [])]
                 entries.extend([entry] * len(owners))

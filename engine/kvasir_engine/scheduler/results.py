@@ -29,7 +29,11 @@ class StepNews:
 def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     """Step `plan` has retired with `output`."""
     t = scheduler.rows
-    live = np.flatnonzero(~t.finished[plan.sample_rows])
+    dropped = t.finished[plan.sample_rows]
+    if plan.beam_samples is not None:
+        dropped = dropped.copy()
+        dropped[plan.beam_samples] = True
+    live = np.flatnonzero(~dropped)
     rows, tokens = plan.sample_rows[live], output.tokens[live]
     t.history[rows, t.known[rows]] = tokens
     t.known[rows] += 1
@@ -48,8 +52,27 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     scheduler.commit_full_blocks(rows)
     for i in np.flatnonzero(ended).tolist():
         scheduler.retire(t.sequence(int(rows[i])))
+    if plan.beam_samples is not None:
+        _offer_beams(scheduler, plan, output, plan.beam_samples, news)
     scheduler.releases.retire(plan.step_id)
     return news
+
+
+def _offer_beams(
+    scheduler: Scheduler, plan: StepPlan, output: StepOutput, samples: Int32Array, news: StepNews
+) -> None:
+    """Hand the beams' candidates to their groups; a finished group reports and retires."""
+    if output.top_ids is None or output.top_logprobs is None:
+        raise AssertionError("a step with beams returned no candidates.")
+    for at in samples.tolist():
+        row = int(plan.sample_rows[at])
+        if scheduler.rows.finished[row]:
+            continue
+        member = scheduler.rows.sequence(row)
+        deltas = scheduler.beams.offer(member, output.top_ids[at], output.top_logprobs[at])
+        if deltas is not None:
+            news.deltas.extend(deltas)
+            scheduler.retire(member)
 
 
 def _delta(sequence: Sequence, token: int, output: StepOutput, at: int) -> SampleDelta:

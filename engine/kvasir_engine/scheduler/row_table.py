@@ -34,6 +34,7 @@ class RowTable:
         self.order = np.zeros(num_rows, dtype=np.int64)
         self.active = np.zeros(num_rows, dtype=np.bool_)
         """May be scheduled as an ordinary row."""
+        self.owned = np.zeros(num_rows, dtype=np.bool_)
         self.finished = np.zeros(num_rows, dtype=np.bool_)
         """Its tokens in flight are dropped."""
         self.special = np.zeros(num_rows, dtype=np.bool_)
@@ -65,6 +66,7 @@ class RowTable:
         """Give `sequence` a row and load its state; nothing is computed yet."""
         row = self._free.pop()
         self.sequences[row] = sequence
+        self.owned[row] = True
         sequence.row = row
         count = len(sequence.tokens)
         self.history[row, :count] = sequence.tokens
@@ -90,7 +92,7 @@ class RowTable:
         tokens = self.history[row, : self.known[row]].copy()
         self.sequences[row] = None
         sequence.row = -1
-        self.active[row] = self.special[row] = False
+        self.active[row] = self.special[row] = self.owned[row] = False
         self._free.append(row)
         return tokens
 

@@ -20,6 +20,7 @@ from kvasir_engine.kv.groups import NULL_BLOCK
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.runner.plan import Int32Array, RowFork, RowInit, StepPlan
+from kvasir_engine.scheduler.beam_groups import BeamGroup, BeamGroups, make_group
 from kvasir_engine.scheduler.plan_builder import Chunk, PlanBuilder, int32
 from kvasir_engine.scheduler.releases import Releases
 from kvasir_engine.scheduler.row_table import RowTable
@@ -63,6 +64,7 @@ class Scheduler:
         self.waiting = WaitingQueue(settings.policy)
         self.counters = SchedulerCounters()
         self.releases = Releases(kv, self.rows, self.waiting.push)
+        self.beams = BeamGroups(kv, self.rows)
         self.by_handle: dict[int, Sequence] = {}
         self._windowed = any(spec.window is not None for spec in kv.groups)
         self._copies: list[list[tuple[int, int]]] = [[] for _ in kv.groups]
@@ -81,6 +83,9 @@ class Scheduler:
             request, order=self._next_order, seed=seed, max_model_len=self.max_model_len
         )
         self._next_order += params.n
+        if params.use_beam_search:
+            make_group(lead)
+            self.by_handle.update(dict.fromkeys(_handles(lead), lead))
         for sequence in (lead, *lead.siblings):
             self.by_handle[sequence.handle] = sequence
         self.waiting.push(lead)
@@ -94,10 +99,26 @@ class Scheduler:
 
     def retire(self, sequence: Sequence) -> None:
         """The sequence will sample nothing more; what it owns returns when its last step has."""
+        if sequence.beam_group is not None:
+            self._retire_group(sequence.beam_group)
+            return
         self.by_handle.pop(sequence.handle, None)
         for sibling in sequence.siblings:
             self.retire(sibling)
         sequence.siblings = []
+        self._give_up(sequence)
+
+    def _retire_group(self, group: BeamGroup) -> None:
+        for handle in _handles(group.lead):
+            self.by_handle.pop(handle, None)
+        self.beams.forget(group)
+        self._give_up(group.lead)
+        for member in group.members[1:]:
+            if member.row >= 0:
+                self._give_up(member)
+
+    def _give_up(self, sequence: Sequence) -> None:
+        """Leave the queue or the row for good."""
         if sequence.state is State.WAITING and sequence.row < 0:
             self.waiting.drop(sequence)
             sequence.state = State.GONE
@@ -110,12 +131,14 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         """Sequences that own a row and may still produce tokens."""
-        return int(self.rows.active.sum())
+        return int((self.rows.owned & ~self.rows.finished).sum())
 
     @property
     def has_work(self) -> bool:
         """True while a further step may have something to do."""
-        return bool(len(self.waiting) or self.rows.active.any() or self.releases.pending)
+        return bool(
+            len(self.waiting) or self.rows.active.any() or self.beams.ready or self.releases.pending
+        )
 
     def prefill_backlog(self) -> int:
         """Tokens of admitted and waiting sequences whose KV is still to be computed."""
@@ -131,9 +154,10 @@ class Scheduler:
         if any(self._copies):
             builder.copies, self._copies = self._copies, [[] for _ in self.kv.groups]
         self._plan_decodes(builder)
+        self._plan_beams(builder)
         self._plan_chunks(builder)
         self._admit(builder)
-        plan = builder.build(self.rows.computed, self.rows.logprobs, 0)
+        plan = builder.build(self.rows.computed, self.rows.logprobs)
         if plan is None:
             self._copies = builder.copies or self._copies
         else:
@@ -197,7 +221,7 @@ class Scheduler:
         while not self.kv.can_append(count):
             if self.kv.num_available + self.releases.num_blocks >= count:
                 return False
-            victim = max(self._running(), key=self._rank)
+            victim = max((*self._running(), sequence), key=self._rank)
             self._preempt(victim)
             builder.preempted = True
             if victim is sequence:
@@ -208,24 +232,77 @@ class Scheduler:
         return self.waiting.key(sequence)
 
     def _running(self) -> Iterator[Sequence]:
+        """Sequences that may be preempted; beam groups give way only by themselves."""
         for row in np.flatnonzero(self.rows.active).tolist():
-            yield self.rows.sequence(row)
+            sequence = self.rows.sequence(row)
+            if sequence.beam_group is None:
+                yield sequence
 
     def _preempt(self, sequence: Sequence) -> None:
         """Give up everything but the tokens; the one in flight, if any, is still delivered."""
         self.counters.preemptions += 1
         sequence.num_preemptions += 1
+        if sequence.beam_group is not None:
+            self._preempt_group(sequence.beam_group)
+            return
         sequence.preempted = True
         self.rows.active[sequence.row] = False
         for sibling in sequence.siblings:
             self.releases.give_back_row(sibling)
         self._leave(sequence)
 
+    def _preempt_group(self, group: BeamGroup) -> None:
+        """All of a group's rows and blocks; nothing of it is in flight while it asks for room."""
+        self.beams.forget(group)
+        for member in group.members:
+            self._leave(member)
+        group.lead.state = State.WAITING
+        self.waiting.push(group.lead)
+
     def _leave(self, sequence: Sequence) -> None:
         if sequence.state is State.LEAVING:
             return
         sequence.state = State.LEAVING
         self.releases.add(sequence)
+
+    # -- beams --------------------------------------------------------------------------------
+
+    def _plan_beams(self, builder: PlanBuilder) -> None:
+        """Move the groups whose candidates have all arrived into this step."""
+        for group in sorted(self.beams.ready, key=lambda group: self._rank(group.lead)):
+            beams = len(group.search.running)
+            if builder.budget < beams or not self._make_room(builder, group.lead, beams):
+                continue
+            self.beams.ready.remove(group)
+            if not builder.copies:
+                builder.copies = [[] for _ in self.kv.groups]
+            self.beams.move(builder, group)
+            builder.beam_candidates = max(builder.beam_candidates, group.search.candidates)
+
+    def _start_group(self, builder: PlanBuilder, group: BeamGroup) -> bool:
+        """Rows for all beams, and every block of what the running ones must (re)compute."""
+        size = self.kv.block_size
+        length = len(group.lead.request.prompt_token_ids) + len(group.search.running[0].tokens)
+        blocks = len(group.search.running) * -(-(length + 1) // size)
+        if not self._fits(blocks, [[] for _ in self.kv.groups], 1):
+            return False
+        self.waiting.pop()
+        for member, beam in zip(group.members, group.search.running, strict=False):
+            tokens = [*member.request.prompt_token_ids, *beam.tokens]
+            member.tokens = int32(tokens)
+            tables = self.kv.new_tables(member.request.cache_salt)
+            hit = self.kv.find_prefix(member.tokens, tables.root, member.request.block_hashes)
+            self.kv.take(tables, hit)
+            member.tables = tables
+            self._enter(builder, member, hit.num_tokens)
+            self._append(builder, member, self.kv.blocks_needed(tables, len(tokens)))
+        for member in group.members[len(group.search.running) :]:
+            self.rows.acquire(member)
+            member.state = State.RUNNING
+        for member in group.members[: len(group.search.running)]:
+            if builder.budget > 0:
+                self._plan_chunk(builder, member)
+        return True
 
     # -- chunks of prompts --------------------------------------------------------------------
 
@@ -255,6 +332,9 @@ class Scheduler:
             return False
         self._append(builder, sequence, self.kv.blocks_needed(sequence.block_tables, start + count))
         builder.chunks.append(Chunk(sequence, start, count, samples))
+        if samples and sequence.beam_group is not None:
+            candidates = sequence.beam_group.search.candidates
+            builder.beam_candidates = max(builder.beam_candidates, candidates)
         builder.budget -= count
         self.counters.chunked_prefills += not samples
         return True
@@ -339,13 +419,15 @@ class Scheduler:
     def _admit(self, builder: PlanBuilder) -> None:
         while builder.budget > 0 and not builder.preempted:
             sequence = self.waiting.peek()
-            if sequence is None or self.rows.num_free < 1 + len(sequence.siblings):
+            if sequence is None or self.rows.num_free < sequence.rows_needed:
                 return
             if not self._start(builder, sequence):
                 return
 
     def _start(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """Give `sequence` its rows, its cached prefix and a first chunk; False if it must wait."""
+        if sequence.beam_group is not None:
+            return self._start_group(builder, sequence.beam_group)
         tables = self.kv.new_tables(sequence.request.cache_salt)
         caching = sequence.request.params.prompt_logprobs is None
         tokens = sequence.tokens if caching else sequence.tokens[:1]
@@ -357,7 +439,7 @@ class Scheduler:
         self.kv.take(tables, hit)
         sequence.tables = tables
         self._enter(builder, sequence, hit.num_tokens)
-        self._plan_first_chunk(builder, sequence)
+        self._plan_chunk(builder, sequence)
         return True
 
     def _fits(self, blocks: int, cached: list[list[int]], samples: int) -> bool:
@@ -381,29 +463,29 @@ class Scheduler:
         t.committed[row] = num_cached // self.kv.block_size
         t.capacity[row] = num_cached
         t.active[row] = True
-        t.special[row] = bool(sequence.siblings) or sequence.wants_prompt_logprobs
+        t.special[row] = self._is_special(sequence)
         if sequence.num_cached is None:
             sequence.num_cached = min(num_cached, sequence.num_prompt)
             self.counters.prefix_queries += len(sequence.tokens)
             self.counters.prefix_hits += num_cached
-
-    def _plan_first_chunk(self, builder: PlanBuilder, sequence: Sequence) -> None:
-        # The init must name the blocks of the first chunk: what append_blocks recorded for a row
-        # comes after the init in the plan's order of effects and would say the same twice.
-        row, tables = sequence.row, sequence.block_tables
-        num_cached = int(self.rows.computed[row])
-        init_tables = [int32(table) for table in tables.tables]
         builder.inits.append(
             RowInit(
                 row=row,
                 token_ids=sequence.tokens,
                 num_prompt=sequence.num_prompt,
                 num_computed=num_cached,
-                block_tables=init_tables,
+                block_tables=[int32(table) for table in sequence.block_tables.tables],
                 sampling=sequence.sampling,
             )
         )
-        self._plan_chunk(builder, sequence)
+
+    @staticmethod
+    def _is_special(sequence: Sequence) -> bool:
+        return (
+            bool(sequence.siblings)
+            or sequence.beam_group is not None
+            or sequence.wants_prompt_logprobs
+        )
 
     # -- bookkeeping --------------------------------------------------------------------------
 
@@ -415,7 +497,13 @@ class Scheduler:
         for chunk in plan.prompt_logprobs:
             row = int(plan.rows[chunk.entry])
             sequence = t.sequence(row)
-            t.special[row] = bool(sequence.siblings) or sequence.wants_prompt_logprobs
+            t.special[row] = self._is_special(sequence)
+        if plan.beam_samples is not None:
+            t.active[plan.sample_rows[plan.beam_samples]] = False
         self._next_step += 1
         self.counters.steps += 1
         self.counters.computed_tokens += plan.num_tokens
+
+
+def _handles(lead: Sequence) -> range:
+    return range(lead.handle, lead.handle + lead.request.params.n)

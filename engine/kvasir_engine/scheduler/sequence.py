@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.runner.plan import Int32Array, RowSampling
+
+if TYPE_CHECKING:
+    from kvasir_engine.scheduler.beam_groups import BeamGroup
 
 
 class State(Enum):
@@ -36,6 +40,8 @@ class Sequence:
     """Tokens it may have in all, prompt included."""
     sampling: RowSampling
     siblings: list[Sequence] = field(default_factory=list)
+    beam_group: BeamGroup | None = None
+    """The search it is a beam of."""
     state: State = State.WAITING
     row: int = -1
     tables: BlockTables | None = None
@@ -48,6 +54,11 @@ class Sequence:
     announced: bool = False
     """The first delta (seed, cached tokens) is out."""
     num_preemptions: int = 0
+
+    @property
+    def rows_needed(self) -> int:
+        """Rows that must be free before it may start."""
+        return 1 + len(self.siblings) if self.beam_group is None else self.request.params.n
 
     @property
     def key(self) -> tuple[int, int]:
