@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from kvasir_engine.layers.weights import Slot
 from kvasir_engine.loader.errors import ModelLoadError
 
+SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _TENSORS_PER_TASK = 32
 _MAX_THREADS = 8
@@ -101,6 +102,8 @@ def _weight_files(directory: Path) -> list[Path]:
                     f" download the model again"
                 )
         return files
+    if (directory / SINGLE).is_file():
+        return [directory / SINGLE]
     files = sorted(directory.glob("*.safetensors"))
     if files:
         return files

@@ -21,6 +21,7 @@ from kvasir_engine.models.base import CausalLM
 from kvasir_engine.models.config import ModelConfig, model_config
 from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.models.registry import NATIVE, build_native
+from kvasir_engine.parallel.state import tensor_parallel
 
 if TYPE_CHECKING:
     from kvasir_engine.models.transformers_backend import TransformersForCausalLM
@@ -71,27 +72,15 @@ def load_model(
         raise ModelLoadError(f"{model_dir}: {error}") from error
     _refuse_quantized(config.shape)
     kind = resolve_dtype(dtype, config.shape.dtype, device)
-    dummy = load_format == "dummy"
-    model: DecoderForCausalLM | TransformersForCausalLM
-    if _is_native(config.shape.architecture, model_impl):
-        with torch.device(device), _default_dtype(kind):
-            model = _build_native(config)
-        if not dummy:
-            _fill_native(model, model_dir)
-    else:
-        from kvasir_engine.loader.transformers import build_with_transformers
-
-        model = build_with_transformers(
-            model_dir,
-            fields,
-            config.shape,
-            dtype=kind,
-            device=device,
-            trust_remote_code=trust_remote_code,
-            with_weights=not dummy,
-        )
-    if dummy:
-        fill_randomly(model, seed)
+    source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
+    try:
+        native = _is_native(config.shape.architecture, model_impl)
+        make = source.native if native else source.transformers
+        model = make(with_weights=load_format != "dummy")
+        if load_format == "dummy":
+            fill_randomly(model, seed)
+    except torch.OutOfMemoryError as error:
+        raise _out_of_memory(config.shape, kind, device) from error
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     size = sum(p.nbytes for p in model.parameters())
@@ -124,11 +113,39 @@ def _is_native(architecture: str, model_impl: ModelImpl) -> bool:
     return model_impl != "transformers" and architecture in NATIVE
 
 
-def _build_native(config: ModelConfig) -> DecoderForCausalLM:
-    try:
-        return build_native(config.shape.architecture, config)
-    except ValueError as error:
-        raise ModelLoadError(f"{config.shape.architecture}: {error}") from error
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What both ways of building a model need."""
+
+    model_dir: Path
+    fields: Mapping[str, Any]
+    config: ModelConfig
+    dtype: torch.dtype
+    device: torch.device
+    trust_remote_code: bool
+
+    def native(self, *, with_weights: bool) -> DecoderForCausalLM:
+        try:
+            with torch.device(self.device), _default_dtype(self.dtype):
+                model = build_native(self.config.shape.architecture, self.config)
+        except ValueError as error:
+            raise ModelLoadError(f"{self.config.shape.architecture}: {error}") from error
+        if with_weights:
+            _fill_native(model, self.model_dir)
+        return model
+
+    def transformers(self, *, with_weights: bool) -> TransformersForCausalLM:
+        from kvasir_engine.loader.transformers import build_with_transformers
+
+        return build_with_transformers(
+            self.model_dir,
+            self.fields,
+            self.config.shape,
+            dtype=self.dtype,
+            device=self.device,
+            trust_remote_code=self.trust_remote_code,
+            with_weights=with_weights,
+        )
 
 
 def _fill_native(model: DecoderForCausalLM, model_dir: Path) -> None:
@@ -145,6 +162,14 @@ def _read_config(model_dir: Path) -> dict[str, Any]:
         return load_config(model_dir)
     except ConfigError as error:
         raise ModelLoadError(str(error)) from error
+
+
+def _out_of_memory(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> ModelLoadError:
+    asked = shape.parameters(tensor_parallel().size).total * dtype.itemsize / 2**30
+    return ModelLoadError(
+        f"the model's weights need about {asked:.1f} GiB on {device}, which has less free;"
+        f" raise --tensor-parallel-size, set --dtype bfloat16, or free the device's memory"
+    )
 
 
 def _refuse_quantized(shape: ModelShape) -> None:

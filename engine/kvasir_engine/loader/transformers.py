@@ -34,29 +34,21 @@ def build_with_transformers(
     Raises ModelLoadError with the reason when its class cannot run over paged KV.
     """
     refuse_unless_supported(fields, shape.architecture, trust_remote_code=trust_remote_code)
-    config = transformers.AutoConfig.from_pretrained(
-        model_dir, trust_remote_code=trust_remote_code, local_files_only=True
-    )
     options = {
         "dtype": dtype,
         "attn_implementation": ATTENTION_NAME,
         "trust_remote_code": trust_remote_code,
     }
-    with torch.device(device), no_init_weights():
-        model = transformers.AutoModelForCausalLM.from_config(config, **options)
-    _refuse_class(type(model))
-    model.tie_weights()
-    if with_weights:
-        checkpoint = Checkpoint(model_dir)
-        slots = _slots(model, checkpoint)
-        if slots.keys() <= checkpoint.tensors.keys():
-            checkpoint.fill(slots)
-        else:
-            del model, slots
-            model = _convert(model_dir, options).to(device)
     try:
+        model = _build(model_dir, device, options)
+        _refuse_class(type(model))
+        if with_weights and not _fill(model, Checkpoint(model_dir)):
+            del model
+            model = _convert(model_dir, options).to(device)
         return TransformersForCausalLM(model.eval(), shape.layer_windows)
-    except ValueError as error:
+    except ModelLoadError:
+        raise
+    except (ValueError, ImportError, OSError) as error:
         raise _refused(shape.architecture, str(error)) from error
 
 
@@ -99,13 +91,31 @@ def _refused(architecture: str, reason: str) -> ModelLoadError:
     return ModelLoadError(f"architecture {architecture!r} cannot be served: {reason}")
 
 
-def _slots(model: Any, checkpoint: Checkpoint) -> dict[str, Slot]:
-    """One slot a tensor; of a tied tensor's names the one that the checkpoint has."""
+def _build(model_dir: Path, device: torch.device, options: Mapping[str, Any]) -> Any:
+    """The model on the device: buffers computed, parameters tied but not initialised."""
+    config = transformers.AutoConfig.from_pretrained(
+        model_dir, trust_remote_code=options["trust_remote_code"], local_files_only=True
+    )
+    with torch.device(device), no_init_weights():
+        model = transformers.AutoModelForCausalLM.from_config(config, **options)
+    model.tie_weights()
+    return model
+
+
+def _fill(model: Any, checkpoint: Checkpoint) -> bool:
+    """Fill the model, unless the checkpoint has other names than its class: then return False.
+
+    Of a tied tensor's names the one that the checkpoint has is taken.
+    """
     slots: dict[int, tuple[str, Slot]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in slots or name in checkpoint.tensors:
             slots[id(tensor)] = (name, Slot(tuple(tensor.shape), (Piece(tensor.data),)))
-    return dict(slots.values())
+    by_name = dict(slots.values())
+    if not by_name.keys() <= checkpoint.tensors.keys():
+        return False
+    checkpoint.fill(by_name)
+    return True
 
 
 def _convert(model_dir: Path, options: Mapping[str, Any]) -> Any:
