@@ -104,8 +104,8 @@ async def serve(settings: RouterSettings) -> None:
     Raises OSError when a port is taken, DiscoveryError when the configuration is refused.
     """
     with (
-        listen(settings.host, settings.port) as sock,
-        listen(settings.host, settings.admin_port) as admin_sock,
+        listen(settings.host, settings.port, "--port") as sock,
+        listen(settings.host, settings.admin_port, "--admin-port") as admin_sock,
     ):
         server = RouterServer(settings)
         stop = _stop_signals()
@@ -120,8 +120,8 @@ async def serve(settings: RouterSettings) -> None:
         stopping.cancel()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises OSError, naming address and port."""
+def listen(host: str, port: int, option: str) -> socket.socket:
+    """A bound socket. Raises OSError, naming the address and the option to change."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -129,7 +129,10 @@ def listen(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise OSError(
+            error.errno,
+            f"cannot listen on {host}:{port}: {error.strerror}; see --host and {option}",
+        ) from None
     sock.setblocking(False)
     return sock
 

@@ -117,7 +117,7 @@ class FakeReplica:
     async def start(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
-        sock = listen("127.0.0.1", self.port)
+        sock = listen("127.0.0.1", self.port, "port")
         self.port = sock.getsockname()[1]
         self._server = await asyncio.start_server(self._serve, sock=sock)
 
@@ -312,7 +312,7 @@ async def start_router(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
                 **options,
             )
             server = RouterServer(settings)
-            sock, admin_sock = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
+            sock, admin_sock = listen("127.0.0.1", 0, ""), listen("127.0.0.1", 0, "")
             ports = sock.getsockname()[1], admin_sock.getsockname()[1]
             stack.callback(sock.close)
             stack.callback(admin_sock.close)

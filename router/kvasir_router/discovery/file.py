@@ -9,7 +9,7 @@ models:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -139,7 +139,10 @@ def read_snapshot(path: Path) -> Snapshot:
     if len(text) > MAX_FILE_BYTES:
         raise DiscoveryError(f"discovery file {path} is larger than {MAX_FILE_BYTES} bytes")
     try:
-        return FileConfig.model_validate(_parse_yaml(text)).snapshot()
+        content = _parse_yaml(text)
+        if not isinstance(content, dict):
+            raise DiscoveryError(f"discovery file {path} must be a dictionary with key `models`")
+        return FileConfig.model_validate(content).snapshot()
     except yaml.YAMLError as error:
         raise DiscoveryError(f"discovery file {path} is not YAML: {_one_line(error)}") from None
     except ValidationError as error:
@@ -156,10 +159,10 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _duplicate(names: Any) -> str | None:
+def _duplicate(names: Iterable[str]) -> str | None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            return str(name)
+            return name
         seen.add(name)
     return None

@@ -48,9 +48,12 @@ class ConnectionPool:
     async def connect(self) -> UpstreamConnection:
         """Raises OSError or TimeoutError. Names are resolved off the loop."""
         async with asyncio.timeout(self._connect_timeout):
-            transport, connection = await self._loop.create_connection(
-                lambda: UpstreamConnection(self), self.host, self.port
-            )
+            try:
+                transport, connection = await self._loop.create_connection(
+                    lambda: UpstreamConnection(self), self.host, self.port
+                )
+            except UnicodeError as error:
+                raise OSError(f"{self.host!r} is not a host name: {error}") from None
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 

@@ -69,7 +69,7 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = self._loop.time() + self._timeouts.header
         refusal = self._gateway.connected(self)
         if refusal is not None:
-            self._send_last(refusal, b"")
+            self._send_last(refusal)
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -161,9 +161,7 @@ class ClientConnection(asyncio.Protocol):
             self._left()
             self.abort()
         elif self._receiving and not self._busy:
-            self._send_last(
-                answers.error(408, "The request did not arrive in time.", "timeout"), b""
-            )
+            self._refuse(RequestError(408, "The request did not arrive in time.", "timeout"))
         elif self.idle:
             self._transport.close()
         else:
@@ -198,8 +196,7 @@ class ClientConnection(asyncio.Protocol):
         while self._queue and self._writing and not self._busy and not self._closing:
             item = self._queue.popleft()
             if isinstance(item, RequestError):
-                self._send_last(answers.error(item.status, item.message, item.code), b"")
-                self._gateway.refused(item)
+                self._refuse(item)
                 break
             self._busy = True
             self.deadline = math.inf
@@ -235,8 +232,12 @@ class ClientConnection(asyncio.Protocol):
             self._busy = False
             relay.client_gone()
 
-    def _send_last(self, answer: answers.Answer, request_id: bytes) -> None:
-        self._transport.write(answer.encode(request_id, keep_alive=False))
+    def _refuse(self, refusal: RequestError) -> None:
+        self._send_last(answers.error(refusal.status, refusal.message, refusal.code))
+        self._gateway.refused(refusal)
+
+    def _send_last(self, answer: answers.Answer) -> None:
+        self._transport.write(answer.encode(b"", keep_alive=False))
         self._close_gently()
 
     def _close_gently(self) -> None:

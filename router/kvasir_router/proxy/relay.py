@@ -196,15 +196,14 @@ class Relay:
     async def _open(self, replica: Replica) -> None:
         try:
             connection = await replica.pool.connect()
+            self._connecting = None
+            self._send(replica, connection)
         except ConnectionRefusedError:
             self._failed_to_connect(replica, "refused", Health.DOWN)
         except TimeoutError:
             self._failed_to_connect(replica, "connect_timeout", Health.SUSPECT)
         except OSError:
             self._failed_to_connect(replica, "connect_error", Health.SUSPECT)
-        else:
-            self._connecting = None
-            self._send(replica, connection)
 
     def _failed_to_connect(self, replica: Replica, reason: str, health: Health) -> None:
         self._connecting = None

@@ -1,0 +1,128 @@
+"""The discovery file: what is accepted, what is refused, and reading it again."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from kvasir_router.discovery.base import DiscoveryError, ModelSpec, ReplicaSpec
+from kvasir_router.discovery.file import MAX_FILE_BYTES, read_snapshot
+
+GOOD = """
+models:
+  - name: kvasir-tiny
+    aliases: [tiny]
+    replicas:
+      - {id: r0, url: "http://127.0.0.1:8000"}
+      - {id: r1, url: "http://engine-1:9000/", draining: true}
+      - {id: r2, url: "http://[::1]:8002"}
+  - name: empty
+"""
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(GOOD)
+    assert read_snapshot(path) == (
+        ModelSpec(
+            "kvasir-tiny",
+            ("tiny",),
+            (
+                ReplicaSpec("r0", "127.0.0.1", 8000),
+                ReplicaSpec("r1", "engine-1", 9000, draining=True),
+                ReplicaSpec("r2", "::1", 8002),
+            ),
+        ),
+        ModelSpec("empty"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("models: [", ["not YAML"]),
+        ("", ["`models`"]),
+        ("[]", ["`models`"]),
+        ("models: []\nextra: 1", ["extra", "not permitted"]),
+        ("models: [{name: m, replica: []}]", ["models.0.replica", "not permitted"]),
+        ("models: [{name: ''}]", ["models.0.name"]),
+        ("models: [{name: m}, {name: m}]", ["'m'", "twice"]),
+        ("models: [{name: m, aliases: [a]}, {name: a}]", ["'a'", "twice"]),
+        ("models: [{name: m, aliases: [m]}]", ["'m'", "twice"]),
+        ("models: [{name: m, replicas: [{id: r}]}]", ["replicas.0.url"]),
+        (
+            "models: [{name: m, replicas: [{id: r, url: http://a:1}, {id: r, url: http://b:1}]}]",
+            ["'r'", "twice"],
+        ),
+        ("models: [{name: m, replicas: [{id: r, url: 'https://a:1'}]}]", ["http://HOST:PORT"]),
+        ("models: [{name: m, replicas: [{id: r, url: 'http://a:1/v1'}]}]", ["http://HOST:PORT"]),
+        ("models: [{name: m, replicas: [{id: r, url: 'http://a:x'}]}]", ["ort"]),
+        ("models: !!python/object/apply:os.system [ls]", ["not YAML"]),
+        ("models: []" + " " * MAX_FILE_BYTES, ["larger"]),
+    ],
+)
+def test_a_bad_file_says_what_is_wrong(tmp_path: Path, text: str, words: list[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(text)
+    with pytest.raises(DiscoveryError) as refused:
+        read_snapshot(path)
+    message = str(refused.value)
+    assert str(path) in message
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DiscoveryError, match="No such file"):
+        read_snapshot(tmp_path / "none.yaml")
+
+
+async def test_a_change_is_taken_up(
+    start_replica, start_router, model_entry, write_config, client, eventually
+) -> None:
+    a, b = await start_replica(), await start_replica()
+    router = await start_router([model_entry("m", a)])
+    write_config(router.config, [model_entry("m", a), model_entry("n", b, aliases=["o"])])
+    await eventually(lambda: router.server.fleet.find("o") is not None)
+    await eventually(lambda: router.server.fleet.models["n"].ready)
+    assert (await client.post(f"{router.url}/v1/x", json={"model": "o"})).status_code == 200
+    assert len(b.requests) == 1
+    assert await router.metric("discovery_reads_total", result="ok") == 2
+
+
+async def test_a_bad_change_leaves_the_last_good_state(
+    start_replica, start_router, model_entry, write_config, client, eventually
+) -> None:
+    replica = await start_replica()
+    router = await start_router([model_entry("m", replica)])
+    router.config.write_text("models: [{name: m, oops: 1}]")
+    await eventually(lambda: not router.server.metrics.discovery_good)
+    assert (await client.post(f"{router.url}/v1/x", json={"model": "m"})).status_code == 200
+    assert await router.metric("discovery_good") == 0
+    assert await router.metric("discovery_reads_total", result="refused") == 1
+    write_config(router.config, [model_entry("n", replica)])
+    await eventually(lambda: router.server.metrics.discovery_good)
+    await eventually(lambda: router.server.fleet.find("m") is None)
+
+
+async def test_a_replica_that_is_taken_out_ends_its_streams(
+    start_replica, start_router, model_entry, write_config, post, eventually
+) -> None:
+    go_on = asyncio.Event()
+
+    async def stream(exchange) -> None:
+        await exchange.start_events()
+        await exchange.chunk(b"data: 1\n\n")
+        await go_on.wait()
+        await exchange.chunk(b"data: 2\n\n")
+        await exchange.end()
+
+    replica = await start_replica(script=stream)
+    router = await start_router([model_entry("m", replica)])
+    reader, writer = await router.connect()
+    writer.write(post(b'{"model": "m"}'))
+    await reader.readuntil(b"data: 1\n\n")
+    write_config(router.config, [])
+    await eventually(lambda: not router.server.fleet.models)
+    go_on.set()
+    assert (await reader.readuntil(b"0\r\n\r\n")).endswith(b"data: 2\n\n\r\n0\r\n\r\n")
+    writer.close()

@@ -1,0 +1,149 @@
+"""Health, as probes and requests find it, over real sockets."""
+
+import asyncio
+from typing import Any
+
+from kvasir_router.fleet.replica import Health
+from kvasir_router.settings import Probing
+
+CHAT = {"model": "m"}
+
+
+async def test_a_replica_is_used_once_it_is_ready(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    replica = await start_replica(ready=503)
+    router = await start_router([model_entry("m", replica)], wait=False)
+    await eventually(lambda: router.replica("m", "r0").health is Health.NOT_READY)
+    assert (await client.get(f"{router.url}/ready")).status_code == 503
+    response = await client.post(f"{router.url}/v1/x", json=CHAT)
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    assert "`m`" in response.json()["error"]["message"]
+    assert replica.requests == []
+    replica.ready = 200
+    await eventually(lambda: router.replica("m", "r0").health is Health.READY)
+    assert (await client.get(f"{router.url}/ready")).status_code == 200
+    assert (await client.post(f"{router.url}/v1/x", json=CHAT)).status_code == 200
+
+
+async def test_a_killed_replica_is_found_and_a_revived_one_too(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    a, b = await start_replica(), await start_replica()
+    router = await start_router([model_entry("m", a, b)])
+    await a.stop()
+    await eventually(lambda: router.replica("m", "r0").health is Health.DOWN)
+    revived = await start_replica(port=a.port)
+    await eventually(lambda: router.replica("m", "r0").health is Health.READY)
+    for _ in range(20):
+        assert (await client.post(f"{router.url}/v1/x", json=CHAT)).status_code == 200
+    assert revived.requests
+    assert b.requests
+
+
+async def test_a_draining_replica_gets_no_new_requests(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    a, b = await start_replica(), await start_replica()
+    router = await start_router([model_entry("m", a, b)])
+    a.ready = 503
+    await eventually(lambda: router.replica("m", "r0").health is Health.NOT_READY)
+    for _ in range(10):
+        await client.post(f"{router.url}/v1/x", json=CHAT)
+    assert (len(a.requests), len(b.requests)) == (0, 10)
+
+
+async def test_a_replica_that_hangs_is_suspect(
+    start_router, model_entry, start_replica, eventually
+) -> None:
+    hang = asyncio.Event()
+    replica = await start_replica()
+    answer = replica._answer
+
+    async def hang_or_answer(exchange: Any) -> None:
+        if hang.is_set():
+            await exchange.client_left()
+        await answer(exchange)
+
+    replica._answer = hang_or_answer
+    other = await start_replica()
+    router = await start_router([model_entry("m", replica, other)], probing=Probing(0.1, 0.02, 0.1))
+    hang.set()
+    await eventually(lambda: router.replica("m", "r0").health is Health.SUSPECT)
+    hang.clear()
+    await eventually(lambda: router.replica("m", "r0").health is Health.READY)
+
+
+async def test_a_failed_request_asks_for_a_probe_at_once(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    async def reset(exchange: Any) -> None:
+        exchange.reset()
+
+    replica = await start_replica(script=reset)
+    other = await start_replica(script=reset)
+    rare = Probing(interval=600, startup_interval=0.06, timeout=5)
+    router = await start_router([model_entry("m", replica, other)], probing=rare)
+    ready_probes = [probe for probe in replica.probes if probe.target == "/ready"]
+    await client.post(f"{router.url}/v1/x", json=CHAT)
+    await eventually(lambda: len(replica.probes) > len(ready_probes) + 1)
+    await eventually(lambda: router.replica("m", "r0").health is Health.READY)
+
+
+async def test_probes_carry_the_secret(start_replica, start_router, model_entry) -> None:
+    replica = await start_replica()
+    await start_router([model_entry("m", replica)], fleet_secret="s3cret")
+    assert {probe.target for probe in replica.probes} == {"/ready", "/v1/models"}
+    assert all(probe.header("x-kvasir-fleet-secret") == "s3cret" for probe in replica.probes)
+
+
+async def test_a_replica_without_a_card_serves(
+    start_replica, start_router, model_entry, client
+) -> None:
+    replica = await start_replica(max_model_len=None)
+    router = await start_router([model_entry("m", replica)])
+    assert (await client.post(f"{router.url}/v1/x", json=CHAT)).status_code == 200
+    [card] = (await client.get(f"{router.url}/v1/models")).json()["data"]
+    assert "max_model_len" not in card
+
+
+async def test_all_full_is_429(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(exchange: Any) -> None:
+        await go_on.wait()
+        await exchange.json(200, {})
+
+    replica = await start_replica(script=wait)
+    router = await start_router([model_entry("m", replica)], max_in_flight=1)
+    first = asyncio.create_task(client.post(f"{router.url}/v1/x", json=CHAT))
+    await eventually(lambda: len(replica.requests) == 1)
+    response = await client.post(f"{router.url}/v1/x", json=CHAT)
+    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    assert response.json()["error"]["type"] == "rate_limit_error"
+    go_on.set()
+    assert (await first).status_code == 200
+    assert router.in_flight() == 0
+
+
+async def test_load_is_spread_by_requests_in_flight(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(exchange: Any) -> None:
+        await go_on.wait()
+        await exchange.json(200, {})
+
+    replicas = [await start_replica(script=wait) for _ in range(3)]
+    router = await start_router([model_entry("m", *replicas)])
+    sent = [asyncio.create_task(client.post(f"{router.url}/v1/x", json=CHAT)) for _ in range(12)]
+    await eventually(lambda: sum(len(replica.requests) for replica in replicas) == 12)
+    assert [len(replica.requests) for replica in replicas] == [4, 4, 4]
+    assert router.in_flight() == 12
+    go_on.set()
+    await asyncio.gather(*sent)
+    assert router.in_flight() == 0

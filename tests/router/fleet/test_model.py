@@ -1,0 +1,124 @@
+"""Which replicas of a model may take a request."""
+
+from collections.abc import Callable
+
+import pytest
+from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
+from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.policy.round_robin import RoundRobin
+from kvasir_router.proxy.http import Request
+from kvasir_router.proxy.pool import ConnectionPool
+
+STARTING, READY, NOT_READY, SUSPECT, DOWN = Health
+
+
+@pytest.fixture
+async def make_model() -> Callable[..., tuple[Model, list[Replica]]]:
+    def make(*health: Health, max_in_flight: int = 100) -> tuple[Model, list[Replica]]:
+        fleet = Fleet(
+            RoundRobin,
+            lambda host, port: ConnectionPool(host, port, connect_timeout=1, idle_timeout=1),
+            max_in_flight,
+        )
+        specs = tuple(ReplicaSpec(f"r{i}", "127.0.0.1", 1) for i in range(len(health)))
+        fleet.apply((ModelSpec("m", (), specs),))
+        model = fleet.models["m"]
+        replicas = list(model.replicas.values())
+        for replica, state in zip(replicas, health, strict=True):
+            replica.health = state
+        model.refresh()
+        return model, replicas
+
+    return make
+
+
+def usable(model: Model) -> set[str]:
+    """Everything the model would choose."""
+    chosen = [model.choose(Request()) for _ in range(20)]
+    return {replica.id for replica in chosen if replica is not None}
+
+
+@pytest.mark.parametrize(
+    ("health", "expected"),
+    [
+        ([READY, READY], {"r0", "r1"}),
+        ([READY, STARTING, NOT_READY], {"r0"}),
+        ([STARTING, NOT_READY], set()),
+        ([READY, SUSPECT], {"r0"}),
+        ([READY, DOWN], {"r0"}),
+        # More than half are suspect: it is the observation that is doubted.
+        ([READY, SUSPECT, SUSPECT], {"r0", "r1", "r2"}),
+        ([SUSPECT, SUSPECT], {"r0", "r1"}),
+        ([SUSPECT, NOT_READY], {"r0"}),
+        # That a connection is refused is no doubt; but it is tried when nothing else is left.
+        ([READY, DOWN, DOWN], {"r0"}),
+        ([DOWN, DOWN], {"r0", "r1"}),
+        ([DOWN, NOT_READY], {"r0"}),
+    ],
+)
+async def test_by_health(make_model, health: list[Health], expected: set[str]) -> None:
+    model, _ = make_model(*health)
+    assert usable(model) == expected
+
+
+async def test_those_that_were_tried_are_left_out(make_model) -> None:
+    model, replicas = make_model(READY, READY)
+    assert model.choose(Request(), replicas[:1]) is replicas[1]
+    assert model.choose(Request(), replicas) is None
+
+
+async def test_a_draining_replica_gets_nothing(make_model) -> None:
+    model, replicas = make_model(READY, READY)
+    replicas[0].draining = True
+    model.refresh()
+    assert usable(model) == {"r1"}
+
+
+async def test_a_full_replica_gets_nothing_until_a_request_ends(make_model) -> None:
+    model, (first, second) = make_model(READY, READY, max_in_flight=2)
+    first.acquire()
+    first.acquire()
+    assert usable(model) == {"r1"}
+    assert not model.saturated
+    second.acquire()
+    second.acquire()
+    assert usable(model) == set()
+    assert model.saturated
+    first.release()
+    assert usable(model) == {"r0"}
+
+
+async def test_an_open_breaker_takes_a_replica_out_and_a_trial_back_in(make_model) -> None:
+    model, (first, _) = make_model(READY, READY)
+    for _ in range(5):
+        first.acquire()
+        first.failed("500")
+        first.release()
+    assert usable(model) == {"r1"}
+    first._retry()
+    assert usable(model) == {"r0", "r1"}
+    first.acquire()
+    assert usable(model) == {"r1"}
+    first.succeeded()
+    first.release()
+    assert usable(model) == {"r0", "r1"}
+
+
+async def test_a_failure_takes_a_replica_out_at_once_and_asks_for_a_probe(make_model) -> None:
+    model, (first, _) = make_model(READY, READY)
+    first.failed("refused", DOWN)
+    assert usable(model) == {"r1"}
+    assert first.probe_now.is_set()
+    first.observed(READY)
+    assert usable(model) == {"r0", "r1"}
+
+
+async def test_a_replica_that_was_never_ready_stays_starting(make_model) -> None:
+    _, (first,) = make_model(STARTING)
+    first.observed(DOWN)
+    first.observed(SUSPECT)
+    assert first.health is STARTING
+    first.observed(NOT_READY)
+    assert first.health is NOT_READY

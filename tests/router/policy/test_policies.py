@@ -1,0 +1,71 @@
+"""What the policies choose, on replicas whose counts are real."""
+
+from collections import Counter
+
+import pytest
+from kvasir_router.discovery.base import ReplicaSpec
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.policy.least_load import LeastLoad
+from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.round_robin import RoundRobin
+from kvasir_router.proxy.http import Request
+from kvasir_router.proxy.pool import ConnectionPool
+
+
+@pytest.fixture
+async def replicas(make_replicas) -> list[Replica]:
+    return make_replicas(3)
+
+
+@pytest.fixture
+async def make_replicas():
+    def make(count: int) -> list[Replica]:
+        pool = ConnectionPool("127.0.0.1", 1, connect_timeout=1, idle_timeout=1)
+        return [
+            Replica(ReplicaSpec(f"r{i}", "127.0.0.1", 1), pool, 100, lambda: None)
+            for i in range(count)
+        ]
+
+    return make
+
+
+async def test_least_load_takes_the_fewest_in_flight(replicas) -> None:
+    policy = LeastLoad()
+    for replica, count in zip(replicas, (3, 1, 2), strict=True):
+        for _ in range(count):
+            replica.acquire()
+    assert policy.choose(Request(), replicas).replica is replicas[1]
+    replicas[2].release()
+    replicas[2].release()
+    assert policy.choose(Request(), replicas).replica is replicas[2]
+
+
+async def test_least_load_breaks_ties_evenly(replicas) -> None:
+    policy = LeastLoad()
+    replicas[1].acquire()
+    chosen = Counter(policy.choose(Request(), replicas).replica.id for _ in range(2000))
+    assert chosen["r1"] == 0
+    assert min(chosen["r0"], chosen["r2"]) > 800
+
+
+async def test_least_load_never_herds(make_replicas) -> None:
+    """Choices with no end in between fill replicas evenly: the count is raised at once."""
+    policy, replicas = LeastLoad(), make_replicas(7)
+    for _ in range(70):
+        policy.choose(Request(), replicas).replica.acquire()
+    assert {replica.in_flight for replica in replicas} == {10}
+
+
+async def test_round_robin_takes_turns_whatever_the_load(replicas) -> None:
+    policy = RoundRobin()
+    for _ in range(50):
+        replicas[0].acquire()
+    chosen = [policy.choose(Request(), replicas).replica.id for _ in range(30)]
+    assert Counter(chosen) == {"r0": 10, "r1": 10, "r2": 10}
+    assert chosen[:3] == chosen[3:6]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+async def test_one_candidate_is_chosen(name: str, replicas) -> None:
+    policy = POLICIES[name]()
+    assert policy.choose(Request(), replicas[2:]).replica is replicas[2]

@@ -1,0 +1,172 @@
+"""`kvasir router` as a process: its options, its stop, and what it says when it cannot start."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kvasir_router.command import app
+from typer.testing import CliRunner
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "fleet.yaml"
+
+
+@pytest.fixture
+def stream_until(start_replica):
+    """A replica whose streams go on until the event is set."""
+
+    async def start() -> tuple[object, asyncio.Event]:
+        go_on = asyncio.Event()
+
+        async def stream(exchange) -> None:
+            await exchange.start_events()
+            await exchange.chunk(b"data: 1\n\n")
+            await go_on.wait()
+            await exchange.chunk(b"data: 2\n\n")
+            await exchange.end()
+
+        return await start_replica(script=stream), go_on
+
+    return start
+
+
+async def open_stream(router, post):
+    reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
+    writer.write(post(b'{"model": "m"}'))
+    await reader.readuntil(b"data: 1\n\n")
+    return reader, writer
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_and_ends_with_0(
+    config, write_config, model_entry, stream_until, start_process, client, post, number
+) -> None:
+    replica, go_on = await stream_until()
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--pre-stop-delay", "0.5")
+    reader, writer = await open_stream(router, post)
+    router.signal(number)
+    # Not ready, but still accepting.
+    while (await client.get(f"{router.url}/ready")).status_code == 200:
+        pass
+    assert (await client.get(f"{router.admin_url}/ready")).status_code == 503
+    await asyncio.sleep(0.8)
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("127.0.0.1", router.port)
+    go_on.set()
+    assert (await reader.read()).endswith(b"data: 2\n\n\r\n0\r\n\r\n")
+    writer.close()
+    code, out, err = await router.ended()
+    assert code == 0, err
+    records = [json.loads(line) for line in out.splitlines()]
+    [request] = [record for record in records if record.get("model") == "m"]
+    assert request["status"] == 200
+    assert request["bytes"] == 18
+    assert [json.loads(line)["event"] for line in err.splitlines()][-1] == "stopped"
+
+
+async def test_the_drain_timeout_ends_streams_with_an_error_event(
+    config, write_config, model_entry, stream_until, start_process, post
+) -> None:
+    replica, _ = await stream_until()
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--drain-timeout", "0.3", "--no-access-log")
+    reader, writer = await open_stream(router, post)
+    router.signal(signal.SIGTERM)
+    assert b"router_stopping" in await reader.read()
+    writer.close()
+    code, out, _ = await router.ended()
+    assert (code, out) == (0, b"")
+
+
+async def test_a_second_signal_ends_the_drain(
+    config, write_config, model_entry, stream_until, start_process, post
+) -> None:
+    replica, _ = await stream_until()
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--drain-timeout", "600")
+    _, writer = await open_stream(router, post)
+    router.signal(signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    router.signal(signal.SIGTERM)
+    await router.ended()
+    writer.close()
+
+
+async def test_a_bad_file_at_the_start(config, start_process) -> None:
+    config.write_text("models: [{name: m, oops: 1}]")
+    code, _, err = await (await start_process(config, wait=False)).ended()
+    assert code == 1
+    assert b"models.0.oops" in err
+    assert b"Traceback" not in err
+
+
+async def test_a_port_that_is_taken(config, write_config, start_process) -> None:
+    write_config(config, [])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        router = await start_process(config, "--port", str(port), wait=False)
+        code, _, err = await router.ended()
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{port}".encode() in err
+    assert b"--port" in err
+    assert b"Traceback" not in err
+
+
+async def test_the_secret_comes_from_a_file_or_the_environment(
+    config, write_config, model_entry, start_replica, start_process, client, tmp_path, monkeypatch
+) -> None:
+    replica = await start_replica()
+    write_config(config, [model_entry("m", replica)])
+    secret = tmp_path / "secret"
+    secret.write_text("from-file\n")
+    monkeypatch.setenv("KVASIR_FLEET_SECRET", "from-environment")
+    for options, expected in (
+        (["--fleet-secret-file", str(secret)], "from-file"),
+        ([], "from-environment"),
+    ):
+        router = await start_process(config, *options)
+        await client.post(f"{router.url}/v1/x", json={"model": "m"})
+        assert replica.requests[-1].header("x-kvasir-fleet-secret") == expected
+        router.signal(signal.SIGTERM)
+        await router.ended()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "--config"),
+        (["--config", "x", "--policy", "magic"], "least_load, round_robin"),
+        (["--config", "x", "--port", "70000"], "--port"),
+    ],
+)
+def test_bad_options_are_explained(options: list[str], words: str) -> None:
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, options)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_help_shows_a_discovery_file() -> None:
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "replicas:" in result.output
+    assert "--drain-timeout" in result.output
+
+
+def test_the_command_loads_nothing_it_does_not_need() -> None:
+    code = (
+        "import sys, kvasir_router.command\n"
+        "heavy = {'fastapi', 'uvloop', 'pydantic', 'prometheus_client', 'httptools'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
