@@ -1,0 +1,184 @@
+"""Conversations as rows of token ids, made anew for every step from (seed, step)."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from benchmarks.tiny_model import chat, tasks
+from benchmarks.tiny_model.extras import EXTRAS
+from benchmarks.tiny_model.tasks import Draw, Sample, Task
+from benchmarks.tiny_model.vocabulary import END, END_OF_TEXT, START
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Rows of one length in each step; `stop` is the chance to end a row after a turn."""
+
+    length: int
+    rows: int
+    stop: float
+
+
+BUCKETS = (
+    Bucket(96, 256, 0.75),
+    Bucket(192, 96, 0.4),
+    Bucket(512, 24, 0.1),
+    Bucket(2048, 6, 0.04),
+)
+
+_TASKS: tuple[tuple[Task, int], ...] = (
+    (tasks.recall, 17),
+    (tasks.copy, 10),
+    (tasks.reverse, 17),
+    (tasks.sort, 17),
+    (tasks.add, 10),
+    (tasks.add_large, 2),
+    (tasks.subtract, 4),
+    (tasks.multiply, 2),
+    (tasks.extract, 10),
+)
+_EXTRAS_WEIGHT = 8
+_TALK: tuple[tuple[Callable[[Random], list[chat.Turn]], int], ...] = (
+    (chat.talk, 9),
+    (chat.fact, 9),
+    (chat.open_question, 6),
+    (chat.refusal, 2),
+    (chat.memory, 4),
+)
+_TASK_SHARE = 0.72
+
+
+@dataclass(frozen=True)
+class Message:
+    role: str
+    text: str
+
+
+def _task_turn(rng: Random, tokens: int) -> list[chat.Turn]:
+    if rng.random() < _EXTRAS_WEIGHT / 100:
+        task = rng.choice(EXTRAS)
+    else:
+        task = rng.choices([t for t, _ in _TASKS], [weight for _, weight in _TASKS])[0]
+    sample: Sample = task(Draw(rng, tokens))
+    prompt = sample.prompt
+    if rng.random() < 0.1:
+        prompt = prompt[0].lower() + prompt[1:]
+    return [(prompt, sample.answer)]
+
+
+def _turns(rng: Random, tokens: int) -> list[Message]:
+    """One exchange, or a few that belong together."""
+    if rng.random() < _TASK_SHARE:
+        turns = _task_turn(rng, tokens if rng.random() < 0.5 else min(tokens, 128))
+    else:
+        turns = rng.choices([t for t, _ in _TALK], [weight for _, weight in _TALK])[0](rng)
+    return _messages(turns)
+
+
+def _messages(turns: list[chat.Turn]) -> list[Message]:
+    roles = ("user", "assistant")
+    return [Message(role, text) for turn in turns for role, text in zip(roles, turn, strict=True)]
+
+
+def _tool_conversation(rng: Random, tokens: int) -> list[Message]:
+    turn = chat.tool_turn(rng)
+    lines = "\n".join(["Tools:", *(json.dumps(tool) for tool in turn.tools)])
+    system = f"{chat.system_prompt(rng)}\n{lines}" if rng.random() < 0.4 else lines
+    messages = [Message("system", system)]
+    if rng.random() < 0.3:
+        return messages + _turns(rng, min(96, tokens))
+    messages += [Message("user", turn.question), Message("assistant", turn.call)]
+    if rng.random() < 0.6:
+        messages += [Message("tool", turn.reply), Message("assistant", turn.answer)]
+    return messages
+
+
+class Encoder:
+    """Messages to token ids, with a mask of what the assistant says."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.end_of_text = tokenizer.token_to_id(END_OF_TEXT)
+        self._start, self._end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
+        self._newline: int = tokenizer.encode("\n").ids[0]
+
+    def text(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def message(self, message: Message) -> tuple[list[int], list[bool]]:
+        """As the chat template renders it; role and newline are a token each."""
+        body = self.text(f"{message.role}\n{message.text}")
+        ids = [self._start, *body, self._end, self._newline]
+        said = message.role == "assistant"
+        return ids, [False] * 3 + [said] * (len(body) - 1) + [False]
+
+
+def row(rng: Random, encoder: Encoder, bucket: Bucket) -> tuple[list[int], list[bool]]:
+    """Token ids of one conversation or text of at most the bucket's length, with the loss mask."""
+    if rng.random() < 0.05:
+        ids = encoder.text(chat.plain_text(rng, bucket.length))[: bucket.length - 1]
+        return [*ids, encoder.end_of_text], [True] * (len(ids) + 1)
+    ids, mask = [], []
+    for group in _groups(rng, bucket):
+        parts = [encoder.message(message) for message in group]
+        if len(ids) + sum(len(part) for part, _ in parts) > bucket.length:
+            if ids:
+                break
+            continue
+        for part, part_mask in parts:
+            ids += part
+            mask += part_mask
+        if rng.random() < bucket.stop:
+            break
+    return ids, mask
+
+
+def _groups(rng: Random, bucket: Bucket) -> Iterator[list[Message]]:
+    """Messages to append together, without end; a system prompt comes with the first turn."""
+    if rng.random() < 0.2 and bucket.length > 96:
+        yield [Message("system", chat.system_prompt(rng)), *_turns(rng, bucket.length // 2)]
+    elif rng.random() < 0.15 and bucket.length > 96:
+        yield _tool_conversation(rng, bucket.length)
+    if rng.random() < 0.4 and bucket.length >= 512:
+        yield _messages(chat.long_recall(rng, bucket.length - 280))
+    while True:
+        yield _turns(rng, bucket.length)
+
+
+def batch(seed: int, step: int, encoder: Encoder, shrink: int = 1) -> list[NDArray[np.int64]]:
+    """For each bucket an array [2, rows, length]: inputs, and labels with -100 where no loss is.
+
+    `shrink` divides the rows, for machines on which a full step takes too long.
+    """
+    arrays = []
+    for number, bucket in enumerate(BUCKETS):
+        rng = Random(f"{seed}/{step}/{number}")
+        rows = max(1, bucket.rows // shrink)
+        array = np.zeros((2, rows, bucket.length), dtype=np.int64)
+        array[1] = -100
+        for index in range(rows):
+            ids, mask = row(rng, encoder, bucket)
+            array[0, index, : len(ids)] = ids
+            labels = np.where(mask[1:], ids[1:], -100)  # the label of a position is its next token
+            array[1, index, : len(labels)] = labels
+        arrays.append(array)
+    return arrays
+
+
+def vocabulary_texts(seed: int, rows: int) -> Iterator[str]:
+    """Texts for the tokenizer's word counts, in the proportions of training."""
+    rng = Random(f"{seed}/vocabulary")
+    for _ in range(rows):
+        yield chat.plain_text(rng, 128)
+        for message in (*_tool_conversation(rng, 96), *_turns(rng, 96), *_turns(rng, 96)):
+            yield f"{message.role}\n{message.text}"
+    for group in (*chat.small_talk(), *chat.facts()):
+        for fact in group:
+            yield from (*fact.questions, *[fact.answer] * len(fact.questions))
+    yield from (word for words in tasks.WORDS.values() for word in words for _ in range(4))

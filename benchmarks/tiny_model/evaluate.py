@@ -1,0 +1,112 @@
+"""Measure the tiny model's exact-match accuracy with HF transformers, greedy, in fp32 on the CPU.
+
+From the repository's root::
+
+    python -m benchmarks.tiny_model.evaluate engine/kvasir_engine/assets/tiny
+
+Prints the table of the model card. An answer counts only if it is exactly right and ends with
+<|im_end|>. Samples come from seeds that training never uses, additions and subtractions from
+operand pairs that training never sees.
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from benchmarks.tiny_model.tasks import CARD, Draw, Sample
+
+CHUNK = 50
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: a task at a length."""
+
+    task: str
+    tokens: int
+    share: float = 1.0
+
+    def samples(self, count: int) -> list[Sample]:
+        task = CARD[self.task]
+        seed = f"evaluation/{self.task}/{self.tokens}"
+        return [
+            task(Draw(Random(f"{seed}/{i}"), self.tokens, held_out=True))
+            for i in range(round(count * self.share))
+        ]
+
+
+ROWS = (
+    *(Row(task, 96) for task in CARD),
+    Row("recall", 512, 0.5),
+    Row("recall", 1000, 0.2),
+    Row("recall", 1600, 0.2),
+    Row("copy", 512, 0.2),
+)
+
+
+class Judge:
+    """The saved model behind HF's `generate`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def length(self, sample: Sample) -> int:
+        """Tokens of the sample's prompt in the chat template."""
+        return len(self._tokenizer(self._prompt(sample))["input_ids"])
+
+    def _prompt(self, sample: Sample) -> str:
+        turns = [{"role": "user", "content": sample.prompt}]
+        text: str = self._tokenizer.apply_chat_template(
+            turns, add_generation_prompt=True, tokenize=False
+        )
+        return text
+
+    @torch.inference_mode()
+    def answers(self, samples: list[Sample]) -> list[str]:
+        """The texts up to and with <|im_end|>; without it where the model did not stop in time."""
+        prompts = self._tokenizer(
+            [self._prompt(sample) for sample in samples], padding=True, return_tensors="pt"
+        )
+        longest = max(len(self._tokenizer(sample.answer)["input_ids"]) for sample in samples)
+        outputs = self._model.generate(**prompts, max_new_tokens=longest + 2)
+        texts = self._tokenizer.batch_decode(outputs[:, prompts["input_ids"].shape[1] :])
+        return [text.replace("<|endoftext|>", "") for text in texts]
+
+    def right(self, samples: list[Sample]) -> list[bool]:
+        order = sorted(range(len(samples)), key=lambda i: len(samples[i].prompt))
+        found = [False] * len(samples)
+        for start in range(0, len(order), CHUNK):
+            chunk = order[start : start + CHUNK]
+            for i, text in zip(chunk, self.answers([samples[i] for i in chunk]), strict=True):
+                found[i] = text == f"{samples[i].answer}<|im_end|>"
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--samples", type=int, default=1000, help="samples of a full row")
+    parser.add_argument("--show", action="store_true", help="print what went wrong")
+    arguments = parser.parse_args()
+    judge = Judge(arguments.folder)
+    print("| task | prompt tokens, median (largest) | samples | exact |\n| --- | --- | --- | --- |")
+    for row in ROWS:
+        samples = row.samples(arguments.samples)
+        lengths = sorted(judge.length(sample) for sample in samples)
+        right = judge.right(samples)
+        sizes = f"{lengths[len(lengths) // 2]} ({lengths[-1]})"
+        share = sum(right) / len(right)
+        print(f"| {row.task} | {sizes} | {len(samples)} | {share:.1%} |", flush=True)
+        if arguments.show:
+            wrong = [s for s, good in zip(samples, right, strict=True) if not good][:8]
+            for sample, text in zip(wrong, judge.answers(wrong) if wrong else [], strict=True):
+                print(f"    {sample.prompt!r}: {text!r} instead of {sample.answer!r}")
+
+
+if __name__ == "__main__":
+    main()
