@@ -22,9 +22,9 @@ class OutputAssembler:
     __slots__ = (
         "_prompt",
         "_prompt_logprobs",
-        "request",
         "_tokenizer",
         "num_cached_tokens",
+        "request",
         "samples",
         "seed",
     )

@@ -50,6 +50,7 @@ class SampleState:
         "index",
         "logprobs",
         "stop_reason",
+        "text_offsets",
         "token_ids",
     )
 
@@ -64,6 +65,8 @@ class SampleState:
         self.token_ids: list[int] = []
         self.logprobs: list[LogprobEntry] | None = None if params.logprobs is None else []
         self.cumulative_logprob: float | None = None if params.logprobs is None else 0.0
+        self.text_offsets: list[int] = []
+        """Where each token of `logprobs` begins in the text."""
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self._min_tokens = params.min_tokens
@@ -174,6 +177,7 @@ class SampleState:
             entries = delta.logprobs[:taken]
             update.logprobs = entries
             self.logprobs.extend(entries)
+            self.text_offsets.extend(update.text_offsets)
             self.cumulative_logprob = (self.cumulative_logprob or 0.0) + sum(
                 entry.logprob for entry in entries
             )

@@ -1,0 +1,102 @@
+"""What streamed and unary answers have in common."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from kvasir_engine.request import FinishReason
+from kvasir_engine.server.generation import Generation, PromptRun
+from kvasir_engine.server.logprob_format import LogprobFormat
+from kvasir_engine.server.schema import SamplingBody
+from kvasir_engine.server.usage import usage_of
+from kvasir_engine.text.sample import SampleState, SampleUpdate
+
+
+@dataclass(slots=True)
+class Choice:
+    """One choice of an answer and what of it was sent."""
+
+    index: int
+    run: PromptRun
+    sample: SampleState
+    head: bytes = b""
+    """The rendered beginning of its plain events."""
+    started: bool = False
+
+
+class Answer:
+    """An answer in the making: its envelope, its choices and what the body asked to see."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        body: SamplingBody,
+        *,
+        request_id: str,
+        model: str,
+        logprob_format: LogprobFormat,
+        fleet: bool,
+    ) -> None:
+        resume = body.resume
+        self.generation = generation
+        self.logprob_format = logprob_format
+        self.fleet = fleet
+        self.resumed = resume is not None
+        self.stream = bool(body.stream)
+        self.return_token_ids = bool(body.return_token_ids)
+        options = body.stream_options
+        self.include_usage = bool(options and options.include_usage)
+        self.usage_in_each = self.include_usage and bool(options and options.continuous_usage_stats)
+        self.envelope: dict[str, Any] = {
+            "id": (resume and resume.id) or self.id_prefix + request_id,
+            "object": self.chunk_object if self.stream else self.object,
+            "created": (resume and resume.created) or int(time.time()),
+            "model": model,
+        }
+        self.choices = {
+            choice.index: choice
+            for choice in (
+                Choice(run.first_choice + sample.index, run, sample)
+                for run in generation.runs
+                for sample in run.assembler.samples
+            )
+        }
+
+    id_prefix = ""
+    object = ""
+    chunk_object = ""
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Token counts so far."""
+        return usage_of(self.generation)
+
+    @property
+    def shows_logprobs(self) -> bool:
+        """True when the events carry log-probabilities."""
+        return self.generation.runs[0].request.params.logprobs is not None
+
+    def chunk_choice(self, choice: Choice, update: SampleUpdate) -> dict[str, Any]:
+        """A chunk's choice without its end (`finish_fields`)."""
+        raise NotImplementedError
+
+    def opening_choice(self, choice: Choice) -> dict[str, Any] | None:
+        """A chunk's choice that comes before any text; None when there is nothing to say."""
+        raise NotImplementedError
+
+    def plain_choice(self, choice: Choice) -> tuple[bytes, bytes]:
+        """What stands before and after the JSON string in a chunk that only adds text."""
+        raise NotImplementedError
+
+    def body(self) -> dict[str, Any]:
+        """The unary answer, after the generation has ended."""
+        raise NotImplementedError
+
+
+def finish_fields(reason: FinishReason | None, stop_reason: int | str | None) -> dict[str, Any]:
+    """How a choice ended; `stop_reason` is vLLM's addition."""
+    if reason is None:
+        return {"finish_reason": None}
+    return {"finish_reason": reason.value, "stop_reason": stop_reason}

@@ -1,0 +1,105 @@
+"""The HTTP application of one API process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from kvasir_engine.core.client import CoreClient
+from kvasir_engine.server.auth import Keyring
+from kvasir_engine.server.errors import ApiError
+from kvasir_engine.server.gate import Gate
+from kvasir_engine.server.http_metrics import HttpMetrics
+from kvasir_engine.server.metric_registry import MetricRegistry
+from kvasir_engine.server.metrics import ApiMetrics
+from kvasir_engine.server.model import ServedModel
+from kvasir_engine.server.ops_routes import OpsRoutes
+from kvasir_engine.server.routes import ApiRoutes
+from kvasir_engine.server.settings import ServerSettings
+from kvasir_engine.server.state import ServerState
+
+_MESSAGES = {404: "There is no route {path!r}.", 405: "{path!r} does not take {method}."}
+
+
+def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings) -> FastAPI:
+    """The application; `app.state.server` is its ServerState.
+
+    It may listen before the core serves: /health is 200 and /ready 503 until then. Whoever runs
+    it calls `app.state.server.lifecycle.drain(seconds)` on SIGTERM, before closing the listener.
+    """
+    registry = MetricRegistry(settings.metrics_prefix, model.name)
+    state = ServerState(client, model, settings, ApiMetrics(registry))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        starting = asyncio.create_task(state.lifecycle.start())
+        try:
+            yield
+        finally:
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+
+    app = FastAPI(
+        title="Kvasir engine",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    handlers: dict[Any, Any] = {ApiError: _api_error, HTTPException: _http_error, 500: _crash}
+    app.exception_handlers.update(handlers)
+    app.state.server = state
+    paths = _add_routes(app, state)
+    http_metrics = HttpMetrics(registry, paths)
+    keyring = Keyring(settings.api_keys, settings.fleet_secret)
+    app.add_middleware(_gate, keyring, http_metrics)
+    return app
+
+
+def _gate(app: ASGIApp, keyring: Keyring, metrics: HttpMetrics) -> Gate:
+    return Gate(app, keyring, metrics.count)
+
+
+def _add_routes(app: FastAPI, state: ServerState) -> list[str]:
+    api, ops = ApiRoutes(state), OpsRoutes(state)
+    routes = [
+        ("/v1/completions", api.completions, "POST"),
+        ("/v1/chat/completions", api.chat_completions, "POST"),
+        ("/v1/models", api.models, "GET"),
+        ("/v1/models/{name:path}", api.model, "GET"),
+        ("/tokenize", api.tokenize, "POST"),
+        ("/detokenize", api.detokenize, "POST"),
+        ("/health", ops.health, "GET"),
+        ("/ready", ops.ready, "GET"),
+        ("/load", ops.load, "GET"),
+        ("/metrics", ops.metrics, "GET"),
+        ("/version", ops.version, "GET"),
+    ]
+    for path, handler, method in routes:
+        app.add_route(path, handler, methods=[method])
+    return [path for path, _, _ in routes]
+
+
+async def _api_error(_request: Request, error: ApiError) -> Response:
+    return error.response()
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    template = _MESSAGES.get(error.status_code, str(error.detail))
+    message = template.format(path=request.url.path[:200], method=request.method)
+    return ApiError(
+        error.status_code, message, code="not_found", headers=dict(error.headers or {})
+    ).response()
+
+
+async def _crash(_request: Request, _error: Exception) -> Response:
+    return ApiError(500, "The server failed on this request; its log says why.").response()

@@ -1,0 +1,102 @@
+"""What a router that proves itself with the fleet secret gets beside each answer.
+
+Streams. Every SSE event is preceded, in the same chunk, by one comment line
+
+    : kvasir {"i":0,"t":[17,4],"s":81,"u":{...}}
+
+`i` is the choice the event is about and `t` the ids of the tokens that this event accounts for:
+all tokens of the choice since its last event. `s`, the effective seed, is in the first comment of
+each choice; `u`, the usage, is in the last comment of the stream (before [DONE] or in a handover).
+Events about no choice (usage, [DONE]) have no `i` and no `t`.
+
+Why this is enough to go on from any event. What an engine does with a sample (which text is
+certain, which is held back because it may become a stop string or is half a character, penalties,
+limits, stops, random numbers) is a function of the body, the seed, and the sample's ids so far. An
+event's ids are all ids that the engine had taken when it wrote the event, also those whose text it
+holds back, so the joined `t` of the received events is exactly that state: an engine that is given
+them replays them through the same detokeniser and stop strings and stands where this one stood.
+Its text continues the client's, because text becomes certain in one order only; the caller says
+how many characters the client has (`sent_chars`) and these are skipped. Log-probabilities travel
+in the event of their ids, so none is repeated or missing. Ids without an event are not lost: they
+are sampled again, with the same result. If the ids turn out to be the whole sample (the break came
+between its last event and [DONE]), the new answer repeats only its end: finish reason and usage,
+which overwrite themselves when merged.
+
+To resume, the caller sends the original body with
+
+    "resume": {"output_token_ids": [...], "seed": 81, "sample_index": 0,
+               "sent_chars": 12, "id": "...", "created": 1700000000}
+
+The answer has that id and creation time, no second role, and the one choice `sample_index` (a body
+with several choices is resumed one request a choice); usage counts the whole sample.
+
+Unary answers carry `x-kvasir-usage` and `x-kvasir-seed` headers.
+
+Handover. At the drain deadline a stream ends with
+
+    event: handover
+    data: {"choices":[{"i":0,"t":[...],"finish_reason":null}],"seed":81,"usage":{...}}
+
+written between two events, so `t`, all output ids of the choice, equals what the comments gave. A
+unary request ends as a 503 whose error object has the same under `handover`. Callers without the
+secret get an error event, or the plain 503.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvasir_engine.server.generation import Generation
+
+_encode = msgspec.json.encode
+
+
+def comment(choice: int, token_ids: list[int], seed: int | None = None) -> bytes:
+    """The line before an event about `choice`; `seed` in the first one."""
+    if seed is None:
+        return b': kvasir {"i":%d,"t":%s}\n' % (choice, _encode(token_ids))
+    return b': kvasir {"i":%d,"t":%s,"s":%d}\n' % (choice, _encode(token_ids), seed)
+
+
+def bare_comment(usage: dict[str, Any] | None = None) -> bytes:
+    """The line before an event about no choice; `usage` in the last one."""
+    return b": kvasir %s\n" % _encode({} if usage is None else {"u": usage})
+
+
+def handover_state(generation: Generation, usage: dict[str, Any]) -> dict[str, Any]:
+    """Where every choice stands."""
+    choices = [
+        {
+            "i": run.first_choice + sample.index,
+            "t": sample.token_ids,
+            "finish_reason": sample.finish_reason,
+        }
+        for run in generation.runs
+        for sample in run.assembler.samples
+    ]
+    return {"choices": choices, "seed": effective_seed(generation), "usage": usage}
+
+
+def handover_event(generation: Generation, usage: dict[str, Any]) -> bytes:
+    """The last event of a stream that is to be gone on with elsewhere."""
+    state = _encode(handover_state(generation, usage))
+    return bare_comment(usage) + b"event: handover\ndata: %s\n\n" % state
+
+
+def unary_headers(generation: Generation, usage: dict[str, Any]) -> dict[str, str]:
+    """Headers of a unary answer."""
+    headers = {"x-kvasir-usage": _encode(usage).decode()}
+    seed = effective_seed(generation)
+    if seed is not None:
+        headers["x-kvasir-seed"] = str(seed)
+    return headers
+
+
+def effective_seed(generation: Generation) -> int | None:
+    """The seed the first run samples with, once known."""
+    run = generation.runs[0]
+    if run.assembler.seed is None and run.request.resume is not None:
+        return run.request.resume.seed
+    return run.assembler.seed

@@ -1,0 +1,73 @@
+"""Errors as OpenAI's clients expect them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kvasir_engine.core.client import EngineDeadError, RequestRejectedError
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+}
+
+
+class ApiError(Exception):
+    """An answer that is an error: HTTP `status`, a sentence, the field and a code of OpenAI's."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = headers or {}
+        self.extra = extra or {}
+
+    def body(self) -> dict[str, Any]:
+        """The error object."""
+        kind = _TYPES.get(self.status, "internal_server_error")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": {**error, **self.extra}}
+
+    def response(self) -> Response:
+        """The answer."""
+        return Response(
+            msgspec.json.encode(self.body()),
+            status_code=self.status,
+            headers=self.headers,
+            media_type="application/json",
+        )
+
+
+def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """400: the request is wrong; `param` names the field."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def from_engine(error: RequestRejectedError | EngineDeadError) -> ApiError:
+    """What the core's refusal is over HTTP."""
+    if isinstance(error, EngineDeadError):
+        return ApiError(503, f"The engine has ended: {error}", code="engine_dead")
+    code = {429: "queue_full", 503: "draining"}.get(error.status)
+    headers = {}
+    if error.status in (429, 503):
+        headers["retry-after"] = str(error.retry_after or 1)
+    return ApiError(error.status, str(error), param=error.param, code=code, headers=headers)

@@ -1,0 +1,73 @@
+"""What every HTTP request passes: its id, its key, its count."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kvasir_engine.server.auth import Keyring
+from kvasir_engine.server.errors import ApiError
+
+FREE_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/-]{1,128}")
+
+CountRequest = Callable[[str, int, float], None]
+"""Path, status and seconds of an answered request."""
+
+
+class Gate:
+    """ASGI middleware without tasks of its own: a stream's chunks pass through one call."""
+
+    def __init__(self, app: ASGIApp, keyring: Keyring, count: CountRequest) -> None:
+        self._app = app
+        self._keyring = keyring
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request; `scope["state"]` gets `request_id` and `fleet`."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = _request_id(headers)
+        state: dict[str, Any] = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        state["fleet"] = self._keyring.is_fleet(headers)
+        began = time.monotonic()
+        path = scope["path"]
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", request_id.encode()),
+                ]
+                self._count(path, message["status"], time.monotonic() - began)
+            await send(message)
+
+        if path in FREE_PATHS or state["fleet"] or self._keyring.admits(headers):
+            await self._app(scope, receive, send_with_id)
+        else:
+            await _refusal().response()(scope, receive, send_with_id)
+
+
+def _refusal() -> ApiError:
+    return ApiError(
+        401,
+        "The API key is missing or wrong; send it as 'Authorization: Bearer KEY'.",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    """The caller's X-Request-Id when it is harmless to log and to echo, else a new one."""
+    sent = headers.get(b"x-request-id", b"")
+    if _REQUEST_ID.fullmatch(sent):
+        return sent.decode()
+    return uuid.uuid4().hex

@@ -1,0 +1,234 @@
+"""One HTTP request's way through the core: admitted, streamed, ended or broken off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from kvasir_engine.core.client import CoreClient
+from kvasir_engine.request import EngineRequest, FinishReason, SampleDelta
+from kvasir_engine.server.metrics import ApiMetrics
+from kvasir_engine.text.output import OutputAssembler
+from kvasir_engine.text.sample import SampleUpdate
+
+_MERGE_QUEUE_ITEMS = 256
+_T = TypeVar("_T")
+
+
+class Interruption(StrEnum):
+    """Why a generation was broken off."""
+
+    DISCONNECT = "disconnect"
+    HANDOVER = "handover"
+
+
+class GenerationInterruptedError(Exception):
+    """The generation was broken off; its requests are aborted."""
+
+    def __init__(self, reason: Interruption) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class GenerationFailedError(Exception):
+    """The core ended a sample with an error; carries its sentence."""
+
+
+@dataclass(slots=True)
+class PromptRun:
+    """One prompt of the request. Its samples are the choices from `first_choice` on."""
+
+    request: EngineRequest
+    assembler: OutputAssembler
+    prompt_text: str | None
+    first_choice: int = 0
+    sent_chars: int = 0
+    """Characters of a resumed sample's own text that the client has."""
+    resumed: SampleUpdate | None = None
+    stream: AsyncIterator[list[SampleDelta]] | None = None
+    first_token_time: float = 0.0
+    last_token_time: float = 0.0
+
+    @property
+    def num_resumed_tokens(self) -> int:
+        """Output tokens that were made elsewhere."""
+        resume = self.request.resume
+        return 0 if resume is None else len(resume.output_token_ids)
+
+
+_News = tuple[PromptRun, list[SampleDelta]]
+
+
+@dataclass(eq=False, slots=True)
+class Generation:
+    """The runs of one HTTP request, and the one place where they are ended."""
+
+    client: CoreClient
+    metrics: ApiMetrics
+    runs: list[PromptRun]
+    interrupted: Interruption | None = None
+    _task: asyncio.Task[object] | None = None
+    _waiting: bool = False
+    _arrival: float = field(default_factory=time.monotonic)
+
+    @property
+    def finished(self) -> bool:
+        """True once every sample has ended."""
+        return all(run.assembler.finished for run in self.runs)
+
+    def hand_over(self) -> None:
+        """Break off between two events, so that everything taken from the core was sent."""
+        self.interrupt(Interruption.HANDOVER)
+
+    def interrupt(self, reason: Interruption) -> None:
+        """Break off now if it waits for the core, else before it waits again."""
+        if self.interrupted is None:
+            self.interrupted = reason
+            if self._waiting and self._task is not None:
+                self._task.cancel()
+
+    async def admit(self) -> None:
+        """Bring every run into the core; when one is refused, all are taken back.
+
+        Raises RequestRejectedError, EngineDeadError, or GenerationInterruptedError.
+        """
+        self._task = asyncio.current_task()
+        try:
+            for run in self.runs:
+                if run.request.resume is not None:
+                    run.resumed = run.assembler.resume(run.sent_chars)
+                    run.resumed.index += run.first_choice
+                if not run.assembler.finished:
+                    run.stream = await self._wait(self.client.submit(run.request))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def updates(self) -> AsyncGenerator[list[SampleUpdate], None]:
+        """What was added, one update a choice and batch; `index` is the choice's.
+
+        Raises GenerationFailedError, GenerationInterruptedError or EngineDeadError. Whoever does
+        not read to the end calls `close`.
+        """
+        resumed = [run.resumed for run in self.runs if run.resumed is not None]
+        resumed = [update for update in resumed if update.text or update.finish_reason]
+        if resumed:
+            yield resumed
+        source = self._one(self.runs[0]) if len(self.runs) == 1 else self._merged()
+        async with contextlib.aclosing(source):
+            while not self.finished:
+                run, deltas = await self._wait(anext(source))
+                yield self._take(run, deltas)
+
+    async def close(self) -> None:
+        """Abort what still runs and count the request; safe to call twice."""
+        now = time.monotonic()
+        for run in self.runs:
+            stream, run.stream = run.stream, None
+            if stream is None:
+                continue
+            await stream.aclose()  # type: ignore[attr-defined]
+            self._count(run, now)
+
+    async def _wait(self, news: Awaitable[_T]) -> _T:
+        """Await the core in a way that `interrupt` can end."""
+        self._waiting = self.interrupted is None
+        try:
+            if self.interrupted is not None and self._task is not None:
+                self._task.cancel()
+            return await news
+        except asyncio.CancelledError:
+            if self.interrupted is None or self._task is None:
+                raise
+            self._task.uncancel()
+            raise GenerationInterruptedError(self.interrupted) from None
+        finally:
+            self._waiting = False
+
+    async def _one(self, run: PromptRun) -> AsyncGenerator[_News, None]:
+        if run.stream is not None:
+            async for deltas in run.stream:
+                yield run, deltas
+
+    async def _merged(self) -> AsyncGenerator[_News, None]:
+        """Several prompts' streams in the order of arrival."""
+        queue: asyncio.Queue[_News | Exception] = asyncio.Queue(_MERGE_QUEUE_ITEMS)
+
+        async def read(run: PromptRun) -> None:
+            try:
+                async for item in self._one(run):
+                    await queue.put(item)
+            except Exception as error:
+                await queue.put(error)
+
+        readers = [asyncio.create_task(read(run)) for run in self.runs]
+        try:
+            while True:
+                item = await queue.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+
+    def _take(self, run: PromptRun, deltas: list[SampleDelta]) -> list[SampleUpdate]:
+        if deltas[-1].token_ids:
+            self._time(run)
+        if len(deltas) == 1:
+            return [self._push(run, deltas[0])]
+        merged: dict[int, SampleUpdate] = {}
+        for delta in deltas:
+            update = self._push(run, delta)
+            if update.index in merged:
+                _extend(merged[update.index], update)
+            else:
+                merged[update.index] = update
+        return list(merged.values())
+
+    def _push(self, run: PromptRun, delta: SampleDelta) -> SampleUpdate:
+        update = run.assembler.push(delta)
+        if update.finish_reason is not None:
+            self.metrics.sample_finished(update.finish_reason)
+            if update.stopped_by_string:
+                self.client.finish_sample(run.request, delta.handle - run.request.handle)
+            if update.finish_reason is FinishReason.ERROR:
+                raise GenerationFailedError(update.error or "The engine failed on this request.")
+        update.index += run.first_choice
+        return update
+
+    def _time(self, run: PromptRun) -> None:
+        now = time.monotonic()
+        if run.first_token_time:
+            self.metrics.inter_token_latency.observe(now - run.last_token_time)
+        else:
+            run.first_token_time = now
+            self.metrics.first_token(now - self._arrival, run.request.num_prompt_tokens)
+        run.last_token_time = now
+
+    def _count(self, run: PromptRun, now: float) -> None:
+        self.metrics.request_finished(
+            run.request.params,
+            prompt_tokens=run.request.num_prompt_tokens,
+            output_tokens=max(0, run.assembler.num_output_tokens - run.num_resumed_tokens),
+            seconds=now - self._arrival,
+            decode_seconds=run.last_token_time - run.first_token_time,
+        )
+
+
+def _extend(update: SampleUpdate, more: SampleUpdate) -> None:
+    """Several deltas of a sample that arrived together are one event."""
+    update.text += more.text
+    update.token_ids = update.token_ids + more.token_ids
+    update.text_offsets = update.text_offsets + more.text_offsets
+    if more.logprobs is not None:
+        update.logprobs = (update.logprobs or []) + more.logprobs
+    if more.finish_reason is not None:
+        update.finish_reason = more.finish_reason
+        update.stop_reason = more.stop_reason

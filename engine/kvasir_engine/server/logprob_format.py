@@ -1,0 +1,105 @@
+"""Log-probabilities in the three forms of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kvasir.template.tokenizer import Tokenizer
+
+from kvasir_engine.request import LogprobEntry
+
+_MIN_LOGPROB = -9999.0
+"""Stands for minus infinity, which JSON cannot write; OpenAI's value."""
+
+
+class LogprobFormat:
+    """`as_ids`: tokens are shown as "token_id:17" (return_tokens_as_token_ids)."""
+
+    def __init__(self, tokenizer: Tokenizer, *, as_ids: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._as_ids = as_ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of a prompt that was given as ids."""
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def _text(self, token_id: int) -> str:
+        return f"token_id:{token_id}" if self._as_ids else self._tokenizer.token_text(token_id)
+
+    def chat(self, entries: Iterable[LogprobEntry]) -> dict[str, Any]:
+        """A chat choice's `logprobs`."""
+        return {
+            "content": [
+                {
+                    **self._chat_token(entry.token_id, entry.logprob),
+                    "top_logprobs": [
+                        self._chat_token(token_id, value)
+                        for token_id, value in zip(entry.top_ids, entry.top_logprobs, strict=True)
+                    ],
+                }
+                for entry in entries
+            ],
+            "refusal": None,
+        }
+
+    def _chat_token(self, token_id: int, logprob: float) -> dict[str, Any]:
+        return {
+            "token": self._text(token_id),
+            "logprob": max(logprob, _MIN_LOGPROB),
+            "bytes": list(self._tokenizer.token_bytes(token_id)),
+        }
+
+    def legacy(self, entries: Sequence[LogprobEntry], offsets: Sequence[int]) -> dict[str, Any]:
+        """A completion choice's `logprobs`; `offsets` is where each token's text begins."""
+        return {
+            "tokens": [self._text(entry.token_id) for entry in entries],
+            "token_logprobs": [max(entry.logprob, _MIN_LOGPROB) for entry in entries],
+            "top_logprobs": [self._top(entry) for entry in entries],
+            "text_offset": list(offsets),
+        }
+
+    def legacy_prompt(
+        self, token_ids: Sequence[int], entries: Sequence[LogprobEntry]
+    ) -> dict[str, Any]:
+        """An echoed prompt in the legacy form; its first token has no prediction."""
+        texts = [self._text(token_id) for token_id in token_ids]
+        offsets, at = [], 0
+        for token_id in token_ids:
+            offsets.append(at)
+            at += len(self._tokenizer.token_text(token_id))
+        return {
+            "tokens": texts,
+            "token_logprobs": [None, *(max(entry.logprob, _MIN_LOGPROB) for entry in entries)],
+            "top_logprobs": [None, *(self._top(entry) for entry in entries)],
+            "text_offset": offsets,
+        }
+
+    def _top(self, entry: LogprobEntry) -> dict[str, float]:
+        """The k best and the token itself."""
+        ids = zip(entry.top_ids, entry.top_logprobs, strict=True)
+        top = {self._text(token_id): max(value, _MIN_LOGPROB) for token_id, value in ids}
+        top.setdefault(self._text(entry.token_id), max(entry.logprob, _MIN_LOGPROB))
+        return top
+
+    def prompt(self, entries: Sequence[LogprobEntry]) -> list[dict[str, Any] | None]:
+        """vLLM's `prompt_logprobs`: a dictionary by token id for each prompt token."""
+        return [None, *(self._by_id(entry) for entry in entries)]
+
+    def _by_id(self, entry: LogprobEntry) -> dict[str, Any]:
+        found = {str(entry.token_id): self._ranked(entry.token_id, entry.logprob, entry.rank)}
+        best = zip(entry.top_ids, entry.top_logprobs, strict=True)
+        for rank, (token_id, value) in enumerate(best, start=1):
+            found.setdefault(str(token_id), self._ranked(token_id, value, rank))
+        return found
+
+    def _ranked(self, token_id: int, logprob: float, rank: int) -> dict[str, Any]:
+        text = self._tokenizer.token_text(token_id)
+        return {"logprob": max(logprob, _MIN_LOGPROB), "rank": rank, "decoded_token": text}
+
+
+def join_legacy(first: dict[str, Any], second: dict[str, Any] | None) -> dict[str, Any]:
+    """Echoed prompt and output as one."""
+    if second is None:
+        return first
+    return {key: [*value, *second[key]] for key, value in first.items()}

@@ -1,0 +1,49 @@
+"""Routes for those who operate the server: health, readiness, load, metrics, version."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from kvasir import __version__
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvasir_engine.server.lifecycle import Phase
+from kvasir_engine.server.metric_registry import CONTENT_TYPE
+from kvasir_engine.server.routes import json_response
+from kvasir_engine.server.state import ServerState
+
+
+class OpsRoutes:
+    """Handlers over one ServerState; none of them waits for the core."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    async def health(self, request: Request) -> Response:
+        """GET /health: 200 while the core lives and its steps end; also while it still loads."""
+        state = self._state
+        if not state.client.alive:
+            return json_response({"status": "dead"}, 503)
+        age = state.client.load().step_age_seconds
+        stuck = age > state.settings.stuck_after
+        content = {"status": "stuck" if stuck else "ok", "step_age_seconds": round(age, 3)}
+        return json_response(content, 503 if stuck else 200)
+
+    async def ready(self, request: Request) -> Response:
+        """GET /ready: 200 while new requests are taken."""
+        phase = self._state.lifecycle.phase
+        return json_response({"status": phase.value}, 200 if phase is Phase.READY else 503)
+
+    async def load(self, request: Request) -> Response:
+        """GET /load: the whole engine's load, the same from every API process."""
+        return json_response(dataclasses.asdict(self._state.client.load()))
+
+    async def metrics(self, request: Request) -> Response:
+        """GET /metrics: Prometheus text, of all processes."""
+        content = self._state.metrics.registry.exposition()
+        return Response(content, headers={"content-type": CONTENT_TYPE})
+
+    async def version(self, request: Request) -> Response:
+        """GET /version."""
+        return json_response({"version": __version__})

@@ -1,0 +1,116 @@
+"""Runs a Generation as the answer to one HTTP request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from kvasir_engine.core.client import EngineDeadError, RequestRejectedError
+from kvasir_engine.server import contract
+from kvasir_engine.server.answer import Answer
+from kvasir_engine.server.errors import ApiError, from_engine
+from kvasir_engine.server.generation import (
+    Generation,
+    GenerationFailedError,
+    GenerationInterruptedError,
+    Interruption,
+)
+from kvasir_engine.server.lifecycle import Lifecycle
+from kvasir_engine.server.stream import EventWriter, shutting_down
+
+logger = logging.getLogger(__name__)
+
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class GenerationResponse(Response):
+    """A raw ASGI response: admits the generation, then streams it or answers at its end.
+
+    One task beside the request's own waits for the client to leave and then breaks the
+    generation off; nothing else runs per request or per token.
+    """
+
+    def __init__(self, answer: Answer, lifecycle: Lifecycle) -> None:
+        super().__init__()
+        self._answer = answer
+        self._generation = answer.generation
+        self._lifecycle = lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI. Raises ApiError while nothing was sent."""
+        watcher = asyncio.create_task(_watch(receive, self._generation))
+        try:
+            with self._lifecycle.run(self._generation):
+                await self._respond(scope, receive, send)
+        except GenerationInterruptedError as error:
+            if error.reason is Interruption.HANDOVER:
+                raise self._unary_handover() from error
+        except (RequestRejectedError, EngineDeadError) as error:
+            raise from_engine(error) from error
+        except GenerationFailedError as error:
+            raise _failed(error) from error
+        finally:
+            watcher.cancel()
+            await self._generation.close()
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._generation.admit()
+        if self._answer.stream:
+            await self._stream(send)
+        else:
+            async for _ in self._generation.updates():
+                pass
+            await self._unary()(scope, receive, send)
+
+    def _unary(self) -> Response:
+        answer = self._answer
+        headers = contract.unary_headers(self._generation, answer.usage) if answer.fleet else None
+        return Response(
+            msgspec.json.encode(answer.body()), headers=headers, media_type="application/json"
+        )
+
+    def _unary_handover(self) -> ApiError:
+        answer = self._answer
+        if not answer.fleet:
+            return shutting_down()
+        state = contract.handover_state(self._generation, answer.usage)
+        return shutting_down({"handover": state})
+
+    async def _stream(self, send: Send) -> None:
+        writer = EventWriter(self._answer)
+        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+        try:
+            async with contextlib.aclosing(self._generation.updates()) as batches:
+                async for updates in batches:
+                    chunk = writer.events(updates)
+                    if chunk:
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            last = writer.end()
+        except GenerationInterruptedError as error:
+            last = writer.handover() if error.reason is Interruption.HANDOVER else b""
+        except EngineDeadError as error:
+            last = writer.error(from_engine(error))
+        except GenerationFailedError as error:
+            last = writer.error(_failed(error))
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def _failed(error: GenerationFailedError) -> ApiError:
+    return ApiError(500, str(error), code="generation_failed")
+
+
+async def _watch(receive: Receive, generation: Generation) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            generation.interrupt(Interruption.DISCONNECT)
+            return

@@ -1,0 +1,153 @@
+"""The OpenAI routes and the tokenizer's."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvasir_engine.server.answer import Answer
+from kvasir_engine.server.body import ClientGoneError, parse_body, read_body
+from kvasir_engine.server.chat import ChatAnswer
+from kvasir_engine.server.completions import CompletionAnswer
+from kvasir_engine.server.errors import ApiError, invalid
+from kvasir_engine.server.generation import Generation
+from kvasir_engine.server.intake import Intake, TokenPrompt
+from kvasir_engine.server.logprob_format import LogprobFormat
+from kvasir_engine.server.responder import GenerationResponse
+from kvasir_engine.server.sampling import chat_params, completion_params
+from kvasir_engine.server.schema import (
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    SamplingBody,
+    TokenizeBody,
+)
+from kvasir_engine.server.state import ServerState
+
+
+def json_response(content: Any, status: int = 200) -> Response:
+    """An answer in JSON."""
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+class ApiRoutes:
+    """Handlers over one ServerState."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._started = int(time.time())
+
+    async def completions(self, request: Request) -> Response:
+        """POST /v1/completions."""
+        body = await self._body(request, CompletionBody)
+        intake = self._state.intake(body.model)
+        params = completion_params(body, self._state.model.defaults)
+        special = True if body.add_special_tokens is None else body.add_special_tokens
+        prompts = await intake.prompts(body.prompt, add_special_tokens=special)
+        return self._respond(CompletionAnswer, request, body, intake, prompts, params)
+
+    async def chat_completions(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        body = await self._body(request, ChatBody)
+        intake = self._state.intake(body.model)
+        params = chat_params(body, self._state.model.defaults)
+        prompt = await self._chat_prompt(intake, body)
+        return self._respond(ChatAnswer, request, body, intake, [prompt], params)
+
+    def _respond(
+        self,
+        kind: type[ChatAnswer | CompletionAnswer],
+        request: Request,
+        body: Any,
+        intake: Intake,
+        prompts: list[TokenPrompt],
+        params: Any,
+    ) -> GenerationResponse:
+        state, scope_state = self._state, request.scope["state"]
+        request_id: str = scope_state["request_id"]
+        echo = bool(getattr(body, "echo", False))
+        runs = intake.runs(prompts, params, body, request_id, echo=echo)
+        answer: Answer = kind(
+            Generation(state.client, state.metrics, runs),
+            body,
+            request_id=request_id,
+            model=body.model or state.model.name,
+            logprob_format=LogprobFormat(
+                state.model.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)
+            ),
+            fleet=scope_state["fleet"],
+        )
+        return GenerationResponse(answer, state.lifecycle)
+
+    async def tokenize(self, request: Request) -> Response:
+        """POST /tokenize."""
+        body = await self._body(request, TokenizeBody)
+        intake = self._state.intake(body.model)
+        if (body.prompt is None) == (body.messages is None):
+            raise invalid("Give either prompt or messages.", "prompt")
+        if body.prompt is not None:
+            special = True if body.add_special_tokens is None else body.add_special_tokens
+            ids = await intake.encode(body.prompt, add_special_tokens=special, param="prompt")
+        else:
+            ids = (await self._chat_prompt(intake, body)).token_ids
+        made: dict[str, Any] = {
+            "count": len(ids),
+            "max_model_len": intake.max_model_len,
+            "tokens": ids,
+        }
+        if body.return_token_strs:
+            made["token_strs"] = [self._state.model.tokenizer.token_text(i) for i in ids]
+        return json_response(made)
+
+    async def detokenize(self, request: Request) -> Response:
+        """POST /detokenize."""
+        body = await self._body(request, DetokenizeBody)
+        intake = self._state.intake(body.model)
+        [prompt] = await intake.prompts([body.tokens], add_special_tokens=False)
+        text = self._state.model.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
+        return json_response({"prompt": text})
+
+    async def models(self, request: Request) -> Response:
+        """GET /v1/models."""
+        data = [self._card(name) for name in self._state.model.names]
+        return json_response({"object": "list", "data": data})
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/{name}."""
+        name: str = request.path_params["name"]
+        self._state.check_model(name)
+        return json_response(self._card(name))
+
+    def _card(self, name: str) -> dict[str, Any]:
+        info = self._state.lifecycle.info
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "kvasir",
+            "root": self._state.model.root,
+            "parent": None,
+            "max_model_len": None if info is None else info.max_model_len,
+        }
+
+    async def _chat_prompt(self, intake: Intake, body: ChatBody | TokenizeBody) -> TokenPrompt:
+        text = await intake.chat_text(body)
+        ids = await intake.encode(
+            text, add_special_tokens=bool(body.add_special_tokens), param="messages"
+        )
+        return TokenPrompt(ids, text)
+
+    async def _body(self, request: Request, kind: type[Any]) -> Any:
+        limit = self._state.settings.max_body_bytes
+        try:
+            raw = await read_body(request.scope, request.receive, limit)
+        except ClientGoneError as error:
+            raise ApiError(400, "The client closed the connection.") from error
+        return parse_body(raw, kind)
+
+
+__all__ = ["ApiRoutes", "SamplingBody", "json_response"]

@@ -1,0 +1,83 @@
+"""From a request body to SamplingParams, with the model's defaults for what it leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.server.errors import invalid
+from kvasir_engine.server.schema import ChatBody, CompletionBody, SamplingBody
+
+_PLAIN_FIELDS = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "min_tokens",
+    "max_tokens",
+    "prompt_logprobs",
+    "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "use_beam_search",
+    "length_penalty",
+    "early_stopping",
+)
+COMPLETION_MAX_TOKENS = 16
+"""OpenAI's default for completions."""
+
+
+def completion_params(body: CompletionBody, defaults: dict[str, Any]) -> SamplingParams:
+    """Parameters of /v1/completions; `max_tokens` None = up to the context."""
+    given = {"max_tokens": COMPLETION_MAX_TOKENS, **defaults, **_given(body)}
+    given["logprobs"] = body.logprobs
+    if body.echo and body.logprobs is not None and body.prompt_logprobs is None:
+        given["prompt_logprobs"] = body.logprobs
+    return SamplingParams(**given)
+
+
+def chat_params(body: ChatBody, defaults: dict[str, Any]) -> SamplingParams:
+    """Parameters of /v1/chat/completions; `max_tokens` None = up to the context."""
+    given = {"max_tokens": None, **defaults, **_given(body)}
+    if body.max_completion_tokens is not None:
+        given["max_tokens"] = body.max_completion_tokens
+    if body.top_logprobs and not body.logprobs:
+        raise invalid("top_logprobs needs logprobs to be true.", "top_logprobs")
+    if body.logprobs:
+        given["logprobs"] = body.top_logprobs or 0
+    return SamplingParams(**given)
+
+
+def _given(body: SamplingBody) -> dict[str, Any]:
+    _check_combinations(body)
+    given = {name: value for name in _PLAIN_FIELDS if (value := getattr(body, name)) is not None}
+    if body.stop is not None:
+        given["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
+    return given
+
+
+def _check_combinations(body: SamplingBody) -> None:
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise invalid(
+            f"best_of ({body.best_of}) other than n ({body.n or 1}) is not supported.",
+            "best_of",
+            "unsupported",
+        )
+    if body.stream_options is not None and not body.stream:
+        raise invalid("stream_options needs stream to be true.", "stream_options")
+    if body.stream and body.prompt_logprobs is not None:
+        raise invalid("prompt_logprobs does not work with stream.", "prompt_logprobs")
+    if body.stream and body.use_beam_search:
+        raise invalid("use_beam_search does not work with stream.", "use_beam_search")
+    if body.resume is not None and body.use_beam_search:
+        raise invalid("resume does not work with use_beam_search.", "resume")
