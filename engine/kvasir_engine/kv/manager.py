@@ -80,6 +80,20 @@ class KVManager:
         """Blocks to append to each group so that `num_tokens` tokens fit."""
         return max(0, -(-num_tokens // self.block_size) - len(tables.tables[0]))
 
+    def blocks_kept(self, num_tokens: int, chunk: int) -> list[int]:
+        """Blocks by group that a sequence of `num_tokens` tokens holds at most.
+
+        A group with a window w keeps at most w - 1 tokens before the chunk being computed, and
+        these may begin anywhere in a block.
+        """
+        whole = -(-num_tokens // self.block_size)
+        return [
+            whole
+            if spec.window is None
+            else min(whole, -(-(spec.window - 1 + chunk) // self.block_size) + 1)
+            for spec in self.groups
+        ]
+
     def can_append(self, count: int) -> bool:
         """True when every group can hand out `count` blocks now."""
         return all(pool.num_available >= count for pool in self.pools)
@@ -98,6 +112,8 @@ class KVManager:
 
     def commit(self, tables: BlockTables, tokens: npt.NDArray[np.int32], num_tokens: int) -> None:
         """Make findable every full block of the first `num_tokens` tokens not yet so."""
+        if not self.caching:
+            return
         size = self.block_size
         for index in range(len(tables.hashes), num_tokens // size):
             content = tokens[index * size : (index + 1) * size].tobytes()

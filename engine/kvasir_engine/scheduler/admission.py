@@ -54,15 +54,15 @@ def _samples(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
         return Refusal(400, "resume continues one sample; n must be 1.", "n")
     if request.params.use_beam_search:
         return _beams(scheduler, request)
-    blocks = -(-len(request.prompt_token_ids) // scheduler.kv.block_size) + n
-    capacity = min(pool.capacity for pool in scheduler.kv.pools)
-    if blocks > capacity:
-        return Refusal(
-            400,
-            f"The prompt with n = {n} needs {blocks} KV blocks, but the cache has {capacity}; "
-            "lower n or shorten the prompt.",
-            "n",
-        )
+    wanted = scheduler.blocks_to_start(len(request.prompt_token_ids), n)
+    for blocks, pool in zip(wanted, scheduler.kv.pools, strict=True):
+        if blocks > pool.capacity:
+            return Refusal(
+                400,
+                f"The prompt with n = {n} needs {blocks} KV blocks, but the cache has "
+                f"{pool.capacity}; lower n or shorten the prompt.",
+                "n",
+            )
     return None
 
 

@@ -51,7 +51,7 @@ def make_group(lead: Sequence) -> BeamGroup:
     )
     group = BeamGroup(lead, search, [lead, *lead.siblings])
     for member in group.members:
-        member.beam_group = group
+        member.beam_group, member.lead = group, None
     lead.siblings = []
     return group
 

@@ -51,8 +51,8 @@ class PlanBuilder:
     moves: list[BeamMove] = field(default_factory=list)
     copies: list[list[tuple[int, int]]] = field(default_factory=list)
     """Pairs (source, destination) by KV group."""
-    preempted: bool = False
-    """Something was preempted while this step was planned: nothing new is admitted."""
+    short_of_blocks: bool = False
+    """Something that runs found too few blocks: nothing new is admitted, or it might starve."""
     _rows: list[int] = field(default_factory=list)
     _index: list[int] = field(default_factory=list)
     _blocks: list[tuple[int, ...]] = field(default_factory=list)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
-from kvasir_engine.kv.groups import NULL_BLOCK
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, State
@@ -33,9 +33,9 @@ class Releases:
         """Blocks that every group will surely have got back once all launched steps retired."""
         coming = []
         for group, pool in enumerate(self._kv.pools):
-            held = [b for s in self._leaving for b in s.block_tables.held(group)]
-            held += [b for _, blocks in self._blocks for b in blocks[group]]
-            coming.append(sum(1 for block in held if pool.references(block) == 1))
+            shares = Counter(b for s in self._leaving if s.tables for b in s.tables.held(group))
+            shares.update(b for _, blocks in self._blocks for b in blocks[group])
+            coming.append(sum(pool.references(b) == count for b, count in shares.items()))
         return min(coming)
 
     def add(self, sequence: Sequence) -> None:
@@ -78,7 +78,7 @@ class Releases:
     def _free(self, sequence: Sequence) -> None:
         tables = sequence.tables
         if tables is not None:
-            self._kv.release(_held(tables.tables))
+            self._kv.release([tables.held(group) for group in range(len(tables.tables))])
         sequence.tables = None
         sequence.tokens = self._rows.release(sequence.row)
         if sequence.preempted:
@@ -87,7 +87,3 @@ class Releases:
             self._requeue(sequence)
         else:
             sequence.state = State.GONE
-
-
-def _held(tables: list[list[int]]) -> list[list[int]]:
-    return [[block for block in table if block != NULL_BLOCK] for table in tables]

@@ -77,14 +77,19 @@ def _offer_beams(
 
 def _delta(sequence: Sequence, token: int, output: StepOutput, at: int) -> SampleDelta:
     delta = SampleDelta(sequence.handle, [token])
-    if not sequence.announced:
-        sequence.announced = True
-        delta.num_cached_tokens = sequence.num_cached
-        delta.seed = sequence.sampling.seed
+    _announce(sequence, delta)
     top = sequence.request.params.logprobs
     if top is not None:
         delta.logprobs = [_logprob_entry(token, output, at, top)]
     return delta
+
+
+def _announce(sequence: Sequence, delta: SampleDelta) -> None:
+    """A sample's first delta says more."""
+    if not sequence.announced:
+        sequence.announced = True
+        delta.num_cached_tokens = sequence.num_cached
+        delta.seed = sequence.sampling.seed
 
 
 def _logprob_entry(token: int, output: StepOutput, at: int, top: int) -> LogprobEntry:
@@ -127,4 +132,5 @@ def _add_prompt_logprobs(
             for i in range(len(report.token_logprobs))
         ]
         delta = SampleDelta(sequence.handle, [], prompt_logprobs=entries)
+        _announce(sequence, delta)
         news.deltas.append((sequence.request.client, delta))

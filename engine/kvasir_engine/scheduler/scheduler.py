@@ -92,7 +92,10 @@ class Scheduler:
         self.counters.max_queued = max(self.counters.max_queued, len(self.waiting))
 
     def end(self, handle: int) -> None:
-        """Stop a sample (abort, or a stop string was found); unknown handles are ignored."""
+        """Stop a sample (abort, or a stop string was found); unknown handles are ignored.
+
+        Ending the first of n samples before any has a token ends all n.
+        """
         sequence = self.by_handle.get(handle)
         if sequence is not None:
             self.retire(sequence)
@@ -103,10 +106,11 @@ class Scheduler:
             self._retire_group(sequence.beam_group)
             return
         self.by_handle.pop(sequence.handle, None)
-        for sibling in sequence.siblings:
+        for sibling in list(sequence.siblings):
             self.retire(sibling)
-        sequence.siblings = []
         self._give_up(sequence)
+        if sequence.lead is not None:
+            self._part(sequence.lead, sequence)
 
     def _retire_group(self, group: BeamGroup) -> None:
         for handle in _handles(group.lead):
@@ -119,14 +123,22 @@ class Scheduler:
 
     def _give_up(self, sequence: Sequence) -> None:
         """Leave the queue or the row for good."""
-        if sequence.state is State.WAITING and sequence.row < 0:
-            self.waiting.drop(sequence)
+        if sequence.state is State.WAITING:
+            if sequence.lead is None:
+                self.waiting.drop(sequence)
             sequence.state = State.GONE
         elif sequence.state is not State.GONE:
             sequence.preempted = False
             self.rows.active[sequence.row] = False
             self.rows.finished[sequence.row] = True
             self._leave(sequence)
+
+    def _part(self, lead: Sequence, sibling: Sequence) -> None:
+        """`sibling` is the lead's no more."""
+        lead.siblings.remove(sibling)
+        sibling.lead = None
+        if lead.row >= 0:
+            self.rows.special[lead.row] = self._is_special(lead)
 
     @property
     def num_running(self) -> int:
@@ -204,6 +216,7 @@ class Scheduler:
             if not t.active[row]:
                 continue
             sequence = t.sequence(row)
+            self._leave_windows(sequence)
             if self._make_room(builder, sequence, 1):
                 self._append(builder, sequence, 1)
             else:
@@ -219,11 +232,11 @@ class Scheduler:
         named by a launched step come back only when it retires, so the caller sits this step out.
         """
         while not self.kv.can_append(count):
+            builder.short_of_blocks = True
             if self.kv.num_available + self.releases.num_blocks >= count:
                 return False
             victim = max((*self._running(), sequence), key=self._rank)
             self._preempt(victim)
-            builder.preempted = True
             if victim is sequence:
                 return False
         return True
@@ -284,7 +297,7 @@ class Scheduler:
         size = self.kv.block_size
         length = len(group.lead.request.prompt_token_ids) + len(group.search.running[0].tokens)
         blocks = len(group.search.running) * -(-(length + 1) // size)
-        if not self._fits(blocks, [[] for _ in self.kv.groups], 1):
+        if not self._fits([blocks] * len(self.kv.groups), [[] for _ in self.kv.groups]):
             return False
         self.waiting.pop()
         for member, beam in zip(group.members, group.search.running, strict=False):
@@ -321,6 +334,7 @@ class Scheduler:
     def _plan_chunk(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """As large a chunk as budget and blocks allow; False if there is none."""
         t, row = self.rows, sequence.row
+        self._leave_windows(sequence)
         start, total = int(t.computed[row]), int(t.total[row])
         count = min(total - start, builder.budget, self._longest_chunk())
         count = self._fit_blocks(builder, sequence, start, count)
@@ -328,7 +342,7 @@ class Scheduler:
         if samples and sequence.siblings and not self._plan_forks(builder, sequence):
             samples = False
             count -= 1
-        if count <= 0:
+        if count <= 0 or sequence.state is not State.RUNNING:
             return False
         self._append(builder, sequence, self.kv.blocks_needed(sequence.block_tables, start + count))
         builder.chunks.append(Chunk(sequence, start, count, samples))
@@ -340,7 +354,8 @@ class Scheduler:
         return True
 
     def _longest_chunk(self) -> int:
-        return self.settings.long_prefill_token_threshold or self.settings.max_num_batched_tokens
+        most = self.settings.max_num_batched_tokens
+        return min(self.settings.long_prefill_token_threshold or most, most)
 
     def _fit_blocks(self, builder: PlanBuilder, sequence: Sequence, start: int, count: int) -> int:
         """Tokens of the chunk that find room; preempts only when nothing else would go on."""
@@ -348,6 +363,7 @@ class Scheduler:
         needed = self.kv.blocks_needed(tables, start + count)
         if self.kv.can_append(needed):
             return count
+        builder.short_of_blocks = True
         fitting = (len(tables.tables[0]) + self.kv.num_available) * self.kv.block_size - start
         if fitting > 0:
             return min(count, fitting)
@@ -361,13 +377,17 @@ class Scheduler:
         return bool(len(builder.decodes) or builder.chunks or in_flight)
 
     def _append(self, builder: PlanBuilder, sequence: Sequence, count: int) -> None:
-        """Append blocks, and give back those that fell out of every window."""
+        if not count:
+            return
         tables, row = sequence.block_tables, sequence.row
-        if count:
-            builder.append_blocks(row, tables, self.kv.append(tables, count))
-            self.rows.capacity[row] = len(tables.tables[0]) * self.kv.block_size
+        builder.append_blocks(row, tables, self.kv.append(tables, count))
+        self.rows.capacity[row] = len(tables.tables[0]) * self.kv.block_size
+
+    def _leave_windows(self, sequence: Sequence) -> None:
+        """Give back the blocks that fell out of every window; first, so that they can be had."""
         if self._windowed:
-            gone = self.kv.outside_windows(tables, int(self.rows.computed[row]))
+            row = sequence.row
+            gone = self.kv.outside_windows(sequence.block_tables, int(self.rows.computed[row]))
             self.releases.add_blocks(gone, int(self.rows.last_step[row]))
 
     # -- n > 1 --------------------------------------------------------------------------------
@@ -379,16 +399,15 @@ class Scheduler:
         lead_needs = self.kv.blocks_needed(lead.block_tables, total)
         partial = 1 if total % size else 0
         needed = lead_needs + partial * len(lead.siblings)
-        if not self.kv.can_append(needed) and (
-            self._others_go_on(builder) or not self._make_room(builder, lead, needed)
-        ):
-            return False
+        if not self.kv.can_append(needed):
+            builder.short_of_blocks = True
+            if self._others_go_on(builder) or not self._make_room(builder, lead, needed):
+                return False
         self._append(builder, lead, lead_needs)
-        for sibling in lead.siblings:
+        for sibling in list(lead.siblings):
             self._fork(builder, lead, sibling, total)
-        self.counters.forks += len(lead.siblings)
-        lead.siblings = []
-        t.special[lead.row] = lead.wants_prompt_logprobs
+            self._part(lead, sibling)
+            self.counters.forks += 1
         return True
 
     def _fork(self, builder: PlanBuilder, lead: Sequence, sibling: Sequence, total: int) -> None:
@@ -411,13 +430,14 @@ class Scheduler:
         t.committed[row] = len(tables.hashes)
         t.active[row] = True
         sibling.num_cached = lead.num_cached
+        sibling.reported = sibling.num_prompt  # the lead reports the prompt they share
         block_tables = [int32(table) for table in tables.tables]
         builder.forks.append(RowFork(lead.row, row, block_tables, sibling.sampling))
 
     # -- admission ----------------------------------------------------------------------------
 
     def _admit(self, builder: PlanBuilder) -> None:
-        while builder.budget > 0 and not builder.preempted:
+        while builder.budget > 0 and not builder.short_of_blocks:
             sequence = self.waiting.peek()
             if sequence is None or self.rows.num_free < sequence.rows_needed:
                 return
@@ -432,8 +452,8 @@ class Scheduler:
         caching = sequence.request.params.prompt_logprobs is None
         tokens = sequence.tokens if caching else sequence.tokens[:1]
         hit = self.kv.find_prefix(tokens, tables.root, sequence.request.block_hashes)
-        blocks = -(-(len(sequence.tokens) + 1) // self.kv.block_size)
-        if not self._fits(blocks, hit.tables, 1 + len(sequence.siblings)):
+        wanted = self.blocks_to_start(len(sequence.tokens), 1 + len(sequence.siblings))
+        if not self._fits(wanted, hit.tables):
             return False
         self.waiting.pop()
         self.kv.take(tables, hit)
@@ -442,13 +462,19 @@ class Scheduler:
         self._plan_chunk(builder, sequence)
         return True
 
-    def _fits(self, blocks: int, cached: list[list[int]], samples: int) -> bool:
-        """Whether the whole prompt (and a block a further sample) fits beside what runs."""
-        margin = int(WATERMARK * self.kv.pools[0].capacity) if self.rows.active.any() else 0
-        needed = blocks - len(cached[0]) + samples - 1 + margin
-        for pool, hits in zip(self.kv.pools, cached, strict=True):
-            evictable = sum(1 for b in hits if b != NULL_BLOCK and not pool.references(b))
-            if needed > pool.num_available - evictable:
+    def blocks_to_start(self, num_tokens: int, samples: int) -> list[int]:
+        """Blocks by group to prefill `num_tokens` and sample; each further sample adds one."""
+        blocks = self.kv.blocks_kept(num_tokens + 1, self._longest_chunk())
+        return [count + samples - 1 for count in blocks]
+
+    def _fits(self, wanted: list[int], cached: list[list[int]]) -> bool:
+        """Whether `wanted` blocks by group, `cached` among them, fit beside what runs."""
+        running = self.rows.active.any()
+        for pool, blocks, table in zip(self.kv.pools, wanted, cached, strict=True):
+            margin = int(WATERMARK * pool.capacity) if running else 0
+            hits = [block for block in table if block != NULL_BLOCK]
+            evictable = sum(1 for block in hits if not pool.references(block))
+            if blocks - len(hits) + margin > pool.num_available - evictable:
                 return False
         return True
 
@@ -466,7 +492,8 @@ class Scheduler:
         t.special[row] = self._is_special(sequence)
         if sequence.num_cached is None:
             sequence.num_cached = min(num_cached, sequence.num_prompt)
-            self.counters.prefix_queries += len(sequence.tokens)
+            if self.kv.caching and sequence.request.params.prompt_logprobs is None:
+                self.counters.prefix_queries += len(sequence.tokens)
             self.counters.prefix_hits += num_cached
         builder.inits.append(
             RowInit(

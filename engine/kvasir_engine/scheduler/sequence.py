@@ -40,6 +40,8 @@ class Sequence:
     """Tokens it may have in all, prompt included."""
     sampling: RowSampling
     siblings: list[Sequence] = field(default_factory=list)
+    lead: Sequence | None = None
+    """Whose sibling it is, until it is forked off."""
     beam_group: BeamGroup | None = None
     """The search it is a beam of."""
     state: State = State.WAITING
@@ -112,6 +114,8 @@ def make_sequences(
 
     lead = sample(0)
     lead.siblings = [sample(i) for i in range(1, params.n)]
+    for sibling in lead.siblings:
+        sibling.lead = lead
     return lead
 
 

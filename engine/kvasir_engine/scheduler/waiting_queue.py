@@ -53,3 +53,8 @@ class WaitingQueue:
         """Forget a sequence that waits here."""
         self._dropped.add(sequence.order)
         self._num_tokens -= len(sequence.tokens)
+        if 2 * len(self._dropped) > len(self._heap):
+            # Those behind a head that cannot start would otherwise pile up without limit.
+            self._heap = [entry for entry in self._heap if entry[1].order not in self._dropped]
+            heapq.heapify(self._heap)
+            self._dropped.clear()

@@ -1,0 +1,30 @@
+"""Hypothesis profiles: `ci` (the default) repeats the same examples, HYPOTHESIS_PROFILE=deep
+searches longer and anew each time."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    stateful_step_count=40,
+    report_multiple_bugs=False,
+    suppress_health_check=_SLOW,
+)
+settings.register_profile(
+    "deep",
+    deadline=None,
+    max_examples=2000,
+    stateful_step_count=80,
+    suppress_health_check=_SLOW,
+)
+settings.register_profile("quick", settings.get_profile("ci"), phases=[Phase.generate])
+settings.register_profile("quickdeep", settings.get_profile("deep"), phases=[Phase.generate], max_examples=600, stateful_step_count=60)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
