@@ -9,9 +9,10 @@ from rich.live import Live
 from rich.table import Table
 
 from kvasir.local.fleet import Fleet
-from kvasir.local.log_file import LogFile, printable
+from kvasir.local.log_file import LogFile
 from kvasir.local.supervisor import SHOWN_LINES, Member, Supervisor
 from kvasir.logs import is_error_line
+from kvasir.terminal import printable
 
 _STYLES = {"ready": "green", "restarting": "yellow", "stopped": "dim"}
 

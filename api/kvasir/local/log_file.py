@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 MAX_BYTES = 64 * 1024 * 1024
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class LogFile:
@@ -33,8 +31,3 @@ class LogFile:
     def close(self) -> None:
         """Ends the file."""
         self._file.close()
-
-
-def printable(line: str) -> str:
-    """`line` without terminal control sequences: a child's output must not drive our terminal."""
-    return _CONTROL.sub("", line)

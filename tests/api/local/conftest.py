@@ -7,8 +7,6 @@ The stand-in takes the place of both by the entry points that the CLI finds comm
 from __future__ import annotations
 
 import os
-import socket
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -93,15 +91,3 @@ def standin(tmp_path: Path) -> Iterator[Standin]:
     yield found
     for pid in found.processes():
         os.kill(pid, 9)
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.fixture
-def python() -> str:
-    return sys.executable

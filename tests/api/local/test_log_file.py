@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvasir.local.log_file import LogFile, printable
+from kvasir.local.log_file import LogFile
 
 
 def test_lines_are_prefixed_and_the_file_is_bounded(tmp_path: Path) -> None:
@@ -16,7 +16,3 @@ def test_lines_are_prefixed_and_the_file_is_bounded(tmp_path: Path) -> None:
     assert len(list(path.parent.iterdir())) == 2
     LogFile(path).close()
     assert path.read_text() == ""
-
-
-def test_a_child_cannot_drive_the_terminal() -> None:
-    assert printable("\x1b[31mred\x1b[0m\x1b]0;title\x07\r\tok é") == "red]0;title\tok é"
