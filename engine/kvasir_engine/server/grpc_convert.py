@@ -1,0 +1,187 @@
+"""Between the protobuf messages of the Engine service and the engine's own types."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from kvasir.proto.engine.v1 import engine_pb2 as pb
+
+from kvasir_engine.core.client import LoadSnapshot
+from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.request import LogprobEntry, Resume
+from kvasir_engine.sampling_params import ParameterError, SamplingParams
+from kvasir_engine.server.generation import PromptRun
+from kvasir_engine.server.prompt_reports import PromptReport
+from kvasir_engine.text.output import OutputAssembler
+from kvasir_engine.text.sample import SampleUpdate
+
+MAX_REQUEST_ID_CHARS = 256
+MAX_SALT_CHARS = 1024
+_LISTS = frozenset({"stop", "stop_token_ids", "bad_words"})
+_INLINE_CHARS = 4096
+"""Text up to this long is tokenised on the event loop: a thread would cost more than it saves."""
+
+
+async def prompt_run(
+    message: pb.GenerateRequest, maker: RequestMaker, max_model_len: int
+) -> PromptRun:
+    """The run for the core. Raises ParameterError for the first bad field."""
+    for field, limit in (("request_id", MAX_REQUEST_ID_CHARS), ("cache_salt", MAX_SALT_CHARS)):
+        size = len(getattr(message, field))
+        if size > limit:
+            raise ParameterError(field, f"{field} takes at most {limit} characters, got {size}.")
+    params = _sampling_params(message.sampling)
+    if params.stop and not params.detokenize:
+        raise ParameterError("stop", "stop strings need text; leave detokenize on.")
+    resume = _resume(message, maker.vocab_size)
+    if resume is not None and resume.seed is not None:
+        params.seed = resume.seed
+    prompt = await _prompt(message, maker, max_model_len)
+    request = maker.request(
+        message.request_id or f"grpc-{uuid.uuid4().hex}",
+        prompt,
+        _fit(params, len(prompt), max_model_len),
+        priority=message.priority,
+        cache_salt=message.cache_salt,
+        resume=resume,
+    )
+    return PromptRun(
+        request,
+        OutputAssembler(request, maker.tokenizer),
+        prompt_text=None,
+        sent_chars=message.resume.sent_chars,
+    )
+
+
+def _sampling_params(message: pb.SamplingParams) -> SamplingParams:
+    given: dict[str, Any] = {"max_tokens": None}
+    for field, value in message.ListFields():
+        if field.name == "allowed_token_ids":
+            given[field.name] = list(value.ids)
+        elif field.name == "logit_bias":
+            given[field.name] = dict(value)
+        else:
+            given[field.name] = list(value) if field.name in _LISTS else value
+    return SamplingParams(**given)
+
+
+async def _prompt(
+    message: pb.GenerateRequest, maker: RequestMaker, max_model_len: int
+) -> list[int]:
+    kind = message.WhichOneof("prompt")
+    if kind == "token_ids":
+        _, prompt = maker.tokenise(list(message.token_ids.ids))
+    elif kind == "text":
+        prompt = await _encode(message, maker, max_model_len)
+    else:
+        raise ParameterError("prompt", "the prompt is missing; set text or token_ids.")
+    if not prompt:
+        raise ParameterError(kind, f"{kind} has no tokens; give at least one.")
+    return prompt
+
+
+async def _encode(
+    message: pb.GenerateRequest, maker: RequestMaker, max_model_len: int
+) -> list[int]:
+    text, tokenizer = message.text, maker.tokenizer
+    if len(text) > max_model_len * tokenizer.longest_token_chars:
+        raise ParameterError(
+            "text",
+            f"a prompt of {len(text)} characters cannot fit the context of {max_model_len} "
+            "tokens; shorten it.",
+        )
+    special = message.add_special_tokens or not message.HasField("add_special_tokens")
+    if len(text) <= _INLINE_CHARS:
+        return tokenizer.encode(text, add_special_tokens=special)
+    return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens=special)
+
+
+def _fit(params: SamplingParams, prompt_tokens: int, max_model_len: int) -> SamplingParams:
+    """Check prompt and output against the context; no max_tokens becomes what is left of it."""
+    left = max_model_len - prompt_tokens
+    if left < (params.max_tokens or 1):
+        raise ParameterError(
+            "max_tokens",
+            f"the context is {max_model_len} tokens, but the prompt has {prompt_tokens} and "
+            f"max_tokens is {params.max_tokens or 1}; shorten one of them.",
+        )
+    return params.clone(max_tokens=left) if params.max_tokens is None else params
+
+
+def _resume(message: pb.GenerateRequest, vocab_size: int) -> Resume | None:
+    if not message.HasField("resume"):
+        return None
+    if message.sampling.n > 1 or message.sampling.use_beam_search:
+        raise ParameterError("resume", "resume goes on with one sample; leave n and beams out.")
+    given = message.resume
+    if max(given.output_token_ids, default=0) >= vocab_size:
+        raise ParameterError(
+            "resume",
+            f"resume names token {max(given.output_token_ids)}, but the vocabulary is 0 to "
+            f"{vocab_size - 1}.",
+        )
+    return Resume(
+        output_token_ids=list(given.output_token_ids),
+        seed=given.seed if given.HasField("seed") else None,
+        sample_index=given.sample_index,
+    )
+
+
+def chunk(
+    update: SampleUpdate, prompt_logprobs: Iterable[LogprobEntry], *, with_token_ids: bool
+) -> pb.Chunk:
+    """What was added to one sample."""
+    made = pb.Chunk(
+        index=update.index,
+        text=update.text,
+        token_ids=update.token_ids if with_token_ids else (),
+        logprobs=map(_token_logprobs, update.logprobs or ()),
+        prompt_logprobs=map(_token_logprobs, prompt_logprobs),
+        finish_reason=update.finish_reason or "",
+    )
+    if isinstance(update.stop_reason, str):
+        made.stop_string = update.stop_reason
+    elif update.stop_reason is not None:
+        made.stop_token_id = update.stop_reason
+    return made
+
+
+def _token_logprobs(entry: LogprobEntry) -> pb.TokenLogprobs:
+    return pb.TokenLogprobs(
+        token_id=entry.token_id,
+        logprob=entry.logprob,
+        rank=entry.rank,
+        top_ids=entry.top_ids,
+        top_logprobs=entry.top_logprobs,
+    )
+
+
+def load(snapshot: LoadSnapshot, *, ready: bool, draining: bool) -> pb.Load:
+    """The load message."""
+    return pb.Load(
+        running=snapshot.running,
+        waiting=snapshot.waiting,
+        inflight_tokens=snapshot.inflight_tokens,
+        kv_usage=snapshot.kv_usage,
+        step_age_seconds=snapshot.step_age_seconds,
+        ready=ready,
+        draining=draining,
+    )
+
+
+def prompt_reports(reports: Iterable[PromptReport], dropped: int) -> pb.PromptReports:
+    """Reports as a message."""
+    return pb.PromptReports(
+        reports=(
+            pb.PromptReport(
+                text_hashes=report.text_hashes,
+                kv_blocks=report.kv_blocks,
+                kv_hashes=report.kv_hashes,
+            )
+            for report in reports
+        ),
+        dropped=dropped,
+    )

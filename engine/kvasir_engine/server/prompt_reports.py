@@ -1,0 +1,258 @@
+"""Reports of prompts to routers: which KV blocks a chain of text blocks stands for.
+
+Made on a worker thread after the prompt was handed to the core, and only while someone watches.
+prompt_map.py says what is claimed and why it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kvasir.block_hash import HASH_BYTES
+from kvasir.template.tokenizer import Tokenizer
+from kvasir.text_chain import BLOCK_BYTES, chain_hashes, chat_pieces, completion_pieces
+
+from kvasir_engine.server import prompt_map
+from kvasir_engine.server.prompt_map import Render
+from kvasir_engine.server.token_cuts import CutRules, TokenCuts, token_ends
+
+_log = logging.getLogger(__name__)
+MAX_QUEUED_PROMPTS = 256
+MAX_QUEUED_REPORTS = 4096
+MAX_REMEMBERED_BLOCKS = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class PromptReport:
+    """Text blocks of one prompt, each with the KV blocks that its chain determines.
+
+    For text block i: `text_hashes[i]` (64 bits), `kv_blocks[i]` leading KV blocks, and the hash of
+    the last of them in `kv_hashes[16 * i : 16 * i + 16]` (zeros for none).
+    """
+
+    text_hashes: Sequence[int]
+    kv_blocks: Sequence[int]
+    kv_hashes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """One tokenised prompt, as the report's maker needs it. `render` None = a completion."""
+
+    pieces: list[bytes]
+    messages: prompt_map.Messages
+    text: str
+    token_ids: Sequence[int]
+    block_hashes: bytes
+    add_special_tokens: bool
+    render: Render | None
+
+
+class Subscription:
+    """One watcher's reports. When it is too slow the oldest are dropped and counted."""
+
+    def __init__(self) -> None:
+        self._reports: list[PromptReport] = []
+        self._dropped = 0
+        self._arrived = asyncio.Event()
+
+    def put(self, report: PromptReport) -> None:
+        """Queue a report."""
+        if len(self._reports) >= MAX_QUEUED_REPORTS:
+            del self._reports[0]
+            self._dropped += 1
+        self._reports.append(report)
+        self._arrived.set()
+
+    async def take(self) -> tuple[list[PromptReport], int]:
+        """The reports since the last call, at least one, and how many were dropped before."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        taken = self._reports, self._dropped
+        self._reports, self._dropped = [], 0
+        return taken
+
+
+class PromptReporter:
+    """Takes prompts from the routes and gives reports to the watchers. Not thread-safe."""
+
+    def __init__(self, tokenizer: Tokenizer, block_size: int) -> None:
+        self._maker = _ReportMaker(tokenizer, block_size)
+        self._subscriptions: set[Subscription] = set()
+        self._thread: ThreadPoolExecutor | None = None
+        self._queued = 0
+        self.dropped_prompts = 0
+
+    @property
+    def watched(self) -> bool:
+        """True while reports are wanted; otherwise every call here returns at once."""
+        return bool(self._subscriptions)
+
+    @contextmanager
+    def subscribe(self) -> Iterator[Subscription]:
+        """Reports of prompts from now on; text that was reported to others is reported again."""
+        subscription = Subscription()
+        self._maker = self._maker.fresh()
+        self._subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+
+    def completion(
+        self,
+        body: Mapping[str, Any],
+        prompt: str,
+        token_ids: Sequence[int],
+        block_hashes: bytes,
+        *,
+        add_special_tokens: bool,
+        lora: str = "",
+    ) -> None:
+        """A string prompt of a completion was tokenised. `body` is the parsed JSON."""
+        if self.watched:
+            self._queue(
+                _Prompt(
+                    completion_pieces(body, prompt, lora=lora),
+                    (),
+                    prompt,
+                    token_ids,
+                    block_hashes,
+                    add_special_tokens,
+                    None,
+                )
+            )
+
+    def chat(
+        self,
+        body: Mapping[str, Any],
+        rendered: str,
+        token_ids: Sequence[int],
+        block_hashes: bytes,
+        render: Render,
+        *,
+        add_special_tokens: bool = False,
+        lora: str = "",
+    ) -> None:
+        """A chat was rendered and tokenised. `render` renders other messages in its place, with
+        everything else as it was, and is called on another thread."""
+        if self.watched:
+            self._queue(
+                _Prompt(
+                    chat_pieces(body, lora=lora),
+                    body["messages"],
+                    rendered,
+                    token_ids,
+                    block_hashes,
+                    add_special_tokens,
+                    render,
+                )
+            )
+
+    def close(self) -> None:
+        """End the worker thread."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _queue(self, prompt: _Prompt) -> None:
+        if self._queued >= MAX_QUEUED_PROMPTS:
+            self.dropped_prompts += 1
+            return
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="prompt-reports")
+        self._queued += 1
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._thread, self._maker.make, prompt)
+        future.add_done_callback(self._made)
+
+    def _made(self, future: asyncio.Future[PromptReport | None]) -> None:
+        self._queued -= 1
+        if future.cancelled():
+            return
+        if (error := future.exception()) is not None:
+            _log.error("a prompt report failed.", exc_info=error)
+            return
+        report = future.result()
+        if report is not None:
+            for subscription in self._subscriptions:
+                subscription.put(report)
+
+
+class _ReportMaker:
+    """Runs on the worker thread. Leaves out text blocks it reported lately."""
+
+    def __init__(self, tokenizer: Tokenizer, block_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._block_size = block_size
+        self._reported: OrderedDict[int, int] = OrderedDict()
+        """Text hash -> KV blocks claimed for it, the least recently met first."""
+
+    def fresh(self) -> _ReportMaker:
+        """The same with nothing reported."""
+        made = _ReportMaker(self._tokenizer, self._block_size)
+        if "_rules" in self.__dict__:
+            made._rules = self._rules
+        return made
+
+    @cached_property
+    def _rules(self) -> CutRules:
+        return CutRules(self._tokenizer)
+
+    def make(self, prompt: _Prompt) -> PromptReport | None:
+        """The report, None when there is nothing new to say."""
+        hashes = chain_hashes(prompt.pieces)
+        known = next((i for i, h in enumerate(hashes) if h not in self._reported), len(hashes))
+        if known == len(hashes):
+            return None
+        ends = token_ends(
+            self._tokenizer,
+            prompt.text,
+            prompt.token_ids,
+            add_special_tokens=prompt.add_special_tokens,
+        )
+        if ends is None:
+            return None
+        text = prompt.text.encode("utf-8", "surrogatepass")
+        cuts = TokenCuts(text, prompt.token_ids, ends, self._rules)
+        anchors = self._anchors(prompt, text, known * BLOCK_BYTES)
+        counts = prompt_map.kv_blocks(
+            anchors,
+            range(known, len(hashes)),
+            cuts,
+            self._block_size,
+            claimed_before=self._reported[hashes[known - 1]] if known else 0,
+        )
+        self._remember(hashes, known, counts)
+        return _report(hashes[known:], counts, prompt.block_hashes)
+
+    def _anchors(self, prompt: _Prompt, text: bytes, known: int) -> list[prompt_map.Anchor]:
+        if prompt.render is None:
+            return prompt_map.completion_anchors(prompt.pieces)
+        return prompt_map.chat_anchors(
+            prompt.pieces, prompt.messages, text, prompt.render, known=known
+        )
+
+    def _remember(self, hashes: Sequence[int], known: int, counts: Sequence[int]) -> None:
+        for text_hash in hashes[:known]:
+            self._reported.move_to_end(text_hash)
+        self._reported.update(zip(hashes[known:], counts, strict=True))
+        while len(self._reported) > MAX_REMEMBERED_BLOCKS:
+            self._reported.popitem(last=False)
+
+
+def _report(hashes: Sequence[int], counts: Sequence[int], block_hashes: bytes) -> PromptReport:
+    available = len(block_hashes) // HASH_BYTES
+    counts = [min(count, available) for count in counts]
+    kv_hashes = b"".join(
+        block_hashes[(count - 1) * HASH_BYTES : count * HASH_BYTES] if count else bytes(HASH_BYTES)
+        for count in counts
+    )
+    return PromptReport(hashes, counts, kv_hashes)
