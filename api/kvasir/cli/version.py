@@ -26,13 +26,10 @@ PARTS = (
 )
 """Distributions whose versions explain differences between two installations."""
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    epilog="\b\nExample:\n  kvasir version --json | jq .parts.torch",
-)
+app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command()
+@app.command(epilog="\b\nExample:\n  kvasir version --json | jq .parts.torch")
 def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
