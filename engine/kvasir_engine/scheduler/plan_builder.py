@@ -35,6 +35,15 @@ class Chunk:
 
 
 @dataclass(slots=True)
+class ForkCopy:
+    """The partial block a sibling takes over from its lead: (source, destination) by group."""
+
+    lead: Sequence
+    sibling: Sequence
+    pairs: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
 class PlanBuilder:
     """What has been decided so far for step `step_id`."""
 

@@ -21,7 +21,7 @@ from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.runner.plan import Int32Array, RowFork, RowInit, StepPlan
 from kvasir_engine.scheduler.beam_groups import BeamGroup, BeamGroups, make_group
-from kvasir_engine.scheduler.plan_builder import Chunk, PlanBuilder, int32
+from kvasir_engine.scheduler.plan_builder import Chunk, ForkCopy, PlanBuilder, int32
 from kvasir_engine.scheduler.releases import Releases
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, State, make_sequences
@@ -67,8 +67,8 @@ class Scheduler:
         self.beams = BeamGroups(kv, self.rows)
         self.by_handle: dict[int, Sequence] = {}
         self._windowed = any(spec.window is not None for spec in kv.groups)
-        self._copies: list[list[tuple[int, int]]] = [[] for _ in kv.groups]
-        """Pairs (source, destination) by group, for the plan after the one that forked."""
+        self._copies: list[ForkCopy] = []
+        """For the plan after the one that forked."""
         self._seeds = np.random.Generator(np.random.Philox(seed))
         self._next_order = 0
         self._next_step = 0
@@ -163,17 +163,20 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """The next step, or None when nothing can be computed now."""
         builder = PlanBuilder(self._next_step, self.settings.max_num_batched_tokens)
-        if any(self._copies):
-            builder.copies, self._copies = self._copies, [[] for _ in self.kv.groups]
+        copies, self._copies = self._copies, []
         self._plan_decodes(builder)
         self._plan_beams(builder)
         self._plan_chunks(builder)
         self._admit(builder)
+        self._plan_copies(builder, copies)
         plan = builder.build(self.rows.computed, self.rows.logprobs)
         if plan is None:
-            self._copies = builder.copies or self._copies
+            self._copies = copies
         else:
             self._advance(plan)
+            for copy in copies:
+                if copy.lead.row >= 0:
+                    self.rows.last_step[copy.lead.row] = plan.step_id
         return plan
 
     def launched(self, plan: StepPlan) -> None:
@@ -287,8 +290,7 @@ class Scheduler:
             if builder.budget < beams or not self._make_room(builder, group.lead, beams):
                 continue
             self.beams.ready.remove(group)
-            if not builder.copies:
-                builder.copies = [[] for _ in self.kv.groups]
+            self._hold_copies(builder)
             self.beams.move(builder, group)
             builder.beam_candidates = max(builder.beam_candidates, group.search.candidates)
 
@@ -422,9 +424,13 @@ class Scheduler:
         tables.windows_start = list(lead.block_tables.windows_start)
         sibling.tables = tables
         if total % self.kv.block_size:
-            for group, fresh in enumerate(self.kv.append(tables, 1)):
-                source = lead.block_tables.tables[group][full]
-                self._copies[group].append((source, fresh[0]))
+            pairs = [
+                (source[full], fresh[0])
+                for source, fresh in zip(
+                    lead.block_tables.tables, self.kv.append(tables, 1), strict=True
+                )
+            ]
+            self._copies.append(ForkCopy(lead, sibling, pairs))
         t.computed[row] = t.total[row] = t.known[row] = total
         t.capacity[row] = len(tables.tables[0]) * self.kv.block_size
         t.committed[row] = len(tables.hashes)
@@ -433,6 +439,20 @@ class Scheduler:
         sibling.reported = sibling.num_prompt  # the lead reports the prompt they share
         block_tables = [int32(table) for table in tables.tables]
         builder.forks.append(RowFork(lead.row, row, block_tables, sibling.sampling))
+
+    def _plan_copies(self, builder: PlanBuilder, copies: list[ForkCopy]) -> None:
+        """The copies of siblings that compute something more; the others' blocks may be handed on."""
+        t = self.rows
+        for copy in copies:
+            row = copy.sibling.row
+            if copy.sibling.state is State.RUNNING and t.total[row] < t.limit[row]:
+                self._hold_copies(builder)
+                for group, pair in zip(builder.copies, copy.pairs, strict=True):
+                    group.append(pair)
+
+    def _hold_copies(self, builder: PlanBuilder) -> None:
+        if not builder.copies:
+            builder.copies = [[] for _ in self.kv.groups]
 
     # -- admission ----------------------------------------------------------------------------
 
