@@ -40,7 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.state.headers.append(dict(self.headers))
-        models = [{"id": name} for name in self.state.models]
+        models = [m if isinstance(m, dict) else {"id": m} for m in self.state.models]
         self._answer(200, json.dumps({"object": "list", "data": models}).encode())
 
     def do_POST(self) -> None:

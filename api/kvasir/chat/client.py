@@ -51,13 +51,13 @@ class ChatClient:
         self._http.close()
 
     def models(self) -> list[str]:
-        """The models that the server names. Raises ChatError."""
+        """The models that the server has, without further names of one. Raises ChatError."""
         with self._errors():
             answer = self._http.get("/models")
             self._check(answer)
             try:
-                return [str(model["id"]) for model in answer.json()["data"]]
-            except (ValueError, KeyError, TypeError):
+                return _distinct(answer.json()["data"])
+            except (ValueError, KeyError, TypeError, AttributeError):
                 raise ChatError(
                     f"{self.url} does not speak OpenAI's API: /v1/models is not a list of models"
                 ) from None
@@ -103,6 +103,14 @@ class ChatClient:
             raise ChatError(f"{self.url} does not answer in time") from None
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise ChatError(f"the connection to {self.url} broke: {error}") from None
+
+
+def _distinct(models: list[dict[str, Any]]) -> list[str]:
+    """The first id of each model: an alias has the same `root` as the model's name."""
+    first: dict[str, str] = {}
+    for model in models:
+        first.setdefault(str(model.get("root") or model["id"]), str(model["id"]))
+    return list(first.values())
 
 
 def _pieces(lines: Iterator[str]) -> Iterator[str]:

@@ -40,8 +40,8 @@ def test_options_and_key_are_sent(server: Any) -> None:
     assert server.headers[0]["Authorization"] == "Bearer secret"
 
 
-def test_models(server: Any) -> None:
-    server.models = ["a", "b"]
+def test_models_without_their_aliases(server: Any) -> None:
+    server.models = ["a", {"id": "b", "root": "b"}, {"id": "alias-of-b", "root": "b"}]
     with ChatClient(server.url) as client:
         assert client.models() == ["a", "b"]
 
@@ -76,10 +76,16 @@ def test_a_bad_event(server: Any, line: str, message: str) -> None:
         ask(server.url)
 
 
-def test_no_list_of_models(server: Any) -> None:
-    server.models = []
-    with ChatClient(server.url + "/v1/models") as client:
-        assert client.models() == []
+def test_an_answer_that_is_no_list_of_models(server: Any) -> None:
+    server.models = [{"name": "x"}]
+    with (
+        ChatClient(server.url) as client,
+        pytest.raises(ChatError, match="does not speak OpenAI's API"),
+    ):
+        client.models()
+
+
+def test_a_url_without_a_scheme() -> None:
     with pytest.raises(ChatError, match="must begin with http:// or https://"):
         ChatClient("localhost:8080")
 

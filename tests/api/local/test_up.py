@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -208,3 +213,34 @@ def test_a_file_that_cannot_be_served(start: Callable[..., Up], yaml: str, sente
     up = start(yaml)
     assert up.process.wait(DEADLINE) == 2
     assert sentence in up.err
+
+
+def test_progress_in_a_terminal(standin: Any, tmp_path: Path, free_port: int) -> None:
+    (tmp_path / "models.yaml").write_text(deployment("a"))
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    process = subprocess.Popen(
+        [*COMMAND, "--port", str(free_port)],
+        cwd=tmp_path,
+        env={**standin.environ, "TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    seen = ""
+    try:
+        while "Ctrl-C stops everything" not in seen:
+            ready, _, _ = select.select([master], [], [], DEADLINE)
+            assert ready, seen
+            seen += os.read(master, 65536).decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE) == 0
+    finally:
+        process.kill()
+        os.close(master)
+    table = seen.partition("Ready after")[0]
+    assert "process" in table
+    assert "a-0" in table
+    assert "starting" in table
+    assert standin.processes() == []
