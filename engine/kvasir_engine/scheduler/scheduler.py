@@ -441,7 +441,7 @@ class Scheduler:
         builder.forks.append(RowFork(lead.row, row, block_tables, sibling.sampling))
 
     def _plan_copies(self, builder: PlanBuilder, copies: list[ForkCopy]) -> None:
-        """The copies of siblings that compute something more; the others' blocks may be handed on."""
+        """Copies for siblings that go on computing; the others' blocks may be handed on already."""
         t = self.rows
         for copy in copies:
             row = copy.sibling.row
