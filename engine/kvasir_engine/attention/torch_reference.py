@@ -26,17 +26,34 @@ class GatherLimits:
     padding: int
 
 
-CPU_LIMITS = GatherLimits(gathered=4 * 2**20, padding=256 * 2**10)
+CPU_LIMITS = GatherLimits(gathered=2 * 2**20, padding=256 * 2**10)
 """A gather stays in cache and below malloc's mmap threshold, past which every page faults anew."""
 CUDA_LIMITS = GatherLimits(gathered=512 * 2**20, padding=32 * 2**20)
 """Few launches: padding costs less than a kernel's launch until it is large."""
 
 
+@dataclass(frozen=True, slots=True)
+class _DecodeGroup:
+    """Decode entries that are gathered at once: the same for all layers of a KV group."""
+
+    entries: torch.Tensor
+    """[rows] int64, which are the flattened batch's tokens too."""
+    blocks: torch.Tensor
+    """[rows * blocks] int32: physical blocks, padded."""
+    mask: torch.Tensor
+    """[rows, 1, 1, keys], 0 or -inf."""
+
+
 class TorchAttention:
-    """The reference backend, for CPU and CUDA."""
+    """The reference backend, for CPU and CUDA.
+
+    What it works out of a batch's decodes in the first layer is kept for the others: a batch must
+    not be changed once it has been attended to.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.limits = CPU_LIMITS if device.type == "cpu" else CUDA_LIMITS
+        self._groups: dict[int, tuple[AttentionBatch, list[_DecodeGroup]]] = {}
 
     def write(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
@@ -51,16 +68,29 @@ class TorchAttention:
     ) -> torch.Tensor:
         """AttentionBackend.attend."""
         out = torch.empty_like(q)
-        for rows in decode_groups(spec, cache, batch, self.limits):
-            _decode(spec, q, cache, batch, rows, out)
+        for group in self._decode_groups(spec, cache, batch):
+            _decode(spec, q, cache, group, out)
         starts = accumulate(batch.query_lens_cpu, initial=0)
         for entry, (start, length) in enumerate(zip(starts, batch.query_lens_cpu, strict=False)):
             if entry >= batch.num_decodes:
                 _prefill(spec, q, cache, batch, entry, start, length, out)
         return out
 
+    def _decode_groups(
+        self, spec: AttentionSpec, cache: torch.Tensor, batch: AttentionBatch
+    ) -> list[_DecodeGroup]:
+        window = spec.window or 0
+        kept = self._groups.get(window)
+        # Layers of one window share a batch; the last batch of each window is kept alive here, so
+        # that no other can have its identity.
+        if kept is None or kept[0] is not batch:
+            groups = similar_lengths(spec, cache, batch, self.limits)
+            kept = (batch, [_decode_group(spec, cache, batch, rows) for rows in groups])
+            self._groups[window] = kept
+        return kept[1]
 
-def decode_groups(
+
+def similar_lengths(
     spec: AttentionSpec, cache: torch.Tensor, batch: AttentionBatch, limits: GatherLimits
 ) -> Iterator[list[int]]:
     """The decode entries in groups of similar length, each gathered at once, longest first.
@@ -97,29 +127,34 @@ def _num_blocks(seq_len: int, queries: int, window: int | None, block: int) -> i
     return min(blocks, (window + queries - 2) // block + 2)
 
 
+def _decode_group(
+    spec: AttentionSpec, cache: torch.Tensor, batch: AttentionBatch, rows: list[int]
+) -> _DecodeGroup:
+    block = cache.shape[2]
+    longest = max(batch.seq_lens_cpu[e] for e in rows)
+    entries = torch.tensor(rows, device=cache.device)
+    seq_lens = batch.seq_lens[entries].clamp(min=1)
+    first = _first_position(seq_lens, 1, spec.window, block)
+    count = _num_blocks(longest, 1, spec.window, block)
+    positions = first[:, None] + torch.arange(count * block, device=cache.device)
+    mask = _mask(positions, seq_lens[:, None] - 1, spec.window, cache.dtype)
+    blocks = _blocks(batch.block_table[entries], first, count, block)
+    return _DecodeGroup(entries, blocks, mask[:, None, None])
+
+
 def _decode(
     spec: AttentionSpec,
     q: torch.Tensor,
     cache: torch.Tensor,
-    batch: AttentionBatch,
-    rows: list[int],
+    group: _DecodeGroup,
     out: torch.Tensor,
 ) -> None:
-    longest = max(batch.seq_lens_cpu[e] for e in rows)
-    blocks = _num_blocks(longest, 1, spec.window, cache.shape[2])
-    everything = len(rows) == q.shape[0]
-    index = torch.tensor(sorted(rows) if everything else rows, device=q.device)
-    seq_lens = batch.seq_lens[index].clamp(min=1)
-    first = _first_position(seq_lens, 1, spec.window, cache.shape[2])
-    keys, values = _gather(cache, batch.block_table[index], first, blocks)
-    positions = first[:, None] + torch.arange(keys.shape[1], device=q.device)
-    visible = _visible(positions, seq_lens[:, None] - 1, spec.window)
+    rows = len(group.entries)
+    keys, values = _gather(cache, group.blocks, rows)
     # The queries that share a KV head stand where SDPA expects a head's sequence of queries.
-    grouped = q[index].view(len(rows), spec.num_kv_heads, -1, spec.head_dim)
-    mixed = _softmax_mix(
-        spec, grouped, keys.transpose(1, 2), values.transpose(1, 2), visible[:, None, None]
-    )
-    out[index] = mixed.reshape(len(rows), spec.num_heads, spec.head_dim)
+    grouped = q[group.entries].view(rows, spec.num_kv_heads, -1, spec.head_dim)
+    mixed = _softmax_mix(spec, grouped, keys.transpose(1, 2), values.transpose(1, 2), group.mask)
+    out[group.entries] = mixed.reshape(rows, spec.num_heads, spec.head_dim)
 
 
 def _prefill(
@@ -143,21 +178,15 @@ def _prefill(
         after = length - done - n
         seq_len = batch.seq_lens[entry : entry + 1] - after
         first = _first_position(seq_len, n, spec.window, block)
-        keys, values = _gather(
-            cache, table, first, _num_blocks(longest - after, n, spec.window, block)
-        )
-        positions = first + torch.arange(keys.shape[1], device=q.device)
+        count = _num_blocks(longest - after, n, spec.window, block)
+        keys, values = _gather(cache, _blocks(table, first, count, block), 1)
+        positions = first + torch.arange(count * block, device=q.device)
         last = seq_len - n + torch.arange(n, device=q.device)
-        visible = _visible(positions, last[:, None], spec.window)
+        mask = _mask(positions, last[:, None], spec.window, q.dtype)
         tokens = slice(start + done, start + done + n)
         grouped = q[tokens].view(n, *heads, -1).permute(1, 2, 0, 3)
-        mixed = _softmax_mix(
-            spec,
-            grouped,
-            keys[0].transpose(0, 1)[:, None],
-            values[0].transpose(0, 1)[:, None],
-            visible,
-        )
+        keys, values = keys[0].transpose(0, 1)[:, None], values[0].transpose(0, 1)[:, None]
+        mixed = _softmax_mix(spec, grouped, keys, values, mask)
         out[tokens] = mixed.permute(2, 0, 1, 3).flatten(1, 2)
 
 
@@ -170,32 +199,41 @@ def _first_position(
     return (seq_lens - queries - window + 1).clamp(min=0) // block * block
 
 
-def _gather(
-    cache: torch.Tensor, table: torch.Tensor, first: torch.Tensor, blocks: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values [rows, blocks * block_size, kv_heads, head_dim] from `first` [rows] on.
+def _blocks(table: torch.Tensor, first: torch.Tensor, count: int, block: int) -> torch.Tensor:
+    """Physical blocks [rows * count] of tables [rows, width], from position `first` [rows] on.
 
     Past a table's end its last block is repeated; those positions are masked by the caller.
     """
-    rows, block = table.shape[0], cache.shape[2]
-    columns = first[:, None] // block + torch.arange(blocks, device=table.device)
-    ids = table.gather(1, columns.clamp_(max=table.shape[1] - 1)).flatten()
-    shape = (rows, blocks * block, *cache.shape[3:])
-    return cache[0].index_select(0, ids).view(shape), cache[1].index_select(0, ids).view(shape)
+    columns = first[:, None] // block + torch.arange(count, device=table.device)
+    return table.gather(1, columns.clamp_(max=table.shape[1] - 1)).flatten()
 
 
-def _visible(keys: torch.Tensor, queries: torch.Tensor, window: int | None) -> torch.Tensor:
-    """Whether the key at one position is seen from the query at another (broadcast)."""
-    visible = keys <= queries
-    return visible if window is None else visible & (keys > queries - window)
+def _gather(
+    cache: torch.Tensor, blocks: torch.Tensor, rows: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [rows, keys, kv_heads, head_dim] of physical `blocks`, equally many a row."""
+    shape = (rows, -1, *cache.shape[3:])
+    return cache[0].index_select(0, blocks).view(shape), cache[1].index_select(0, blocks).view(
+        shape
+    )
+
+
+def _mask(
+    keys: torch.Tensor, queries: torch.Tensor, window: int | None, dtype: torch.dtype
+) -> torch.Tensor:
+    """0 where the key at one position is seen from the query at another (broadcast), else -inf."""
+    hidden = keys > queries
+    if window is not None:
+        hidden |= keys <= queries - window
+    return torch.zeros(hidden.shape, dtype=dtype, device=keys.device).masked_fill_(
+        hidden, -math.inf
+    )
 
 
 def _softmax_mix(
-    spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor
+    spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Attention of q [a, b, queries, dim] over k, v [a, b or 1, keys, dim], masked."""
-    mask = torch.zeros(visible.shape, dtype=q.dtype, device=q.device)
-    mask.masked_fill_(~visible, -math.inf)
+    """Attention of q [a, b, queries, dim] over k, v [a, b or 1, keys, dim]; the mask is added."""
     if spec.softcap is None:
         shape = (-1, q.shape[1], -1, -1)
         return scaled_dot_product_attention(
