@@ -40,9 +40,9 @@ _LEGEND = (
 
 def _title(plan: Plan) -> str:
     shape = plan.shape
-    size = f"{shape.num_parameters / 1e9:.2f} billion parameters"
+    size = f"{_count(shape.num_parameters)} parameters"
     if shape.num_experts:
-        size += f" ({shape.num_active_parameters / 1e9:.2f} active)"
+        size += f" ({_count(shape.num_active_parameters)} active)"
     if not shape.parameters_exact:
         size = f"about {size}"
     kind = f"{shape.dtype}, {shape.quantization}" if shape.quantization else shape.dtype
@@ -51,6 +51,12 @@ def _title(plan: Plan) -> str:
         f"{plan.name}: {shape.architecture or shape.model_type}, {size}, {kind}, context"
         f" {shape.max_position_embeddings:,}{replicas}"
     )
+
+
+def _count(number: int) -> str:
+    if number >= 10**9:
+        return f"{number / 1e9:.2f} billion"
+    return f"{number / 1e6:.2f} million"
 
 
 def _cells(option: Option) -> list[str]:

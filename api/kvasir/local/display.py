@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from rich.console import Console
 from rich.live import Live
@@ -95,7 +96,9 @@ class Display:
             model=self._fleet.models[0],
             log=self._log.path,
         )
-        print(text, flush=True)
+        # Who piped the snippets into `head` still wants them served.
+        with suppress(BrokenPipeError):
+            print(text, flush=True)
 
     def say(self, text: str) -> None:
         """One line on stderr, as it is."""

@@ -6,25 +6,27 @@ import errno
 import socket
 
 
-class PortInUseError(OSError):
-    """Another process listens there; the message names the port and the flag to change."""
+class PortError(OSError):
+    """A server cannot listen there; the message names the port and the flag to change."""
 
 
 def require_free(host: str, port: int) -> None:
-    """Raises PortInUseError if `host`:`port` is taken, OSError if it cannot be bound at all."""
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # Connections in TIME_WAIT of an earlier run are no reason to refuse.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    """Raises PortError if a server could not listen on `host`:`port`."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # Connections in TIME_WAIT of an earlier run are no reason to refuse.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise PortInUseError(
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortError(
                 f"port {port} on {host} is in use; stop what listens there or choose another with"
                 " --port"
             ) from None
+        raise PortError(
+            f"cannot listen on port {port} of {host}: {error.strerror}; change --host or --port"
+        ) from None
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:

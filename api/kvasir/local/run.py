@@ -28,7 +28,7 @@ def default_log_dir(port: int) -> Path:
 async def run(deployments: Sequence[LLMDeployment], *, host: str, port: int, log_dir: Path) -> None:
     """Serves `deployments` until SIGINT or SIGTERM; a second signal ends it at once.
 
-    Raises PortInUseError, GPUShortageError, FleetError and OSError.
+    Raises PortError, GPUShortageError, FleetError and OSError.
     """
     require_free(host, port)
     console = Console(stderr=True)

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvasir.llmdeployment import LLMDeployment, engine_command
-from kvasir.llmdeployment.models import RESERVED_FLAGS, EngineConfig
+from kvasir.llmdeployment.models import EngineConfig
+from kvasir.llmdeployment.types import RESERVED_FLAGS
 
 
 def deployment(**spec: Any) -> LLMDeployment:

@@ -152,9 +152,9 @@ async def test_the_command_ends_when_the_monitor_is_killed() -> None:
 
 
 def test_a_monitor_whose_parent_is_already_gone_starts_nothing(tmp_path: Path) -> None:
-    made = tmp_path / "made"
+    made, nobody = tmp_path / "made", str(os.getpid() + 1)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(MONITOR), "1", "1", "touch", str(made)], timeout=30
+        [sys.executable, "-I", "-S", str(MONITOR), nobody, "1", "touch", str(made)], timeout=30
     )
     assert done.returncode == 1
     assert not made.exists()

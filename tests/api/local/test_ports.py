@@ -3,7 +3,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from kvasir.local.ports import PortInUseError, free_ports, require_free
+from kvasir.local.ports import PortError, free_ports, require_free
 
 
 def test_free_ports_differ_and_are_free() -> None:
@@ -16,12 +16,13 @@ def test_free_ports_differ_and_are_free() -> None:
 def test_a_port_that_something_listens_on(free_port: int) -> None:
     with (
         socket.create_server(("127.0.0.1", free_port), reuse_port=True),
-        pytest.raises(PortInUseError, match=f"port {free_port} on 127.0.0.1 is in use.*--port"),
+        pytest.raises(PortError, match=f"port {free_port} on 127.0.0.1 is in use.*--port"),
     ):
         require_free("127.0.0.1", free_port)
     require_free("127.0.0.1", free_port)
 
 
-def test_an_address_of_another_machine() -> None:
-    with pytest.raises(OSError, match=r"Cannot assign requested address"):
-        require_free("192.0.2.1", 8080)
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_an_address_that_is_not_this_machines(host: str) -> None:
+    with pytest.raises(PortError, match=rf"cannot listen on port 8080 of {host}: .*change --host"):
+        require_free(host, 8080)
