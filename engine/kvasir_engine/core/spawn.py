@@ -36,6 +36,13 @@ class CoreProcess:
         self._status.phase = Phase.DEAD
         return code
 
+    def failure(self) -> str:
+        """Why it ended, if it knew; empty otherwise."""
+        try:
+            return self.channels.failure.read_text()
+        except OSError:
+            return ""
+
     def stop(self) -> int:
         """End it, by force if it does not listen, and remove the directory. Its exit status."""
         self.process.terminate()

@@ -157,6 +157,10 @@ class ZmqCoreClient:
         self._send(Drain(self.client))
         await asyncio.shield(self._drained)
 
+    async def wait_dead(self) -> None:
+        """Return when the core has ended."""
+        await asyncio.wait({self._watch})
+
     @property
     def alive(self) -> bool:
         """CoreClient.alive."""

@@ -10,7 +10,7 @@ import torch
 from kvasir_engine.attention.registry import make_backend
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
 from kvasir_engine.loader.load import LoadedModel, load_model
-from kvasir_engine.runner import kv_cache
+from kvasir_engine.runner import kv_cache, kv_sizing
 from kvasir_engine.runner.assembled import Assembled, Timeline, context_length
 from kvasir_engine.runner.plan import Int32Array, RowInit, RowSampling, StepPlan
 from kvasir_engine.runner.torch_runner import TorchRunner
@@ -53,11 +53,11 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         budget = _kv_budget(settings, runner, device)
     with timeline.part("kv_cache"):
         num_blocks = _count_blocks(settings, loaded, groups, budget, wanted)
-        fitting = kv_cache.context_that_fits(
+        fitting = kv_sizing.context_that_fits(
             groups, num_blocks, chunk=settings.scheduler.max_num_batched_tokens
         )
         explicit = settings.max_model_len is not None
-        length = kv_cache.fit_context(wanted, explicit, fitting, budget)
+        length = kv_sizing.fit_context(wanted, explicit, fitting, budget)
         specs = loaded.model.attention_specs
         runner.use_caches(kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device))
     return Assembled(runner, groups, num_blocks, length, loaded.shape.vocab_size, timeline.seconds)
@@ -96,9 +96,9 @@ def _count_blocks(
     if settings.cache.num_blocks is not None:
         return [settings.cache.num_blocks] * len(groups)
     specs = loaded.model.attention_specs
-    return kv_cache.split_blocks(
+    return kv_sizing.split_blocks(
         groups,
-        [kv_cache.bytes_per_block(spec, specs, loaded.dtype) for spec in groups],
+        [kv_sizing.bytes_per_block(spec, specs, loaded.dtype.itemsize) for spec in groups],
         budget,
         max_model_len=length,
         max_num_seqs=settings.scheduler.max_num_seqs,

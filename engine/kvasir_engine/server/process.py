@@ -1,0 +1,126 @@
+"""One API process: `python -m kvasir_engine.server.process RUNTIME_DIR INDEX PARENT_PID`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import uvicorn
+import uvloop
+from kvasir.logs import configure_logging
+
+from kvasir_engine.core.channels import Channels
+from kvasir_engine.core.orphans import die_with
+from kvasir_engine.core.zmq_client import ZmqCoreClient
+from kvasir_engine.server.api_config import ApiConfig, read_api_config
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 4096
+FLUSH_SECONDS = 1.0
+"""After the core's death: what open responses get to send their error."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: SIGTERM drains before the listener closes."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `_serve`."""
+        yield
+
+
+def main() -> int:
+    """Exit status: 0 after a drain, 1 when the core died."""
+    channels, index, parent = Channels(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+    die_with(parent)
+    config = read_api_config(channels)
+    configure_logging("api", level=config.log_level)
+    # Read by prometheus_client when it is imported, so set before the application is.
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(channels.metrics)
+    return uvloop.run(_serve(channels, config, index))
+
+
+async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
+    from kvasir_engine.server.app import create_app
+    from kvasir_engine.server.model import load_served_model
+
+    client = ZmqCoreClient(channels, index)
+    app = create_app(client, load_served_model(config.server), config.server)
+    gc.freeze()
+    lifecycle = app.state.server.lifecycle
+    server = Server(
+        uvicorn.Config(
+            app,
+            loop="none",
+            http="httptools",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=5,
+        )
+    )
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    with listen(config.server.host, config.server.port) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        async with _grpc(app, config, index):
+            died = asyncio.create_task(client.wait_dead())
+            stopping = asyncio.create_task(stopped.wait())
+            await asyncio.wait({died, stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() and not died.done():
+                await lifecycle.drain(config.server.drain_timeout)
+            else:
+                await asyncio.sleep(FLUSH_SECONDS)
+            dead = died.done()
+            died.cancel()
+            stopping.cancel()
+        server.should_exit = True
+        await serving
+    client.close()
+    return 1 if dead else 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket of this process's own: the kernel spreads connections over them."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind((host, port))
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def _grpc(app: object, config: ApiConfig, index: int) -> AsyncIterator[None]:
+    """The gRPC server, in the first API process only: it has one owner."""
+    if config.grpc_port is None or index != 0:
+        yield
+        return
+    from kvasir_engine.server.grpc_start import start_grpc
+
+    starting = asyncio.create_task(start_grpc(app, config))
+    try:
+        yield
+    finally:
+        if starting.done():
+            await (await starting).stop(grace=FLUSH_SECONDS)
+        else:
+            starting.cancel()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
