@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -25,6 +25,4 @@ settings.register_profile(
     stateful_step_count=80,
     suppress_health_check=_SLOW,
 )
-settings.register_profile("quick", settings.get_profile("ci"), phases=[Phase.generate])
-settings.register_profile("quickdeep", settings.get_profile("deep"), phases=[Phase.generate], max_examples=600, stateful_step_count=60)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -468,6 +468,12 @@ class EngineModel:
         self.check()
         return news
 
+    def step_until(self, condition: Callable[[], Any]) -> None:
+        """Step until `condition()` is true; it must happen before the engine is idle."""
+        while not condition():
+            assert not self.loop.idle, "it never happened"
+            self.step()
+
     def run(self) -> None:
         """Step until idle; then everything is where it should be."""
         most = 50 + 6 * self.work

@@ -7,7 +7,7 @@ end every sample must have got exactly the tokens of a lone run, once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
@@ -84,72 +84,69 @@ requests = st.fixed_dictionaries(
 )
 
 
-def machine(engine_model: Callable[..., Any], policy: str | None = None) -> type[Any]:
-    """The state machine's class over `engine_model`."""
+class SchedulerMachine(RuleBasedStateMachine):
+    make: ClassVar[Callable[..., Any]]
+    engine: Any = None
 
-    class SchedulerMachine(RuleBasedStateMachine):
-        engine: Any
+    @initialize(shape=shapes())
+    def start(self, shape: dict[str, Any]) -> None:
+        self.engine = self.make(**shape)
 
-        @initialize(shape=shapes())
-        def start(self, shape: dict[str, Any]) -> None:
-            if policy:
-                shape["policy"] = policy
-            self.engine = engine_model(**shape)
+    @rule(request=requests)
+    def add(self, request: dict[str, Any]) -> None:
+        request = dict(request)
+        request["n"] = min(request["n"], self.engine.shape.rows)
+        request["min_tokens"] = min(request.get("min_tokens", 0), request["max_tokens"] or 6)
+        self.engine.add(**request)
 
-        @rule(request=requests)
-        def add(self, request: dict[str, Any]) -> None:
-            request = dict(request)
-            request["n"] = min(request["n"], self.engine.shape.rows)
-            request["min_tokens"] = min(request.get("min_tokens", 0), request["max_tokens"] or 6)
-            self.engine.add(**request)
+    @rule(request=requests, share=st.floats(0, 0.99), index=st.integers(0, 2))
+    def resume(self, request: dict[str, Any], share: float, index: int) -> None:
+        """Continue what a request would have produced elsewhere."""
+        request = {**request, "n": 1, "min_tokens": 0}
+        engine = self.engine
+        whole = engine.lone_tokens(**request, sample_index=index)
+        engine.add(**request, resume=whole[: int(share * len(whole))], sample_index=index)
 
-        @rule(request=requests, share=st.floats(0, 0.99), index=st.integers(0, 2))
-        def resume(self, request: dict[str, Any], share: float, index: int) -> None:
-            """Continue what a request would have produced elsewhere."""
-            request = {**request, "n": 1, "min_tokens": 0}
-            engine = self.engine
-            whole = engine.lone_tokens(**request, sample_index=index)
-            engine.add(**request, resume=whole[: int(share * len(whole))], sample_index=index)
+    @rule(times=st.integers(1, 4))
+    def step(self, times: int) -> None:
+        for _ in range(times):
+            self.engine.step()
 
-        @rule(times=st.integers(1, 4))
-        def step(self, times: int) -> None:
-            for _ in range(times):
-                self.engine.step()
+    @rule(pick=st.integers(0, 1000))
+    def end(self, pick: int) -> None:
+        """A client aborts, or has found a stop string."""
+        going = [h for h, heard in self.engine.heard.items() if heard.going]
+        if going:
+            self.engine.end(going[pick % len(going)])
 
-        @rule(pick=st.integers(0, 1000))
-        def end(self, pick: int) -> None:
-            """A client aborts, or has found a stop string."""
-            going = [h for h, heard in self.engine.heard.items() if heard.going]
-            if going:
-                self.engine.end(going[pick % len(going)])
+    @rule(pick=st.integers(0, 1000))
+    def abort_request(self, pick: int) -> None:
+        """A client goes away with all samples of a request."""
+        going = [h for h, heard in self.engine.heard.items() if heard.going]
+        if going:
+            request = self.engine.heard[going[pick % len(going)]].request
+            for sample in range(request.params.n):
+                self.engine.end(request.handle + sample)
 
-        @rule(pick=st.integers(0, 1000))
-        def abort_request(self, pick: int) -> None:
-            """A client goes away with all samples of a request."""
-            going = [h for h, heard in self.engine.heard.items() if heard.going]
-            if going:
-                request = self.engine.heard[going[pick % len(going)]].request
-                for sample in range(request.params.n):
-                    self.engine.end(request.handle + sample)
+    @rule()
+    def reset_cache(self) -> None:
+        self.engine.kv.reset_cache()
 
-        @rule()
-        def reset_cache(self) -> None:
-            self.engine.kv.reset_cache()
+    @invariant()
+    def adds_up(self) -> None:
+        if self.engine is not None:
+            self.engine.check()
 
-        @invariant()
-        def adds_up(self) -> None:
-            if hasattr(self, "engine"):
-                self.engine.check()
-
-        def teardown(self) -> None:
-            if hasattr(self, "engine"):
-                self.engine.run()
-
-    return SchedulerMachine
+    def teardown(self) -> None:
+        if self.engine is not None:
+            self.engine.run()
 
 
 def test_any_workload_ends_with_every_sample_right(engine_model: Callable[..., Any]) -> None:
-    run_state_machine_as_test(machine(engine_model))
+    class Machine(SchedulerMachine):
+        make = staticmethod(engine_model)
+
+    run_state_machine_as_test(Machine)
 
 
 @pytest.mark.parametrize(
