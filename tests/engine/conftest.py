@@ -11,7 +11,6 @@ import pytest
 
 if TYPE_CHECKING:
     import torch
-    from kvasir_engine.models.base import CausalLM
 
 SIZES: dict[str, Any] = {
     "vocab_size": 160,
@@ -149,16 +148,19 @@ def hf_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 class PagedModel:
     """Runs a model over paged caches whose blocks are shuffled and first hold garbage."""
 
-    def __init__(self, model: CausalLM, *, num_blocks: int = 200, block_size: int = 16) -> None:
+    def __init__(self, model: Any, *, num_blocks: int = 200, block_size: int = 16) -> None:
         import torch
         from kvasir_engine.kv.groups import group_layers
 
         self.model = model
+        self.device = next(model.parameters()).device
         self.block_size = block_size
         specs = model.attention_specs
         self.groups = group_layers(tuple(spec.window for spec in specs), block_size)
         self.caches = [
-            torch.randn(2, num_blocks, block_size, spec.num_kv_heads, spec.head_dim) * 50
+            (torch.randn(2, num_blocks, block_size, spec.num_kv_heads, spec.head_dim) * 50).to(
+                self.device, next(model.parameters()).dtype
+            )
             for spec in specs
         ]
         self.free = [list(range(1, num_blocks)) for _ in self.groups]
@@ -178,19 +180,22 @@ class PagedModel:
         starts = {name: self.lengths.get(name, 0) for name in order}
         for name in order:
             self._extend(name, starts[name] + len(new_tokens[name]))
-        batches = [self._batch(g, order, starts, decodes) for g in range(len(self.groups))]
+        with self.device:
+            batches = [self._batch(g, order, starts, decodes) for g in range(len(self.groups))]
         group_of = {layer: g for g, spec in enumerate(self.groups) for layer in spec.layers}
         context = ForwardContext(
-            backend=make_backend(torch.device("cpu")),
+            backend=make_backend(self.device),
             caches=self.caches,
             batches=batches,
             group_of_layer=[group_of[layer] for layer in range(len(self.caches))],
         )
-        ids = torch.tensor([token for name in order for token in new_tokens[name]])
+        tokens = [token for name in order for token in new_tokens[name]]
         ranges = [torch.arange(starts[name], self.lengths[name]) for name in order]
         with torch.inference_mode(), forward_context(context):
-            logits = self.model.logits(self.model(ids, torch.cat(ranges)))
-        parts = logits.split([len(r) for r in ranges])
+            positions = torch.cat(ranges).to(self.device)
+            hidden = self.model(torch.tensor(tokens, device=self.device), positions)
+            logits = self.model.logits(hidden)
+        parts = logits.cpu().split([len(r) for r in ranges])
         return dict(zip(order, parts, strict=True))
 
     def _extend(self, name: str, length: int) -> None:
