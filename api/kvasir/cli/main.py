@@ -1,87 +1,24 @@
-"""The `kvasir` command: a group whose commands are imported only when called."""
+"""Entry point of the `kvasir` command.
+
+It imports nothing at first, so that an interrupt while the rest is loaded is no traceback either.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
-
-import typer
-from typer.core import TyperGroup
-from typer.exceptions import TyperException
-
-from kvasir.cli.commands import COMMANDS, CommandUnavailableError, load_command, stub
-
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-
-_INFO = {info.name: info for info in COMMANDS}
-
-_EPILOG = """\b
-Examples:
-  kvasir up -f manifests/tiny.yaml       a model, two engines and a router, here
-  kvasir chat                            talk to it, from another terminal
-  kvasir plan --model ./Llama-3.1-8B --gpu l40s
-
-\b
-Environment: KVASIR_API_KEY, KVASIR_LOG_LEVEL, KVASIR_LOG_FORMAT, HF_TOKEN, HF_HOME
-Completion in your shell: kvasir --install-completion"""
-
-
-class LazyGroup(TyperGroup):
-    """Lists commands by their one-line help and imports one when it is resolved."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands.update({name: stub(info) for name, info in _INFO.items()})
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
-        if name in _INFO:
-            try:
-                command = load_command(_INFO[name])
-            except CommandUnavailableError as error:
-                # Completion of an absent command's options has nothing to offer.
-                if not ctx.resilient_parsing:
-                    ctx.fail(str(error))
-        return name, command, rest
-
-
-app = typer.Typer(
-    cls=LazyGroup,
-    name="kvasir",
-    help="Serves large language models: on one machine, or on Kubernetes.",
-    epilog=_EPILOG,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback(invoke_without_command=True)
-def _root(ctx: typer.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
+from typing import NoReturn
 
 
 def main() -> NoReturn:
     """Runs the command line and exits: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
     try:
-        status = typer.main.get_command(app).main(prog_name="kvasir", standalone_mode=False)
-    except TyperException as error:
-        _report(error)
-        status = error.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        status = EXIT_INTERRUPTED
+        from kvasir.cli.root import run
+
+        status = run()
+    except KeyboardInterrupt:
+        status = 130
     except BrokenPipeError:
         # The reader of our output went away; what Python would flush at exit has no place to go.
         sys.stdout = None
         status = 1
-    sys.exit(status if isinstance(status, int) else 0)
-
-
-def _report(error: TyperException) -> None:
-    """One sentence on stderr, with the command whose help explains it."""
-    message = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)
-    hint = f" (see {context.command_path} --help)" if context is not None else ""
-    print(f"kvasir: {message}{hint}", file=sys.stderr)
+    sys.exit(status)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE, fail, read_deployments
+from kvasir.cli.deployments import read_deployments
+from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE, fail
 from kvasir.fit import GPUS, Workload
 from kvasir.fit.devices import Device, DeviceError, cpu, known_gpus, local_gpu, named_gpu
 from kvasir.fit.plan import Plan, plan_deployment, plan_model

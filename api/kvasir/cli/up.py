@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from kvasir.cli.errors import EXIT_USAGE, fail, read_deployments
+from kvasir.cli.deployments import read_deployments
+from kvasir.cli.errors import EXIT_USAGE, fail
 
 _EPILOG = """\b
 Examples:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kvasir.cli.commands import COMMANDS
-from kvasir.cli.main import app
+from kvasir.cli.root import app
 from typer.testing import CliRunner
 
 API = Path(__file__).parents[3] / "api"
@@ -136,6 +136,12 @@ def test_an_interrupt_is_not_a_traceback(install: Any) -> None:
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
 
 
+def test_an_interrupt_while_it_loads(tmp_path: Path, kvasir: Any) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    done = kvasir("version", PYTHONPATH=f"{tmp_path}:{API}")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     command = f"{sys.executable} -m kvasir --help | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
@@ -158,7 +164,17 @@ def test_completion(kvasir: Any) -> None:
     assert complete(kvasir, "kvasir ") == [info.name for info in COMMANDS]
     assert complete(kvasir, "kvasir p") == ["plan"]
     assert "--gpu-memory" in complete(kvasir, "kvasir plan --gpu")
-    assert "_KVASIR_COMPLETE=complete_bash" in kvasir("--show-completion", "bash").stdout
+
+
+def test_completion_is_installed(kvasir: Any, tmp_path: Path) -> None:
+    # The shell is named: the one that tests run under may be none that Typer knows.
+    env = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = kvasir("--show-completion", "bash", **env).stdout
+    assert "_KVASIR_COMPLETE=complete_bash" in script
+    assert kvasir("--install-completion", "bash", **env).returncode == 0
+    (installed,) = tmp_path.glob(".bash_completions/*")
+    assert installed.read_text().strip() == script.strip()
+    assert str(installed) in (tmp_path / ".bashrc").read_text()
 
 
 def test_completion_of_parts(install: Any) -> None:
