@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import re
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.types import Receive, Scope
@@ -15,7 +17,10 @@ from kvasir_engine.server.schema import IGNORED_FIELDS, UNSUPPORTED_FIELDS
 logger = logging.getLogger(__name__)
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
-_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?$", re.DOTALL)
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.(?P<where>.*)`$")
+_MISSING = re.compile(r"missing required field `(?P<field>\w+)`")
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_DISCARD_SECONDS = 5.0
 _MAX_LOGGED_FIELDS = 256
 _MAX_FIELD_CHARS = 64
 _logged_fields: set[str] = set()
@@ -26,9 +31,10 @@ class ClientGoneError(Exception):
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body; a 413 as soon as it is known to be larger than `limit` bytes."""
+    """The whole body; a 413 when it is larger than `limit` bytes."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > limit:
+            await _discard(receive, limit)
             raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
@@ -38,11 +44,26 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             raise ClientGoneError
         chunk = message.get("body", b"")
         size += len(chunk)
+        more = message.get("more_body", False)
         if size > limit:
+            if more:
+                await _discard(receive, limit)
             raise _too_large(limit)
         chunks.append(chunk)
-        if not message.get("more_body", False):
+        if not more:
             return b"".join(chunks)
+
+
+async def _discard(receive: Receive, budget: int) -> None:
+    """Read on for a while: a client that still sends when the connection is closed would see a
+    reset instead of the answer."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            while budget > 0:
+                message = await receive()
+                budget -= len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
 
 
 def _too_large(limit: int) -> ApiError:
@@ -56,52 +77,49 @@ def _too_large(limit: int) -> ApiError:
 
 def parse_body(raw: bytes, kind: type[_Body]) -> _Body:
     """Decode JSON into `kind`. Unknown fields are ignored and logged once a name."""
-    fields = _decode(raw)
-    known = kind.__struct_fields__
-    for name, value in fields.items():
-        if name in known:
-            continue
-        if name in UNSUPPORTED_FIELDS:
-            if value is not None and value not in UNSUPPORTED_FIELDS[name]:
-                raise invalid(
-                    f"{name} is not supported by this server; leave it out.", name, "unsupported"
-                )
-        elif name not in IGNORED_FIELDS:
-            _log_once(name)
     try:
-        return msgspec.convert(fields, kind, str_keys=True)
-    except msgspec.ValidationError as error:
-        raise _validation_error(error) from error
-
-
-def _decode(raw: bytes) -> dict[str, Any]:
-    try:
-        fields = msgspec.json.decode(raw)
+        if not raw.isascii():
+            raw.decode()  # the JSON decoder does not say where in the body
+        known = kind.__struct_fields__
+        for name, value in _fields_decoder.decode(raw).items():
+            if name not in known:
+                _check_foreign(name, value)
+        return msgspec.json.decode(raw, type=kind)
     except UnicodeDecodeError as error:
         raise invalid(
             f"The body is not valid UTF-8 (byte {error.start}).", code="invalid_utf8"
         ) from error
     except RecursionError as error:
         raise invalid("The body is nested too deeply.", code="invalid_json") from error
+    except msgspec.ValidationError as error:
+        raise _validation_error(error) from error
     except msgspec.DecodeError as error:
         raise invalid(
-            f"The body is not valid JSON: {error}. NaN and Infinity are not JSON either.",
+            f"The body is not valid JSON: {error} ({len(raw)} bytes in all). NaN and Infinity are "
+            "not JSON either.",
             code="invalid_json",
         ) from error
-    if not isinstance(fields, dict):
-        raise invalid("The body must be a JSON object.", code="invalid_json")
-    return fields
+
+
+def _check_foreign(name: str, value: msgspec.Raw) -> None:
+    if name in UNSUPPORTED_FIELDS:
+        given = msgspec.json.decode(value)
+        if given is not None and given not in UNSUPPORTED_FIELDS[name]:
+            raise invalid(
+                f"{name} is not supported by this server; leave it out.", name, "unsupported"
+            )
+    elif name not in IGNORED_FIELDS:
+        _log_once(name)
 
 
 def _validation_error(error: msgspec.ValidationError) -> ApiError:
     """msgspec says "Expected `int`, got `str` - at `$.n`"; the field goes into `param`."""
-    match = _PLACE.match(str(error))
-    if match is None or match["where"] is None:
-        missing = re.search(r"missing required field `(\w+)`", str(error))
-        if missing:
-            return invalid(f"{missing[1]} is required.", missing[1])
-        return invalid(f"{error}.")
-    return invalid(f"{match['where']}: {match['what']}.", match["where"])
+    what = str(error)
+    if match := _PLACE.search(what):
+        return invalid(f"{match['where']}: {what[: match.start()]}.", match["where"])
+    if match := _MISSING.search(what):
+        return invalid(f"{match['field']} is required.", match["field"])
+    return invalid(f"The body must be a JSON object: {what}.", code="invalid_json")
 
 
 def _log_once(name: str) -> None:

@@ -205,8 +205,8 @@ class Intake:
         priority = body.priority or 0
         if abs(priority) > MAX_PRIORITY:
             raise invalid(f"priority must be within ±{MAX_PRIORITY}.", "priority")
-        asked = body.max_tokens or getattr(body, "max_completion_tokens", None)
-        params = self._fit(params, len(prompt.token_ids), asked=asked is not None)
+        asked = (body.max_tokens, getattr(body, "max_completion_tokens", None)) != (None, None)
+        params = self._fit(params, len(prompt.token_ids), asked=asked)
         try:
             request = self.maker.request(
                 request_id,
@@ -229,7 +229,8 @@ class Intake:
         wanted = params.max_tokens if asked else None
         if left < 1 or (wanted is not None and wanted > left):
             raise too_long(prompt_tokens, wanted, self.max_model_len)
-        return params.clone(max_tokens=min(left, params.max_tokens or left))
+        most = left if params.max_tokens is None else params.max_tokens
+        return params.clone(max_tokens=min(left, most))
 
 
 def too_long(prompt_tokens: int, max_tokens: int | None, max_model_len: int) -> ApiError:

@@ -19,6 +19,7 @@ from kvasir_engine.request import EngineRequest, FinishReason, LogprobEntry, Sam
 from kvasir_engine.server.app import create_app
 from kvasir_engine.server.model import ServedModel
 from kvasir_engine.server.settings import ServerSettings
+from openai import AsyncOpenAI
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -134,7 +135,7 @@ class ScriptedCore:
         return LoadSnapshot(len(self.streams), 0, 0, 0.25, self.step_age)
 
     async def drain(self) -> None:
-        while any(stream.open for stream in self.streams.values()):
+        while any(stream.open for stream in self.streams.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     def close(self) -> None:
@@ -200,14 +201,18 @@ class RunningServer:
         self.core = core
         self.app = app
         self.lifecycle = app.state.server.lifecycle
+        # Without certificates, whose loading takes longer than a test.
+        self.http = httpx.AsyncClient(base_url=url, trust_env=False, verify=False)
+
+    def openai(self, **options: Any) -> AsyncOpenAI:
+        given = {"api_key": "x", "max_retries": 0, "http_client": self.http, **options}
+        return AsyncOpenAI(base_url=self.url + "/v1", **given)
 
     async def post(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
-            return await client.post(path, json=json, **options)
+        return await self.http.post(path, json=json, **options)
 
     async def get(self, path: str, **options: Any) -> httpx.Response:
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
-            return await client.get(path, **options)
+        return await self.http.get(path, **options)
 
 
 StartServer = Callable[..., Awaitable[RunningServer]]
@@ -233,13 +238,15 @@ async def running(
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(app, http="httptools", ws="none", log_level="warning")
+        config.load()
         server = uvicorn.Server(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        while not server.started:
-            await asyncio.sleep(0.005)
-        yield RunningServer(f"http://127.0.0.1:{listener.getsockname()[1]}", core, app)
-        server.should_exit = True
-        await task
+        # Not serve(): its main loop looks only every 0.1 s whether it should end.
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[listener])
+        made = RunningServer(f"http://127.0.0.1:{listener.getsockname()[1]}", core, app)
+        yield made
+        await made.http.aclose()
+        await server.shutdown(sockets=[listener])
 
 
 @pytest.fixture

@@ -10,10 +10,7 @@ CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 
 @pytest.fixture
 async def client(server):
-    async with openai.AsyncOpenAI(
-        base_url=server.url + "/v1", api_key="x", max_retries=0
-    ) as made:
-        yield made
+    return server.openai()
 
 
 async def test_a_unary_answer(server, client):
@@ -32,9 +29,11 @@ async def test_a_unary_answer(server, client):
     assert server.core.tokenizer.decode(request.prompt_token_ids) == "<user>hi<assistant>"
 
 
-async def test_a_stream_is_the_unary_answer_in_parts(server, client):
+@pytest.mark.parametrize("tokens_a_batch", [1, 7])
+async def test_a_stream_is_the_unary_answer_in_parts(server, client, tokens_a_batch):
     options = {**CHAT, "max_tokens": 200, "seed": 0}
     unary = await client.chat.completions.create(**options)
+    server.core.tokens_a_batch = tokens_a_batch
     stream = await client.chat.completions.create(
         **options, stream=True, stream_options={"include_usage": True}
     )
@@ -45,8 +44,10 @@ async def test_a_stream_is_the_unary_answer_in_parts(server, client):
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
     assert chunks[-1].choices == []
     assert chunks[-1].usage == unary.usage
+    assert all(chunk.usage is None for chunk in chunks[:-1])
     assert len({chunk.id for chunk in chunks}) == 1
-    assert len(chunks) > len(server.core.text)
+    tokens = len(server.core.text.encode()) + 1
+    assert len(chunks) == -(-tokens // tokens_a_batch) + 2
 
 
 async def test_the_synchronous_client_streams(server):
@@ -56,3 +57,162 @@ async def test_the_synchronous_client_streams(server):
             return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
     assert await asyncio.to_thread(stream) == "The quick"
+
+
+async def test_choices_of_one_stream_stay_apart(client):
+    stream = await client.chat.completions.create(**CHAT, max_tokens=5, n=3, stream=True)
+    texts, roles = {}, []
+    async for chunk in stream:
+        [choice] = chunk.choices
+        roles += [choice.index] if choice.delta.role else []
+        texts[choice.index] = texts.get(choice.index, "") + choice.delta.content
+    assert texts == {0: "The q", 1: "he qu", 2: "e qui"}
+    assert sorted(roles) == [0, 1, 2]
+
+
+async def test_stop_strings_cut_text_logprobs_and_usage(server, client):
+    options = {**CHAT, "max_tokens": 200, "stop": ["fox", "zzz"], "logprobs": True}
+    unary = await client.chat.completions.create(**options, extra_body={"return_token_ids": True})
+    [choice] = unary.choices
+    assert choice.message.content == "The quick brown "
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", "fox")
+    assert len(choice.logprobs.content) == unary.usage.completion_tokens
+    assert server.core.tokenizer.decode(choice.token_ids) == "The quick brown fox"
+
+    stream = await client.chat.completions.create(**options, stream=True)
+    chunks = [chunk async for chunk in stream]
+    assert "".join(c.choices[0].delta.content for c in chunks) == "The quick brown "
+    assert chunks[-1].choices[0].stop_reason == "fox"
+    assert sum(len(c.choices[0].logprobs.content) for c in chunks[1:]) == len("The quick brown fox")
+
+
+async def test_the_core_is_told_of_a_stop_string(server, client):
+    await client.chat.completions.create(**CHAT, max_tokens=200, stop="fox", n=2)
+    [(_, still_ran)] = server.core.closed
+    assert not still_ran
+
+
+async def test_logprobs_show_bytes_and_alternatives(client):
+    answer = await client.chat.completions.create(
+        **CHAT, max_tokens=2, logprobs=True, top_logprobs=2
+    )
+    first, second = answer.choices[0].logprobs.content
+    assert (first.token, first.bytes) == ("T", [ord("T")])
+    assert second.logprob < 0
+    assert [top.token for top in first.top_logprobs] == ["T", "U"]
+
+
+async def test_token_ids_on_request(server, client):
+    extra = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    stream = await client.chat.completions.create(
+        **CHAT, max_tokens=3, logprobs=True, stream=True, extra_body=extra
+    )
+    chunks = [chunk async for chunk in stream]
+    assert server.core.tokenizer.decode(chunks[0].prompt_token_ids) == "<user>hi<assistant>"
+    assert "prompt_token_ids" not in chunks[1].model_extra
+    ids = [token for chunk in chunks[1:] for token in chunk.choices[0].token_ids]
+    assert server.core.tokenizer.decode(ids) == "The"
+    assert chunks[1].choices[0].logprobs.content[0].token == f"token_id:{ids[0]}"
+
+
+async def test_prompt_logprobs_of_a_chat(client):
+    answer = await client.chat.completions.create(
+        **CHAT, max_tokens=1, extra_body={"prompt_logprobs": 1}
+    )
+    assert len(answer.prompt_logprobs) == answer.usage.prompt_tokens
+    assert answer.prompt_logprobs[0] is None
+    [value] = answer.prompt_logprobs[1].values()
+    assert (value["rank"], value["decoded_token"]) == (1, "u")
+
+
+async def test_usage_in_every_chunk(client):
+    stream = await client.chat.completions.create(
+        **CHAT,
+        max_tokens=3,
+        stream=True,
+        stream_options={"include_usage": True, "continuous_usage_stats": True},
+    )
+    counts = [chunk.usage.completion_tokens async for chunk in stream]
+    assert counts == [1, 1, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ({}, "<user>a\nb<assistant>"),
+        ({"add_generation_prompt": False}, "<user>a\nb"),
+        ({"chat_template_kwargs": {"shout": True}}, "<user>a\nb!<assistant>"),
+    ],
+)
+async def test_the_template_gets_parts_and_options(server, client, extra, expected):
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    await client.chat.completions.create(
+        model="alias",
+        messages=[{"role": "user", "content": parts}],
+        max_tokens=1,
+        extra_body=extra,
+    )
+    assert server.core.tokenizer.decode(server.core.requests[0].prompt_token_ids) == expected
+
+
+async def test_a_final_message_is_continued(server, client):
+    await client.chat.completions.create(
+        model="tiny",
+        messages=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "Sure, "}],
+        max_tokens=1,
+        extra_body={"continue_final_message": True},
+    )
+    ids = server.core.requests[0].prompt_token_ids
+    assert server.core.tokenizer.decode(ids) == "<user>a<assistant>Sure, "
+
+
+async def test_parameters_reach_the_core(server, client):
+    extra = {
+        "top_k": 5,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "min_tokens": 2,
+        "stop_token_ids": [7],
+        "ignore_eos": True,
+        "bad_words": ["no"],
+        "allowed_token_ids": [1, 2],
+        "priority": -3,
+        "cache_salt": "tenant",
+    }
+    await client.chat.completions.create(
+        **CHAT,
+        temperature=0.5,
+        top_p=0.9,
+        presence_penalty=0.1,
+        frequency_penalty=-0.1,
+        seed=11,
+        logit_bias={"65": -2},
+        max_completion_tokens=7,
+        extra_body=extra,
+    )
+    [request] = server.core.requests
+    params = request.params
+    assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.5, 0.9, 5, 0.1)
+    assert (params.presence_penalty, params.frequency_penalty) == (0.1, -0.1)
+    assert (params.repetition_penalty, params.min_tokens, params.max_tokens) == (1.2, 2, 7)
+    assert (params.seed, params.stop_token_ids, params.ignore_eos) == (11, [7], True)
+    assert (params.logit_bias, params.allowed_token_ids) == ({65: -2.0}, [1, 2])
+    assert server.core.tokenizer.encode("no") in params.bad_words_token_ids
+    assert (request.priority, request.cache_salt) == (-3, "tenant")
+    assert len(request.block_hashes) == request.num_prompt_tokens // 16 * 16
+
+
+async def test_max_tokens_is_what_the_context_leaves(server, client):
+    await client.chat.completions.create(**CHAT)
+    [request] = server.core.requests
+    assert request.params.max_tokens == 512 - request.num_prompt_tokens
+
+
+async def test_defaults_of_the_model_are_for_what_is_left_out(start_server):
+    server = await start_server(
+        model={"defaults": {"temperature": 0.3, "top_k": 9, "max_tokens": 10_000}}
+    )
+    await server.post("/v1/chat/completions", {**CHAT, "top_k": 2})
+    [request] = server.core.requests
+    assert (request.params.temperature, request.params.top_k) == (0.3, 2)
+    assert request.params.max_tokens == 512 - request.num_prompt_tokens
