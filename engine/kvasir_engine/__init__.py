@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.sampling_params import BeamSearchParams, SamplingParams
 
 if TYPE_CHECKING:
     from kvasir_engine.async_llm import AsyncLLM
     from kvasir_engine.llm import LLM
 
-__all__ = ["LLM", "AsyncLLM", "SamplingParams"]
+__all__ = ["LLM", "AsyncLLM", "BeamSearchParams", "SamplingParams"]
 
 
 def __getattr__(name: str) -> Any:

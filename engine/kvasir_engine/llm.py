@@ -12,9 +12,9 @@ from tqdm import tqdm
 from kvasir_engine.core.build import build_core
 from kvasir_engine.inputs import Message, Prompt, RequestMaker
 from kvasir_engine.loader.hub import resolve_model
-from kvasir_engine.outputs import RequestOutput
+from kvasir_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from kvasir_engine.request import EngineRequest, SampleDelta
-from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.sampling_params import BeamSearchParams, SamplingParams
 from kvasir_engine.scheduler import admission
 from kvasir_engine.scheduler.results import StepNews
 from kvasir_engine.settings import make_settings
@@ -109,6 +109,30 @@ class LLM:
             ids = self._maker.tokenizer.encode(text, add_special_tokens=False)
             jobs.append(self._job(text, ids, each, 0))
         return self._run(jobs, use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[BeamSearchOutput]:
+        """The best `beam_width` continuations of each prompt by summed log-probability."""
+        outputs = self.generate(prompts, params.sampling_params(), use_tqdm=use_tqdm)
+        return [
+            BeamSearchOutput(
+                [
+                    BeamSearchSequence(
+                        tokens=[*output.prompt_token_ids, *beam.token_ids],
+                        text=beam.text,
+                        cum_logprob=beam.cumulative_logprob,
+                        finish_reason=beam.finish_reason,
+                    )
+                    for beam in output.outputs
+                ]
+            )
+            for output in outputs
+        ]
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached prompt blocks."""

@@ -56,3 +56,21 @@ class RequestOutput:
     prompt_logprobs: PromptLogprobs | None = None
     num_cached_tokens: int | None = None
     metrics: RequestMetrics | None = None
+
+
+@dataclass(slots=True)
+class BeamSearchSequence:
+    """One beam. `cum_logprob` is its score: summed log-probabilities over length ** penalty."""
+
+    tokens: list[int]
+    """Prompt and generated tokens, as in vLLM."""
+    text: str
+    cum_logprob: float | None
+    finish_reason: str | None
+
+
+@dataclass(slots=True)
+class BeamSearchOutput:
+    """The beams of one prompt, best first."""
+
+    sequences: list[BeamSearchSequence] = field(default_factory=list)

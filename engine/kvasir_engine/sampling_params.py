@@ -200,6 +200,28 @@ class SamplingParams:
                 )
 
 
+@dataclass(slots=True)
+class BeamSearchParams:
+    """What `LLM.beam_search` takes; names as in vLLM, meanings as in transformers."""
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+    def sampling_params(self) -> SamplingParams:
+        """The same as a request's parameters."""
+        return SamplingParams(
+            n=self.beam_width,
+            use_beam_search=True,
+            max_tokens=self.max_tokens,
+            ignore_eos=self.ignore_eos,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping,
+        )
+
+
 _RANGES: tuple[tuple[str, float, float, bool], ...] = (
     ("n", 1, MAX_N, False),
     ("temperature", 0.0, 100.0, False),

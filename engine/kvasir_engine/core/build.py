@@ -10,6 +10,7 @@ from kvasir_engine.core.loop import CoreLoop, StepWatcher
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
+from kvasir_engine.parallel.executor import OnRankDeath
 from kvasir_engine.runner.assembled import Assembled
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.settings import EngineSettings
@@ -37,12 +38,14 @@ def build_core(
     *,
     watcher: StepWatcher | None = None,
     listeners: ListenerFactory | None = None,
+    on_rank_death: OnRankDeath | None = None,
 ) -> Core:
     """Load the model onto the device and make everything around it.
 
-    Raises ModelLoadError and SettingsError, whose messages say what to change.
+    `on_rank_death` is called with the reason when a tensor-parallel rank ends by itself. Raises
+    ModelLoadError and SettingsError, whose messages say what to change.
     """
-    assembled = _assemble(settings, model_dir)
+    assembled = _assemble(settings, model_dir, on_rank_death)
     kv = KVManager(
         assembled.groups,
         assembled.num_blocks,
@@ -56,12 +59,18 @@ def build_core(
     return Core(loop, assembled)
 
 
-def _assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
+def _assemble(
+    settings: EngineSettings, model_dir: Path, on_rank_death: OnRankDeath | None
+) -> Assembled:
     # torch is imported only when it computes: a simulated engine starts without it.
     if settings.device == "sim":
         from kvasir_engine.runner.sim_assembly import assemble as assemble_sim
 
         return assemble_sim(settings, model_dir)
+    if settings.tensor_parallel_size > 1:
+        from kvasir_engine.parallel.assembly import assemble_parallel
+
+        return assemble_parallel(settings, model_dir, on_death=on_rank_death)
     from kvasir_engine.runner.assembly import assemble
 
     return assemble(settings, model_dir)

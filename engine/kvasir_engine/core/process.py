@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from kvasir.logs import configure_logging
 
-from kvasir_engine.core.build import build_core
+from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.orphans import die_with
 from kvasir_engine.core.service import CoreService, StepClock
@@ -19,6 +20,7 @@ from kvasir_engine.core.telemetry import AfterStep, BlockEvents
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_engine.parallel.executor import OnRankDeath
 
 log = logging.getLogger(__name__)
 
@@ -28,21 +30,43 @@ def main() -> int:
     channels, parent = Channels(Path(sys.argv[1])), int(sys.argv[2])
     die_with(parent)
     config = channels.read_config()
+    # Read by prometheus_client when it is imported, so set before anything imports that.
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(channels.metrics)
     configure_logging("core", level=config.log_level)
     status = CoreStatus(channels.status)
-    try:
-        _serve(channels, config, status)
-    except Exception as error:
-        status.phase = Phase.DEAD
+
+    def failed(error: Exception) -> int:
+        """Tell the clients; the exit status."""
         channels.failure.write_text(f"{error}")
-        if isinstance(error, ValueError):  # SettingsError, ModelLoadError: the user's to mend
-            return 2
-        log.exception("the core ended")
-        return 1
+        status.phase = Phase.DEAD
+        # SettingsError, ModelLoadError: the user's to mend
+        return 2 if isinstance(error, ValueError) else 1
+
+    def rank_died(reason: Exception) -> None:
+        # The main thread may be stuck in a collective that will never end.
+        os._exit(failed(reason))
+
+    try:
+        _serve(channels, config, status, rank_died)
+    except Exception as error:
+        code = failed(error)
+        if code == 1:
+            log.exception("the core ended")
+        return code
     return 0
 
 
-def _serve(channels: Channels, config: CoreConfig, status: CoreStatus) -> None:
+def _metrics(core: Core, config: CoreConfig) -> AfterStep:
+    from kvasir_engine.core.metrics import CoreMetrics
+    from kvasir_engine.server.metric_registry import MetricRegistry
+
+    registry = MetricRegistry(config.metrics_prefix, config.model_name)
+    return CoreMetrics(registry, core, config.settings.cache.block_size)
+
+
+def _serve(
+    channels: Channels, config: CoreConfig, status: CoreStatus, rank_died: OnRankDeath
+) -> None:
     recorder = EventRecorder()
 
     def listeners(groups: Sequence[KVGroupSpec]) -> list[BlockListener | None]:
@@ -55,11 +79,12 @@ def _serve(channels: Channels, config: CoreConfig, status: CoreStatus) -> None:
         Path(config.model_dir),
         watcher=StepClock(status),
         listeners=listeners,
+        on_rank_death=rank_died,
     )
     # What exists now lives as long as the process: never walk it again.
     gc.collect()
     gc.freeze()
-    reporters: list[AfterStep] = []
+    reporters: list[AfterStep] = [_metrics(core, config)]
     if config.settings.kv_events_endpoint:
         reporters.append(BlockEvents(core, config, recorder))
     service = CoreService(

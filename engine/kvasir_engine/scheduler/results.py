@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,6 +89,7 @@ def _announce(sequence: Sequence, delta: SampleDelta) -> None:
     """A sample's first delta says more."""
     if not sequence.announced:
         sequence.announced = True
+        sequence.times.first_token = time.monotonic()
         delta.num_cached_tokens = sequence.num_cached
         delta.seed = sequence.sampling.seed
 

@@ -11,6 +11,8 @@ after the last launched step that names it has retired.
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,7 +33,11 @@ from kvasir_engine.settings import SchedulerSettings
 WATERMARK = 0.01
 """Share of the blocks that admission leaves free while anything runs, so that a new prompt does
 not cause a preemption at once."""
-NO_ROWS = int32([])
+ENDED_KEPT = 4096
+
+LOOK_AGAIN_AFTER = 16
+"""Steps after which a sequence that found too few blocks is tried again though no more are free:
+its prefix may have been computed by others since. Looking it up costs milliseconds when long."""
 
 
 @dataclass(slots=True)
@@ -69,7 +75,10 @@ class Scheduler:
         self._windowed = any(spec.window is not None for spec in kv.groups)
         self._copies: list[ForkCopy] = []
         """For the plan after the one that forked."""
+        self._blocked: tuple[Sequence, list[int], int] | None = None
+        """Who found too few blocks, how many must be available, and when to look again anyway."""
         self._seeds = np.random.Generator(np.random.Philox(seed))
+        self._ended: deque[Sequence] = deque(maxlen=ENDED_KEPT)
         self._next_order = 0
         self._next_step = 0
 
@@ -82,6 +91,7 @@ class Scheduler:
         lead = make_sequences(
             request, order=self._next_order, seed=seed, max_model_len=self.max_model_len
         )
+        lead.times.queued = time.monotonic()
         self._next_order += params.n
         if params.use_beam_search:
             make_group(lead)
@@ -121,8 +131,16 @@ class Scheduler:
             if member.row >= 0:
                 self._give_up(member)
 
+    def take_ended(self) -> list[Sequence]:
+        """Sequences that ended after a first token since the last call, for the metrics."""
+        ended, self._ended = list(self._ended), deque(maxlen=ENDED_KEPT)
+        return ended
+
     def _give_up(self, sequence: Sequence) -> None:
         """Leave the queue or the row for good."""
+        if sequence.times.first_token:
+            sequence.times.ended = time.monotonic()
+            self._ended.append(sequence)
         if sequence.state is State.WAITING:
             if sequence.lead is None:
                 self.waiting.drop(sequence)
@@ -299,7 +317,9 @@ class Scheduler:
         size = self.kv.block_size
         length = len(group.lead.request.prompt_token_ids) + len(group.search.running[0].tokens)
         blocks = len(group.search.running) * -(-(length + 1) // size)
-        if not self._fits([blocks] * len(self.kv.groups), [[] for _ in self.kv.groups]):
+        none_cached: list[list[int]] = [[] for _ in self.kv.groups]
+        needed = self._available_to_fit([blocks] * len(self.kv.groups), none_cached)
+        if not self._are_available(needed):
             return False
         self.waiting.pop()
         for member, beam in zip(group.members, group.search.running, strict=False):
@@ -468,12 +488,16 @@ class Scheduler:
         """Give `sequence` its rows, its cached prefix and a first chunk; False if it must wait."""
         if sequence.beam_group is not None:
             return self._start_group(builder, sequence.beam_group)
+        if self._still_blocked(sequence):
+            return False
         tables = self.kv.new_tables(sequence.request.cache_salt)
         caching = sequence.request.params.prompt_logprobs is None
         tokens = sequence.tokens if caching else sequence.tokens[:1]
         hit = self.kv.find_prefix(tokens, tables.root, sequence.request.block_hashes)
         wanted = self.blocks_to_start(len(sequence.tokens), 1 + len(sequence.siblings))
-        if not self._fits(wanted, hit.tables):
+        needed = self._available_to_fit(wanted, hit.tables)
+        if not self._are_available(needed):
+            self._blocked = (sequence, needed, self._next_step + LOOK_AGAIN_AFTER)
             return False
         self.waiting.pop()
         self.kv.take(tables, hit)
@@ -487,21 +511,33 @@ class Scheduler:
         blocks = self.kv.blocks_kept(num_tokens + 1, self._longest_chunk())
         return [count + samples - 1 for count in blocks]
 
-    def _fits(self, wanted: list[int], cached: list[list[int]]) -> bool:
-        """Whether `wanted` blocks by group, `cached` among them, fit beside what runs."""
+    def _available_to_fit(self, wanted: list[int], cached: list[list[int]]) -> list[int]:
+        """How many blocks each group must be able to hand out, so that `wanted` of them, `cached`
+        among them, fit beside what runs."""
+        needed = []
         running = self.rows.active.any()
         for pool, blocks, table in zip(self.kv.pools, wanted, cached, strict=True):
             margin = int(WATERMARK * pool.capacity) if running else 0
-            hits = [block for block in table if block != NULL_BLOCK]
-            evictable = sum(1 for block in hits if not pool.references(block))
-            if blocks - len(hits) + margin > pool.num_available - evictable:
-                return False
-        return True
+            # A hit that nobody holds counts as available, but will be taken.
+            held = sum(1 for b in table if b != NULL_BLOCK and pool.references(b))
+            needed.append(blocks - held + margin)
+        return needed
+
+    def _are_available(self, counts: list[int]) -> bool:
+        return all(p.num_available >= n for p, n in zip(self.kv.pools, counts, strict=True))
+
+    def _still_blocked(self, sequence: Sequence) -> bool:
+        """Whether looking up the prefix of a sequence that did not fit would be in vain."""
+        if self._blocked is None or not self.rows.active.any():
+            return False
+        who, needed, look_again = self._blocked
+        return who is sequence and self._next_step < look_again and not self._are_available(needed)
 
     def _enter(self, builder: PlanBuilder, sequence: Sequence, num_cached: int) -> None:
         t = self.rows
         row = t.acquire(sequence)
         sequence.state = State.RUNNING
+        sequence.times.started = sequence.times.started or time.monotonic()
         for sibling in sequence.siblings:
             t.acquire(sibling)
             sibling.state = State.RUNNING

@@ -25,6 +25,17 @@ class State(Enum):
     GONE = auto()
 
 
+@dataclass(slots=True)
+class Times:
+    """When things happened to a sequence, seconds of the monotonic clock; 0 = not yet."""
+
+    queued: float = 0.0
+    started: float = 0.0
+    """In the plan of its first step."""
+    first_token: float = 0.0
+    ended: float = 0.0
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """Tokens of one sample. n > 1: the lead carries its `siblings` until they are forked off."""
@@ -56,6 +67,7 @@ class Sequence:
     announced: bool = False
     """The first delta (seed, cached tokens) is out."""
     num_preemptions: int = 0
+    times: Times = field(default_factory=Times)
 
     @property
     def rows_needed(self) -> int:
