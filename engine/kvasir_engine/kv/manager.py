@@ -6,7 +6,7 @@ Nothing here knows about steps: the scheduler decides when a block may be releas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,15 +114,15 @@ class KVManager:
         """Make findable every full block of the first `num_tokens` tokens not yet so."""
         if not self.caching:
             return
-        size = self.block_size
-        for index in range(len(tables.hashes), num_tokens // size):
-            content = tokens[index * size : (index + 1) * size].tobytes()
-            parent = tables.parent
+        parent = tables.parent
+        first, end = len(tables.hashes), num_tokens // self.block_size
+        for index, content in enumerate(self._contents(tokens, first, end), start=first):
             hash_ = block_hash(parent, content)
             tables.hashes.append(hash_)
             for pool, table in zip(self.pools, tables.tables, strict=True):
                 if table[index] != NULL_BLOCK:
                     pool.commit(table[index], hash_, parent, content)
+            parent = hash_
 
     def outside_windows(self, tables: BlockTables, next_position: int) -> list[list[int]]:
         """Take out of `tables` the blocks no query at or after `next_position` sees.
@@ -161,6 +161,12 @@ class KVManager:
         for pool in self.pools:
             pool.check_integrity()
 
+    def _contents(self, tokens: npt.NDArray[np.int32], first: int, end: int) -> Iterator[bytes]:
+        """The token bytes of blocks first .. end - 1."""
+        size = self.block_size
+        raw, step = tokens[first * size : end * size].tobytes(), size * tokens.itemsize
+        return (raw[at : at + step] for at in range(0, len(raw), step))
+
     def _find_full(
         self, tokens: npt.NDArray[np.int32], root: bytes, known: bytes
     ) -> tuple[list[int], list[bytes]]:
@@ -169,10 +175,10 @@ class KVManager:
         hashes: list[bytes] = []
         if not self.caching:
             return blocks, hashes
-        size, parent = self.block_size, root
+        parent = root
         anchor = next((i for i, spec in enumerate(self.groups) if spec.window is None), None)
-        for index in range((len(tokens) - 1) // size):
-            content = tokens[index * size : (index + 1) * size].tobytes()
+        end = (len(tokens) - 1) // self.block_size
+        for index, content in enumerate(self._contents(tokens, 0, end)):
             at = index * HASH_BYTES
             hash_ = known[at : at + HASH_BYTES] or block_hash(parent, content)
             block = (
@@ -242,9 +248,8 @@ class KVManager:
         hashes: list[bytes],
         index: int,
     ) -> int | None:
-        size = self.block_size
         parent = hashes[index - 1] if index else root
-        content = tokens[index * size : (index + 1) * size].tobytes()
+        [content] = self._contents(tokens, index, index + 1)
         return self.pools[group].find(hashes[index], parent, content)
 
     def _group_blocks(

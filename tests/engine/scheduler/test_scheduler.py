@@ -353,3 +353,23 @@ def test_load_is_what_is_left_to_prefill(engine_model: Make) -> None:
     assert engine.scheduler.prefill_backlog() == 20 - 8 - 1 + 5
     assert engine.scheduler.num_running == 1
     engine.run()
+
+
+def test_a_blocked_requests_prefix_is_not_looked_up_every_step(engine_model: Make) -> None:
+    engine = engine_model(rows=4, num_blocks=(18,))
+    engine.add([5] * 16, max_tokens=40)
+    engine.step()
+    waiting = engine.add([6] * 50, max_tokens=2)
+    looked_up: list[int] = []
+    find = engine.kv.find_prefix
+
+    def counted(*args: Any) -> Any:
+        looked_up.append(len(args[0]))
+        return find(*args)
+
+    engine.kv.find_prefix = counted
+    engine.step_until(lambda: len(engine.scheduler.waiting) == 0)
+    assert engine.counters.steps > 35
+    assert len(looked_up) <= 5
+    engine.run()
+    assert len(engine.heard[waiting].tokens) == 2
