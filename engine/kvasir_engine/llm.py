@@ -166,8 +166,8 @@ class LLM:
             with tqdm(total=len(jobs), desc="Prompts", disable=not use_tqdm) as bar:
                 while not self._core.loop.idle:
                     news = self._core.loop.step()
-                    if news is not None:
-                        bar.update(self._deliver(news, by_handle))
+                    if news is not None and (finished := self._deliver(news, by_handle)):
+                        bar.update(finished)
         except BaseException:
             self._abort([job.request for job in jobs])
             raise
