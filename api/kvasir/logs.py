@@ -43,6 +43,7 @@ def configure_logging(
 
     def add_component(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         event.setdefault("component", component)
+        event.pop("color_message", None)  # uvicorn's copy of the message for its own formatter
         return event
 
     shared: list[Processor] = [
@@ -61,7 +62,7 @@ def configure_logging(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 *_renderers(cast(Literal["json", "console"], shape)),

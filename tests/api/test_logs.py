@@ -19,7 +19,7 @@ configure_logging("engine")
 log = get_logger("a.b")
 log.debug("hidden")
 log.info("started", port=8080)
-logging.getLogger("other").warning("old %s", "style")
+logging.getLogger("other").warning("old %s", "style", extra={"color_message": "x", "port": 1})
 try:
     1 / 0
 except ZeroDivisionError:
@@ -51,6 +51,8 @@ def test_json_lines() -> None:
         "port": 8080,
     }
     assert (old["event"], old["level"], old["component"]) == ("old style", "warning", "engine")
+    assert old["port"] == 1
+    assert "color_message" not in old
     assert broke["exception"].endswith("ZeroDivisionError: division by zero")
     assert broke["path"] == "/x"
 

@@ -21,8 +21,8 @@ Each replica is a `kvasir serve` process on a free port of 127.0.0.1. A replica 
 dies is started again. Ctrl-C lets running requests finish and leaves no process behind.
 
 \b
-Environment: OMP_NUM_THREADS (cores / engines by default), CUDA_VISIBLE_DEVICES (the
-GPUs to give out), KVASIR_LOG_LEVEL, KVASIR_LOG_FORMAT"""
+Environment: KVASIR_API_KEY (asked of clients when set), OMP_NUM_THREADS (cores / engines
+by default), CUDA_VISIBLE_DEVICES (GPUs to give out), KVASIR_LOG_LEVEL, KVASIR_LOG_FORMAT"""
 
 app = typer.Typer(rich_markup_mode=None)
 

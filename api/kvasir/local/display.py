@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 
@@ -20,11 +21,11 @@ _STYLES = {"ready": "green", "restarting": "yellow", "stopped": "dim"}
 _READY = """
 Ready after {seconds:.1f} s: {url} serves {models}
 
-curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{{
+curl {url}/v1/chat/completions -H 'Content-Type: application/json' {header}-d '{{
   "model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
 from openai import OpenAI
-client = OpenAI(base_url="{url}/v1", api_key="none")
+client = OpenAI(base_url="{url}/v1", api_key={key})
 answer = client.chat.completions.create(
     model="{model}", messages=[{{"role": "user", "content": "Hello!"}}])
 print(answer.choices[0].message.content)
@@ -33,6 +34,13 @@ In the terminal: kvasir chat --url {url}
 Logs: {log}
 Ctrl-C stops everything.
 """
+
+
+_WITH_KEY = {
+    "header": '-H "Authorization: Bearer $KVASIR_API_KEY" ',
+    "key": 'os.environ["KVASIR_API_KEY"]',
+}
+_WITHOUT_KEY = {"header": "", "key": '"none"'}
 
 
 class Display:
@@ -95,6 +103,8 @@ class Display:
             models=", ".join(self._fleet.models),
             model=self._fleet.models[0],
             log=self._log.path,
+            # The engines ask for this key when it is set: they inherit it.
+            **(_WITH_KEY if os.environ.get("KVASIR_API_KEY") else _WITHOUT_KEY),
         )
         # Who piped the snippets into `head` still wants them served.
         with suppress(BrokenPipeError):

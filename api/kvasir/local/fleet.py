@@ -16,7 +16,8 @@ from kvasir.local.child import ChildSpec
 from kvasir.local.gpus import assign_gpus, visible_gpus
 from kvasir.local.ports import free_ports
 
-PROGRAM = (sys.executable, "-m", "kvasir")
+PROGRAM = (sys.executable, "-P", "-m", "kvasir")
+"""-P: a file in the user's directory must not take the place of a module."""
 STOP_MARGIN = 10.0
 """Seconds that a process gets beyond its drain time before it is killed."""
 _LOOPBACK = "127.0.0.1"

@@ -96,6 +96,7 @@ class Supervisor:
     async def _keep(self, member: Member) -> None:
         """Runs one process, again and again until the fleet stops. Raises FleetError."""
         while not self._stopping.is_set():
+            self._change(member, "starting")
             try:
                 member.child = await Child.start(
                     member.spec, lambda line: self._on_line(member.spec.name, line)

@@ -64,8 +64,9 @@ async def test_states_in_order_and_the_router_stopped_first() -> None:
     await record.ready.wait()
     stop.set()
     await running
-    assert set(record.states[:2]) == {("e", "ready"), ("router", "ready")}
-    assert record.states[2:] == [
+    assert record.states[:2] == [("e", "starting"), ("router", "starting")]
+    assert set(record.states[2:4]) == {("e", "ready"), ("router", "ready")}
+    assert record.states[4:] == [
         ("router", "stopping"),
         ("router", "stopped"),
         ("e", "stopping"),
@@ -110,6 +111,27 @@ async def test_stopping_while_a_restart_is_awaited(monkeypatch: pytest.MonkeyPat
     stop.set()
     await running
     assert record.states[-1] == ("router", "stopped")
+
+
+async def test_stopping_while_a_restarted_process_is_not_ready_yet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_BACKOFF", 0.01)
+    pid = tmp_path / "pid"
+    second = (
+        f"import os, pathlib; pid = pathlib.Path({str(pid)!r})\n"
+        "if pid.exists(): pid.write_text(str(os.getpid())); import time; time.sleep(600)\n"
+        "pid.touch()\n"
+    )
+    record, stop = Record(second + ONE_ANSWER), asyncio.Event()
+    running = asyncio.create_task(record.supervisor().run(stop))
+    while not (pid.exists() and pid.read_text()):
+        await asyncio.wait([running], timeout=0.05)
+    stop.set()
+    await running
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert record.states[-1] == ("e", "stopped")
 
 
 async def test_a_signal_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

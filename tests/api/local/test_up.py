@@ -139,8 +139,10 @@ def test_it_serves_until_interrupted_and_leaves_nothing(
 def test_no_process_is_left_however_it_ends(
     start: Callable[..., Up], standin: Any, number: signal.Signals
 ) -> None:
-    up = start(deployment("a", 2), STANDIN_SPAWN="1")
+    up = start(deployment("a", 2), STANDIN_SPAWN="1", KVASIR_API_KEY="secret")
     up.wait_ready()
+    assert '-H "Authorization: Bearer $KVASIR_API_KEY"' in up.out
+    assert 'api_key=os.environ["KVASIR_API_KEY"]' in up.out
     assert len(standin.processes()) > 6
     status = up.stop(number)
     assert status == (0 if number == signal.SIGTERM else -signal.SIGKILL)
