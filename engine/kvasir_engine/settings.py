@@ -93,6 +93,12 @@ class EngineSettings:
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
 
+    def __post_init__(self) -> None:
+        if self.tensor_parallel_size < 1:
+            raise SettingsError(
+                f"--tensor-parallel-size must be at least 1, got {self.tensor_parallel_size}."
+            )
+
 
 def make_settings(model: str, **flags: Any) -> EngineSettings:
     """EngineSettings from flat names as the CLI and `LLM` take them (`max_num_seqs=64`, ...).

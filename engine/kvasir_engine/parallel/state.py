@@ -60,6 +60,15 @@ def all_gather(x: torch.Tensor) -> torch.Tensor:
     return torch.cat(parts, dim=-1)
 
 
+def least(numbers: list[int], device: torch.device) -> list[int]:
+    """The smallest of each number over ranks, the same list on all of them."""
+    if _current.size == 1:
+        return numbers
+    smallest = torch.tensor(numbers, device=device)
+    dist.all_reduce(smallest, op=dist.ReduceOp.MIN, group=_current.group)
+    return [int(n) for n in smallest.tolist()]
+
+
 def divide(total: int, what: str) -> int:
     """This rank's equal share of `total`. Raises ValueError when it cannot be divided."""
     if total % _current.size:

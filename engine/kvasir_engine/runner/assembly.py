@@ -10,6 +10,7 @@ import torch
 from kvasir_engine.attention.registry import make_backend
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
 from kvasir_engine.loader.load import LoadedModel, load_model
+from kvasir_engine.parallel.state import least, tensor_parallel
 from kvasir_engine.runner import kv_cache, kv_sizing
 from kvasir_engine.runner.assembled import Assembled, Timeline, context_length
 from kvasir_engine.runner.plan import Int32Array, RowInit, RowSampling, StepPlan
@@ -30,6 +31,11 @@ def pick_device(name: str) -> torch.device:
 
 def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
     """Load the model and make a runner whose caches fill the memory it may use."""
+    if settings.tensor_parallel_size != tensor_parallel().size:
+        raise SettingsError(
+            f"--tensor-parallel-size {settings.tensor_parallel_size} cannot be had in a process "
+            f"that has an engine over {tensor_parallel().size} ranks open; close that one first."
+        )
     timeline = Timeline()
     device = pick_device(settings.device)
     with timeline.part("weights"):
@@ -52,7 +58,7 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
     with timeline.part("profile"):
         budget = _kv_budget(settings, runner, device)
     with timeline.part("kv_cache"):
-        num_blocks = _count_blocks(settings, loaded, groups, budget, wanted)
+        num_blocks = least(_count_blocks(settings, loaded, groups, budget, wanted), device)
         fitting = kv_sizing.context_that_fits(
             groups, num_blocks, chunk=settings.scheduler.max_num_batched_tokens
         )

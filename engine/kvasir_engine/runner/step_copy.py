@@ -8,16 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kvasir_engine.parallel.state import tensor_parallel
+
 
 class HostCopy:
     """Tensors on their way to pinned host memory; `wait` is the only blocking call.
 
-    On a CPU device there is nothing to copy.
+    On a CPU device there is nothing to copy, and what tensor-parallel ranks other than 0 sample
+    nobody reads: their copies are made by `wait` itself.
     """
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
         self._event: torch.cuda.Event | None = None
-        if any(tensor.is_cuda for tensor in tensors.values()):
+        if tensor_parallel().rank == 0 and any(tensor.is_cuda for tensor in tensors.values()):
             tensors = {name: self._start(tensor) for name, tensor in tensors.items()}
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
@@ -32,4 +35,4 @@ class HostCopy:
         """The arrays, once they are here."""
         if self._event is not None:
             self._event.synchronize()
-        return {name: np.asarray(tensor.numpy()) for name, tensor in self._tensors.items()}
+        return {name: np.asarray(tensor.cpu().numpy()) for name, tensor in self._tensors.items()}

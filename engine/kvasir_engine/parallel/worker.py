@@ -1,0 +1,65 @@
+"""A rank beside rank 0: `python -m kvasir_engine.parallel.worker RANK PARENT_PID`.
+
+It loads its shard, then replays rank 0's plans. It lives as long as the thread of rank 0 that
+started it, and ends with an orderly exit only when rank 0 closes the channel of plans.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import traceback
+
+from kvasir_engine.core.orphans import die_with
+from kvasir_engine.parallel.protocol import Progress, Report, WorkerConfig
+
+
+def main() -> int:
+    """Exit status: 0 when rank 0 has closed, 1 after a failure, which is reported."""
+    # Rank 0 alone decides the end: a signal to the whole process group must not be a death.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    die_with(int(sys.argv[2]))
+    config = WorkerConfig.decode(sys.stdin.buffer.read())
+    try:
+        _serve(config)
+    except Exception as error:
+        lines = traceback.format_exc()
+        _report(config, Report(Progress.FAILED, type(error).__name__, f"{error}", lines))
+        return 1
+    return 0
+
+
+def _serve(config: WorkerConfig) -> None:
+    # torch takes seconds to import, in which signals must already be handled as above.
+    from kvasir_engine.parallel.plan_channel import PlanReader
+    from kvasir_engine.parallel.plan_codec import decode
+    from kvasir_engine.parallel.rendezvous import meet
+    from kvasir_engine.parallel.state import destroy_tensor_parallel
+    from kvasir_engine.runner.assembly import assemble, pick_device
+
+    settings = config.settings
+    device = pick_device(settings.device)
+    _report(config, Report(Progress.IMPORTED))
+    meet(config.rank, settings.tensor_parallel_size, store=config.store, device=device)
+    runner = assemble(settings, config.model_dir).runner
+    gc.collect()
+    gc.freeze()
+    _report(config, Report(Progress.READY))
+    plans = PlanReader(config.plans)
+    while (message := plans.receive()) is not None:
+        plan = decode(message)
+        runner.forward(plan)
+        runner.sample(plan)
+    runner.close()
+    destroy_tensor_parallel()
+
+
+def _report(config: WorkerConfig, report: Report) -> None:
+    os.write(config.reports, report.encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
