@@ -43,7 +43,7 @@ class Answer:
         self.generation = generation
         self.logprob_format = logprob_format
         self.fleet = fleet
-        self.resumed = resume is not None
+        self.opened = resume is not None and resume.opened
         self.stream = bool(body.stream)
         self.return_token_ids = bool(body.return_token_ids)
         options = body.stream_options

@@ -17,7 +17,7 @@ class ChatAnswer(Answer):
 
     def opening_choice(self, choice: Choice) -> dict[str, Any] | None:
         """The role; a resumed answer's client has it already."""
-        if self.resumed:
+        if self.opened:
             return None
         delta = {"role": "assistant", "content": ""}
         return {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}

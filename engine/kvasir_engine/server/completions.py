@@ -24,16 +24,15 @@ class CompletionAnswer(Answer):
         resume = body.resume
         # What a resumed answer's client has of the prompt's text is not sent again.
         self._echo_sent = 0 if resume is None else resume.sent_chars
-        self._prompt_shown = resume is None or not (resume.sent_chars or resume.output_token_ids)
 
     def opening_choice(self, choice: Choice) -> dict[str, Any] | None:
         """The echoed prompt and, if asked for, its ids."""
         text = self._echoed(choice)[self._echo_sent :]
-        show_ids = self.return_token_ids and self._prompt_shown
+        show_ids = self.return_token_ids and not self.opened
         if not text and not show_ids:
             return None
         made: dict[str, Any] = {"index": choice.index, "text": text, "logprobs": None}
-        if text and self.shows_logprobs and self._prompt_shown:
+        if text and self.shows_logprobs and not self.opened:
             made["logprobs"] = self._prompt_logprobs(choice)
         if show_ids:
             made["prompt_token_ids"] = choice.run.request.prompt_token_ids
@@ -85,7 +84,7 @@ class CompletionAnswer(Answer):
         shift = len(self._echoed(choice))
         offsets = [shift + offset for offset in sample.text_offsets]
         made = self.logprob_format.legacy(sample.logprobs, offsets)
-        if self._echo and self._prompt_shown:
+        if self._echo and not self.opened:
             return join_legacy(self._prompt_logprobs(choice), made)
         return made
 

@@ -2,12 +2,13 @@
 
 Streams. Every SSE event is preceded, in the same chunk, by one comment line
 
-    : kvasir {"i":0,"t":[17,4],"s":81,"u":{...}}
+    : kvasir {"i":0,"t":[17,4],"s":81,"c":32,"u":{...}}
 
 `i` is the choice the event is about and `t` the ids of the tokens that this event accounts for:
-all tokens of the choice since its last event. `s`, the effective seed, is in the first comment of
-each choice; `u`, the usage, is in the last comment of the stream (before [DONE] or in a handover).
-Events about no choice (usage, [DONE]) have no `i` and no `t`.
+all tokens of the choice since its last event. `s`, the effective seed of the request, and `c`, the
+prompt tokens found in the cache, are in the first comment of each choice; `u`, the usage, is in
+the last comment of the stream (before [DONE] or in a handover). Events about no choice (usage,
+[DONE]) have no `i` and no `t`.
 
 Why this is enough to go on from any event. What an engine does with a sample (which text is
 certain, which is held back because it may become a stop string or is half a character, penalties,
@@ -24,11 +25,12 @@ which overwrite themselves when merged.
 
 To resume, the caller sends the original body with
 
-    "resume": {"output_token_ids": [...], "seed": 81, "sample_index": 0,
-               "sent_chars": 12, "id": "...", "created": 1700000000}
+    "resume": {"output_token_ids": [...], "seed": 81, "sample_index": 0, "sent_chars": 12,
+               "opened": true, "cached_tokens": 32, "id": "...", "created": 1700000000}
 
-The answer has that id and creation time, no second role, and the one choice `sample_index` (a body
-with several choices is resumed one request a choice); usage counts the whole sample.
+The answer has that id and creation time, no second role (unless `opened` is false: the client has
+no event of the choice yet), and the one choice `sample_index` (a body with several choices is
+resumed one request a choice); usage counts the whole sample, `cached_tokens` as given.
 
 Unary answers carry `x-kvasir-usage` and `x-kvasir-seed` headers.
 
@@ -48,16 +50,20 @@ from typing import Any
 
 import msgspec
 
-from kvasir_engine.server.generation import Generation
+from kvasir_engine.server.generation import Generation, PromptRun
 
 _encode = msgspec.json.encode
 
 
-def comment(choice: int, token_ids: list[int], seed: int | None = None) -> bytes:
-    """The line before an event about `choice`; `seed` in the first one."""
-    if seed is None:
-        return b': kvasir {"i":%d,"t":%s}\n' % (choice, _encode(token_ids))
-    return b': kvasir {"i":%d,"t":%s,"s":%d}\n' % (choice, _encode(token_ids), seed)
+def comment(choice: int, token_ids: list[int]) -> bytes:
+    """The line before an event about `choice`."""
+    return b': kvasir {"i":%d,"t":%s}\n' % (choice, _encode(token_ids))
+
+
+def first_comment(choice: int, token_ids: list[int], run: PromptRun) -> bytes:
+    """The line before the first event about `choice`."""
+    made = {"i": choice, "t": token_ids, "s": _seed_of(run), "c": run.num_cached_tokens}
+    return b": kvasir %s\n" % _encode(made)
 
 
 def bare_comment(usage: dict[str, Any] | None = None) -> bytes:
@@ -96,7 +102,10 @@ def unary_headers(generation: Generation, usage: dict[str, Any]) -> dict[str, st
 
 def effective_seed(generation: Generation) -> int | None:
     """The seed the first run samples with, once known."""
-    run = generation.runs[0]
+    return _seed_of(generation.runs[0])
+
+
+def _seed_of(run: PromptRun) -> int | None:
     if run.assembler.seed is None and run.request.resume is not None:
         return run.request.resume.seed
     return run.assembler.seed

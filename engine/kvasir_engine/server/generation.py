@@ -49,10 +49,19 @@ class PromptRun:
     first_choice: int = 0
     sent_chars: int = 0
     """Characters of a resumed sample's own text that the client has."""
+    cached_tokens: int | None = None
+    """What was reported of a resumed sample before, and is reported again."""
     resumed: SampleUpdate | None = None
     stream: AsyncIterator[list[SampleDelta]] | None = None
     first_token_time: float = 0.0
     last_token_time: float = 0.0
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Prompt tokens that were found in the prefix cache."""
+        if self.cached_tokens is not None:
+            return self.cached_tokens
+        return self.assembler.num_cached_tokens or 0
 
     @property
     def num_resumed_tokens(self) -> int:

@@ -171,6 +171,7 @@ class Intake:
             resume=Resume(resume.output_token_ids, resume.seed, sample),
         )
         run.sent_chars = max(0, resume.sent_chars - echoed)
+        run.cached_tokens = resume.cached_tokens
         return run
 
     def _check_resume(self, resume: ResumeBody, choices: int) -> None:

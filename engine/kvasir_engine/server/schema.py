@@ -18,13 +18,16 @@ class ResumeBody(msgspec.Struct, kw_only=True):
     """Output of an earlier, broken answer to the same body, to be gone on with.
 
     `sample_index` is the choice's index in that answer; the new one holds this choice alone.
-    `sent_chars` counts Unicode code points of its text that the client has.
+    `sent_chars` counts Unicode code points of its text that the client has; `opened` says that it
+    has the choice's first event (the role, an echoed prompt). contract.py explains the rest.
     """
 
     output_token_ids: list[int] = []
     seed: int | None = None
     sample_index: int = 0
     sent_chars: int = 0
+    opened: bool = True
+    cached_tokens: int | None = None
     id: str | None = None
     created: int | None = None
 

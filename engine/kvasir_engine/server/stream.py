@@ -55,9 +55,9 @@ class EventWriter:
             event = self._full(self._answer.chunk_choice(choice, update))
         if not self._fleet:
             return opening + event if opening else event
-        # The seed is in a choice's first comment, be it of an opening event or of this one.
-        seed = contract.effective_seed(self._answer.generation) if first and not opening else None
-        return opening + contract.comment(update.index, update.token_ids, seed) + event
+        if first and not opening:
+            return contract.first_comment(update.index, update.token_ids, choice.run) + event
+        return opening + contract.comment(update.index, update.token_ids) + event
 
     def _opening(self, choice: Choice) -> bytes:
         """What comes before a choice's first text, as an event of its own."""
@@ -70,8 +70,7 @@ class EventWriter:
             extra["prompt_token_ids"] = choice.run.request.prompt_token_ids
         event = self._full(made, extra)
         if self._fleet:
-            seed = contract.effective_seed(self._answer.generation)
-            event = contract.comment(choice.index, [], seed) + event
+            event = contract.first_comment(choice.index, [], choice.run) + event
         return event
 
     def _full(self, choice: dict[str, Any], extra: dict[str, Any] | None = None) -> bytes:

@@ -11,7 +11,7 @@ def usage_of(generation: Generation) -> dict[str, Any]:
     """What the client has received so far, over all prompts and choices."""
     prompt = sum(run.request.num_prompt_tokens for run in generation.runs)
     output = sum(run.assembler.num_output_tokens for run in generation.runs)
-    cached = sum(run.assembler.num_cached_tokens or 0 for run in generation.runs)
+    cached = sum(run.num_cached_tokens for run in generation.runs)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": output,

@@ -249,6 +249,12 @@ async def running(
         await server.shutdown(sockets=[listener])
 
 
+@pytest.fixture(name="byte_tokenizer")
+def byte_tokenizer_fixture() -> Tokenizer:
+    """One token a byte; 256 = <s>, 257 = </s>."""
+    return byte_tokenizer()
+
+
 @pytest.fixture
 async def start_server() -> AsyncIterator[StartServer]:
     """await start_server(ready=True, model={...}, **settings): a RunningServer."""
