@@ -60,7 +60,7 @@ def model_slots(model: nn.Module) -> dict[str, Slot]:
     """Every checkpoint tensor that `model` is made of, by full name."""
     slots: dict[str, Slot] = {}
     for path, module in model.named_modules():
-        if path and isinstance(module, Loadable):
+        if isinstance(module, Loadable):
             slots.update(module.slots(path))
     return slots
 

@@ -149,7 +149,7 @@ class _Source:
 
 
 def _fill_native(model: DecoderForCausalLM, model_dir: Path) -> None:
-    unused = Checkpoint(model_dir, model.slot_name).fill(model.slots())
+    unused = Checkpoint(model_dir, model.slot_name).fill(model.checkpoint_slots())
     unused = [name for name in unused if not name.startswith(model.unused_prefixes)]
     if unused:
         log.warning("%s: %d weights are not used: %s", model_dir, len(unused), unused[:5])

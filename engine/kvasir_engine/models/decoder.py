@@ -115,7 +115,7 @@ class DecoderForCausalLM(nn.Module):
         logits = project_to_vocab(hidden, table).float()
         return logits if self.logit_cap is None else soft_cap(logits, self.logit_cap)
 
-    def slots(self) -> dict[str, Slot]:
+    def checkpoint_slots(self) -> dict[str, Slot]:
         """The checkpoint tensors that the model is made of, by `slot_name`."""
         return model_slots(self)
 

@@ -124,3 +124,12 @@ def test_directories_that_are_refused(tmp_path: Path) -> None:
         load_model(tmp_path / "absent")
     with pytest.raises(ModelLoadError, match=r"config\.json does not exist"):
         load_model(tmp_path)
+
+
+def test_out_of_memory_says_how_much_was_asked(hf_model_dir, monkeypatch) -> None:
+    def exhausted(*args: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("kvasir_engine.loader.load.build_native", exhausted)
+    with pytest.raises(ModelLoadError, match=r"about 0\.0 GiB on cpu.*--tensor-parallel-size"):
+        load_model(hf_model_dir("llama3"))
