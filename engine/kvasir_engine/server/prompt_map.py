@@ -14,9 +14,10 @@ with the content cut in half and other text behind it, to diverge exactly at the
 rendered text around the cut is the content verbatim, and its bytes are counted from there.
 Contents of assistants get no claims inside: templates look for reasoning in them. Probes that the
 template refuses say nothing, since a request of that shape is refused as well; where none with a
-later question is accepted, nothing is claimed. A template that depends on later messages in a way
-no probe shows can make a claim wrong; then a router predicts a hit that is none, and learns better
-from the usage. A template that writes the date is right until midnight.
+later question is accepted, nothing is claimed. Requests without any user message are left out of
+consideration, since Gemma's template then drops the system prompt. A template that depends on later
+messages in a way no probe shows can make a claim wrong too; then a router predicts a hit that is
+none, and learns better from the usage. A template that writes the date is right until midnight.
 For completions the rendered text is the prompt itself and no probe is needed.
 
 **Tokens.** Text behind the boundary can merge with text before it. A claim therefore ends at a
@@ -127,7 +128,7 @@ def _stable_end(messages: Messages, rendered: bytes, render: Render) -> int | No
     ]
     if not followed:
         return None
-    alone = _common_with(messages, rendered, render)
+    alone = _common_with(messages, rendered, render) if _has_question(messages) else None
     return min(followed if alone is None else [alone, *followed])
 
 
@@ -145,7 +146,8 @@ def _content_anchor(
     if len(text) - leading < 2:
         return None
     cut = {**last, "content": content[:half] + _OTHER_TEXT}
-    diverges = _common_with([*messages[:-1], cut], rendered, render)
+    tail = [] if _has_question(messages) else [_QUESTION]
+    diverges = _common_with([*messages[:-1], cut, *tail], rendered, render)
     if diverges is None:
         return None
     before, after = content[leading:half].encode(), text[half:].encode()
@@ -155,6 +157,10 @@ def _content_anchor(
     start = piece_start + content_start(piece, content) + len(content[:leading].encode())
     length = min(len(before) + len(after), max(0, stable - begin))
     return Anchor(start, start + length, begin + length)
+
+
+def _has_question(messages: Messages) -> bool:
+    return any(message.get("role") == "user" for message in messages)
 
 
 def _common_with(messages: Messages, rendered: bytes, render: Render) -> int | None:

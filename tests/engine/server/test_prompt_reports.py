@@ -1,0 +1,451 @@
+"""A report's claims hold for every request with the same text chain, and they are worth having."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+from kvasir.block_hash import HASH_BYTES, chain_hashes
+from kvasir.template.chat_template import ChatTemplate, TemplateError
+from kvasir.template.messages import normalise_messages
+from kvasir.template.tokenizer import Tokenizer
+from kvasir.text_chain import BLOCK_BYTES, chat_pieces, completion_pieces
+from kvasir.text_chain import chain_hashes as text_hashes
+from kvasir_engine.server import prompt_reports
+from kvasir_engine.server.prompt_map import Messages, common_prefix
+from kvasir_engine.server.prompt_reports import PromptReport, PromptReporter
+from kvasir_engine.server.token_cuts import CutRules, TokenCuts, token_ends
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Backend
+
+BLOCK = 8
+SPECIAL = ["<|start|>", "<|end|>", "<s>"]
+PROSE = re.split(
+    " ",
+    "The engine reads a prompt and writes an answer. A router sends the prompt to the engine that "
+    "already holds its cache; the cache is made of blocks, and each block has a hash. Long system "
+    "prompts are shared by many users, questions are not. <think> maybe </think> In 2024, 12345 "
+    "requests came from Zürich, São Paulo and 東京: they asked about keys, values and queues.\n\n"
+    "\tIndented text, code like x = f(y)[0] + 1, and 'quoted' words don't break anything.\n",
+)
+
+LONG = " ".join(PROSE[:40] * 8)
+
+CHATML = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+TRIMMED = "<s>" + CHATML.replace("{{ m.content }}", "{{ m.content | trim }}")
+# Keeps an assistant's reasoning only behind the last question, as Qwen3 does.
+REASONING = (
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}"
+    "<|start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.index0 < ns.last %}"
+    "{{ m.content.split('</think>')[-1].lstrip() }}{% else %}{{ m.content }}{% endif %}<|end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+# Puts the system prompt into the last question, as older Mistral templates do.
+SYSTEM_LAST = (
+    "{% set system = messages[0].content if messages[0].role == 'system' else '' %}<s>"
+    "{% for m in messages %}{% if m.role == 'user' %}[INST] "
+    "{% if loop.last and system %}{{ system }}\n\n{% endif %}{{ m.content }}[/INST]"
+    "{% elif m.role == 'assistant' %} {{ m.content }}<|end|>{% endif %}{% endfor %}"
+)
+# Refuses turns that do not alternate, and joins the system prompt with the first one, as Gemma.
+ALTERNATING = (
+    "{% set system = messages[0].content if messages[0].role == 'system' else '' %}"
+    "{% set turns = messages[1:] if system else messages %}<s>{% for m in turns %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
+    "<|start|>{{ m.role }}\n{% if loop.first and system %}{{ system }}\n\n{% endif %}"
+    "{{ m.content | trim }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>model\n{% endif %}"
+)
+TEMPLATES = {
+    "chatml": CHATML,
+    "trimmed": TRIMMED,
+    "reasoning": REASONING,
+    "system-last": SYSTEM_LAST,
+    "alternating": ALTERNATING,
+}
+
+
+def byte_level() -> Tokenizer:
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return trained(backend)
+
+
+def whole_text() -> Tokenizer:
+    """BPE without pre-tokenisation, spaces as ▁, as in Llama 2 and Gemma: merges go anywhere."""
+    backend = Backend(models.BPE(byte_fallback=True))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()])
+    return trained(backend)
+
+
+def trained(backend: Backend) -> Tokenizer:
+    trainer = trainers.BpeTrainer(
+        vocab_size=420,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator([" ".join(PROSE)] * 2, trainer)
+    backend.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    return Tokenizer(backend, {})
+
+
+TOKENIZERS = {"byte-level": byte_level(), "whole-text": whole_text()}
+
+
+class Prompt:
+    """A conversation as an engine sees it."""
+
+    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer, messages: Messages) -> None:
+        self.template = template
+        self.body = {"messages": list(messages)}
+        self.rendered = self.render(messages)
+        self.token_ids = tokenizer.encode(self.rendered, add_special_tokens=False)
+        self.kv = split(chain_hashes(self.token_ids, BLOCK))
+        self.text = list(text_hashes(chat_pieces(self.body)))
+
+    def render(self, messages: Messages) -> str:
+        return self.template.render(normalise_messages(messages, "string"))
+
+
+def split(hashes: bytes) -> list[bytes]:
+    return [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
+
+
+def make_report(maker: prompt_reports._ReportMaker, prompt: Prompt) -> PromptReport | None:
+    return maker.make(
+        prompt_reports._Prompt(
+            chat_pieces(prompt.body),
+            prompt.body["messages"],
+            prompt.rendered,
+            prompt.token_ids,
+            b"".join(prompt.kv),
+            False,
+            prompt.render,
+        )
+    )
+
+
+def check_claims(report: PromptReport, text: Sequence[int], kv: Sequence[bytes]) -> None:
+    """Every claim about a text block that `text` has too is true of `kv`."""
+    own = set(text)
+    hashes = split(report.kv_hashes)
+    for text_hash, count, last in zip(report.text_hashes, report.kv_blocks, hashes, strict=True):
+        if text_hash in own and count:
+            assert count <= len(kv)
+            assert kv[count - 1] == last
+
+
+words = st.lists(st.sampled_from(PROSE), min_size=0, max_size=30)
+long_text = st.tuples(words, st.integers(1, 12), words).map(
+    lambda parts: " ".join([*(parts[0] * parts[1]), *parts[2]])
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Two conversations that share leading messages and the beginning of the next one."""
+    roles = ["user", "assistant"] * 3
+    if draw(st.booleans()):
+        roles.insert(0, "system")
+    contents = draw(st.lists(long_text, min_size=len(roles), max_size=len(roles)))
+    one = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+    fork = draw(st.integers(0, len(one) - 1))
+    content = one[fork]["content"]
+    kept = content[: draw(st.integers(0, len(content)))]
+    ending = draw(st.sampled_from(["", "x", " ", "\n\n", "</think>", "<|end|>", "ü", "é and more"]))
+    other = {**one[fork], "content": kept + ending + draw(st.sampled_from(["", "tail " * 200]))}
+    more = [
+        {"role": role, "content": draw(long_text)}
+        for role in roles[fork + 1 : fork + 1 + draw(st.integers(0, 3))]
+    ]
+    return one[: draw(st.integers(fork + 1, len(one)))], [*one[:fork], other, *more]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("template", TEMPLATES)
+@settings(max_examples=12)
+@given(pair=conversations())
+def test_claims_hold_for_every_conversation_with_the_same_chain(
+    template: str, tokenizer: str, pair: tuple[list[dict[str, Any]], list[dict[str, Any]]]
+) -> None:
+    made = TOKENIZERS[tokenizer]
+    assume(all(any(m["role"] == "user" for m in messages) for messages in pair))
+    try:
+        one, other = (Prompt(ChatTemplate(TEMPLATES[template]), made, each) for each in pair)
+    except TemplateError:
+        reject()
+    for first, second in ((one, other), (other, one)):
+        maker = prompt_reports._ReportMaker(made, BLOCK)
+        report = make_report(maker, first)
+        if report is not None:
+            check_claims(report, second.text, second.kv)
+            check_claims(report, first.text, first.kv)
+        again = make_report(maker, second)
+        if again is not None:
+            check_claims(again, first.text, first.kv)
+
+
+THOUGHT = f"<think>{LONG}</think>{LONG}"
+ASK = {"role": "user", "content": "a question"}
+FORKS = {
+    "an answer's reasoning is dropped behind the next question": (
+        "reasoning",
+        [ASK, {"role": "assistant", "content": THOUGHT}, ASK],
+        [ASK, {"role": "assistant", "content": THOUGHT}],
+    ),
+    "a tool's answer keeps the reasoning, a question drops it": (
+        "reasoning",
+        [ASK, {"role": "assistant", "content": THOUGHT}, {"role": "tool", "content": "x"}],
+        [ASK, {"role": "assistant", "content": THOUGHT}, ASK],
+    ),
+    "text before a closing tag is dropped": (
+        "reasoning",
+        [ASK, {"role": "assistant", "content": LONG + " more"}, ASK],
+        [ASK, {"role": "assistant", "content": LONG + "</think> more"}, ASK],
+    ),
+    "the system prompt moves to the last question": (
+        "system-last",
+        [{"role": "system", "content": LONG}, ASK],
+        [{"role": "system", "content": LONG}, ASK, {"role": "assistant", "content": "x"}, ASK],
+    ),
+}
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("fork", FORKS)
+def test_claims_hold_where_templates_look_ahead(fork: str, tokenizer: str) -> None:
+    made = TOKENIZERS[tokenizer]
+    template, *pair = FORKS[fork]
+    one, other = (Prompt(ChatTemplate(TEMPLATES[template]), made, each) for each in pair)
+    assert one.text[0] == other.text[0]
+    assert one.kv != other.kv
+    for first, second in ((one, other), (other, one)):
+        report = make_report(prompt_reports._ReportMaker(made, BLOCK), first)
+        assert report is not None
+        check_claims(report, second.text, second.kv)
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@given(one=long_text, ending=st.sampled_from(["", "x", " y", "ü"]), cut=st.floats(0, 1))
+def test_completion_claims_hold_for_every_prompt_with_the_same_chain(
+    tokenizer: str, one: str, ending: str, cut: float
+) -> None:
+    made = TOKENIZERS[tokenizer]
+    other = one[: int(cut * len(one))] + ending
+    kv = [split(chain_hashes(made.encode(text), BLOCK)) for text in (one, other)]
+    report = prompt_reports._ReportMaker(made, BLOCK).make(
+        prompt_reports._Prompt(
+            completion_pieces({}, one), (), one, made.encode(one), b"".join(kv[0]), True, None
+        )
+    )
+    if report is not None:
+        check_claims(report, text_hashes(completion_pieces({}, other)), kv[1])
+        check_claims(report, text_hashes(completion_pieces({}, one)), kv[0])
+
+
+def talk(*contents: str) -> list[dict[str, Any]]:
+    roles = ["system", *["user", "assistant"] * len(contents)]
+    return [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("template", ["chatml", "trimmed", "reasoning", "alternating"])
+def test_nearly_all_of_a_shared_prefix_is_claimed(template: str, tokenizer: str) -> None:
+    made = TOKENIZERS[tokenizer]
+    prompt = Prompt(
+        ChatTemplate(TEMPLATES[template]), made, talk(LONG, "a question", "a reply", LONG)
+    )
+    report = make_report(prompt_reports._ReportMaker(made, BLOCK), prompt)
+    assert report is not None
+    assert list(report.text_hashes) == prompt.text
+    claimed = [
+        made.decode(prompt.token_ids[: count * BLOCK], skip_special_tokens=False)
+        for count in report.kv_blocks
+    ]
+    for block, text in enumerate(claimed):
+        # less than two blocks of text are lost to headers, cuts and whole KV blocks
+        assert len(text.encode()) > (block - 1) * BLOCK_BYTES
+
+
+def test_what_moves_is_not_claimed() -> None:
+    made = TOKENIZERS["byte-level"]
+    prompt = Prompt(ChatTemplate(SYSTEM_LAST), made, talk(LONG, "a question"))
+    report = make_report(prompt_reports._ReportMaker(made, BLOCK), prompt)
+    assert report is not None
+    assert max(report.kv_blocks) == 0
+
+
+def test_a_conversation_that_goes_on_reports_only_what_is_new() -> None:
+    made = TOKENIZERS["byte-level"]
+    template = ChatTemplate(CHATML)
+    maker = prompt_reports._ReportMaker(made, BLOCK)
+    before = Prompt(template, made, talk(LONG, "a question"))
+    after = Prompt(template, made, talk(LONG, "a question", "a reply", LONG))
+    first, second = make_report(maker, before), make_report(maker, after)
+    assert first is not None
+    assert second is not None
+    assert list(second.text_hashes) == after.text[len(before.text) :]
+    assert second.kv_blocks[0] >= first.kv_blocks[-1]
+    assert make_report(maker, after) is None
+    assert make_report(maker.fresh(), after) is not None
+
+
+def test_many_messages_have_bounded_probes() -> None:
+    made = TOKENIZERS["byte-level"]
+    prompt = Prompt(ChatTemplate(CHATML), made, talk(*["a text of a turn " * 40] * 60))
+    calls = 0
+
+    def render(messages: Messages) -> str:
+        nonlocal calls
+        calls += 1
+        return prompt.render(messages)
+
+    report = prompt_reports._ReportMaker(made, BLOCK).make(
+        prompt_reports._Prompt(
+            chat_pieces(prompt.body),
+            prompt.body["messages"],
+            prompt.rendered,
+            prompt.token_ids,
+            b"".join(prompt.kv),
+            False,
+            render,
+        )
+    )
+    assert report is not None
+    assert calls <= 32
+    assert report.kv_blocks[-1] > 0.9 * len(prompt.kv)
+
+
+def test_ids_of_another_text_are_not_reported() -> None:
+    made = TOKENIZERS["byte-level"]
+    prompt = Prompt(ChatTemplate(CHATML), made, talk(LONG))
+    prompt.token_ids = prompt.token_ids[:-1]
+    assert make_report(prompt_reports._ReportMaker(made, BLOCK), prompt) is None
+
+
+@pytest.fixture
+def reporter() -> Iterator[PromptReporter]:
+    made = PromptReporter(TOKENIZERS["byte-level"], BLOCK)
+    yield made
+    made.close()
+
+
+def offer(reporter: PromptReporter, text: str) -> None:
+    ids = TOKENIZERS["byte-level"].encode(text)
+    hashes = chain_hashes(ids, BLOCK)
+    reporter.completion({}, text, ids, hashes, add_special_tokens=True)
+
+
+async def test_nothing_is_made_while_nobody_watches(reporter: PromptReporter) -> None:
+    offer(reporter, LONG)
+    with reporter.subscribe() as subscription:
+        offer(reporter, "other " + LONG)
+        async with asyncio.timeout(10):
+            reports, dropped = await subscription.take()
+        assert len(reports) == 1
+        assert dropped == 0
+    assert not reporter.watched
+
+
+async def test_a_late_watcher_hears_of_what_others_heard_before(reporter: PromptReporter) -> None:
+    with reporter.subscribe() as first:
+        offer(reporter, LONG)
+        async with asyncio.timeout(10):
+            [report], _ = await first.take()
+            with reporter.subscribe() as second:
+                offer(reporter, LONG)
+                [again], _ = await second.take()
+        assert again == report
+
+
+async def test_a_slow_watcher_loses_the_oldest(
+    reporter: PromptReporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_reports, "MAX_QUEUED_REPORTS", 2)
+    with reporter.subscribe() as subscription:
+        for number in range(5):
+            subscription.put(PromptReport([number], [0], bytes(16)))
+        reports, dropped = await subscription.take()
+    assert [list(report.text_hashes) for report in reports] == [[3], [4]]
+    assert dropped == 3
+
+
+async def test_prompts_beyond_the_queue_are_dropped(
+    reporter: PromptReporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_reports, "MAX_QUEUED_PROMPTS", 3)
+    with reporter.subscribe():
+        for number in range(5):
+            offer(reporter, f"{number} {LONG}")
+        assert reporter.dropped_prompts == 2
+
+
+@given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20))
+def test_common_prefix(shared: bytes, one: bytes, other: bytes) -> None:
+    length = common_prefix(shared + one, shared + other)
+    assert length >= len(shared)
+    assert (shared + one)[:length] == (shared + other)[:length]
+    assert (shared + one)[: length + 1] != (shared + other)[: length + 1] or length == min(
+        len(shared + one), len(shared + other)
+    )
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("text", ["", "plain words here", "ü<|end|> 東京\n\n x", " leading"])
+def test_token_ends_cover_the_text(tokenizer: str, text: str) -> None:
+    made = TOKENIZERS[tokenizer]
+    ids = made.encode(text, add_special_tokens=False)
+    ends = token_ends(made, text, ids, add_special_tokens=False)
+    assert ends is not None
+    assert len(ends) == len(ids)
+    assert ends == sorted(ends)
+    assert (ends or [0])[-1] == len(text.encode())
+
+
+def test_cuts_stay_before_what_may_still_change() -> None:
+    made = TOKENIZERS["byte-level"]
+    text = "some words<|end|>more words"
+    ids = made.encode(text, add_special_tokens=False)
+    ends = token_ends(made, text, ids, add_special_tokens=False)
+    assert ends is not None
+    cuts = TokenCuts(text.encode(), ids, ends, CutRules(made))
+
+    def within(end: int) -> str:
+        return made.decode(ids[: cuts.tokens_within(end)], skip_special_tokens=False)
+
+    assert within(len("some wor")) == "some"
+    assert within(len("some")) == ""
+    assert within(len("some words<|e")) == "some"
+    assert within(len("some words<|end|>mo")) == "some words<|end|>"
+    assert within(len(text)) == "some words<|end|>more"
+
+
+def test_a_space_is_no_cut_where_a_token_crosses_it() -> None:
+    assert not CutRules(TOKENIZERS["byte-level"]).crossing
+    made = TOKENIZERS["whole-text"]
+    crossing = CutRules(made).crossing
+    text = "The engine reads a prompt and writes an answer."
+    ids = made.encode(text, add_special_tokens=False)
+    ends = token_ends(made, text, ids, add_special_tokens=False)
+    assert ends is not None
+    cuts = TokenCuts(text.encode(), ids, ends, CutRules(made))
+    ended_by = {
+        text[ends[count - 1] - 1].encode()
+        for end in range(len(text))
+        if (count := cuts.tokens_within(end))
+    }
+    assert b"e" in crossing
+    assert ended_by.isdisjoint(crossing)
