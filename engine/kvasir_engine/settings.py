@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 LoadFormat = Literal["auto", "safetensors", "dummy"]
 ModelImpl = Literal["auto", "native", "transformers"]
@@ -33,6 +33,19 @@ class SchedulerSettings:
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:
             raise SettingsError(f"--max-num-seqs must be at least 1, got {self.max_num_seqs}.")
+        if self.long_prefill_token_threshold < 0:
+            raise SettingsError(
+                "--long-prefill-token-threshold must be at least 0, "
+                f"got {self.long_prefill_token_threshold}."
+            )
+        if self.policy not in get_args(SchedulingPolicy):
+            raise SettingsError(
+                f"--scheduling-policy must be fcfs or priority, got {self.policy!r}."
+            )
+        if self.max_queued_requests < 1:
+            raise SettingsError(
+                f"--max-queued-requests must be at least 1, got {self.max_queued_requests}."
+            )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise SettingsError(
                 f"--max-num-batched-tokens ({self.max_num_batched_tokens}) must be at least "

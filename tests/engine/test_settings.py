@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kvasir_engine.settings import (
+    CacheSettings,
+    EngineSettings,
+    SchedulerSettings,
+    SettingsError,
+    make_settings,
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "sentence"),
+    [
+        (SchedulerSettings, {"max_num_seqs": 0}, "--max-num-seqs must be at least 1, got 0."),
+        (
+            SchedulerSettings,
+            {"max_num_seqs": 300, "max_num_batched_tokens": 256},
+            "--max-num-batched-tokens (256) must be at least --max-num-seqs (300)",
+        ),
+        (
+            SchedulerSettings,
+            {"long_prefill_token_threshold": -1},
+            "--long-prefill-token-threshold must be at least 0, got -1.",
+        ),
+        (
+            SchedulerSettings,
+            {"max_queued_requests": 0},
+            "--max-queued-requests must be at least 1, got 0.",
+        ),
+        (
+            SchedulerSettings,
+            {"policy": "lifo"},
+            "--scheduling-policy must be fcfs or priority, got 'lifo'.",
+        ),
+        (CacheSettings, {"block_size": 12}, "--block-size must be one of 8, 16, 32, 64, 128"),
+        (CacheSettings, {"gpu_memory_utilization": 0.0}, "--gpu-memory-utilization must be"),
+        (CacheSettings, {"gpu_memory_utilization": 1.5}, "got 1.5"),
+    ],
+)
+def test_a_setting_that_cannot_work_names_its_flag(
+    make: Any, fields: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SettingsError) as error:
+        make(**fields)
+    assert sentence in str(error.value)
+
+
+def test_tensor_parallel_size_is_positive() -> None:
+    with pytest.raises(SettingsError, match=r"--tensor-parallel-size must be at least 1, got 0\."):
+        EngineSettings(model="m", tensor_parallel_size=0)
+
+
+def test_flat_names_find_their_part() -> None:
+    settings = make_settings("m", max_num_seqs=3, block_size=8, seed=5)
+    assert settings == EngineSettings(
+        model="m",
+        seed=5,
+        scheduler=SchedulerSettings(max_num_seqs=3),
+        cache=CacheSettings(block_size=8),
+    )
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(SettingsError, match=r"did you mean 'max_num_seqs'\?"):
+        make_settings("m", max_num_seq=3)
+    with pytest.raises(SettingsError, match="'zzz' is not an engine setting"):
+        make_settings("m", zzz=3)
