@@ -196,7 +196,7 @@ def entry(token: int, k: int) -> LogprobEntry:
 class RunningServer:
     """A server that answers at `url`, its application and its core."""
 
-    def __init__(self, url: str, core: ScriptedCore, app: Any) -> None:
+    def __init__(self, url: str, core: Any, app: Any) -> None:
         self.url = url
         self.core = core
         self.app = app
@@ -220,21 +220,9 @@ StartServer = Callable[..., Awaitable[RunningServer]]
 
 @asynccontextmanager
 async def running(
-    settings: ServerSettings, *, ready: bool, **model: Any
+    core: Any, model: ServedModel, settings: ServerSettings
 ) -> AsyncIterator[RunningServer]:
-    core = ScriptedCore()
-    if ready:
-        core.become_ready()
-    served = ServedModel(
-        names=settings.names,
-        tokenizer=core.tokenizer,
-        chat_template=ChatTemplate(TEMPLATE),
-        eos_token_ids=[EOS],
-        root=settings.model,
-    )
-    for name, value in model.items():
-        setattr(served, name, value)
-    app = create_app(core, served, settings)
+    app = create_app(core, model, settings)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(app, http="httptools", ws="none", log_level="warning")
@@ -247,6 +235,12 @@ async def running(
         yield made
         await made.http.aclose()
         await server.shutdown(sockets=[listener])
+
+
+@pytest.fixture
+def serve_app() -> Callable[..., Any]:
+    """async with serve_app(core client, ServedModel, ServerSettings) as a RunningServer."""
+    return running
 
 
 @pytest.fixture(name="byte_tokenizer")
@@ -265,7 +259,19 @@ async def start_server() -> AsyncIterator[StartServer]:
     ) -> RunningServer:
         given = {"served_model_names": ("tiny", "alias"), **settings}
         made = ServerSettings(model="builtin://tiny", model_dir=Path("/nowhere"), **given)
-        context = running(made, ready=ready, **(model or {}))
+        core = ScriptedCore()
+        if ready:
+            core.become_ready()
+        served = ServedModel(
+            names=made.names,
+            tokenizer=core.tokenizer,
+            chat_template=ChatTemplate(TEMPLATE),
+            eos_token_ids=[EOS],
+            root=made.model,
+        )
+        for name, value in (model or {}).items():
+            setattr(served, name, value)
+        context = running(core, served, made)
         stack.append(context)
         return await context.__aenter__()
 
