@@ -277,6 +277,8 @@ class ZmqCoreClient:
         for waiting in (self._ready, self._drained):
             if not waiting.done():
                 waiting.set_exception(error)
+                # Nobody may be waiting; that is no mistake worth a warning.
+                waiting.exception()
 
     def _fail_all(self, error: Exception) -> None:
         streams = set(self._streams.values())

@@ -166,10 +166,10 @@ def test_beams_equal_those_of_transformers(
     # Earlier requests that grow take the blocks that the groups would need.
     growing = [job(prompt, SamplingParams(temperature=0, max_tokens=60)) for prompt in prompts()]
     small = engine(num_blocks=30, max_num_seqs=17, long_prefill_token_threshold=7)
+    references = [transformers_beams(hf.model, each.prompt, params, eos) for each in jobs]
     for core in (engine(), small):
         results = core.run([*growing, *jobs])[len(growing) :]
-        for each, beams in zip(jobs, results, strict=True):
-            expected = transformers_beams(hf.model, each.prompt, params, eos)
+        for expected, beams in zip(references, results, strict=True):
             assert [beam.tokens for beam in beams] == [tokens for tokens, _ in expected]
             scores = [beam.score for beam in beams]
             assert scores == pytest.approx([score for _, score in expected], abs=1e-3)
