@@ -62,9 +62,10 @@ def load_command(info: CommandInfo) -> Any:
     try:
         app = entry.load()
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0].startswith("kvasir"):
+        cause = absence(info, error)
+        if cause is error:
             raise
-        raise _unavailable(info, missing=error.name) from error
+        raise cause from error
     if not isinstance(app, typer.Typer):
         return app
     command = typer.main.get_command(app)
@@ -72,6 +73,16 @@ def load_command(info: CommandInfo) -> Any:
     # Typer gives each app its own completion options; only the root's install a working script.
     command.params = [p for p in command.params if p.name not in _COMPLETION_OPTIONS]
     return command
+
+
+def absence(info: CommandInfo, error: ModuleNotFoundError) -> Exception:
+    """What `error` means when the command `info` runs into it: its extra is not installed.
+
+    A module of Kvasir itself is never left out by an extra, so then the error is a fault and stays.
+    """
+    if info.extra is None or error.name is None or error.name.startswith("kvasir"):
+        return error
+    return _unavailable(info, missing=error.name)
 
 
 def stub(info: CommandInfo) -> TyperCommand:

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from kvasir.cli.commands import COMMANDS, CommandUnavailableError, load_command, stub
+from kvasir.cli.commands import COMMANDS, CommandUnavailableError, absence, load_command, stub
 from kvasir.cli.errors import EXIT_INTERRUPTED
 
 _INFO = {info.name: info for info in COMMANDS}
@@ -43,6 +43,16 @@ class LazyGroup(TyperGroup):
                 if not ctx.resilient_parsing:
                     ctx.fail(str(error))
         return name, command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            # Parts load most of themselves only when they run.
+            cause = absence(_INFO[ctx.invoked_subcommand], error)
+            if cause is error:
+                raise
+            ctx.fail(str(cause))
 
 
 app = typer.Typer(

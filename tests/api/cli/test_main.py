@@ -27,6 +27,10 @@ def it(number: int = 1, fail: bool = False) -> None:
     "Stands for a part's command."
     if fail:
         raise KeyboardInterrupt
+    if number == 0:
+        import surely_not_installed
+    if number < 0:
+        import kvasir.no_such_module
     print("number", number)
 """
 
@@ -96,8 +100,11 @@ def test_a_part_is_found_by_its_entry_point(install: Any) -> None:
     assert "kvasir serve" in done.stdout
 
 
-def test_a_part_that_is_not_installed(install: Any) -> None:
-    done = install("import surely_not_installed")("serve")
+@pytest.mark.parametrize(
+    ("imports", "arguments"), [("import surely_not_installed", []), ("", ["--number", "0"])]
+)
+def test_a_part_that_is_not_installed(install: Any, imports: str, arguments: list[str]) -> None:
+    done = install(imports)("serve", *arguments)
     assert done.returncode == 2
     assert done.stderr == (
         "kvasir: serve is not installed (surely_not_installed is missing); install with"
@@ -105,8 +112,13 @@ def test_a_part_that_is_not_installed(install: Any) -> None:
     )
 
 
-def test_a_fault_of_a_part_is_not_taken_for_its_absence(install: Any) -> None:
-    done = install("import kvasir.no_such_module")("serve")
+@pytest.mark.parametrize(
+    ("imports", "arguments"), [("import kvasir.no_such_module", []), ("", ["--number", "-1"])]
+)
+def test_a_fault_of_a_part_is_not_taken_for_its_absence(
+    install: Any, imports: str, arguments: list[str]
+) -> None:
+    done = install(imports)("serve", *arguments)
     assert done.returncode == 1
     assert "ModuleNotFoundError" in done.stderr
 
