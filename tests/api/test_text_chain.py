@@ -74,7 +74,8 @@ def test_a_lora_is_another_chain() -> None:
 
 
 def test_what_does_not_change_the_prompt_is_the_same_chain() -> None:
-    assert chat(LONG) == chat(LONG, temperature=0.5, stream=True, model="m", tools=None)
+    assert chat(LONG) == chat(LONG, temperature=0.5, stream=True, model="m", documents=None)
+    assert chat(LONG) == chat(LONG, tools=[], tool_choice="none", chat_template_kwargs={})
 
 
 def test_the_order_of_a_messages_fields_does_not_matter() -> None:

@@ -17,12 +17,13 @@ async def start_grpc(app: Any, config: ApiConfig) -> GrpcServer:
     state: ServerState = app.state.server
     info = await state.client.wait_ready()
     settings = config.server
+    state.reporter = PromptReporter(state.model.tokenizer, info.block_size)
     service = EngineService(
         state.client,
         state.model.request_maker(info, settings.max_logprobs),
         state.lifecycle,
         state.metrics,
-        PromptReporter(state.model.tokenizer, info.block_size),
+        state.reporter,
         max_model_len=info.max_model_len,
     )
     server = GrpcServer(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvasir.template.chat_template import TemplateError
+from kvasir.template.chat_template import ChatTemplate, TemplateError
 from kvasir.template.messages import MessageError, normalise_messages
 
 from kvasir_engine.core.client import CoreInfo
@@ -71,25 +71,15 @@ class Intake:
                 "messages",
                 "no_chat_template",
             )
-        continued = bool(body.continue_final_message)
-        if continued and body.add_generation_prompt:
+        if body.continue_final_message and body.add_generation_prompt:
             raise invalid(
                 "continue_final_message and add_generation_prompt exclude each other.",
                 "continue_final_message",
             )
-        prompt = body.add_generation_prompt
         if not body.messages:
             raise invalid("messages must not be empty.", "messages")
         try:
-            messages = normalise_messages(body.messages, template.content_format)
-            return await asyncio.to_thread(
-                template.render,
-                messages,
-                add_generation_prompt=not continued if prompt is None else prompt,
-                continue_final_message=continued,
-                documents=body.documents,
-                template_kwargs=body.chat_template_kwargs,
-            )
+            return await asyncio.to_thread(render_chat, template, body, body.messages)
         except MessageError as error:
             raise invalid(str(error), error.param) from error
         except TemplateError as error:
@@ -232,6 +222,21 @@ class Intake:
             raise too_long(prompt_tokens, wanted, self.max_model_len)
         most = left if params.max_tokens is None else params.max_tokens
         return params.clone(max_tokens=min(left, most))
+
+
+def render_chat(
+    template: ChatTemplate, body: ChatBody | TokenizeBody, messages: Sequence[Any]
+) -> str:
+    """The prompt's text for `messages` with a body's flags. Raises MessageError, TemplateError."""
+    continued = bool(body.continue_final_message)
+    prompt = body.add_generation_prompt
+    return template.render(
+        normalise_messages(messages, template.content_format),
+        add_generation_prompt=not continued if prompt is None else prompt,
+        continue_final_message=continued,
+        documents=body.documents,
+        template_kwargs=body.chat_template_kwargs,
+    )
 
 
 def too_long(prompt_tokens: int, max_tokens: int | None, max_model_len: int) -> ApiError:

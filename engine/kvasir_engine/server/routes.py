@@ -17,6 +17,7 @@ from kvasir_engine.server.errors import ApiError, invalid
 from kvasir_engine.server.generation import Generation
 from kvasir_engine.server.intake import Intake, TokenPrompt
 from kvasir_engine.server.logprob_format import LogprobFormat
+from kvasir_engine.server.prompt_watch import report_runs
 from kvasir_engine.server.responder import GenerationResponse
 from kvasir_engine.server.sampling import chat_params, completion_params
 from kvasir_engine.server.schema import (
@@ -71,6 +72,8 @@ class ApiRoutes:
         request_id: str = scope_state["request_id"]
         echo = bool(getattr(body, "echo", False))
         runs = intake.runs(prompts, params, body, request_id, echo=echo)
+        if state.reporter is not None:
+            report_runs(state.reporter, intake.maker.chat_template, body, runs)
         answer: Answer = kind(
             Generation(state.client, state.metrics, runs),
             body,

@@ -8,6 +8,7 @@ from kvasir_engine.server.intake import Intake
 from kvasir_engine.server.lifecycle import Lifecycle, Phase
 from kvasir_engine.server.metrics import ApiMetrics
 from kvasir_engine.server.model import ServedModel
+from kvasir_engine.server.prompt_reports import PromptReporter
 from kvasir_engine.server.settings import ServerSettings
 
 _NOT_READY = {
@@ -32,6 +33,8 @@ class ServerState:
         self.settings = settings
         self.metrics = metrics
         self.lifecycle = Lifecycle(client)
+        self.reporter: PromptReporter | None = None
+        """Where gRPC is served: takes prompts for the routers that watch them."""
         self._intake: Intake | None = None
 
     def intake(self, name: str | None) -> Intake:

@@ -1,0 +1,47 @@
+"""Gives the prompts of HTTP requests to the reporter, when a router watches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+from kvasir.template.chat_template import ChatTemplate
+
+from kvasir_engine.server.generation import PromptRun
+from kvasir_engine.server.intake import render_chat
+from kvasir_engine.server.prompt_reports import PromptReporter
+from kvasir_engine.server.schema import ChatBody, CompletionBody
+
+
+def report_runs(
+    reporter: PromptReporter,
+    template: ChatTemplate | None,
+    body: ChatBody | CompletionBody,
+    runs: Sequence[PromptRun],
+) -> None:
+    """Queue a report of each run whose prompt was text."""
+    if not reporter.watched:
+        return
+    fields = msgspec.structs.asdict(body)
+    for run in runs:
+        request, text = run.request, run.prompt_text
+        if text is None:
+            continue
+        if not isinstance(body, ChatBody):
+            reporter.completion(
+                fields,
+                text,
+                request.prompt_token_ids,
+                request.block_hashes,
+                add_special_tokens=body.add_special_tokens is not False,
+            )
+        elif template is not None:
+            reporter.chat(
+                fields,
+                text,
+                request.prompt_token_ids,
+                request.block_hashes,
+                partial(render_chat, template, body),
+                add_special_tokens=bool(body.add_special_tokens),
+            )
