@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
+from kvasir_engine.runner.upload import upload
 
 MAX_SCORE_BYTES = 64 * 2**20
 """Largest score matrix (heads x queries x keys, fp32) of one prefill chunk."""
@@ -132,7 +134,7 @@ def _decode_group(
 ) -> _DecodeGroup:
     block = cache.shape[2]
     longest = max(batch.seq_lens_cpu[e] for e in rows)
-    entries = torch.tensor(rows, device=cache.device)
+    entries = upload(np.asarray(rows, dtype=np.int64), cache.device)
     seq_lens = batch.seq_lens[entries].clamp(min=1)
     first = _first_position(seq_lens, 1, spec.window, block)
     count = _num_blocks(longest, 1, spec.window, block)
@@ -213,9 +215,8 @@ def _gather(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values [rows, keys, kv_heads, head_dim] of physical `blocks`, equally many a row."""
     shape = (rows, -1, *cache.shape[3:])
-    return cache[0].index_select(0, blocks).view(shape), cache[1].index_select(0, blocks).view(
-        shape
-    )
+    keys, values = (part.index_select(0, blocks).view(shape) for part in (cache[0], cache[1]))
+    return keys, values
 
 
 def _mask(
