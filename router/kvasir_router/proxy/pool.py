@@ -115,6 +115,7 @@ async def fetch(
     for the connect; the caller bounds the whole.
     """
     connection = await pool.connect()
+    connection.reusable = False  # also if the replica does not close: it is aborted below
     try:
         collector = _Collector(limit)
         head = f"GET {target} HTTP/1.1\r\nHost: {pool.authority}\r\nConnection: close\r\n".encode()

@@ -51,6 +51,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._busy = False
         self._paused = False
         self._announced = False
+        self.reusable = True
+        """Whether it goes back to its pool after an answer."""
         self.reused = False
         """Whether an answer has come over it before."""
         self.idle_since = 0.0
@@ -189,7 +191,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._listener = None
         self._busy = False
         self.resume()
-        if self._keep_alive and self.usable:
+        if self.reusable and self._keep_alive and self.usable:
             self.reused = True
             self._pool.release(self)
         else:

@@ -52,7 +52,7 @@ async def test_counts_return_to_zero(
                 await asyncio.sleep(random.random() * 0.01)
                 ends["left"] += 1
             else:
-                answer = await asyncio.wait_for(reader.read(), 10)
+                answer = await asyncio.wait_for(reader.read(), 20)
                 whole = answer.startswith(b"HTTP/1.1 ") and not answer.endswith(b"half")
                 ends["answered" if whole else "cut"] += 1
                 if b"event-stream" in answer:
