@@ -95,5 +95,8 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
     ).response()
 
 
-async def _crash(_request: Request, _error: Exception) -> Response:
-    return ApiError(500, "The server failed on this request; its log says why.").response()
+async def _crash(request: Request, _error: Exception) -> Response:
+    # Answered outside of the gate, which sets this header otherwise.
+    headers = {"x-request-id": request.scope["state"]["request_id"]}
+    message = "The server failed on this request; its log says why."
+    return ApiError(500, message, headers=headers).response()

@@ -113,6 +113,7 @@ class Generation:
                     run.resumed = run.assembler.resume(run.sent_chars)
                     run.resumed.index += run.first_choice
                 if not run.assembler.finished:
+                    self._check_interrupted()
                     run.stream = await self._wait(self.client.submit(run.request))
         except BaseException:
             await self.close()
@@ -131,6 +132,7 @@ class Generation:
         source = self._one(self.runs[0]) if len(self.runs) == 1 else self._merged()
         async with contextlib.aclosing(source):
             while not self.finished:
+                self._check_interrupted()
                 run, deltas = await self._wait(anext(source))
                 yield self._take(run, deltas)
 
@@ -144,12 +146,14 @@ class Generation:
             await stream.aclose()  # type: ignore[attr-defined]
             self._count(run, now)
 
+    def _check_interrupted(self) -> None:
+        if self.interrupted is not None:
+            raise GenerationInterruptedError(self.interrupted)
+
     async def _wait(self, news: Awaitable[_T]) -> _T:
         """Await the core in a way that `interrupt` can end."""
-        self._waiting = self.interrupted is None
+        self._waiting = True
         try:
-            if self.interrupted is not None and self._task is not None:
-                self._task.cancel()
             return await news
         except asyncio.CancelledError:
             if self.interrupted is None or self._task is None:

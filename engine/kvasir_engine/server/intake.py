@@ -21,6 +21,8 @@ from kvasir_engine.text.output import OutputAssembler
 
 INLINE_CHARS = 8192
 """Longer texts are tokenised in a thread, so that they do not hold up the running streams."""
+INLINE_MESSAGES = 32
+"""Longer conversations are rendered in a thread, for the same reason."""
 MAX_PROMPTS = 256
 MAX_CHOICES = 1024
 MAX_SALT_CHARS = 256
@@ -79,6 +81,8 @@ class Intake:
         if not body.messages:
             raise invalid("messages must not be empty.", "messages")
         try:
+            if len(body.messages) <= INLINE_MESSAGES and body.documents is None:
+                return render_chat(template, body, body.messages)
             return await asyncio.to_thread(render_chat, template, body, body.messages)
         except MessageError as error:
             raise invalid(str(error), error.param) from error

@@ -132,6 +132,7 @@ IGNORED_FIELDS = frozenset(
 UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "chat_template": (),
+    "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
     "guided_choice": (),

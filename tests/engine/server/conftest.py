@@ -238,6 +238,12 @@ async def running(
 
 
 @pytest.fixture
+def scripted_core() -> type[ScriptedCore]:
+    """The class ScriptedCore; make one in a running loop."""
+    return ScriptedCore
+
+
+@pytest.fixture
 def serve_app() -> Callable[..., Any]:
     """async with serve_app(core client, ServedModel, ServerSettings) as a RunningServer."""
     return running

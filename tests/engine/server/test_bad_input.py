@@ -101,6 +101,7 @@ async def test_a_bad_field_of_a_completion_is_named(server, fields, param, words
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"chat_template": "{{ 1 }}"}, "chat_template"),
         ({"guided_regex": "a"}, "guided_regex"),
+        ({"echo": True}, "echo"),
     ],
 )
 async def test_a_bad_field_of_a_chat_is_named(server, fields, param):
@@ -260,3 +261,14 @@ async def test_an_error_of_one_request_leaves_the_others_alone(server):
     assert "[DONE]" not in answer.text
     server.core.error = None
     assert (await server.post("/v1/completions", {"prompt": "x"})).status_code == 200
+
+
+async def test_a_fault_of_ours_is_a_500_with_the_request_id(server, monkeypatch):
+    def broken():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(server.core, "load", broken)
+    answer = await server.get("/load", headers={"x-request-id": "mine"})
+    assert "its log says why" in error_of(answer, 500)["message"]
+    assert answer.headers["x-request-id"] == "mine"
+    assert (await server.get("/version")).status_code == 200
