@@ -9,6 +9,7 @@ from kvasir.cli.plan import app
 from typer.testing import CliRunner, Result
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
+API = MANIFESTS.parent / "api"
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -115,6 +116,22 @@ def test_a_config_in_the_hugging_face_cache(kvasir: Any, tmp_path: Path) -> None
     assert done.stderr == (
         "kvasir: the config of hf://org/other is not on this machine; download its config.json and"
         " pass it with --config\n"
+    )
+
+
+def test_the_model_that_comes_with_the_engine(kvasir: Any, tmp_path: Path) -> None:
+    assets = tmp_path / "kvasir_engine" / "assets" / "tiny"
+    assets.mkdir(parents=True)
+    (tmp_path / "kvasir_engine" / "__init__.py").write_text("raise ImportError('it is not needed')")
+    (assets / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1}))
+    done = kvasir(
+        "plan", "-f", str(MANIFESTS / "tiny.yaml"), "--json", PYTHONPATH=f"{tmp_path}:{API}"
+    )
+    (found,) = json.loads(done.stdout)
+    assert (found["name"], found["replicas"], found["fits"]) == ("kvasir-tiny", 2, True)
+    done = kvasir("plan", "--model", "builtin://other")
+    assert done.stderr == (
+        "kvasir: builtin://other is not installed; the model that comes with Kvasir is kvasir-tiny\n"
     )
 
 
