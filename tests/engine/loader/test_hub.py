@@ -113,6 +113,10 @@ def test_a_directory_is_itself(tmp_path: Path) -> None:
         resolve_model(str(tmp_path), "main")
 
 
+def test_the_builtin_model_comes_with_the_package() -> None:
+    assert (resolve_model("builtin://kvasir-tiny") / "model.safetensors").is_file()
+
+
 def test_an_unknown_builtin_names_the_one_there_is() -> None:
     with pytest.raises(ModelLoadError, match="kvasir-tiny"):
         resolve_model("builtin://absent")
