@@ -130,9 +130,7 @@ def test_the_model_that_comes_with_the_engine(kvasir: Any, tmp_path: Path) -> No
     (found,) = json.loads(done.stdout)
     assert (found["name"], found["replicas"], found["fits"]) == ("kvasir-tiny", 2, True)
     done = kvasir("plan", "--model", "builtin://other")
-    assert done.stderr == (
-        "kvasir: builtin://other is not installed; the model that comes with Kvasir is kvasir-tiny\n"
-    )
+    assert "builtin://other is not installed; the model that comes with Kvasir is" in done.stderr
 
 
 @pytest.mark.parametrize(
