@@ -32,7 +32,6 @@ class ServerSettings:
     """Proves a router; it gets token ids, seeds and usage beside each answer."""
     max_logprobs: int = 20
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
-    enable_prefix_caching: bool = True
     stuck_after: float = 120.0
     """Seconds a launched step may take before /health says that the core is stuck."""
     drain_timeout: float = 30.0

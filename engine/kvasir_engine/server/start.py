@@ -48,7 +48,6 @@ def start(
         tokenizer_dir=tokenizer_dir,
         trust_remote_code=settings.trust_remote_code,
         max_logprobs=settings.max_logprobs,
-        enable_prefix_caching=settings.cache.enable_prefix_caching,
         **server,
     )
     try:
