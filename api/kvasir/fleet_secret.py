@@ -1,16 +1,15 @@
 """The fleet secret: what routers and engines of one fleet share to know each other.
 
-On HTTP and gRPC it travels in a header and is compared in constant time. On ZMQ both sides derive
-the same two CURVE key pairs from it: the publisher is the server, a subscriber the client. The
-server's public key is never published or sent over the wire in the clear, and CURVE encrypts a
-client's first message to it; so only a holder of the secret gets past the handshake, in either
-direction.
+On HTTP and gRPC it travels in a header; the receiver compares it in constant time. On ZMQ both
+sides derive the same two CURVE key pairs from it: the publisher is the server, a subscriber the
+client. The server's public key is never published or sent over the wire in the clear, and CURVE
+encrypts a client's first message to it; so only a holder of the secret gets past the handshake, in
+either direction.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -24,14 +23,6 @@ class CurveKeyPair(NamedTuple):
 
     public: bytes
     secret: bytes
-
-
-def same_secret(expected: str, given: str | bytes | None) -> bool:
-    """True when `given` is the fleet secret; takes the same time whichever character differs."""
-    if given is None:
-        return False
-    presented = given.encode() if isinstance(given, str) else given
-    return hmac.compare_digest(expected.encode(), presented)
 
 
 def curve_key_pair(fleet_secret: str, role: str) -> CurveKeyPair:

@@ -1,13 +1,4 @@
-import pytest
-from kvasir.fleet_secret import curve_key_pair, same_secret
-
-
-@pytest.mark.parametrize(
-    ("given", "same"),
-    [("tail", True), (b"tail", True), ("Tail", False), ("", False), (None, False), ("täil", False)],
-)
-def test_only_the_secret_itself_is_the_same(given: str | bytes | None, same: bool) -> None:
-    assert same_secret("tail", given) is same
+from kvasir.fleet_secret import curve_key_pair
 
 
 def test_key_pairs_are_the_same_for_both_sides_and_differ_by_role_and_secret() -> None:

@@ -49,6 +49,7 @@ class GrpcServer:
     ) -> None:
         """`fleet_only` = a fleet secret is configured: every call but health must carry it.
         Otherwise the API keys are asked for, if there are any."""
+        self._service = service
         self._lifecycle = lifecycle
         self._server = grpc.aio.server(
             interceptors=(_Gatekeeper(keyring, fleet_only=fleet_only),),
@@ -81,6 +82,7 @@ class GrpcServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._follower
         await self._server.stop(grace)
+        self._service.close()
 
     async def _follow_readiness(self) -> None:
         ready = self._lifecycle.ready

@@ -66,6 +66,10 @@ class EngineService:
         self._max_model_len = max_model_len
         self._running: dict[str, Generation] = {}
 
+    def close(self) -> None:
+        """End what runs beside the calls."""
+        self._reporter.close()
+
     # The handlers write instead of yielding: so a cancelled call ends within them, at once.
 
     async def Generate(self, message: pb.GenerateRequest, context: Context) -> None:  # noqa: N802

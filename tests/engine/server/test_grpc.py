@@ -150,7 +150,6 @@ class Rig:
     async def stop(self) -> None:
         await self.channel.close()
         await self.server.stop(0)
-        self.reporter.close()
 
     async def generate(self, **fields: Any) -> tuple[Any, ScriptedStream]:
         """A running call and its stream in the core."""

@@ -62,7 +62,6 @@ async def engine(tmp_path: Path, byte_tokenizer: Any, serve_app: Any) -> AsyncIt
             yield engine_pb2_grpc.EngineStub(channel), subscriber
             await channel.close()
             await serving.stop(0)
-            server.app.state.server.reporter.close()
     finally:
         context.destroy(linger=0)
         client.close()

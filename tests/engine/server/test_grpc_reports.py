@@ -42,7 +42,6 @@ async def test_http_prompts_are_reported(server: Any, path: str) -> None:
     finally:
         await channel.close()
         await serving.stop(0)
-        server.app.state.server.reporter.close()
 
     raw = msgspec.json.decode(msgspec.json.encode(body))
     pieces = chat_pieces(raw) if "messages" in raw else completion_pieces(raw, raw["prompt"])
