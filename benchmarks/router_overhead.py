@@ -40,9 +40,7 @@ UNARY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %
     len(ANSWER),
     ANSWER,
 )
-STREAM = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-)
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @dataclass(frozen=True)
@@ -157,9 +155,9 @@ async def load(port: int, work: Work, seconds: float, router_pid: int) -> tuple[
         nonlocal total
         total += units
 
-    body = b'{"model":"bench","stream":%b,"prompt":"' % (b"false", b"true")[
-        work.interval is not None
-    ]
+    body = (
+        b'{"model":"bench","stream":%b,"prompt":"' % (b"false", b"true")[work.interval is not None]
+    )
     body += b"p" * (work.body_bytes - len(body) - 2) + b'"}'
     interval = b"" if work.interval is None else b"X-Interval: %f\r\n" % work.interval
     request = (
@@ -239,9 +237,7 @@ def measure(
             for work in WORKS:
                 if wanted and not any(word in work.name for word in wanted):
                     continue
-                runs = [
-                    uvloop.run(load(port, work, seconds, router.pid)) for _ in range(repeat)
-                ]
+                runs = [uvloop.run(load(port, work, seconds, router.pid)) for _ in range(repeat)]
                 results[work.name] = {
                     f"cpu_us_per_{work.unit}": round(statistics.median(r[0] for r in runs), 2),
                     f"{work.unit}s_per_second": round(statistics.median(r[1] for r in runs)),
@@ -269,7 +265,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="words in the names of works to run")
     parser.add_argument("--json", type=Path, help="also write the results here")
     parser.add_argument(
-        "--router-options", default="", help="for `kvasir router`, as one string; has to begin with a space"
+        "--router-options",
+        default="",
+        help="for `kvasir router`, as one string; has to begin with a space",
     )
     parser.add_argument("--role", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -86,6 +86,29 @@ async def test_the_drain_timeout_ends_streams_with_an_error_event(
     assert (code, out) == (0, b"")
 
 
+async def test_clients_that_neither_read_nor_close_do_not_keep_it_up(
+    config, write_config, model_entry, start_replica, start_process, post
+) -> None:
+    async def flood(exchange) -> None:
+        await exchange.start_events()
+        while True:
+            await exchange.chunk(b"data: " + b"x" * 65536 + b"\n\n")
+
+    replica = await start_replica(script=flood)
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--drain-timeout", "0.3")
+    stuck = [await asyncio.open_connection("127.0.0.1", router.port) for _ in range(3)]
+    for _, writer in stuck:
+        writer.write(post(b'{"model": "m"}'))
+        writer.transport.pause_reading()
+    await asyncio.sleep(0.3)
+    router.signal(signal.SIGTERM)
+    code, _, err = await router.ended()
+    assert code == 0, err
+    for _, writer in stuck:
+        writer.transport.abort()
+
+
 async def test_a_second_signal_ends_the_drain(
     config, write_config, model_entry, stream_until, start_process, post
 ) -> None:

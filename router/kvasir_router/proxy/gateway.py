@@ -17,6 +17,9 @@ from kvasir_router.settings import RouterSettings
 
 _SWEEP_SECONDS = 0.5
 
+# For the ends of cut answers to be sent.
+_LAST_WORDS_SECONDS = 0.1
+
 # Engine routes outside /v1/. Any other path is not an API of a model, and not passed on.
 _ENGINE_PATHS = frozenset(
     {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
@@ -93,7 +96,10 @@ class Gateway:
             await asyncio.sleep(0.02)
         for client in list(self._clients):
             client.stop()
-        await asyncio.sleep(0.1 if self._clients else 0)
+        if self._clients:
+            await asyncio.sleep(_LAST_WORDS_SECONDS)
+        for client in list(self._clients):
+            client.abort()
 
     # Requests
 

@@ -120,8 +120,10 @@ class ClientConnection(asyncio.Protocol):
         relay.start()
 
     def write(self, data: bytes) -> None:
-        """Part of an answer. Slow clients pause their relay, see `pause_writing`."""
-        self._transport.write(data)
+        """Part of an answer. Slow clients pause their relay, see `pause_writing`. Nothing is
+        written between the loss of the connection and the news of it."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def answer(self, request: Request, answer: answers.Answer) -> None:
         """The whole answer."""
