@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,33 +25,62 @@ class Bucket:
     stop: float
 
 
-BUCKETS = (
-    Bucket(96, 256, 0.75),
-    Bucket(192, 96, 0.4),
-    Bucket(512, 24, 0.1),
-    Bucket(2048, 6, 0.04),
-)
+T = TypeVar("T")
+Talk = Callable[[Random], list[chat.Turn]]
 
-_TASKS: tuple[tuple[Task, int], ...] = (
-    (tasks.recall, 17),
-    (tasks.copy, 10),
-    (tasks.reverse, 17),
-    (tasks.sort, 17),
-    (tasks.add, 10),
-    (tasks.add_large, 2),
-    (tasks.subtract, 4),
-    (tasks.multiply, 2),
-    (tasks.extract, 10),
+
+@dataclass(frozen=True)
+class Mix:
+    """What a stage of training sees; the numbers are weights within their table."""
+
+    buckets: tuple[Bucket, ...]
+    task_share: float
+    extras_share: float  # of the tasks
+    tasks: dict[Task, int]
+    talk: dict[Talk, int]
+
+
+BROAD = Mix(
+    buckets=(
+        Bucket(96, 256, 0.75),
+        Bucket(192, 96, 0.4),
+        Bucket(512, 24, 0.1),
+        Bucket(2048, 6, 0.04),
+    ),
+    task_share=0.72,
+    extras_share=0.08,
+    tasks={
+        tasks.recall: 17,
+        tasks.copy: 10,
+        tasks.reverse: 17,
+        tasks.sort: 17,
+        tasks.add: 10,
+        tasks.add_large: 2,
+        tasks.subtract: 4,
+        tasks.multiply: 2,
+        tasks.extract: 10,
+    },
+    talk={chat.talk: 9, chat.fact: 9, chat.open_question: 6, chat.refusal: 2, chat.memory: 4},
 )
-_EXTRAS_WEIGHT = 8
-_TALK: tuple[tuple[Callable[[Random], list[chat.Turn]], int], ...] = (
-    (chat.talk, 9),
-    (chat.fact, 9),
-    (chat.open_question, 6),
-    (chat.refusal, 2),
-    (chat.memory, 4),
+# Answers of two digits are a small part of the broad mix's loss; this one makes up for it.
+ARITHMETIC = Mix(
+    buckets=(Bucket(160, 384, 0.5), Bucket(2048, 8, 0.04)),
+    task_share=0.7,
+    extras_share=0.12,
+    tasks={
+        tasks.recall: 10,
+        tasks.copy: 7,
+        tasks.reverse: 10,
+        tasks.sort: 14,
+        tasks.add: 36,
+        tasks.add_large: 4,
+        tasks.subtract: 20,
+        tasks.multiply: 3,
+        tasks.extract: 5,
+    },
+    talk={chat.talk: 9, chat.fact: 9, chat.open_question: 9, chat.refusal: 4, chat.memory: 3},
 )
-_TASK_SHARE = 0.72
+MIXES = {"broad": BROAD, "arithmetic": ARITHMETIC}
 
 
 @dataclass(frozen=True)
@@ -59,24 +89,31 @@ class Message:
     text: str
 
 
-def _task_turn(rng: Random, tokens: int) -> list[chat.Turn]:
-    if rng.random() < _EXTRAS_WEIGHT / 100:
-        task = rng.choice(EXTRAS)
-    else:
-        task = rng.choices([t for t, _ in _TASKS], [weight for _, weight in _TASKS])[0]
-    sample: Sample = task(Draw(rng, tokens))
-    prompt = sample.prompt
-    if rng.random() < 0.1:
-        prompt = prompt[0].lower() + prompt[1:]
-    return [(prompt, sample.answer)]
+def _draw(rng: Random, weights: dict[T, int]) -> T:
+    return rng.choices(list(weights), list(weights.values()))[0]
 
 
-def _turns(rng: Random, tokens: int) -> list[Message]:
+def _task_turn(rng: Random, mix: Mix, tokens: int) -> list[chat.Turn]:
+    task = rng.choice(EXTRAS) if rng.random() < mix.extras_share else _draw(rng, mix.tasks)
+    sample = task(Draw(rng, tokens))
+    return [(_ask(rng, sample), sample.answer)]
+
+
+def _ask(rng: Random, sample: Sample) -> str:
+    """The prompt, at times in another tone; never changed where it begins with the content."""
+    prompt, kind = sample.prompt, rng.random()
+    if kind < 0.7 or prompt.split(" ")[0].rstrip(":,") in sample.answer:
+        return prompt
+    tone = rng.choice(("", "", "Please ", "please ", "Can you "))
+    return tone + prompt[0].lower() + prompt[1:]
+
+
+def _turns(rng: Random, mix: Mix, tokens: int) -> list[Message]:
     """One exchange, or a few that belong together."""
-    if rng.random() < _TASK_SHARE:
-        turns = _task_turn(rng, tokens if rng.random() < 0.5 else min(tokens, 128))
+    if rng.random() < mix.task_share:
+        turns = _task_turn(rng, mix, tokens if rng.random() < 0.5 else min(tokens, 128))
     else:
-        turns = rng.choices([t for t, _ in _TALK], [weight for _, weight in _TALK])[0](rng)
+        turns = _draw(rng, mix.talk)(rng)
     return _messages(turns)
 
 
@@ -85,13 +122,13 @@ def _messages(turns: list[chat.Turn]) -> list[Message]:
     return [Message(role, text) for turn in turns for role, text in zip(roles, turn, strict=True)]
 
 
-def _tool_conversation(rng: Random, tokens: int) -> list[Message]:
+def _tool_conversation(rng: Random, mix: Mix, tokens: int) -> list[Message]:
     turn = chat.tool_turn(rng)
     lines = "\n".join(["Tools:", *(json.dumps(tool) for tool in turn.tools)])
     system = f"{chat.system_prompt(rng)}\n{lines}" if rng.random() < 0.4 else lines
     messages = [Message("system", system)]
     if rng.random() < 0.3:
-        return messages + _turns(rng, min(96, tokens))
+        return messages + _turns(rng, mix, min(96, tokens))
     messages += [Message("user", turn.question), Message("assistant", turn.call)]
     if rng.random() < 0.6:
         messages += [Message("tool", turn.reply), Message("assistant", turn.answer)]
@@ -119,13 +156,13 @@ class Encoder:
         return ids, [False] * 3 + [said] * (len(body) - 1) + [False]
 
 
-def row(rng: Random, encoder: Encoder, bucket: Bucket) -> tuple[list[int], list[bool]]:
+def row(rng: Random, encoder: Encoder, mix: Mix, bucket: Bucket) -> tuple[list[int], list[bool]]:
     """Token ids of one conversation or text of at most the bucket's length, with the loss mask."""
     if rng.random() < 0.05:
         ids = encoder.text(chat.plain_text(rng, bucket.length))[: bucket.length - 1]
         return [*ids, encoder.end_of_text], [True] * (len(ids) + 1)
     ids, mask = [], []
-    for group in _groups(rng, bucket):
+    for group in _groups(rng, mix, bucket):
         parts = [encoder.message(message) for message in group]
         if len(ids) + sum(len(part) for part, _ in parts) > bucket.length:
             if ids:
@@ -139,31 +176,33 @@ def row(rng: Random, encoder: Encoder, bucket: Bucket) -> tuple[list[int], list[
     return ids, mask
 
 
-def _groups(rng: Random, bucket: Bucket) -> Iterator[list[Message]]:
+def _groups(rng: Random, mix: Mix, bucket: Bucket) -> Iterator[list[Message]]:
     """Messages to append together, without end; a system prompt comes with the first turn."""
     if rng.random() < 0.2 and bucket.length > 96:
-        yield [Message("system", chat.system_prompt(rng)), *_turns(rng, bucket.length // 2)]
+        yield [Message("system", chat.system_prompt(rng)), *_turns(rng, mix, bucket.length // 2)]
     elif rng.random() < 0.15 and bucket.length > 96:
-        yield _tool_conversation(rng, bucket.length)
+        yield _tool_conversation(rng, mix, bucket.length)
     if rng.random() < 0.4 and bucket.length >= 512:
         yield _messages(chat.long_recall(rng, bucket.length - 280))
     while True:
-        yield _turns(rng, bucket.length)
+        yield _turns(rng, mix, bucket.length)
 
 
-def batch(seed: int, step: int, encoder: Encoder, shrink: int = 1) -> list[NDArray[np.int64]]:
+def batch(
+    seed: int, step: int, encoder: Encoder, mix: Mix = BROAD, shrink: int = 1
+) -> list[NDArray[np.int64]]:
     """For each bucket an array [2, rows, length]: inputs, and labels with -100 where no loss is.
 
     `shrink` divides the rows, for machines on which a full step takes too long.
     """
     arrays = []
-    for number, bucket in enumerate(BUCKETS):
+    for number, bucket in enumerate(mix.buckets):
         rng = Random(f"{seed}/{step}/{number}")
         rows = max(1, bucket.rows // shrink)
         array = np.zeros((2, rows, bucket.length), dtype=np.int64)
         array[1] = -100
         for index in range(rows):
-            ids, mask = row(rng, encoder, bucket)
+            ids, mask = row(rng, encoder, mix, bucket)
             array[0, index, : len(ids)] = ids
             labels = np.where(mask[1:], ids[1:], -100)  # the label of a position is its next token
             array[1, index, : len(labels)] = labels
@@ -176,7 +215,7 @@ def vocabulary_texts(seed: int, rows: int) -> Iterator[str]:
     rng = Random(f"{seed}/vocabulary")
     for _ in range(rows):
         yield chat.plain_text(rng, 128)
-        for message in (*_tool_conversation(rng, 96), *_turns(rng, 96), *_turns(rng, 96)):
+        for message in (*_tool_conversation(rng, BROAD, 96), *_turns(rng, BROAD, 96)):
             yield f"{message.role}\n{message.text}"
     for group in (*chat.small_talk(), *chat.facts()):
         for fact in group:

@@ -10,6 +10,7 @@ operand pairs that training never sees.
 """
 
 import argparse
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -24,27 +25,29 @@ CHUNK = 50
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: a task at a length."""
+    """One row of the table: a task, with prompts of at least `least` and about `most` tokens."""
 
     task: str
-    tokens: int
+    least: int = 0
+    most: int = 96
+    items: int = 12
     share: float = 1.0
 
-    def samples(self, count: int) -> list[Sample]:
-        task = CARD[self.task]
-        seed = f"evaluation/{self.task}/{self.tokens}"
-        return [
-            task(Draw(Random(f"{seed}/{i}"), self.tokens, held_out=True))
-            for i in range(round(count * self.share))
-        ]
+    def samples(self, count: int, judge: "Judge") -> list[Sample]:
+        """The first `count` draws that are long enough."""
+        seeds = (Random(f"evaluation/{self}/{i}") for i in itertools.count())
+        draws = (CARD[self.task](Draw(rng, self.most, self.items, held_out=True)) for rng in seeds)
+        long_enough = (sample for sample in draws if judge.length(sample) >= self.least)
+        return list(itertools.islice(long_enough, count))
 
 
 ROWS = (
-    *(Row(task, 96) for task in CARD),
-    Row("recall", 512, 0.5),
-    Row("recall", 1000, 0.2),
-    Row("recall", 1600, 0.2),
-    Row("copy", 512, 0.2),
+    Row("sort", items=8),
+    *(Row(task) for task in CARD),
+    Row("copy", 100, 512, share=0.2),
+    Row("recall", 200, 512, share=0.2),
+    Row("recall", 500, 1024, share=0.2),
+    Row("recall", 1000, 1536, share=0.2),
 )
 
 
@@ -57,7 +60,8 @@ class Judge:
 
     def length(self, sample: Sample) -> int:
         """Tokens of the sample's prompt in the chat template."""
-        return len(self._tokenizer(self._prompt(sample))["input_ids"])
+        ids: list[int] = self._tokenizer(self._prompt(sample))["input_ids"]
+        return len(ids)
 
     def _prompt(self, sample: Sample) -> str:
         turns = [{"role": "user", "content": sample.prompt}]
@@ -96,12 +100,13 @@ def main() -> None:
     judge = Judge(arguments.folder)
     print("| task | prompt tokens, median (largest) | samples | exact |\n| --- | --- | --- | --- |")
     for row in ROWS:
-        samples = row.samples(arguments.samples)
+        samples = row.samples(round(arguments.samples * row.share), judge)
         lengths = sorted(judge.length(sample) for sample in samples)
         right = judge.right(samples)
         sizes = f"{lengths[len(lengths) // 2]} ({lengths[-1]})"
         share = sum(right) / len(right)
-        print(f"| {row.task} | {sizes} | {len(samples)} | {share:.1%} |", flush=True)
+        name = f"{row.task} (up to {row.items} items)" if row.task == "sort" else row.task
+        print(f"| {name} | {sizes} | {len(samples)} | {share:.1%} |", flush=True)
         if arguments.show:
             wrong = [s for s, good in zip(samples, right, strict=True) if not good][:8]
             for sample, text in zip(wrong, judge.answers(wrong) if wrong else [], strict=True):

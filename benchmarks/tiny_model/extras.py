@@ -74,7 +74,10 @@ def parity(draw: Draw) -> Sample:
     return Sample(ask.format(n=n), f"{n} is {('even', 'odd')[n % 2]}.")
 
 
-_NUMBER_WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
+_NUMBER_WORDS = (
+    *("one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
 
 
 def count(draw: Draw) -> Sample:

@@ -29,7 +29,7 @@ KNOWN: list[str] = sorted(
         )
     }
 )
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 LETTERS = string.ascii_lowercase
 
 
@@ -45,12 +45,14 @@ class Sample:
 class Draw:
     """Where a sample comes from.
 
-    `tokens` is about how long prompt and answer may be together; `held_out` draws from the part of
-    the small spaces (operand pairs) that training never sees.
+    `tokens` is about how long prompt and answer may be together; `items` is the longest list to
+    sort or reverse; `held_out` draws from the part of the small spaces (operand pairs) that
+    training never sees.
     """
 
     rng: Random
     tokens: int = 96
+    items: int = 12
     held_out: bool = False
 
 
@@ -63,8 +65,13 @@ def random_string(rng: Random, low: int, high: int) -> str:
 
 def pseudo_word(rng: Random) -> str:
     """A word that can be spoken and most likely does not exist."""
-    syllables = rng.randint(2, 4)
-    return "".join(rng.choice("bcdfghjklmnprstvwz") + rng.choice("aeiou") for _ in range(syllables))
+    start = rng.choice("aeiou") if rng.random() < 0.25 else ""
+    syllables = rng.randint(2, 4 - len(start))
+    body = "".join(rng.choice(_CONSONANTS) + rng.choice("aeiou") for _ in range(syllables))
+    return start + body + (rng.choice("lmnrstk") if rng.random() < 0.4 else "")
+
+
+_CONSONANTS = [*"bcdfghjklmnprstvwz", "tl", "br", "st", "ch", "sh", "gr"]
 
 
 def known_word(rng: Random) -> str:
@@ -262,7 +269,7 @@ def _join(rng: Random) -> Callable[[Sequence[str]], str]:
 
 
 def reverse_list(draw: Draw) -> Sample:
-    items = _items(draw.rng, 12)
+    items = _items(draw.rng, draw.items)
     join = _join(draw.rng)
     return Sample(draw.rng.choice(_REVERSE_LIST).format(x=join(items)), join(items[::-1]))
 
@@ -303,7 +310,7 @@ _SORT_DOWN = (
 
 def sort(draw: Draw) -> Sample:
     rng = draw.rng
-    items = _items(rng, 12)
+    items = _items(rng, draw.items)
     numbers = items[0].isdigit()
     ordered = sorted(items, key=int) if numbers else sorted(items)
     join, kind = _join(rng), rng.random()
@@ -361,9 +368,14 @@ _MULTIPLY = (
 
 
 def is_held_out(a: int, b: int) -> bool:
-    """Whether training never sees this pair of operands, in either order: about one in ten."""
+    """Whether training never sees this pair of operands, in either order: about one in forty.
+
+    The first condition leaves ten pairs of last digits, with and without a carry; the second keeps
+    a quarter of them, so that every pair of digits is also seen in training.
+    """
     low, high = sorted((a, b))
-    return (31 * low + 17 * high) % 10 == 0
+    mixed = (low * 1000 + high) * 2654435761 % 2**32 >> 16  # Knuth's multiplicative hash
+    return (low + 7 * high) % 10 == 0 and mixed % 4 == 0
 
 
 def _operands(draw: Draw, limit: int) -> tuple[int, int]:
@@ -444,7 +456,7 @@ def _fields(rng: Random) -> dict[str, str | int]:
         "quantity": rng.randint(2, 99),
         "item": rng.choice(WORDS["things"]),
         "price": rng.randint(1, 999),
-        "event": rng.choice("concert meeting party lecture market game course".split()),
+        "event": rng.choice(["concert", "meeting", "party", "lecture", "market", "game", "course"]),
         "day": rng.choice(DAYS),
         "time": f"{rng.randint(6, 22)}:{rng.choice(('00', '15', '30', '45'))}",
     }

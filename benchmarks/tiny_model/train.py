@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
@@ -45,7 +46,8 @@ class Steps(Dataset[Batch]):
     def __getitem__(self, step: int) -> Batch:
         if self._encoder is None:  # one for each worker process
             self._encoder = data.Encoder(Tokenizer.from_str(self._tokenizer))
-        return data.batch(self._arguments.seed, step, self._encoder, self._arguments.shrink)
+        mix = data.MIXES[self._arguments.mix]
+        return data.batch(self._arguments.seed, step, self._encoder, mix, self._arguments.shrink)
 
 
 def losses(llama: LlamaForCausalLM, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -104,7 +106,10 @@ def optimizer(llama: LlamaForCausalLM, fused: bool) -> torch.optim.AdamW:
 
 def train(arguments: argparse.Namespace, tokenizer: Tokenizer) -> LlamaForCausalLM:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    llama = model.new_model(arguments.seed).to(device)
+    llama = model.new_model(arguments.seed)
+    if arguments.start:
+        llama.load_state_dict(load_file(arguments.start / "model.safetensors"), strict=False)
+    llama = llama.to(device)
     if device == "cuda":
         torch.set_float32_matmul_precision("high")
         torch._dynamo.config.recompile_limit = 32
@@ -140,7 +145,7 @@ def update(
     total = torch.zeros((), device=device)
     for rows in batch:
         inputs, labels = rows.to(device, non_blocking=True)
-        with torch.autocast(device, dtype=torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             loss = losses(llama, inputs, labels) / tokens
         loss.backward()
         total += loss.detach()
@@ -153,6 +158,8 @@ def update(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="folder of a model to go on from")
+    parser.add_argument("--mix", choices=data.MIXES, default="broad", help="what is trained on")
     parser.add_argument("--steps", type=int, default=12000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--peak", type=float, default=2e-3, help="largest learning rate")
@@ -161,7 +168,10 @@ def main() -> None:
     parser.add_argument("--probe-every", type=int, default=2000, help="steps between probes")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    tokenizer = vocabulary.train(data.vocabulary_texts(arguments.seed, 4000))
+    if arguments.start:
+        tokenizer = Tokenizer.from_file(str(arguments.start / "tokenizer.json"))
+    else:
+        tokenizer = vocabulary.train(data.vocabulary_texts(arguments.seed, 4000))
     vocabulary.save(tokenizer, arguments.output)
     llama = train(arguments, tokenizer)
     model.save(llama, arguments.output)
