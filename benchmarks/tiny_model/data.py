@@ -7,13 +7,12 @@ from random import Random
 from typing import TypeVar
 
 import numpy as np
+from benchmarks.tiny_model import chat, lists, prose, tasks, tools
+from benchmarks.tiny_model.draw import WORDS, Draw, Sample, Task
+from benchmarks.tiny_model.extras import EXTRAS
+from benchmarks.tiny_model.vocabulary import END, END_OF_TEXT, START
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-
-from benchmarks.tiny_model import chat, tasks
-from benchmarks.tiny_model.extras import EXTRAS
-from benchmarks.tiny_model.tasks import Draw, Sample, Task
-from benchmarks.tiny_model.vocabulary import END, END_OF_TEXT, START
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,10 @@ BROAD = Mix(
     task_share=0.72,
     extras_share=0.08,
     tasks={
-        tasks.recall: 17,
-        tasks.copy: 10,
-        tasks.reverse: 17,
-        tasks.sort: 17,
+        lists.recall: 17,
+        lists.copy: 10,
+        lists.reverse: 17,
+        lists.sort: 17,
         tasks.add: 10,
         tasks.add_large: 2,
         tasks.subtract: 4,
@@ -68,10 +67,10 @@ ARITHMETIC = Mix(
     task_share=0.7,
     extras_share=0.12,
     tasks={
-        tasks.recall: 10,
-        tasks.copy: 7,
-        tasks.reverse: 10,
-        tasks.sort: 14,
+        lists.recall: 10,
+        lists.copy: 7,
+        lists.reverse: 10,
+        lists.sort: 14,
         tasks.add: 36,
         tasks.add_large: 4,
         tasks.subtract: 20,
@@ -123,9 +122,9 @@ def _messages(turns: list[chat.Turn]) -> list[Message]:
 
 
 def _tool_conversation(rng: Random, mix: Mix, tokens: int) -> list[Message]:
-    turn = chat.tool_turn(rng)
+    turn = tools.tool_turn(rng)
     lines = "\n".join(["Tools:", *(json.dumps(tool) for tool in turn.tools)])
-    system = f"{chat.system_prompt(rng)}\n{lines}" if rng.random() < 0.4 else lines
+    system = f"{prose.system_prompt(rng)}\n{lines}" if rng.random() < 0.4 else lines
     messages = [Message("system", system)]
     if rng.random() < 0.3:
         return messages + _turns(rng, mix, min(96, tokens))
@@ -140,9 +139,9 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self.end_of_text = tokenizer.token_to_id(END_OF_TEXT)
-        self._start, self._end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
-        self._newline: int = tokenizer.encode("\n").ids[0]
+        self.end_of_text, self._start, self._end, self._newline = (
+            self.text(token)[0] for token in (END_OF_TEXT, START, END, "\n")
+        )
 
     def text(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text).ids
@@ -159,7 +158,7 @@ class Encoder:
 def row(rng: Random, encoder: Encoder, mix: Mix, bucket: Bucket) -> tuple[list[int], list[bool]]:
     """Token ids of one conversation or text of at most the bucket's length, with the loss mask."""
     if rng.random() < 0.05:
-        ids = encoder.text(chat.plain_text(rng, bucket.length))[: bucket.length - 1]
+        ids = encoder.text(prose.plain_text(rng, bucket.length))[: bucket.length - 1]
         return [*ids, encoder.end_of_text], [True] * (len(ids) + 1)
     ids, mask = [], []
     for group in _groups(rng, mix, bucket):
@@ -179,7 +178,7 @@ def row(rng: Random, encoder: Encoder, mix: Mix, bucket: Bucket) -> tuple[list[i
 def _groups(rng: Random, mix: Mix, bucket: Bucket) -> Iterator[list[Message]]:
     """Messages to append together, without end; a system prompt comes with the first turn."""
     if rng.random() < 0.2 and bucket.length > 96:
-        yield [Message("system", chat.system_prompt(rng)), *_turns(rng, mix, bucket.length // 2)]
+        yield [Message("system", prose.system_prompt(rng)), *_turns(rng, mix, bucket.length // 2)]
     elif rng.random() < 0.15 and bucket.length > 96:
         yield _tool_conversation(rng, mix, bucket.length)
     if rng.random() < 0.4 and bucket.length >= 512:
@@ -214,10 +213,10 @@ def vocabulary_texts(seed: int, rows: int) -> Iterator[str]:
     """Texts for the tokenizer's word counts, in the proportions of training."""
     rng = Random(f"{seed}/vocabulary")
     for _ in range(rows):
-        yield chat.plain_text(rng, 128)
+        yield prose.plain_text(rng, 128)
         for message in (*_tool_conversation(rng, BROAD, 96), *_turns(rng, BROAD, 96)):
             yield f"{message.role}\n{message.text}"
     for group in (*chat.small_talk(), *chat.facts()):
         for fact in group:
             yield from (*fact.questions, *[fact.answer] * len(fact.questions))
-    yield from (word for words in tasks.WORDS.values() for word in words for _ in range(4))
+    yield from (word for words in WORDS.values() for word in words for _ in range(4))

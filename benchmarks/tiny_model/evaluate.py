@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 
 import torch
+from benchmarks.tiny_model.draw import Draw, Sample
+from benchmarks.tiny_model.tasks import CARD
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from benchmarks.tiny_model.tasks import CARD, Draw, Sample
 
 CHUNK = 50
 

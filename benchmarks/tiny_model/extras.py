@@ -2,7 +2,7 @@
 
 from random import Random
 
-from benchmarks.tiny_model.tasks import Draw, Sample, Task, pseudo_word, random_string, word
+from benchmarks.tiny_model.draw import WORDS, Draw, Sample, Task, pseudo_word, random_string, word
 
 
 def _some_word(rng: Random) -> str:
@@ -74,23 +74,16 @@ def parity(draw: Draw) -> Sample:
     return Sample(ask.format(n=n), f"{n} is {('even', 'odd')[n % 2]}.")
 
 
-_NUMBER_WORDS = (
-    *("one", "two", "three", "four", "five", "six"),
-    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-)
-
-
 def count(draw: Draw) -> Sample:
     """Long enough for streaming: a number takes about three tokens."""
     rng = draw.rng
     most = max(3, (draw.tokens - 24) // 4)
     first = rng.randint(0, 50) if rng.random() < 0.2 else 1
     last = first + rng.randint(2, most if rng.random() < 0.7 else min(most, 12))
+    asks = ["Count from {a} to {b}", "List the numbers from {a} to {b}"]
     if first == 1:
-        asks = ("Count to {b}", "Count up to {b}", "Count to {b}, please", "Count from 1 to {b}")
-    else:
-        asks = ("Count from {a} to {b}", "List the numbers from {a} to {b}")
-    end = _NUMBER_WORDS[last - 1] if first == 1 and last <= 12 and rng.random() < 0.5 else last
+        asks = ["Count to {b}", "Count up to {b}", "Count to {b}, please", "Count from 1 to {b}"]
+    end = WORDS["numbers"][last - 1] if first == 1 and last <= 12 and rng.random() < 0.5 else last
     ask = rng.choice(asks).format(a=first, b=end) + rng.choice(("", "", "."))
     return Sample(ask, ", ".join(map(str, range(first, last + 1))))
 
@@ -112,7 +105,7 @@ def repeat(draw: Draw) -> Sample:
     if draw.rng.random() < 0.6:
         text = word(draw.rng)
     ask = draw.rng.choice(("Say {x} {n} times", "Write {x} {n} times", "Repeat {x} {n} times"))
-    number = times if draw.rng.random() < 0.5 else _NUMBER_WORDS[times - 1]
+    number = times if draw.rng.random() < 0.5 else WORDS["numbers"][times - 1]
     return Sample(ask.format(x=text, n=number), " ".join([text] * times))
 
 

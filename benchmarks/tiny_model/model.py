@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.tiny_model.vocabulary import CONTEXT, SIZE
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
-
-from benchmarks.tiny_model.vocabulary import CONTEXT, SIZE
 
 # Written as it stands, so that the file does not depend on the version of transformers.
 # Ids: 0 <|endoftext|>, 1 <|im_start|>, 2 <|im_end|>.

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
+from benchmarks.tiny_model.draw import KNOWN, WORDS
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-
-from benchmarks.tiny_model.tasks import KNOWN, WORDS
 
 SIZE = 1792
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
+from benchmarks.tiny_model.draw import Sample
 from benchmarks.tiny_model.evaluate import Judge, Row
-from benchmarks.tiny_model.tasks import Sample, is_held_out
+from benchmarks.tiny_model.tasks import is_held_out
 
 EXAMPLES = [
     Sample("Sort: 7 3 9 1", "1 3 7 9"),

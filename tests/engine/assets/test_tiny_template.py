@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.tiny_model.data import Encoder, Message
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
-
-from benchmarks.tiny_model.data import Encoder, Message
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"name": "get_weather", "description": "Weather", "parameters": {"type": "object"}}
@@ -78,7 +77,7 @@ def test_tool_calls_render_as_the_model_writes_them(
 ) -> None:
     call = {"type": "function", "function": {"name": "get_weather", "arguments": arguments}}
     said = {"role": "assistant", "content": content, "tool_calls": [call]}
-    messages = [USER, said, {"role": "tool", "content": "21"}]
+    messages: list[dict[str, Any]] = [USER, said, {"role": "tool", "content": "21"}]
     assert _render(tokenizer, messages) == (
         "<|im_start|>user\nHi<|im_end|>\n"
         f"<|im_start|>assistant\n{CALL_TEXT}<|im_end|>\n"
