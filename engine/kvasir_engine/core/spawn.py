@@ -36,6 +36,11 @@ class CoreProcess:
         self._status.phase = Phase.DEAD
         return code
 
+    @property
+    def dead(self) -> bool:
+        """True once it has said that it ends, which its exit may take a while to follow."""
+        return self._status.phase is Phase.DEAD
+
     def failure(self) -> str:
         """Why it ended, if it knew; empty otherwise."""
         try:

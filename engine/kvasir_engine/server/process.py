@@ -15,8 +15,8 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
-from kvasir.logs import configure_logging
 
+from kvasir.logs import configure_logging
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.orphans import die_with
 from kvasir_engine.core.zmq_client import ZmqCoreClient
@@ -79,7 +79,9 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
             died = asyncio.create_task(client.wait_dead())
             stopping = asyncio.create_task(stopped.wait())
             await asyncio.wait({died, stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done() and not died.done():
+            if stopping.done() and lifecycle.info is None:
+                pass  # The core still loads: there is nothing to finish.
+            elif stopping.done() and not died.done():
                 await lifecycle.drain(config.server.drain_timeout)
             else:
                 await asyncio.sleep(FLUSH_SECONDS)

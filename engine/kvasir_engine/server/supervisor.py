@@ -88,7 +88,7 @@ class Engine:
 
     def _fail(self) -> int:
         """A child has ended by itself: say why, let the others fail their requests, end."""
-        if self.core.process.poll() is None:
+        if self.core.process.poll() is None and not self.core.dead:
             ended = next(process for process in self.apis if process.poll() is not None)
             print(f"kvasir: an API process ended ({_how(ended.returncode)}).", file=sys.stderr)
             return 1

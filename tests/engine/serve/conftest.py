@@ -1,0 +1,119 @@
+"""`kvasir serve` as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+READY_SECONDS = 120.0
+
+
+@dataclass
+class Served:
+    """A running `kvasir serve`."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def get(self, path: str, **kwargs: object) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=60, **kwargs)  # type: ignore[arg-type]
+
+    def post(self, path: str, body: object) -> httpx.Response:
+        return httpx.post(self.url + path, json=body, timeout=60)
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.log.read_text()
+            try:
+                if self.get("/ready").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"not ready: {self.log.read_text()}")
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
+
+    def descendants(self) -> list[int]:
+        """Process ids of its children."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in path.read_text().split()]
+
+    def core_pid(self) -> int:
+        """The core's process id."""
+        for pid in self.descendants():
+            if b"core.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        raise AssertionError("no core process")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """serve(*flags, wait=True): a server on a free port; killed with its children afterwards."""
+    running: list[Served] = []
+
+    def start(*flags: str, wait: bool = True, port: int | None = None) -> Served:
+        port = port or free_port()
+        log = tmp_path / f"serve-{len(running)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "kvasir", "serve", *flags, "--port", str(port)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        running.append(Served(process, f"http://127.0.0.1:{port}", log))
+        if wait:
+            running[-1].wait_ready()
+        return running[-1]
+
+    yield start
+    for served in running:
+        if served.process.poll() is None:
+            served.process.kill()
+            served.process.wait()
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    """Whether the process has ended (a zombie has) within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.fixture
+def assert_gone() -> Callable[[list[int]], None]:
+    """assert_gone(pids): every process has ended."""
+
+    def check(pids: list[int]) -> None:
+        assert [pid for pid in pids if not gone(pid)] == []
+
+    return check
