@@ -3,10 +3,11 @@
     python benchmarks/router_overhead.py [--seconds 5] [--repeat 5] [--json FILE]
 
 The router runs pinned to one core; a mock replica and the load, processes of this same script, on
-the other cores. CPU time is the scheduler's account of the process (/proc/PID/schedstat), so other
-load on the machine makes the run slower, not the figure larger. Three kinds of work:
+the other cores. CPU time is the scheduler's account of the process (/proc/PID/schedstat). The same
+work also runs through a splice, which passes bytes on between sockets in the same loop and knows
+nothing of HTTP: it is what the machine's system calls cost at that moment. The work:
 
-- unary: 2 KB requests, 500-byte answers, 64 in flight
+- unary: 2 KB requests, 500-byte answers, 64 in flight; and larger ones
 - fast: 500 streams at once of 200 chunks of 220 bytes, as fast as the mock writes them
 - paced: 64 streams at 20 ms a chunk, so that no two chunks share a read
 """
@@ -117,6 +118,44 @@ def _number(head: bytes, name: bytes, kind: Callable[[bytes], Any], default: Any
     return kind(head[start + len(name) :].split(b"\r\n", 1)[0])
 
 
+class SpliceClient(asyncio.Protocol):
+    """Passes each read on to an upstream connection of its own, and back."""
+
+    upstream_port = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+        self.upstream: Any = None
+        self.early = b""
+        self.opening = asyncio.create_task(self.open())
+
+    async def open(self) -> None:
+        self.upstream, _ = await asyncio.get_running_loop().create_connection(
+            lambda: SpliceUpstream(self.transport), "127.0.0.1", self.upstream_port
+        )
+        self.upstream.write(self.early)
+
+    def data_received(self, data: bytes) -> None:
+        if self.upstream is None:
+            self.early += data
+        else:
+            self.upstream.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.opening.cancel()
+        if self.upstream is not None:
+            self.upstream.abort()
+
+
+class SpliceUpstream(asyncio.Protocol):
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def data_received(self, data: bytes) -> None:
+        if not self.client.is_closing():
+            self.client.write(data)
+
+
 class LoadConnection(asyncio.Protocol):
     """Sends a request again as soon as its answer is complete."""
 
@@ -185,8 +224,10 @@ def cpu_ns(pid: int) -> int:
     )
 
 
-async def replica(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(MockReplica, "127.0.0.1", port)
+async def serve(role: str, port: int, upstream_port: int) -> None:
+    SpliceClient.upstream_port = upstream_port
+    protocol = MockReplica if role == "replica" else SpliceClient
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port)
     await server.serve_forever()
 
 
@@ -219,7 +260,7 @@ def measure(
 ) -> dict[str, Any]:
     cpus = sorted(os.sched_getaffinity(0))
     router_cpus, other_cpus = {cpus[0]}, set(cpus[1:]) or {cpus[0]}
-    replica_port, port, admin = free_port(), free_port(), free_port()
+    replica_port, splice_port, port, admin = (free_port() for _ in range(4))
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "fleet.yaml"
@@ -229,7 +270,8 @@ def measure(
         )
         arguments = ["--config", str(config), "--port", str(port), "--admin-port", str(admin)]
         arguments += router_options
-        mock = start(__file__, "--role", f"replica:{replica_port}", cpus=other_cpus)
+        mock = start(__file__, "--role", f"replica:{replica_port}:0", cpus=other_cpus)
+        splice = start(__file__, "--role", f"splice:{splice_port}:{replica_port}", cpus=router_cpus)
         router = start("-m", "kvasir_router", *arguments, cpus=router_cpus, log=True)
         try:
             wait_ready(f"http://127.0.0.1:{port}/ready")
@@ -237,15 +279,19 @@ def measure(
             for work in WORKS:
                 if wanted and not any(word in work.name for word in wanted):
                     continue
-                runs = [uvloop.run(load(port, work, seconds, router.pid)) for _ in range(repeat)]
+                runs, floor = [], []
+                for _ in range(repeat):
+                    runs.append(uvloop.run(load(port, work, seconds, router.pid)))
+                    floor.append(uvloop.run(load(splice_port, work, seconds, splice.pid)))
                 results[work.name] = {
                     f"cpu_us_per_{work.unit}": round(statistics.median(r[0] for r in runs), 2),
                     f"{work.unit}s_per_second": round(statistics.median(r[1] for r in runs)),
+                    f"splice_us_per_{work.unit}": round(statistics.median(f[0] for f in floor), 2),
                     "in_flight": work.in_flight,
                 }
                 print(f"{work.name:14} {results[work.name]}", flush=True)
         finally:
-            for process in (router, mock):
+            for process in (router, splice, mock):
                 process.terminate()
                 process.wait()
     return results
@@ -272,7 +318,8 @@ def main() -> None:
     parser.add_argument("--role", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.role:
-        uvloop.run(replica(int(options.role.split(":")[1])))
+        role, port, upstream_port = options.role.split(":")
+        uvloop.run(serve(role, int(port), int(upstream_port)))
         return
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     print(f"{machine()}; Python {platform.python_version()}; {date}; {options.router_options}")
