@@ -6,6 +6,10 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 
+from kvasir.fleet_secret import FLEET_SECRET_HEADER
+
+_FLEET_HEADER = FLEET_SECRET_HEADER.encode()
+
 
 def _digest(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
@@ -19,8 +23,8 @@ class Keyring:
         self._fleet = None if fleet_secret is None else _digest(fleet_secret.encode())
 
     def is_fleet(self, headers: dict[bytes, bytes]) -> bool:
-        """True for a caller that sent the configured x-kvasir-fleet-secret."""
-        sent = headers.get(b"x-kvasir-fleet-secret")
+        """True for a caller that sent the configured fleet secret."""
+        sent = headers.get(_FLEET_HEADER)
         if self._fleet is None or sent is None:
             return False
         return hmac.compare_digest(_digest(sent), self._fleet)

@@ -29,7 +29,8 @@ class Gate:
         self._count = count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request; `scope["state"]` gets `request_id` and `fleet`."""
+        """Handle one request; `scope["state"]` gets `request_id`, `fleet`, and `send`: the
+        server's own, by which a stream's chunks skip every layer between."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -38,6 +39,7 @@ class Gate:
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = request_id
         state["fleet"] = self._keyring.is_fleet(headers)
+        state["send"] = send
         began = time.monotonic()
         path = scope["path"]
 

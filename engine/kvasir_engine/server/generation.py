@@ -83,6 +83,7 @@ class Generation:
     interrupted: Interruption | None = None
     _task: asyncio.Task[object] | None = None
     _waiting: bool = False
+    _open_samples: int = 0
     _arrival: float = field(default_factory=time.monotonic)
 
     @property
@@ -129,11 +130,18 @@ class Generation:
         resumed = [update for update in resumed if update.text or update.finish_reason]
         if resumed:
             yield resumed
-        source = self._one(self.runs[0]) if len(self.runs) == 1 else self._merged()
-        async with contextlib.aclosing(source):
-            while not self.finished:
+        samples = [sample for run in self.runs for sample in run.assembler.samples]
+        self._open_samples = sum(not sample.finished for sample in samples)
+        if len(self.runs) == 1:
+            [run] = self.runs
+            while self._open_samples and run.stream is not None:
                 self._check_interrupted()
-                run, deltas = await self._wait(anext(source))
+                yield self._take(run, await self._wait(anext(run.stream)))
+            return
+        async with contextlib.aclosing(self._merged()) as merged:
+            while self._open_samples:
+                self._check_interrupted()
+                run, deltas = await self._wait(anext(merged))
                 yield self._take(run, deltas)
 
     async def close(self) -> None:
@@ -160,26 +168,27 @@ class Generation:
                 raise
             self._task.uncancel()
             raise GenerationInterruptedError(self.interrupted) from None
+        except StopAsyncIteration:
+            raise GenerationFailedError("The engine left this request unfinished.") from None
         finally:
             self._waiting = False
-
-    async def _one(self, run: PromptRun) -> AsyncGenerator[_News, None]:
-        if run.stream is not None:
-            async for deltas in run.stream:
-                yield run, deltas
 
     async def _merged(self) -> AsyncGenerator[_News, None]:
         """Several prompts' streams in the order of arrival."""
         queue: asyncio.Queue[_News | Exception] = asyncio.Queue(_MERGE_QUEUE_ITEMS)
 
-        async def read(run: PromptRun) -> None:
+        async def read(run: PromptRun, stream: AsyncIterator[list[SampleDelta]]) -> None:
             try:
-                async for item in self._one(run):
-                    await queue.put(item)
+                async for deltas in stream:
+                    await queue.put((run, deltas))
             except Exception as error:
                 await queue.put(error)
 
-        readers = [asyncio.create_task(read(run)) for run in self.runs]
+        readers = [
+            asyncio.create_task(read(run, run.stream))
+            for run in self.runs
+            if run.stream is not None
+        ]
         try:
             while True:
                 item = await queue.get()
@@ -208,6 +217,7 @@ class Generation:
     def _push(self, run: PromptRun, delta: SampleDelta) -> SampleUpdate:
         update = run.assembler.push(delta)
         if update.finish_reason is not None:
+            self._open_samples -= 1
             self.metrics.sample_finished(update.finish_reason)
             if update.stopped_by_string:
                 self.client.finish_sample(run.request, delta.handle - run.request.handle)

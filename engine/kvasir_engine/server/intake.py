@@ -9,7 +9,6 @@ from typing import Any
 
 from kvasir.template.chat_template import ChatTemplate, TemplateError
 from kvasir.template.messages import MessageError, normalise_messages
-
 from kvasir_engine.core.client import CoreInfo
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import Resume

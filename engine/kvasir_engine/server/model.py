@@ -9,7 +9,6 @@ from typing import Any
 from kvasir.template.chat_template import ChatTemplate, load_chat_template
 from kvasir.template.files import read_json
 from kvasir.template.tokenizer import Tokenizer, eos_token_ids
-
 from kvasir_engine.core.client import CoreInfo
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.server.settings import ServerSettings

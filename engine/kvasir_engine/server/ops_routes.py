@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from kvasir import __version__
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvasir import __version__
 from kvasir_engine.server.lifecycle import Phase
 from kvasir_engine.server.metric_registry import CONTENT_TYPE
 from kvasir_engine.server.routes import json_response

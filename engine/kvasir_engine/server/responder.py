@@ -65,7 +65,7 @@ class GenerationResponse(Response):
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._generation.admit()
         if self._answer.stream:
-            await self._stream(send)
+            await self._stream(send, scope["state"]["send"])
         else:
             async for _ in self._generation.updates():
                 pass
@@ -85,7 +85,7 @@ class GenerationResponse(Response):
         state = contract.handover_state(self._generation, answer.usage)
         return shutting_down({"handover": state})
 
-    async def _stream(self, send: Send) -> None:
+    async def _stream(self, send: Send, send_chunk: Send) -> None:
         writer = EventWriter(self._answer)
         await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
         try:
@@ -93,7 +93,9 @@ class GenerationResponse(Response):
                 async for updates in batches:
                     chunk = writer.events(updates)
                     if chunk:
-                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                        await send_chunk(
+                            {"type": "http.response.body", "body": chunk, "more_body": True}
+                        )
             last = writer.end()
         except GenerationInterruptedError as error:
             last = writer.handover() if error.reason is Interruption.HANDOVER else b""
