@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from kvasir_engine.parallel.protocol import Progress, RankError
 from kvasir_engine.parallel.worker_process import WorkerProcess
 
-KILL_AFTER_SECONDS = 5.0
+KILL_AFTER_SECONDS = 3.0
+"""Less than whoever stops rank 0 gives it."""
 BLAME_SECONDS = 1.0
+"""How long after an error in rank 0 the death that caused it may still be noticed."""
 
 log = logging.getLogger(__name__)
 

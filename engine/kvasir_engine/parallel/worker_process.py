@@ -29,9 +29,10 @@ class WorkerProcess:
         os.set_blocking(self.reports, False)
         made = config(writing)
         reading, settings_end = os.pipe()
-        command = [sys.executable, "-m", "kvasir_engine.parallel.worker", str(rank)]
+        # -P: a file in the user's directory must not take the place of a module.
+        command = [sys.executable, "-P", "-m", "kvasir_engine.parallel.worker"]
         self._process = subprocess.Popen(
-            [*command, str(os.getpid())],
+            [*command, str(rank), str(os.getpid())],
             stdin=reading,
             pass_fds=(*made.plans.descriptors, writing),
             env=env,

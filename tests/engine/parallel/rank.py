@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import torch
+from torch.distributed import FileStore
+
 from kvasir_engine.loader.load import load_model
 from kvasir_engine.parallel.state import destroy_tensor_parallel, init_tensor_parallel
-from torch.distributed import FileStore
 
 steps, store, rank, size, out, *model_dirs = sys.argv[1:]
 torch.set_num_threads(1)

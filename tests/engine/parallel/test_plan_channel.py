@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+
 from kvasir_engine.parallel.plan_channel import PlanReader, PlanWriter
 
 SLOTS, SLOT_BYTES = 4, 64

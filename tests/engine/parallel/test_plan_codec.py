@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+
 from kvasir_engine.parallel.plan_codec import codec_of, decode, encode
 from kvasir_engine.runner.plan import (
     BeamMove,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.loader.load import load_model
 from kvasir_engine.parallel import state

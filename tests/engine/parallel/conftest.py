@@ -1,0 +1,48 @@
+"""The engine of the correctness tests, and looking at processes."""
+
+from __future__ import annotations
+
+import runpy
+import time
+from pathlib import Path
+
+import pytest
+
+_correctness = runpy.run_path(str(Path(__file__).parents[1] / "correctness" / "conftest.py"))
+make_engine = _correctness["make_engine"]
+job = _correctness["job"]
+
+
+class Processes:
+    """What /proc says; a zombie has ended."""
+
+    @staticmethod
+    def _stat(pid: int) -> list[str] | None:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+
+    def running(self, pid: int) -> bool:
+        """Whether the process has not ended."""
+        stat = self._stat(pid)
+        return stat is not None and stat[0] not in "ZX"
+
+    def children(self, pid: int) -> list[int]:
+        """The running children of a process."""
+        found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+        stats = {each: self._stat(each) for each in found}
+        return [each for each, stat in stats.items() if stat and int(stat[1]) == pid]
+
+    def wait_until_ended(self, *pids: int, seconds: float = 5) -> None:
+        """Return when none of them runs; fail when one still does."""
+        end = time.monotonic() + seconds
+        while running := [pid for pid in pids if self.running(pid)]:
+            assert time.monotonic() < end, f"{running} still run"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def processes() -> Processes:
+    """Which processes run."""
+    return Processes()
