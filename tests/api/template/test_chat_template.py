@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
 from kvasir.template import chat_template as module
 from kvasir.template.chat_template import ChatTemplate, TemplateError, load_chat_template
 from kvasir.template.files import TokenizerError
-from transformers.utils.chat_template_utils import render_jinja_template
 
 LLAMA3 = """{{- bos_token }}
 {%- if not date_string is defined %}

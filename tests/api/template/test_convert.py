@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from tokenizers import pre_tokenizers
+
 from kvasir.template.convert import converted_tokenizer_file
 from kvasir.template.files import TokenizerError
 from kvasir.template.tokenizer import Tokenizer
-from tokenizers import pre_tokenizers
 
 
 @pytest.fixture

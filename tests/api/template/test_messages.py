@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kvasir.template.messages import MessageError, detect_content_format, normalise_messages
 
 PARTS = [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]

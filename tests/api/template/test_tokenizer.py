@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from kvasir.template.files import TokenizerError
-from kvasir.template.tokenizer import Tokenizer, eos_token_ids
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
+
+from kvasir.template.files import TokenizerError
+from kvasir.template.tokenizer import Tokenizer, eos_token_ids
 
 
 def test_the_post_processor_decides_on_bos(model_dir):

@@ -12,6 +12,10 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from openai import AsyncOpenAI
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers
+
 from kvasir.template.chat_template import ChatTemplate
 from kvasir.template.tokenizer import Tokenizer
 from kvasir_engine.core.client import CoreInfo, EngineDeadError, LoadSnapshot, RequestRejectedError
@@ -19,9 +23,6 @@ from kvasir_engine.request import EngineRequest, FinishReason, LogprobEntry, Sam
 from kvasir_engine.server.app import create_app
 from kvasir_engine.server.model import ServedModel
 from kvasir_engine.server.settings import ServerSettings
-from openai import AsyncOpenAI
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers
 
 TEMPLATE = """{%- for m in messages -%}
 {{ '<' + m.role + '>' + m.content }}

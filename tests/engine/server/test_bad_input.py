@@ -6,6 +6,7 @@ import logging
 import httpx
 import openai
 import pytest
+
 from kvasir_engine.core.client import RequestRejectedError
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.server.generation import (

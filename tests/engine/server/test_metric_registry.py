@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from kvasir_engine.server.metric_registry import MetricRegistry, build_1_2_5_buckets
 
 CHILD = """

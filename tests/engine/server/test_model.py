@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from kvasir_engine.server.model import generation_defaults, load_served_model
 from kvasir_engine.server.settings import ServerSettings
 

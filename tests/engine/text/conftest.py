@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from kvasir.template.tokenizer import Tokenizer
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from kvasir.template.tokenizer import Tokenizer
 
 TEXTS = ["hello world this is a test, naïve café 你好世界 😀😃 <stop> END of it\n"] * 20
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir.template.tokenizer import Tokenizer
 from kvasir_engine.text.detokenizer import IncrementalDetokenizer
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir_engine.request import (
     EngineRequest,
     FinishReason,
