@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
+from tokenizers import decoders
 
 from kvasir.template.convert import converted_tokenizer_file
 from kvasir.template.files import TokenizerError, read_json
@@ -128,17 +129,25 @@ class Tokenizer:
         return frozenset(self.backend.get_added_tokens_decoder())
 
     @cached_property
-    def _byte_level(self) -> bool:
-        return "ByteLevel" in repr(self.backend.decoder)
+    def byte_level(self) -> bool:
+        """True when a text is the plain concatenation of its tokens' bytes (GPT-2's scheme)."""
+        return isinstance(self.backend.decoder, decoders.ByteLevel)
+
+    @cached_property
+    def _byte_alphabet(self) -> bool:
+        """True when tokens are spelt in GPT-2's alphabet, whatever else their decoder does."""
+        return "ByteLevel(" in repr(self.backend.decoder)
 
     def _make_token_bytes(self, token_id: int) -> bytes:
         token = self.backend.id_to_token(token_id)
         if token is None:
             return b""
+        if self._byte_alphabet:
+            if all(char in _BYTE_OF_CHAR for char in token):
+                return bytes(_BYTE_OF_CHAR[char] for char in token)
+            return token.encode()
         if token_id in self._added_ids:
             return token.encode()
-        if self._byte_level and all(char in _BYTE_OF_CHAR for char in token):
-            return bytes(_BYTE_OF_CHAR[char] for char in token)
         if match := _BYTE_FALLBACK.fullmatch(token):
             return bytes([int(match[1], 16)])
         return token.replace(_METASPACE, " ").encode()

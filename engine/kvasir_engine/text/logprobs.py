@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvasir.template.tokenizer import Tokenizer
-
 from kvasir_engine.outputs import Logprob
 from kvasir_engine.request import LogprobEntry
 

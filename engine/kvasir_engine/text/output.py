@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kvasir.template.tokenizer import Tokenizer
-
 from kvasir_engine.outputs import CompletionOutput, PromptLogprobs, RequestOutput, SampleLogprobs
 from kvasir_engine.request import EngineRequest, FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.text.logprobs import logprob_dicts

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvasir.template.tokenizer import Tokenizer
-
 from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.sampling_params import SamplingParams
-from kvasir_engine.text.detokenizer import IncrementalDetokenizer
+from kvasir_engine.text.detokenizer import make_detokenizer
 from kvasir_engine.text.stop_strings import StopStrings
 
 
@@ -76,7 +75,7 @@ class SampleState:
         self._skip_chars = 0
         self._detokenizer = None
         if tokenizer is not None and params.detokenize:
-            self._detokenizer = IncrementalDetokenizer(
+            self._detokenizer = make_detokenizer(
                 tokenizer,
                 prompt_token_ids=prompt_token_ids,
                 skip_special_tokens=params.skip_special_tokens,

@@ -43,6 +43,14 @@ def test_sentencepiece_tokens_have_their_space_and_bytes():
     assert [tokenizer.token_bytes(i) for i in (0, 1)] == [b" hello", b"\xe4"]
 
 
+def test_a_byte_level_decoder_inside_a_sequence_is_seen():
+    backend = Backend(models.BPE(vocab={"Ġhi": 0, "Ã": 1}, merges=[]))
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Fuse()])
+    tokenizer = Tokenizer(backend, {})
+    assert [tokenizer.token_bytes(i) for i in (0, 1)] == [b" hi", b"\xc3"]
+    assert not tokenizer.byte_level
+
+
 def test_a_lone_surrogate_is_a_value_error(model_dir):
     with pytest.raises(ValueError, match="surrogate"):
         Tokenizer.load(model_dir).encode("\ud800")
