@@ -46,7 +46,6 @@ class Relay:
     """
 
     __slots__ = (
-        "_body",
         "_client",
         "_connecting",
         "_connection",
