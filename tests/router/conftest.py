@@ -21,6 +21,7 @@ import httpx
 import pytest
 import uvloop
 import yaml
+
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy.http import Limits
 from kvasir_router.server import RouterServer, listen

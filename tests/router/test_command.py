@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from kvasir_router.command import app
 from typer.testing import CliRunner
+
+from kvasir_router.command import app
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
 from kvasir_router.discovery.base import DiscoveryError, ModelSpec, ReplicaSpec
 from kvasir_router.discovery.file import MAX_FILE_BYTES, read_snapshot
 

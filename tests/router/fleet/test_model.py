@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+
 from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+
 from kvasir_router.discovery.base import ReplicaSpec
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.least_load import LeastLoad

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvasir_router.proxy.http import Limits, Request, RequestError, RequestParser
 
 

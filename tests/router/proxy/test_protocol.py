@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from kvasir_router.proxy.http import Limits
 from kvasir_router.settings import Timeouts
 

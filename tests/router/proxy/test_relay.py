@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from kvasir_router.fleet.breaker import BreakerState
 from kvasir_router.fleet.replica import Health
 from kvasir_router.settings import Probing, Timeouts

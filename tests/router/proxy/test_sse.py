@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir_router.proxy.sse import EventCutter
 
 
