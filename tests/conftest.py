@@ -23,6 +23,7 @@ settings.register_profile(
     deadline=None,
     max_examples=2000,
     stateful_step_count=80,
+    report_multiple_bugs=False,
     suppress_health_check=_SLOW,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -7,6 +7,7 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir.block_hash import HASH_BYTES, block_hash, chain_hashes, root_hash
 
 tokens = st.lists(st.integers(0, 2**31 - 1), max_size=70)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from kvasir_engine import messages as m
 from kvasir_engine.request import (
     EngineRequest,

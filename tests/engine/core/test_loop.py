@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+
 from kvasir_engine.core.loop import CoreLoop, StuckError
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager

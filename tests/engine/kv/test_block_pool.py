@@ -5,6 +5,7 @@ from collections import OrderedDict
 import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from kvasir_engine.kv.block_pool import BlockPool, OutOfBlocksError
 
 NUM_BLOCKS = 9

@@ -5,6 +5,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
+
 from kvasir.block_hash import chain_hashes, root_hash
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.kv.groups import NULL_BLOCK, KVGroupSpec

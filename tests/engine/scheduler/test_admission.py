@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.scheduler import admission

@@ -35,9 +35,10 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
     budget = draw(st.sampled_from([rows, 7 + rows, 40]))
 
     def smallest(window: int | None) -> int:
-        # What makes max_model_len servable: the whole of it, or a window with a chunk.
+        # What makes max_model_len servable: the whole of it, or a window with a chunk; and the
+        # blocks of three further samples.
         needed = (window or 0) + budget + 2 * SIZE
-        return whole if window is None else min(whole, -(-needed // SIZE) + 1)
+        return whole if window is None else min(whole, -(-needed // SIZE) + 4)
 
     blocks = [draw(st.integers(smallest(w), smallest(w) + 14)) for w in windows]
     return {
@@ -138,7 +139,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.engine.check()
 
     def teardown(self) -> None:
-        if self.engine is not None:
+        if self.engine is not None and not self.engine.failed:
             self.engine.run()
 
 

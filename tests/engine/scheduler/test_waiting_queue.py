@@ -3,6 +3,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.scheduler.sequence import Sequence, make_sequences
