@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvasir_engine.core.loop import CoreLoop, StepWatcher
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
-from kvasir_engine.parallel.executor import OnRankDeath
 from kvasir_engine.runner.assembled import Assembled
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from kvasir_engine.parallel.executor import OnRankDeath
 
 ListenerFactory = Callable[[Sequence[KVGroupSpec]], Sequence[BlockListener | None]]
 """Given the KV groups, a listener for each group's pool."""

@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvasir.logs import configure_logging
-
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.orphans import die_with
@@ -20,7 +20,9 @@ from kvasir_engine.core.telemetry import AfterStep, BlockEvents
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_engine.parallel.executor import OnRankDeath
+
+if TYPE_CHECKING:
+    from kvasir_engine.parallel.executor import OnRankDeath
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from kvasir.hf_config import ConfigError, read_shape
 from kvasir.model_shape import ModelShape
-
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.parallel.executor import Executor, OnRankDeath
 from kvasir_engine.parallel.protocol import Progress

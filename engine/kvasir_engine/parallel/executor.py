@@ -37,18 +37,19 @@ class Executor:
     def __init__(
         self, settings: EngineSettings, model_dir: Path, *, on_death: OnRankDeath | None = None
     ) -> None:
-        """Start them; returns at once."""
+        """Start them; returns before they are ready."""
         self._settings = settings
         self._model_dir = model_dir
-        self._directory = tempfile.TemporaryDirectory(prefix="kvasir-ranks-")
+        self._directory = tempfile.TemporaryDirectory(
+            prefix="kvasir-ranks-", ignore_cleanup_errors=True
+        )
         self.store = Path(self._directory.name) / "store"
         ranks = range(1, settings.tensor_parallel_size)
         self._plans = PlanWriter(len(ranks))
         self._busy = threading.Lock()
         self._closed = False
-        self._watch = RankWatch(
-            [partial(self._start, rank) for rank in ranks], on_death or self._end_if_stuck
-        )
+        self._on_death = on_death or self._end_if_stuck
+        self._watch = RankWatch([partial(self._start, rank) for rank in ranks], self._died)
         # An interpreter that ends with ranks alive would meet them half torn down.
         atexit.register(self.close)
 
@@ -102,6 +103,11 @@ class Executor:
             return WorkerConfig(rank, self.store, self._model_dir, self._settings, plans, reports)
 
         return WorkerProcess(rank, config, {**_threads(self._settings), **os.environ})
+
+    def _died(self, reason: Exception) -> None:
+        # The process may be ended now, without leaving anything behind.
+        self._directory.cleanup()
+        self._on_death(reason)
 
     def _end_if_stuck(self, reason: Exception) -> None:
         if self._busy.acquire(timeout=STUCK_SECONDS):

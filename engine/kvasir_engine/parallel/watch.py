@@ -41,9 +41,11 @@ class RankWatch:
         self._failure: Exception | None = None
         self._kill_at: float | None = None
         self._wake = os.eventfd(0)
+        self._started = threading.Event()
         # A thread of its own starts them, since they are killed when the thread that did ends.
         self._thread = threading.Thread(target=self._run, name="rank-watch", daemon=True)
         self._thread.start()
+        self._started.wait()
 
     @property
     def pids(self) -> list[int]:
@@ -59,8 +61,7 @@ class RankWatch:
         """Return when every worker has reported `progress`. Raises the reason when one ends."""
 
         def reached() -> bool:
-            started = len(self._workers) == len(self._make)
-            return started and all(worker.progress is progress for worker in self._workers)
+            return all(worker.progress is progress for worker in self._workers)
 
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or reached())
@@ -96,6 +97,7 @@ class RankWatch:
         try:
             for make in self._make:
                 self._workers.append(make())
+            self._started.set()
             failure = self._first_death()
         except Exception as error:
             failure = error
@@ -130,6 +132,7 @@ class RankWatch:
             if self._kill_at is not None:
                 return
             self._failure = failure
+            self._started.set()
             self._changed.notify_all()
         for worker in self._workers:
             worker.kill()
