@@ -42,75 +42,11 @@ async def server(start_server):
     return await start_server(fleet_secret="fleet")
 
 
-async def stream_events(server, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each event with its comment: {"comment": ..., "data": ..., "event": ...}."""
-    answer = await server.post(path, {**body, "stream": True}, headers=SECRET)
-    assert answer.status_code == 200, answer.text
-    return parse(answer.text)
-
-
-def parse(text: str) -> list[dict[str, Any]]:
-    events = []
-    for block in text.split("\n\n")[:-1]:
-        lines = block.split("\n")
-        assert lines[0].startswith(": kvasir "), block
-        event = {"comment": json.loads(lines[0].removeprefix(": kvasir ")), "event": None}
-        for line in lines[1:]:
-            name, value = line.split(": ", 1)
-            event[name] = value if name == "event" or value == "[DONE]" else json.loads(value)
-        events.append(event)
-    return events
-
-
-def merge(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """The answer as the openai client accumulates it from data lines."""
-    merged: dict[str, Any] = {"choices": {}}
-    for event in events:
-        data = event["data"]
-        if data == "[DONE]":
-            merged["done"] = True
-            continue
-        assert "error" not in data, data
-        for name in ("id", "created", "model", "usage"):
-            merged[name] = data.get(name) or merged.get(name)
-        for choice in data["choices"]:
-            _merge_choice(merged["choices"].setdefault(choice["index"], {}), choice)
-    return merged
-
-
-def _merge_choice(into: dict[str, Any], choice: dict[str, Any]) -> None:
-    delta = choice.get("delta", choice)
-    into["roles"] = into.get("roles", 0) + ("role" in delta)
-    into["text"] = into.get("text", "") + (delta.get("content") or delta.get("text") or "")
-    for name, values in (choice.get("logprobs") or {}).items():
-        into[name] = (into.get(name) or []) + (values or [])
-    into["ids"] = into.get("ids", []) + (choice.get("token_ids") or [])
-    into["prompt_ids"] = into.get("prompt_ids", []) + (choice.get("prompt_token_ids") or [])
-    for name in ("finish_reason", "stop_reason"):
-        into[name] = choice.get(name) or into.get(name)
-
-
-def resume_fields(events: list[dict[str, Any]], index: int) -> dict[str, Any]:
-    """What a router knows of choice `index` after `events`."""
-    comments = [event["comment"] for event in events if event["comment"].get("i") == index]
-    merged = merge(events)
-    return {
-        "output_token_ids": [token for comment in comments for token in comment["t"]],
-        "seed": next(e["comment"]["s"] for e in events if "s" in e["comment"]),
-        "cached_tokens": next(e["comment"]["c"] for e in events if "c" in e["comment"]),
-        "opened": bool(comments),
-        "sample_index": index,
-        "sent_chars": len(merged["choices"].get(index, {}).get("text", "")),
-        "id": merged["id"],
-        "created": merged["created"],
-    }
-
-
 @pytest.mark.parametrize("name", BODIES)
-async def test_every_event_carries_its_ids_and_the_ends_seed_and_usage(server, name):
+async def test_every_event_carries_its_ids_and_the_ends_seed_and_usage(server, name, router):
     path, body = BODIES[name]
     body = {**body, "seed": 5, "stream_options": {"include_usage": True}}
-    events = await stream_events(server, path, body)
+    events = await router.stream_events(server, path, body)
     ids: dict[int, list[int]] = {}
     for event in events:
         comment = event["comment"]
@@ -121,44 +57,44 @@ async def test_every_event_carries_its_ids_and_the_ends_seed_and_usage(server, n
     assert sum("s" in event["comment"] for event in events) == len(ids)
     usage = events[-1]["comment"]["u"]
     assert usage["completion_tokens"] == sum(map(len, ids.values()))
-    assert merge(events)["usage"] == usage
+    assert router.merge(events)["usage"] == usage
     assert sum("u" in event["comment"] for event in events) == 1
 
 
 @pytest.mark.parametrize("tokens_a_batch", [1, 3])
 @pytest.mark.parametrize("name", BODIES)
 async def test_a_stream_broken_at_any_event_joins_to_the_unbroken_one(
-    server, start_server, name, tokens_a_batch
+    server, start_server, name, tokens_a_batch, router
 ):
     path, body = BODIES[name]
     server.core.tokens_a_batch = tokens_a_batch
     body = {**body, "seed": 3, "stream_options": {"include_usage": True}}
-    events = await stream_events(server, path, body)
-    unbroken = merge(events)
+    events = await router.stream_events(server, path, body)
+    unbroken = router.merge(events)
     other = await start_server(fleet_secret="fleet")
     for broken_at in range(1, len(events)):
         received = events[:broken_at]
         joined = list(received)
         for index in unbroken["choices"]:
-            finished = merge(received)["choices"].get(index, {}).get("finish_reason")
+            finished = router.merge(received)["choices"].get(index, {}).get("finish_reason")
             if finished and len(unbroken["choices"]) > 1:
                 continue  # the router resumes a choice a request, those that still ran
-            fields = resume_fields(received, index)
-            joined += await stream_events(other, path, {**body, "resume": fields})
-        again = merge(joined)
+            fields = router.resume_fields(received, index)
+            joined += await router.stream_events(other, path, {**body, "resume": fields})
+        again = router.merge(joined)
         assert again["choices"] == unbroken["choices"], broken_at
         assert (again["id"], again["created"]) == (unbroken["id"], unbroken["created"])
         if len(unbroken["choices"]) == 1:
             assert again["usage"] == unbroken["usage"]
 
 
-async def test_a_resumed_stream_has_no_second_role_and_skips_sent_characters(server):
+async def test_a_resumed_stream_has_no_second_role_and_skips_sent_characters(server, router):
     path, body = BODIES["chat_to_the_end"]
     ids = server.core.tokenizer.encode("The quick")
     fields = {"output_token_ids": ids, "seed": 0, "sent_chars": 4, "id": "x", "created": 9}
-    events = await stream_events(server, path, {**body, "max_tokens": 12, "resume": fields})
+    events = await router.stream_events(server, path, {**body, "max_tokens": 12, "resume": fields})
     assert events[0]["data"]["choices"][0]["delta"] == {"content": "quick"}
-    merged = merge(events)
+    merged = router.merge(events)
     assert merged["choices"][0]["text"] == "quick br"
     assert merged["choices"][0]["roles"] == 0
     assert (merged["id"], merged["created"]) == ("x", 9)
@@ -167,21 +103,23 @@ async def test_a_resumed_stream_has_no_second_role_and_skips_sent_characters(ser
     assert events[-1]["comment"]["u"]["completion_tokens"] == 12
 
 
-async def test_a_sample_that_was_complete_only_ends_again(server):
+async def test_a_sample_that_was_complete_only_ends_again(server, router):
     path, body = BODIES["chat_to_the_end"]
     ids = server.core.tokenizer.encode("The quick")
     fields = {"output_token_ids": ids, "seed": 0, "sent_chars": len("The quick")}
-    events = await stream_events(server, path, {**body, "max_tokens": len(ids), "resume": fields})
+    events = await router.stream_events(
+        server, path, {**body, "max_tokens": len(ids), "resume": fields}
+    )
     assert server.core.requests == []
-    assert merge(events)["choices"][0]["finish_reason"] == "length"
-    assert merge(events)["choices"][0]["text"] == ""
+    assert router.merge(events)["choices"][0]["finish_reason"] == "length"
+    assert router.merge(events)["choices"][0]["text"] == ""
 
 
-async def test_one_choice_of_several_prompts_is_resumed(server):
+async def test_one_choice_of_several_prompts_is_resumed(server, router):
     body = {"prompt": ["a", "bc"], "n": 2, "max_tokens": 4, "seed": 0}
     fields = {"output_token_ids": server.core.tokenizer.encode("he"), "sample_index": 3, "seed": 0}
-    events = await stream_events(server, "/v1/completions", {**body, "resume": fields})
-    assert list(merge(events)["choices"]) == [3]
+    events = await router.stream_events(server, "/v1/completions", {**body, "resume": fields})
+    assert list(router.merge(events)["choices"]) == [3]
     [request] = server.core.requests
     assert server.core.tokenizer.decode(request.prompt_token_ids) == "bc"
     assert (request.params.n, request.resume.sample_index) == (1, 1)
@@ -232,22 +170,24 @@ async def broken_off(server, body: dict[str, Any], path: str, headers: dict[str,
     return await running
 
 
-async def test_at_the_drain_deadline_a_stream_is_handed_over(server, start_server):
+async def test_at_the_drain_deadline_a_stream_is_handed_over(server, start_server, router):
     path, body = BODIES["chat_to_the_end"]
     body = {**body, "stream": True, "seed": 4, "max_tokens": 70}
     answer = await broken_off(server, body, path, SECRET)
-    *events, last = parse(answer.text)
+    *events, last = router.parse(answer.text)
     assert last["event"] == "handover"
     assert last["data"]["seed"] == 4
     assert last["comment"]["u"] == last["data"]["usage"]
-    fields = resume_fields(events, 0)
+    fields = router.resume_fields(events, 0)
     [choice] = last["data"]["choices"]
     assert choice == {"i": 0, "t": fields["output_token_ids"], "finish_reason": None}
     assert 0 < len(choice["t"]) < 70
 
     other = await start_server(fleet_secret="fleet")
-    joined = merge(events + await stream_events(other, path, {**body, "resume": fields}))
-    whole = merge(await stream_events(other, path, body))
+    joined = router.merge(
+        events + await router.stream_events(other, path, {**body, "resume": fields})
+    )
+    whole = router.merge(await router.stream_events(other, path, body))
     assert joined["choices"] == whole["choices"]
 
 

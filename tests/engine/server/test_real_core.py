@@ -50,7 +50,9 @@ async def real_server(model_dir, serve_app) -> AsyncIterator[object]:
         )
         client = ZmqCoreClient(core.channels)
         ended = asyncio.create_task(asyncio.to_thread(core.wait))
-        settings = ServerSettings("tiny", model_dir, fleet_secret="fleet")
+        settings = ServerSettings(
+            "tiny", model_dir, fleet_secret="fleet", chat_template="{{ messages }}"
+        )
         try:
             async with serve_app(client, load_served_model(settings), settings) as server:
                 await client.wait_ready()
@@ -88,6 +90,24 @@ async def test_streams_answers_and_resumes(real_server):
             assert again.json()["choices"][0]["text"] == unary.choices[0].text
             assert again.json()["usage"]["completion_tokens"] == 40
             assert again.headers["x-kvasir-seed"] == "7"
+
+
+async def test_a_stream_broken_at_any_event_goes_on_in_another_engine(real_server, router):
+    path = "/v1/chat/completions"
+    async with real_server(max_num_seqs=4, num_blocks=100) as one:
+        async with real_server(max_num_seqs=4, num_blocks=100, seed=9) as other:
+            body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 24}
+            text = (await one.post(path, {**body, "seed": 5})).json()["choices"][0]["message"]
+            stop = text["content"][15:17]
+            asked = {"logprobs": True, "top_logprobs": 2, "stop": [stop, "~never~"], "seed": 5}
+            body = {**body, **asked, "stream_options": {"include_usage": True}}
+            events = await router.stream_events(one, path, body)
+            unbroken = router.merge(events)
+            assert unbroken["choices"][0]["stop_reason"] == stop
+            for at in range(1, len(events)):
+                fields = router.resume_fields(events[:at], 0)
+                rest = await router.stream_events(other, path, {**body, "resume": fields})
+                assert router.merge(events[:at] + rest) == {**unbroken, "done": True}
 
 
 async def test_a_left_request_frees_the_core(real_server):
