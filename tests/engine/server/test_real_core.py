@@ -94,20 +94,20 @@ async def test_streams_answers_and_resumes(real_server):
 
 async def test_a_stream_broken_at_any_event_goes_on_in_another_engine(real_server, router):
     path = "/v1/chat/completions"
-    async with real_server(max_num_seqs=4, num_blocks=100) as one:
-        async with real_server(max_num_seqs=4, num_blocks=100, seed=9) as other:
-            body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 24}
-            text = (await one.post(path, {**body, "seed": 5})).json()["choices"][0]["message"]
-            stop = text["content"][15:17]
-            asked = {"logprobs": True, "top_logprobs": 2, "stop": [stop, "~never~"], "seed": 5}
-            body = {**body, **asked, "stream_options": {"include_usage": True}}
-            events = await router.stream_events(one, path, body)
-            unbroken = router.merge(events)
-            assert unbroken["choices"][0]["stop_reason"] == stop
-            for at in range(1, len(events)):
-                fields = router.resume_fields(events[:at], 0)
-                rest = await router.stream_events(other, path, {**body, "resume": fields})
-                assert router.merge(events[:at] + rest) == {**unbroken, "done": True}
+    sizes = {"max_num_seqs": 4, "num_blocks": 100}
+    async with real_server(**sizes) as one, real_server(**sizes, seed=9) as other:
+        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 24}
+        text = (await one.post(path, {**body, "seed": 5})).json()["choices"][0]["message"]
+        stop = text["content"][15:17]
+        asked = {"logprobs": True, "top_logprobs": 2, "stop": [stop, "~never~"], "seed": 5}
+        body = {**body, **asked, "stream_options": {"include_usage": True}}
+        events = await router.stream_events(one, path, body)
+        unbroken = router.merge(events)
+        assert unbroken["choices"][0]["stop_reason"] == stop
+        for at in range(1, len(events)):
+            fields = router.resume_fields(events[:at], 0)
+            rest = await router.stream_events(other, path, {**body, "resume": fields})
+            assert router.merge(events[:at] + rest) == {**unbroken, "done": True}
 
 
 async def test_a_left_request_frees_the_core(real_server):
