@@ -116,7 +116,7 @@ def test_a_rank_that_cannot_load_ends_the_start_with_its_sentence(
     assert tensor_parallel().size == 1
 
 
-def test_ranks_end_with_rank_0(hf_model_dir, processes) -> None:
+def test_ranks_end_with_rank_0(hf_model_dir, tmp_path, processes) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
         "from kvasir_engine.parallel.executor import Executor\n"
@@ -129,7 +129,11 @@ def test_ranks_end_with_rank_0(hf_model_dir, processes) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code, str(hf_model_dir("llama3"))],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "TMPDIR": str(tmp_path),  # what a killed process cannot remove
+        },
     ) as rank_0:
         assert rank_0.stdout is not None
         others = [int(pid) for pid in rank_0.stdout.readline().split()]
