@@ -53,6 +53,9 @@ class LoadSnapshot:
     """0 to 1: blocks held by requests over all blocks."""
     step_age_seconds: float
     """Age of the oldest launched, unfinished step; 0 when idle."""
+    turn_age_seconds: float = 0.0
+    """How long the core has been in one turn of its loop, in a step or not; 0 when it sleeps
+    because nothing is to be done."""
 
 
 class CoreClient(Protocol):

@@ -123,7 +123,9 @@ class CoreService:
         """Take in what has arrived, then one step; sleep in the socket when there is none."""
         loop = self.core.loop
         if loop.idle:
+            self._status.set_turned_at(0.0)
             self._when_idle()
+        self._status.set_turned_at(time.monotonic())
         self._receive()
         news = loop.step()
         if news is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from kvasir_engine.core.client import LoadSnapshot
 
-_FIELDS = ("phase", "launched_at", "running", "waiting", "inflight_tokens", "kv_usage")
+_FIELDS = ("phase", "launched_at", "turned_at", "running", "waiting", "inflight_tokens", "kv_usage")
 _AT = {name: i for i, name in enumerate(_FIELDS)}
 _BYTES = 8 * len(_FIELDS)
 
@@ -58,6 +58,10 @@ class CoreStatus:
         """Launch time of the oldest unfinished step on the monotonic clock; 0 = idle."""
         self._values[_AT["launched_at"]] = seconds
 
+    def set_turned_at(self, seconds: float) -> None:
+        """When the loop's present turn began, on the monotonic clock; 0 = it sleeps."""
+        self._values[_AT["turned_at"]] = seconds
+
     def set_load(
         self, *, running: int, waiting: int, inflight_tokens: int, kv_usage: float
     ) -> None:
@@ -65,13 +69,19 @@ class CoreStatus:
         first = _AT["running"]
         self._values[first : first + 4] = (running, waiting, inflight_tokens, kv_usage)
 
-    def step_age(self) -> float:
-        """Seconds since the oldest unfinished step was launched; 0 when idle."""
-        launched = float(self._values[_AT["launched_at"]])
-        return max(0.0, time.monotonic() - launched) if launched else 0.0
-
     def load(self) -> LoadSnapshot:
         """The engine's load now."""
         first = _AT["running"]
         running, waiting, inflight, usage = self._values[first : first + 4].tolist()
-        return LoadSnapshot(int(running), int(waiting), int(inflight), usage, self.step_age())
+        return LoadSnapshot(
+            int(running),
+            int(waiting),
+            int(inflight),
+            usage,
+            step_age_seconds=self._age("launched_at"),
+            turn_age_seconds=self._age("turned_at"),
+        )
+
+    def _age(self, field: str) -> float:
+        since = float(self._values[_AT[field]])
+        return max(0.0, time.monotonic() - since) if since else 0.0

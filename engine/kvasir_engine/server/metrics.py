@@ -27,6 +27,9 @@ class ApiMetrics:
 
     def __init__(self, registry: MetricRegistry) -> None:
         self.registry = registry
+        self.step_age = registry.gauge(
+            "last_step_age_seconds", "Age of the oldest unfinished step, 0 when idle."
+        )
         tokens = build_1_2_5_buckets(_MAX_TOKENS)
         self.time_to_first_token = registry.histogram(
             "time_to_first_token_seconds",

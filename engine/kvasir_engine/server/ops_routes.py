@@ -25,7 +25,8 @@ class OpsRoutes:
         state = self._state
         if not state.client.alive:
             return json_response({"status": "dead"}, 503)
-        age = state.client.load().step_age_seconds
+        load = state.client.load()
+        age = max(load.step_age_seconds, load.turn_age_seconds)
         stuck = age > state.settings.stuck_after
         content = {"status": "stuck" if stuck else "ok", "step_age_seconds": round(age, 3)}
         return json_response(content, 503 if stuck else 200)
@@ -41,6 +42,8 @@ class OpsRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics: Prometheus text, of all processes."""
+        # Read at the scrape: a stopped core would leave the last value it set itself.
+        self._state.metrics.step_age.set(self._state.client.load().step_age_seconds)
         content = self._state.metrics.registry.exposition()
         return Response(content, headers={"content-type": CONTENT_TYPE})
 

@@ -25,12 +25,20 @@ class Served:
     process: subprocess.Popen[bytes]
     url: str
     log: Path
+    client: httpx.Client
 
-    def get(self, path: str, **kwargs: object) -> httpx.Response:
-        return httpx.get(self.url + path, timeout=60, **kwargs)  # type: ignore[arg-type]
+    def get(self, path: str) -> httpx.Response:
+        return self.client.get(path)
 
     def post(self, path: str, body: object) -> httpx.Response:
-        return httpx.post(self.url + path, json=body, timeout=60)
+        return self.client.post(path, json=body)
+
+    def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Return when `condition` holds; fail after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.01)
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
@@ -84,13 +92,16 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
-        running.append(Served(process, f"http://127.0.0.1:{port}", log))
+        url = f"http://127.0.0.1:{port}"
+        # One client: each makes a TLS context, which takes longer than many a test.
+        running.append(Served(process, url, log, httpx.Client(base_url=url, timeout=60)))
         if wait:
             running[-1].wait_ready()
         return running[-1]
 
     yield start
     for served in running:
+        served.client.close()
         if served.process.poll() is None:
             served.process.kill()
             served.process.wait()

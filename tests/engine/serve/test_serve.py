@@ -34,9 +34,13 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-def wait_idle(served: Any) -> None:
-    while served.get("/load").json()["running"]:
-        time.sleep(0.02)
+def open_stream(served: Any, tokens: int) -> Any:
+    return served.client.stream("POST", "/v1/completions", json=stream_body(tokens))
+
+
+def running(served: Any) -> int:
+    count: int = served.get("/load").json()["running"]
+    return count
 
 
 def test_the_tiny_model_answers(serve: Callable[..., Any]) -> None:
@@ -57,14 +61,11 @@ def test_sigterm_finishes_what_runs_and_leaves_no_process(
 ) -> None:
     served = serve(*SLOW)
     children = served.descendants()
-    with httpx.stream(
-        "POST", f"{served.url}/v1/completions", json=stream_body(150), timeout=60
-    ) as response:
+    with open_stream(served, 150) as response:
         assert response.status_code == 200
         served.process.send_signal(signal.SIGTERM)
-        while (ready := served.get("/ready")).status_code == 200:
-            time.sleep(0.01)
-        assert ready.json()["status"] == "draining"
+        served.until(lambda: served.get("/ready").status_code == 503)
+        assert served.get("/ready").json()["status"] == "draining"
         assert served.post("/v1/completions", stream_body(1)).status_code == 503
         usage = events(response)[-1]["usage"]
     assert usage["completion_tokens"] == 150
@@ -74,9 +75,7 @@ def test_sigterm_finishes_what_runs_and_leaves_no_process(
 
 def test_the_drain_deadline_ends_streams_with_an_error(serve: Callable[..., Any]) -> None:
     served = serve(*SLOW, "--drain-timeout", "0.3")
-    with httpx.stream(
-        "POST", f"{served.url}/v1/completions", json=stream_body(2000), timeout=60
-    ) as response:
+    with open_stream(served, 2000) as response:
         served.process.send_signal(signal.SIGTERM)
         last = [line for line in response.iter_lines() if line.startswith("data: ")][-1]
     assert "error" in json.loads(last.removeprefix("data: "))
@@ -85,13 +84,10 @@ def test_the_drain_deadline_ends_streams_with_an_error(serve: Callable[..., Any]
 
 def test_a_disconnect_aborts_the_request(serve: Callable[..., Any]) -> None:
     served = serve(*SLOW)
-    with httpx.stream(
-        "POST", f"{served.url}/v1/completions", json=stream_body(2000), timeout=60
-    ) as response:
+    with open_stream(served, 2000) as response:
         next(response.iter_bytes())
-        while served.get("/load").json()["running"] != 1:
-            time.sleep(0.02)
-    wait_idle(served)
+        served.until(lambda: running(served) == 1)
+    served.until(lambda: running(served) == 0, seconds=3.0)
 
 
 def test_a_stopped_core_is_seen_by_health_and_idleness_is_not_stuck(
@@ -101,18 +97,14 @@ def test_a_stopped_core_is_seen_by_health_and_idleness_is_not_stuck(
     time.sleep(1.2)
     assert served.get("/health").status_code == 200
     core = served.core_pid()
-    with httpx.stream(
-        "POST", f"{served.url}/v1/completions", json=stream_body(2000), timeout=60
-    ) as response:
+    with open_stream(served, 2000) as response:
         next(response.iter_bytes())
         os.kill(core, signal.SIGSTOP)
         try:
-            while (health := served.get("/health")).status_code == 200:
-                time.sleep(0.05)
-            assert health.status_code == 503
+            served.until(lambda: served.get("/health").status_code == 503)
         finally:
             os.kill(core, signal.SIGCONT)
-    assert served.get("/health").status_code == 200
+    served.until(lambda: served.get("/health").status_code == 200)
 
 
 @pytest.mark.parametrize("victim", ["core", "api"])
@@ -121,9 +113,7 @@ def test_a_killed_process_ends_all_of_them_non_zero(
 ) -> None:
     served = serve(*SLOW, "--api-processes", "2")
     children, core = served.descendants(), served.core_pid()
-    with httpx.stream(
-        "POST", f"{served.url}/v1/completions", json=stream_body(2000), timeout=60
-    ) as response:
+    with open_stream(served, 2000) as response:
         next(response.iter_bytes())
         os.kill(core if victim == "core" else max(set(children) - {core}), signal.SIGKILL)
         assert served.process.wait(timeout=15) != 0
@@ -152,6 +142,7 @@ def test_two_api_processes_tell_the_whole_from_any_of_them(serve: Callable[..., 
         total = [x for x in metrics.splitlines() if x.startswith("kvasir_generation_tokens_total")]
         assert float(total[0].rpartition(" ")[2]) == 200
         assert "kvasir_num_requests_running" in metrics
+        assert "kvasir_last_step_age_seconds" in metrics
         assert 'kvasir_prefix_cache_queries_total{engine="0"' in metrics
 
 
