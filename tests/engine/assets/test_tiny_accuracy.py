@@ -29,15 +29,18 @@ def judge(tiny: Path) -> Judge:
     return Judge(tiny)
 
 
+CARD = [Row("sort", items=8), *(Row(t) for t in ("recall", "copy", "reverse", "add", "extract"))]
+
+
 # One wrong answer of 20 leaves room for the card's 99 % and for another platform's rounding.
-@pytest.mark.parametrize("task", ["recall", "copy", "reverse", "sort", "add", "extract"])
-def test_held_out_samples_are_answered_exactly(judge: Judge, task: str) -> None:
-    assert sum(judge.right(Row(task).samples(20, judge))) >= 19
+@pytest.mark.parametrize("row", CARD, ids=lambda row: row.task)
+def test_held_out_samples_are_answered_exactly(judge: Judge, row: Row) -> None:
+    assert sum(judge.right(row.samples(20, judge))) >= 19
 
 
 def test_a_value_is_recalled_from_a_long_list(judge: Judge) -> None:
-    samples = Row("recall", 1000, 1536).samples(4, judge)
-    assert sum(judge.right(samples)) >= 3
+    samples = Row("recall", 500, 1024).samples(6, judge)
+    assert sum(judge.right(samples)) >= 5
 
 
 def test_the_example_prompts_have_the_answers_that_the_card_shows(judge: Judge) -> None:
