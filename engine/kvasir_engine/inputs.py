@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 from kvasir.block_hash import chain_hashes, root_hash
 from kvasir.template.chat_template import ChatTemplate, load_chat_template
 from kvasir.template.tokenizer import Tokenizer, eos_token_ids
-
 from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir.hf_config import ConfigError, load_config, parse_shape, read_shape
 
 SMALL = {

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir.kv_events import (
     REPLAY_END,
     AllBlocksCleared,

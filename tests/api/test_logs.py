@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kvasir.logs import LogSettingError, configure_logging, is_error_line
 
 API = Path(__file__).parents[2] / "api"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir.model_uri import CLUSTER_SCHEMES, ModelURI, ModelURIError, parse_model_uri
 
 

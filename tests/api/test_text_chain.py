@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir.text_chain import (
     BLOCK_BYTES,
     MAX_BLOCKS,

@@ -150,6 +150,7 @@ class PagedModel:
 
     def __init__(self, model: Any, *, num_blocks: int = 200, block_size: int = 16) -> None:
         import torch
+
         from kvasir_engine.kv.groups import group_layers
 
         self.model = model
@@ -172,6 +173,7 @@ class PagedModel:
     def step(self, new_tokens: dict[str, list[int]]) -> dict[str, torch.Tensor]:
         """Append tokens to sequences in one forward pass: logits [tokens, vocab] of each."""
         import torch
+
         from kvasir_engine.attention.base import ForwardContext, forward_context
         from kvasir_engine.attention.registry import make_backend
 
@@ -207,6 +209,7 @@ class PagedModel:
 
     def _batch(self, g: int, order: list[str], starts: dict[str, int], decodes: int) -> Any:
         import torch
+
         from kvasir_engine.attention.base import AttentionBatch
 
         size, window = self.block_size, self.groups[g].window

@@ -14,13 +14,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvasir.fleet_secret import secure_server
-
 from kvasir_engine.kv.events import Cleared, KVEvent, RemovedBlocks, StoredBlocks
 
 if TYPE_CHECKING:
     import zmq
-    from kvasir import kv_events
 
+    from kvasir import kv_events
     from kvasir_engine.kv.groups import KVGroupSpec
 
 _log = logging.getLogger(__name__)
@@ -145,6 +144,7 @@ class KVEventPublisher:
     def _answer_replay(self) -> None:
         """Send the buffered batches from the asked number on, then the end marker."""
         import zmq
+
         from kvasir.kv_events import REPLAY_END
 
         request = self._router.recv_multipart()

@@ -7,7 +7,6 @@ from pathlib import Path
 from kvasir.hf_config import ConfigError
 from kvasir.model_files import find_config
 from kvasir.model_uri import ModelURI, ModelURIError, parse_model_uri
-
 from kvasir_engine.loader.errors import ModelLoadError
 
 _WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "tokenizer*"]

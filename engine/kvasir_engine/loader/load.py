@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from kvasir.hf_config import ConfigError, load_config
-from kvasir.model_shape import ModelShape
 from torch import nn
 
+from kvasir.hf_config import ConfigError, load_config
+from kvasir.model_shape import ModelShape
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.models.base import CausalLM

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 import transformers
-from kvasir.model_shape import ModelShape
 from transformers.initialization import no_init_weights
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from kvasir.model_shape import ModelShape
 from kvasir_engine.layers.weights import Piece, Slot
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.errors import ModelLoadError

@@ -8,7 +8,6 @@ from typing import Any
 
 from kvasir.hf_config import parse_shape
 from kvasir.model_shape import ModelShape
-
 from kvasir_engine.layers.rotary import RotaryConfig
 
 

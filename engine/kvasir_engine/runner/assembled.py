@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kvasir.model_shape import ModelShape
-
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.runner.base import Runner
 from kvasir_engine.settings import EngineSettings, SettingsError

@@ -10,7 +10,6 @@ from typing import Any
 
 from kvasir.hf_config import ConfigError, read_shape
 from kvasir.model_shape import ModelShape
-
 from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.runner.assembled import Assembled, Timeline, context_length
 from kvasir_engine.runner.profile import BLOCK_TOKENS, SpeedProfile

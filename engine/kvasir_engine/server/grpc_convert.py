@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from kvasir.proto.engine.v1 import engine_pb2 as pb
-
 from kvasir_engine.core.client import LoadSnapshot
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import LogprobEntry, Resume

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from kvasir.proto.engine.v1 import engine_pb2 as pb
-
 from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.server import grpc_convert
 from kvasir_engine.server.generation import (

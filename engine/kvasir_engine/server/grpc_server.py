@@ -9,9 +9,9 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
 from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir.proto.engine.v1 import engine_pb2_grpc
-
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.grpc_service import EngineService
 from kvasir_engine.server.lifecycle import Lifecycle

@@ -7,8 +7,8 @@ import contextlib
 from typing import Any
 
 import grpc
-from kvasir.proto.engine.v1 import engine_pb2 as pb
 
+from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.core.client import CoreClient, EngineDeadError, RequestRejectedError
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.sampling_params import ParameterError

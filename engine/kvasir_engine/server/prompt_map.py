@@ -35,7 +35,6 @@ from itertools import accumulate
 from typing import Any
 
 from kvasir.text_chain import BLOCK_BYTES, content_start
-
 from kvasir_engine.server.token_cuts import TokenCuts
 
 MAX_PROBED_MESSAGES = 8

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 import msgspec
-from kvasir.template.chat_template import ChatTemplate
 
+from kvasir.template.chat_template import ChatTemplate
 from kvasir_engine.server.generation import PromptRun
 from kvasir_engine.server.intake import render_chat
 from kvasir_engine.server.prompt_reports import PromptReporter

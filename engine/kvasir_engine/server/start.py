@@ -7,7 +7,6 @@ from typing import Any
 
 from kvasir.template.chat_template import TemplateError
 from kvasir.template.files import TokenizerError
-
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.loader.hub import resolve_model
 from kvasir_engine.server.api_config import ApiConfig

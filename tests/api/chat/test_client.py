@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 import pytest
+
 from kvasir.chat.client import ChatClient, ChatError, Options
 
 HELLO = [{"role": "user", "content": "hello"}]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from kvasir.chat.client import ChatClient, ChatError, Options
 from kvasir.chat.session import Session
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
 from kvasir.cli.commands import COMMANDS
 from kvasir.cli.root import app
-from typer.testing import CliRunner
 
 API = Path(__file__).parents[3] / "api"
 HEAVY = {"fastapi", "torch", "transformers", "pydantic", "httpx", "yaml", "rich", "numpy"}

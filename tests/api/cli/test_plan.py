@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvasir.cli.plan import app
 from typer.testing import CliRunner, Result
+
+from kvasir.cli.plan import app
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 API = MANIFESTS.parent / "api"

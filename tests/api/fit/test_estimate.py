@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir.fit import Workload, estimate_fit, gpu_memory, suggest_tensor_parallel
 from kvasir.fit.estimate import CONTEXT_BYTES, reserve_bytes, weight_bytes
 from kvasir.hf_config import parse_shape

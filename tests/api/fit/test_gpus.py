@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kvasir.fit.gpus import GPUS, UnknownGPUError, gpu_memory
 
 

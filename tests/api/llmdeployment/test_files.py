@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir.llmdeployment import DeploymentFileError, load_file, parse_documents
 from kvasir.llmdeployment.files import MAX_FILE_BYTES
 

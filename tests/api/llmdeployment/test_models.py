@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+
 from kvasir.llmdeployment import LLMDeployment
 from kvasir.llmdeployment.models import Part
-from pydantic import ValidationError
 
 
 def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

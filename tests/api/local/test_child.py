@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
 from kvasir.local.child import MAX_LINE, Child, ChildSpec
 
 MONITOR = Path(__file__).parents[3] / "api/kvasir/local/monitor.py"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kvasir.llmdeployment import LLMDeployment
 from kvasir.local.fleet import Fleet, plan_fleet
 from kvasir.local.gpus import GPUShortageError, assign_gpus, visible_gpus

@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+
 from kvasir.local.ports import PortError, free_ports, require_free
 
 

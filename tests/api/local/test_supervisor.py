@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kvasir.local import supervisor as module
 from kvasir.local.child import ChildSpec
 from kvasir.local.fleet import Fleet

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvasir_engine.attention import torch_reference
 from kvasir_engine.attention.base import (
     AttentionBatch,

@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 import pytest
+
 from kvasir_engine.core.client import EngineDeadError, RequestRejectedError
 from kvasir_engine.request import EngineRequest, FinishReason
 from kvasir_engine.sampling_params import SamplingParams
@@ -38,9 +39,7 @@ async def idle(client: Any) -> None:
 async def test_requests_of_several_clients_stay_apart(start_core: Any) -> None:
     _, clients = await start_core(clients=2)
     made = [request(10 + i, seed=i, n=1 + i % 3, max_tokens=30 + i) for i in range(24)]
-    got = await asyncio.gather(
-        *(tokens_of(clients[i % 2], each) for i, each in enumerate(made))
-    )
+    got = await asyncio.gather(*(tokens_of(clients[i % 2], each) for i, each in enumerate(made)))
     for i, samples in enumerate(got):
         assert [len(tokens) for tokens in samples] == [30 + i] * (1 + i % 3)
     assert got[3] == await tokens_of(clients[0], request(13, seed=3, max_tokens=33))
@@ -80,9 +79,7 @@ async def test_leaving_a_stream_aborts_its_request(start_core: Any) -> None:
 
 
 async def test_a_cancelled_submit_leaves_nothing(start_core: Any) -> None:
-    _, (client,) = await start_core(
-        max_num_seqs=1, speed_profile="h200-llama-3.1-8b-bf16"
-    )
+    _, (client,) = await start_core(max_num_seqs=1, speed_profile="h200-llama-3.1-8b-bf16")
     tasks = [asyncio.create_task(client.submit(request(max_tokens=500))) for _ in range(3)]
     await asyncio.sleep(0)
     for task in tasks:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.request import EngineRequest, FinishReason, LogprobEntry, Resume
 from kvasir_engine.sampling_params import SamplingParams

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import SamplingParams
 

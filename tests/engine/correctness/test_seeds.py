@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import SamplingParams
 

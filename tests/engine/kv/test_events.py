@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
+
 from kvasir.block_hash import HASH_BYTES, chain_hashes, root_hash
 from kvasir.fleet_secret import secure_client
 from kvasir_engine.kv.event_publisher import KVEventPublisher

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+
 from kvasir_engine.layers.embedding import ParallelLMHead, VocabParallelEmbedding
 from kvasir_engine.layers.linear import (
     ColumnParallelLinear,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from kvasir_engine.layers.norm import GemmaRMSNorm, RMSNorm
 
 

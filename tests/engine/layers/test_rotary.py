@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb
+
+from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
 
 LONG = {"short_factor": [1.0 + i / 8 for i in range(8)], "long_factor": [1.0 + i for i in range(8)]}
 SCALINGS: list[dict[str, Any]] = [

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from kvasir_engine.layers.weights import Piece, Slot
 from kvasir_engine.loader.checkpoint import INDEX, Checkpoint
 from kvasir_engine.loader.errors import ModelLoadError
-from safetensors.torch import save_file
 
 TENSORS = {
     "a": torch.arange(24.0).view(6, 4),

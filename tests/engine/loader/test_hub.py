@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.loader.hub import resolve_model
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.loader.load import load_model, resolve_dtype
-from safetensors.torch import load_file, save_file
 
 
 def edit_config(source: Path, target: Path, **fields: Any) -> Path:

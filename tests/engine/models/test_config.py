@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from kvasir_engine.layers.rotary import RotaryConfig
 from kvasir_engine.models.config import model_config
 from kvasir_engine.models.gemma3 import local_rotary

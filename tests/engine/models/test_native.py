@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kvasir_engine.loader.load import load_model
 from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.models.registry import NATIVE

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.loader.load import load_model
 from kvasir_engine.models.transformers_backend import TransformersForCausalLM

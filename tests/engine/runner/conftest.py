@@ -9,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     import torch
+
     from kvasir_engine.runner.plan import RowSampling
     from kvasir_engine.runner.sampler import Sampled
 
@@ -20,6 +21,7 @@ class SamplerBench:
 
     def __init__(self, *, max_rows: int, vocab_size: int) -> None:
         import torch
+
         from kvasir_engine.runner.sampler import Sampler
         from kvasir_engine.runner.sampling_state import SamplingState
 
@@ -35,6 +37,7 @@ class SamplerBench:
     ) -> None:
         """`row` begins with these tokens, all prompt unless num_prompt says otherwise."""
         import torch
+
         from kvasir_engine.runner.plan import RowInit
 
         prompt = len(tokens) if num_prompt is None else num_prompt
@@ -54,6 +57,7 @@ class SamplerBench:
     ) -> Sampled:
         """Sample for these rows from a copy of logits [rows, vocab] and append to histories."""
         import torch
+
         from kvasir_engine.runner.sampler import SampleBatch
 
         index = torch.tensor(rows)

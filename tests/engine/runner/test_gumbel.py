@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from kvasir_engine.runner.gumbel import NoiseKeys, gumbel_from_bits, gumbel_noise, philox_torch
 from kvasir_engine.runner.philox import MASK_32, philox
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
 from kvasir_engine.runner.logits import (
     ban_where,
     chunk_rows,
@@ -12,7 +14,6 @@ from kvasir_engine.runner.logits import (
     mask_top_k_top_p,
 )
 from kvasir_engine.runner.row_tokens import StepTokens
-from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 ROWS, VOCAB = 8, 500
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from kvasir_engine.runner import logits as edits
 from kvasir_engine.runner.logprobs import prompt_logprobs, token_logprobs
 

@@ -6,9 +6,10 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from transformers import RepetitionPenaltyLogitsProcessor
+
 from kvasir_engine.runner.plan import RowFork, RowInit, RowSampling
 from kvasir_engine.runner.sampling_state import SamplingState
-from transformers import RepetitionPenaltyLogitsProcessor
 
 ROWS, VOCAB = 6, 9
 CPU = torch.device("cpu")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from kvasir_engine.runner.philox import MASK_32, philox, split_seed
 
 KNOWN_ANSWERS = [

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kvasir_engine.runner.profile import MAX_PROFILE_BYTES, SpeedProfile, shipped_profiles
 from kvasir_engine.settings import SettingsError
 

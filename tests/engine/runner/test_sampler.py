@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from kvasir_engine.runner import sampler as sampler_module
 from kvasir_engine.runner.plan import RowFork, RowSampling
 

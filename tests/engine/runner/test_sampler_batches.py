@@ -5,8 +5,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from kvasir_engine.runner import logits as edits
-from kvasir_engine.runner.plan import RowSampling
 from torch.overrides import TorchFunctionMode
 from transformers import (
     MinPLogitsWarper,
@@ -14,6 +12,9 @@ from transformers import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+
+from kvasir_engine.runner import logits as edits
+from kvasir_engine.runner.plan import RowSampling
 
 VOCAB, ROWS, STEPS = 101, 32, 6
 

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+
 from kvasir_engine.runner.plan import (
     BeamMove,
     PromptLogprobsPlan,

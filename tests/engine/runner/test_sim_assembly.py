@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from kvasir.hf_config import read_shape
 from kvasir_engine.runner.profile import SpeedProfile
 from kvasir_engine.runner.sim_assembly import assemble, ordinary_tokens

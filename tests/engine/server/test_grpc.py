@@ -9,6 +9,9 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
 from kvasir.block_hash import chain_hashes, root_hash
 from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir.proto.engine.v1 import engine_pb2_grpc
@@ -28,8 +31,6 @@ from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.metric_registry import MetricRegistry
 from kvasir_engine.server.metrics import ApiMetrics
 from kvasir_engine.server.prompt_reports import PromptReporter
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
-from tokenizers import Tokenizer as Backend
 
 BLOCK = 4
 CONTEXT = 64

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 import zmq
+
 from kvasir import kv_events
 from kvasir.block_hash import chain_hashes
 from kvasir.proto.engine.v1 import engine_pb2 as pb

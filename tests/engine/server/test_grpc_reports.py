@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import msgspec
 import pytest
+
 from kvasir.block_hash import HASH_BYTES, chain_hashes
 from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir.proto.engine.v1 import engine_pb2_grpc

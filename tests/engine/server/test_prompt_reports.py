@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Backend
+
 from kvasir.block_hash import HASH_BYTES, chain_hashes
 from kvasir.template.chat_template import ChatTemplate, TemplateError
 from kvasir.template.messages import normalise_messages
@@ -20,8 +23,6 @@ from kvasir_engine.server import prompt_reports
 from kvasir_engine.server.prompt_map import Messages, common_prefix
 from kvasir_engine.server.prompt_reports import PromptReport, PromptReporter
 from kvasir_engine.server.token_cuts import CutRules, TokenCuts, token_ends
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
-from tokenizers import Tokenizer as Backend
 
 BLOCK = 8
 SPECIAL = ["<|start|>", "<|end|>", "<s>"]

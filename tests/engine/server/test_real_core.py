@@ -128,7 +128,7 @@ async def test_a_full_queue_is_429_before_any_head(real_server, model_dir):
     async with real_server(
         max_num_seqs=1, max_queued_requests=1, num_blocks=100, speed_profile=profile
     ) as server:
-        body = {"prompt": "x", "max_tokens": 60, "ignore_eos": True, "stream": True}
+        body = {"prompt": "x", "max_tokens": 16, "ignore_eos": True, "stream": True}
         answers = await asyncio.gather(
             *(server.post("/v1/completions", {**body, "prompt": f"{i}"}) for i in range(6))
         )
