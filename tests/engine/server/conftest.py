@@ -101,7 +101,7 @@ class ScriptedCore:
         self.reject: RequestRejectedError | None = None
         self.error: str | None = None
         self.alive = True
-        self.step_age = 0.0
+        self.step_age = self.turn_age = 0.0
         self.ready: asyncio.Future[CoreInfo] = asyncio.get_running_loop().create_future()
         self._handle = 0
 
@@ -134,7 +134,7 @@ class ScriptedCore:
         self.streams[request.handle].open.discard(sample)
 
     def load(self) -> LoadSnapshot:
-        return LoadSnapshot(len(self.streams), 0, 0, 0.25, self.step_age)
+        return LoadSnapshot(len(self.streams), 0, 0, 0.25, self.step_age, self.turn_age)
 
     async def drain(self) -> None:
         while any(stream.open for stream in self.streams.values()):  # noqa: ASYNC110

@@ -33,12 +33,13 @@ async def test_while_the_core_loads_the_server_is_healthy_but_not_ready(start_se
     assert (await server.post("/v1/completions", {"prompt": "a"})).status_code == 200
 
 
-async def test_a_stuck_step_makes_the_server_unhealthy(start_server):
+@pytest.mark.parametrize("age", ["step_age", "turn_age"])
+async def test_a_core_that_is_stuck_makes_the_server_unhealthy(start_server, age):
     server = await start_server(stuck_after=60.0)
-    server.core.step_age = 59.0
+    setattr(server.core, age, 59.0)
     answer = await server.get("/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok", "step_age_seconds": 59.0})
-    server.core.step_age = 61.0
+    setattr(server.core, age, 61.0)
     answer = await server.get("/health")
     assert (answer.status_code, answer.json()["status"]) == (503, "stuck")
 
@@ -118,6 +119,7 @@ async def test_load_and_version_and_models(server):
         "inflight_tokens": 0,
         "kv_usage": 0.25,
         "step_age_seconds": 0.0,
+        "turn_age_seconds": 0.0,
     }
     assert (await server.get("/version")).json()["version"].count(".") == 2
     models = await server.openai().models.list()
