@@ -2,6 +2,7 @@
 .PHONY: help install up test quick lint format lock protos bench readme clean
 
 BIN := .venv/bin
+PORT ?= 8080
 PACKAGES := api/kvasir engine/kvasir_engine router/kvasir_router
 
 help:  ## list the verbs
@@ -12,7 +13,7 @@ install:  ## make .venv with everything a developer needs
 
 up:  ## install, then serve the tiny model through router and engine until Ctrl-C
 	@scripts/install.sh up
-	@$(BIN)/kvasir up -f manifests/tiny.yaml
+	@$(BIN)/kvasir up -f manifests/tiny.yaml --port $(PORT)
 
 test: install  ## install and run every test
 	@$(BIN)/pytest

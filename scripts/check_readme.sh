@@ -20,7 +20,7 @@ for command in 'make up' 'make test'; do
 done
 # Job control gives `make up` a process group of its own, as a terminal would.
 set -m
-KVASIR_UP_PORT=$port make --no-print-directory up > "$work/up.log" 2>&1 &
+PORT=$port make --no-print-directory up > "$work/up.log" 2>&1 &
 up=$!
 set +m
 url=http://127.0.0.1:$port

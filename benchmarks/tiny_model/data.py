@@ -79,7 +79,25 @@ ARITHMETIC = Mix(
     },
     talk={chat.talk: 9, chat.fact: 9, chat.open_question: 9, chat.refusal: 4, chat.memory: 3},
 )
-MIXES = {"broad": BROAD, "arithmetic": ARITHMETIC}
+# The lists' last per cent: long ones are rare in both mixes before.
+LISTS = Mix(
+    buckets=(Bucket(160, 320, 0.5), Bucket(512, 32, 0.1), Bucket(2048, 12, 0.04)),
+    task_share=0.8,
+    extras_share=0.05,
+    tasks={
+        lists.recall: 16,
+        lists.copy: 14,
+        lists.reverse: 12,
+        lists.sort: 34,
+        tasks.add: 10,
+        tasks.add_large: 1,
+        tasks.subtract: 8,
+        tasks.multiply: 1,
+        tasks.extract: 4,
+    },
+    talk={chat.talk: 9, chat.fact: 9, chat.open_question: 9, chat.refusal: 4, chat.memory: 3},
+)
+MIXES = {"broad": BROAD, "arithmetic": ARITHMETIC, "lists": LISTS}
 
 
 @dataclass(frozen=True)
