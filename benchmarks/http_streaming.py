@@ -1,155 +1,153 @@
 """What streaming costs an API process: its CPU time a token, one SSE event a token.
 
-    python benchmarks/http_streaming.py [--streams 256] [--tokens 200] [--step-ms 80] [--repeat 5]
+    python benchmarks/http_streaming.py [--tokens 200] [--step-ms 40] [--repeat 5] [--save]
 
-The API process is this one: the real application on uvicorn and uvloop, over a real core process
-with the simulated runner, whose steps are long enough that no two tokens of a stream share an
-event. The clients are a child process. Everything a request costs is counted, divided by its
-tokens; the share of events that carried exactly one token is printed beside it.
+`kvasir serve --device sim` with the tiny model's configuration and tokenizer, whose steps are long
+enough that no two tokens of a stream share an event. The clients are a process of their own that
+reads raw sockets. Everything the API process does for a request is counted (/proc/PID/stat, all
+threads) and divided by its tokens; events and socket reads a token are shown beside it.
 """
+
+from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
-import os
-import platform
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import uvicorn
 import uvloop
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from common import (
+    TINY_MODEL,
+    Figure,
+    Report,
+    children,
+    command_line,
+    cpu_seconds,
+    free_port,
+    wait_for,
+    warn_if_busy,
+)
 
-from kvasir_engine.core.channels import CoreConfig
-from kvasir_engine.core.spawn import CoreProcess
-from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.runner.profile import SpeedProfile
-from kvasir_engine.server.app import create_app
-from kvasir_engine.server.model import load_served_model
-from kvasir_engine.server.settings import ServerSettings
-from kvasir_engine.settings import make_settings
 
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 128,
-    "vocab_size": 256,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-5,
-}
+START_SECONDS = 60.0
+DATA, DONE = b"data: ", b"data: [DONE]"
 
 
-def write_model(directory: Path, step_ms: float) -> None:
-    """A configuration, a byte tokenizer, and a profile whose steps take `step_ms`."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(directory / "tokenizer.json"))
-    (directory / "config.json").write_text(json.dumps(CONFIG))
-    profile = replace(SpeedProfile.load("instant"), name="paced", overhead_ms=step_ms)
-    (directory / "profile.json").write_text(json.dumps(asdict(profile)))
+@dataclass
+class Seen:
+    """What the clients have read."""
+
+    events: int = 0
+    reads: int = 0
+
+
+async def stream(port: int, number: int, tokens: int, seen: Seen) -> None:
+    """One request, read to its end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    message = {"role": "user", "content": f"This is stream {number}."}
+    fields = {"messages": [message], "max_tokens": tokens, "stream": True, "ignore_eos": True}
+    body = json.dumps({"model": "bench", **fields}).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    tail = b""
+    while DONE not in tail:
+        data = await reader.read(65536)
+        if not data:
+            raise ConnectionError("the server closed a stream early.")
+        # The kept end is shorter than the mark, so no event is counted twice.
+        seen.events += (tail[-(len(DATA) - 1) :] + data).count(DATA)
+        seen.reads += 1
+        tail = (tail + data)[-2 * len(DONE) :]
+    writer.close()
 
 
 async def clients(port: int, streams: int, tokens: int) -> None:
-    """The child's work: read every stream to its end and count the events."""
-    events = 0
-
-    async def read(number: int) -> None:
-        nonlocal events
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        fields = {"prompt": f"stream {number}", "max_tokens": tokens, "stream": True}
-        body = json.dumps({**fields, "ignore_eos": True}).encode()
-        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
-        writer.write(head % len(body) + body)
-        tail = b""
-        while b"[DONE]" not in tail:
-            data = await reader.read(65536)
-            if not data:
-                raise ConnectionError("the server closed a stream early")
-            events += data.count(b"data: ")
-            tail = tail[-16:] + data
-        writer.close()
-
-    await asyncio.gather(*map(read, range(streams)))
-    sys.stdout.write(str(events - streams))  # without [DONE]
+    """All streams at once; prints events of text and reads, as JSON."""
+    seen = Seen()
+    await asyncio.gather(*(stream(port, number, tokens, seen) for number in range(streams)))
+    # A stream also has an event with the role and [DONE].
+    seen.events -= 2 * streams
+    print(json.dumps(asdict(seen)))
 
 
-async def measure(options: argparse.Namespace, port: int) -> dict[str, float]:
-    """One run: microseconds of this process's CPU a token, and events a token."""
-    numbers = [str(port), str(options.streams), str(options.tokens)]
+@contextmanager
+def serve(directory: Path, step_ms: float, streams: int) -> Iterator[tuple[int, int]]:
+    """A simulated engine whose steps take `step_ms`; its port and its API process."""
+    profile = replace(SpeedProfile.load("instant"), name="paced", overhead_ms=step_ms)
+    path = directory / "profile.json"
+    path.write_text(json.dumps(asdict(profile)))
+    port = free_port()
+    command = [sys.executable, "-m", "kvasir", "serve", "sim", "--device", "sim"]
+    command += ["--model-config", str(TINY_MODEL), "--speed-profile", str(path)]
+    command += ["--port", str(port), "--max-num-seqs", str(streams)]
+    command += ["--served-model-name", "bench"]
+    with subprocess.Popen(command) as engine:
+        try:
+            url = f"http://127.0.0.1:{port}/ready"
+            wait_for(url, within=START_SECONDS, process_alive=lambda: engine.poll() is None)
+            yield port, next(p for p in children(engine.pid) if "server.process" in command_line(p))
+        finally:
+            engine.terminate()
+
+
+def measure(port: int, api: int, streams: int, tokens: int) -> dict[str, float]:
+    """One run: microseconds of the API process a token; events and reads a token."""
+    before = cpu_seconds(api)
+    numbers = [str(port), str(streams), str(tokens)]
     command = [sys.executable, __file__, "--clients", *numbers]
-    began = time.process_time()
-    child = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-    events, _ = await child.communicate()
-    spent = time.process_time() - began
-    tokens = options.streams * options.tokens
-    return {"us_per_token": spent / tokens * 1e6, "events_per_token": int(events) / tokens}
-
-
-async def serve(options: argparse.Namespace, directory: Path) -> list[dict[str, float]]:
-    """Start core and server, measure, stop."""
-    engine = make_settings(
-        str(directory),
-        device="sim",
-        speed_profile=str(directory / "profile.json"),
-        max_num_seqs=options.streams,
-        max_num_batched_tokens=max(8192, options.streams),
-    )
-    core = CoreProcess(CoreConfig(engine, str(directory), num_clients=1))
-    client = ZmqCoreClient(core.channels)
-    ended = asyncio.create_task(asyncio.to_thread(core.wait))
-    settings = ServerSettings(model="bench", model_dir=directory)
-    app = create_app(client, load_served_model(settings), settings)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, http="httptools", ws="none", log_config=None, access_log=False)
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await client.wait_ready()
-        gc.freeze()  # as the API process does
-        await asyncio.sleep(0.5)
-        port = listener.getsockname()[1]
-        runs = [await measure(options, port) for _ in range(options.repeat)]
-        server.should_exit = True
-        await serving
-    client.close()
-    await asyncio.to_thread(core.stop)
-    await ended
-    return runs
+    seen = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    spent = cpu_seconds(api) - before
+    total = streams * tokens
+    return {
+        "us": spent / total * 1e6,
+        "events": seen["events"] / total,
+        "reads": seen["reads"] / total,
+    }
 
 
 def main() -> None:
-    """Print one line a run and the median."""
+    """Print and save."""
     if sys.argv[1:2] == ["--clients"]:
         uvloop.run(clients(*map(int, sys.argv[2:])))
         return
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--streams", type=int, default=256)
-    parser.add_argument("--tokens", type=int, default=200)
-    parser.add_argument("--step-ms", type=float, default=80.0)
+    parser.add_argument("--tokens", type=int, default=200, help="of each stream")
+    parser.add_argument("--step-ms", type=float, default=40.0)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/cpu/")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        write_model(Path(directory), options.step_ms)
-        runs = uvloop.run(serve(options, Path(directory)))
-    for run in runs:
-        print(f"{run['us_per_token']:.1f} us a token, {run['events_per_token']:.3f} events a token")
-    median: Any = statistics.median(run["us_per_token"] for run in runs)
-    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
-    print(f"median {median:.1f} us of API-process CPU a token ({machine}, load {os.getloadavg()})")
+    warn_if_busy()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        serve(Path(directory), options.step_ms, options.streams) as (port, api),
+    ):
+        measure(port, api, options.streams, 8)  # warm-up
+        runs = [measure(port, api, options.streams, options.tokens) for _ in range(options.repeat)]
+    report = Report(
+        "http_streaming",
+        "Streaming over HTTP",
+        f"{options.streams} streams of {options.tokens} tokens of `/v1/chat/completions` from a "
+        f"simulated engine with steps of {options.step_ms:g} ms, one SSE event a token; CPU time "
+        "of the API process, its requests' admission and tokenising included.",
+        [
+            Figure("API process, CPU a token", "µs", [run["us"] for run in runs], "<= 80", 1),
+            Figure("SSE events a token", "", [run["events"] for run in runs], "", 3),
+            Figure("socket reads a token", "", [run["reads"] for run in runs], "", 3),
+        ],
+        packages=("uvicorn", "uvloop", "msgspec", "starlette", "tokenizers"),
+    )
+    report.publish(save=options.save)
+    if statistics.median(run["events"] for run in runs) != 1.0:
+        sys.exit("tokens and events differ in number: the figure is not of one event a token.")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,187 @@
+"""What the benchmark scripts share: the machine, the runs' figures, and files of results."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import operator
+import os
+import platform
+import socket
+import statistics
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+TINY_MODEL = ROOT / "engine" / "kvasir_engine" / "assets" / "tiny"
+_COMPARE = {"<=": operator.le, ">=": operator.ge}
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured quantity of all runs. `goal` is an operator and a number: "<= 3"."""
+
+    name: str
+    unit: str
+    runs: list[float]
+    goal: str = ""
+    digits: int = 2
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.runs)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the median meets the goal; None without one."""
+        if not self.goal:
+            return None
+        sign, number = self.goal.split()
+        return bool(_COMPARE[sign](self.median, float(number)))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Further numbers of one run, as they are shown."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of one script, as `report.py` reads them."""
+
+    name: str
+    title: str
+    work: str
+    """What was done, in one or two sentences."""
+    figures: list[Figure]
+    tables: list[Table] = field(default_factory=list)
+    packages: tuple[str, ...] = ()
+    """Whose versions matter."""
+
+    def publish(self, *, save: bool) -> None:
+        """Print everything; with `save`, write benchmarks/results/cpu/NAME.json too."""
+        content = {
+            "name": self.name,
+            "title": self.title,
+            "work": self.work,
+            "command": " ".join(["python", f"benchmarks/{self.name}.py", *sys.argv[1:]]),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": machine(),
+            "versions": {
+                "python": platform.python_version(),
+                **{package: version(package) for package in self.packages},
+            },
+            "figures": [
+                {**asdict(figure), "median": figure.median, "met": figure.met}
+                for figure in self.figures
+            ],
+            "tables": [asdict(table) for table in self.tables],
+        }
+        print("\n".join(render(content)))
+        if save:
+            path = RESULTS / "cpu" / f"{self.name}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content, indent=1) + "\n")
+            print(f"written to {path.relative_to(ROOT)}")
+
+
+def render(content: dict[str, Any]) -> list[str]:
+    """Lines of Markdown for one file of results."""
+    versions = ", ".join(f"{name} {number}" for name, number in content["versions"].items())
+    lines = [f"## {content['title']}", "", content["work"], ""]
+    lines += [f"`{content['command']}`, {content['date']}, {content['machine']}; {versions}.", ""]
+    columns = ["figure", "median", "goal", "met", "spread", "runs"]
+    lines += _table(columns, [_figure_row(figure) for figure in content["figures"]])
+    for table in content["tables"]:
+        lines += ["", f"{table['title']}:", "", *_table(table["columns"], table["rows"])]
+    return lines
+
+
+def _figure_row(figure: dict[str, Any]) -> list[str]:
+    runs, digits = figure["runs"], figure["digits"]
+    median = figure["median"]
+    spread = f"{(max(runs) - min(runs)) / abs(median):.0%}" if median else "-"
+    met = {True: "yes", False: "**no**", None: ""}[figure["met"]]
+    return [
+        figure["name"],
+        f"{median:,.{digits}f} {figure['unit']}".rstrip(),
+        figure["goal"],
+        met,
+        spread,
+        " ".join(f"{run:.{digits}f}" for run in runs),
+    ]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def machine() -> str:
+    """CPU model, cores, memory."""
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"{model}, {os.cpu_count()} cores, {pages / 2**30:.0f} GiB"
+
+
+def warn_if_busy() -> None:
+    """Say so when other work would spoil the figures."""
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"note: the machine's load is {load:.1f}; measure on an idle one.", file=sys.stderr)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, of all its threads (/proc/PID/stat)."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / _TICKS
+
+
+def children(pid: int) -> list[int]:
+    """Processes that `pid` started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def command_line(pid: int) -> str:
+    """A process's arguments, joined by spaces."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def wait_for(url: str, *, within: float, process_alive: Any) -> float:
+    """Poll `url` until it answers 200; the monotonic time then. Raises RuntimeError."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not process_alive():
+            raise RuntimeError(f"the process ended before {url} answered.")
+        try:
+            with urllib.request.urlopen(url, timeout=1):
+                return time.monotonic()
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.02)
+    raise RuntimeError(f"{url} did not answer within {within:.0f} s.")

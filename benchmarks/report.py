@@ -1,0 +1,53 @@
+"""Writes docs/benchmarks.md from the files in benchmarks/results.
+
+python benchmarks/report.py [--check]
+
+With --check nothing is written: the exit status is 1 when the page differs from the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from common import RESULTS, ROOT, render
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+ORDER = ("cpu_throughput", "core_loop", "http_streaming", "serve_start")
+HEAD = """\
+# Benchmarks
+
+Every figure here is the median of several runs of a script in `benchmarks/`, made on the machine
+named with it; the spread is (largest - smallest) / median. `python benchmarks/report.py` writes
+this page from `benchmarks/results/`; [benchmarks/README.md](../benchmarks/README.md) says how to
+run them.
+"""
+
+
+def page(results: Path) -> str:
+    """The page for a directory of results."""
+    files = sorted(results.glob("cpu/*.json"), key=_place)
+    parts = ["\n".join(render(json.loads(path.read_text()))) + "\n" for path in files]
+    return "\n".join([HEAD, *parts])
+
+
+def _place(path: Path) -> tuple[int, str]:
+    known = ORDER.index(path.stem) if path.stem in ORDER else len(ORDER)
+    return known, path.stem
+
+
+def main() -> None:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true")
+    made = page(RESULTS)
+    if not parser.parse_args().check:
+        PAGE.write_text(made)
+    elif not PAGE.exists() or PAGE.read_text() != made:
+        sys.exit("docs/benchmarks.md differs from the results; run python benchmarks/report.py.")
+
+
+if __name__ == "__main__":
+    main()
