@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from kvasir_engine.runner.profile import BLOCK_TOKENS, SpeedProfile
 
 KERNELS_PER_LAYER = 10
