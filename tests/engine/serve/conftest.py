@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,20 +78,25 @@ def free_port() -> int:
         return port
 
 
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """serve(*flags, wait=True): a server on a free port; killed with its children afterwards."""
+@contextmanager
+def launcher(directory: Path) -> Iterator[Callable[..., Served]]:
+    """Yields `serve` below; logs go to `directory`."""
     running: list[Served] = []
 
-    def start(*flags: str, wait: bool = True, port: int | None = None) -> Served:
+    def start(
+        *flags: str,
+        wait: bool = True,
+        port: int | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Served:
         port = port or free_port()
-        log = tmp_path / f"serve-{len(running)}.log"
+        log = directory / f"serve-{len(running)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "kvasir", "serve", *flags, "--port", str(port)],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
             )
         url = f"http://127.0.0.1:{port}"
         # One client: each makes a TLS context, which takes longer than many a test.
@@ -105,6 +111,20 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         if served.process.poll() is None:
             served.process.kill()
             served.process.wait()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """serve(*flags, wait=True): a server on a free port; killed with its children afterwards."""
+    with launcher(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def serve_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+    """`serve` for servers that a module's tests share."""
+    with launcher(tmp_path_factory.mktemp("serve")) as start:
+        yield start
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
