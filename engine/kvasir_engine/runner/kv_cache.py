@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from kvasir_engine.attention.base import AttentionSpec
@@ -28,11 +30,17 @@ def allocate(
         for layer in spec.layers
     }
     return [
-        torch.zeros(
-            (2, *blocks_of_layer[i], spec.num_kv_heads, spec.head_dim), dtype=dtype, device=device
-        )
+        _zeros((2, *blocks_of_layer[i], spec.num_kv_heads, spec.head_dim), dtype, device)
         for i, spec in enumerate(layers)
     ]
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy's zeros are pages the kernel gives out on first use; torch's are written at once.
+    pages = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(pages).view(dtype).view(shape)
 
 
 def copy_blocks(caches: Sequence[torch.Tensor], pairs: Int32Array) -> None:

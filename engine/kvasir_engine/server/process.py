@@ -15,14 +15,17 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
+from starlette.applications import Starlette
 
-from kvasir.logs import configure_logging
+from kvasir.logs import configure_logging, get_logger
 from kvasir_engine.core.channels import Channels
+from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.core.orphans import die_with
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.server.api_config import ApiConfig, read_api_config
+from kvasir_engine.server.lifecycle import Lifecycle
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 BACKLOG = 4096
 FLUSH_SECONDS = 1.0
@@ -56,8 +59,23 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     client = ZmqCoreClient(channels, index)
     app = create_app(client, load_served_model(config.server), config.server)
     gc.freeze()
-    lifecycle = app.state.server.lifecycle
-    server = Server(
+    server = make_server(app)
+    with listen(config.server.host, config.server.port) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        announcing = asyncio.create_task(_announce(client, config, index))
+        async with _grpc(app, config, index):
+            dead = await _until_stopped(client, app.state.server.lifecycle, serving, config)
+        announcing.cancel()
+        server.should_exit = True
+        await serving
+    client.close()
+    return 1 if dead else 0
+
+
+def make_server(app: Starlette) -> Server:
+    """The HTTP server of `app`; our own log says what uvicorn's would."""
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return Server(
         uvicorn.Config(
             app,
             loop="none",
@@ -70,28 +88,41 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
             timeout_graceful_shutdown=5,
         )
     )
+
+
+async def _announce(client: ZmqCoreClient, config: ApiConfig, index: int) -> None:
+    """One line when the model serves, with what its start took."""
+    with contextlib.suppress(EngineDeadError):
+        info = await client.wait_ready()
+        if index == 0:
+            log.info(
+                "serving",
+                models=list(config.server.names),
+                url=f"http://{config.server.host}:{config.server.port}",
+                max_model_len=info.max_model_len,
+                kv_blocks=list(info.num_blocks),
+                seconds=info.startup_seconds,
+            )
+
+
+async def _until_stopped(
+    client: ZmqCoreClient, lifecycle: Lifecycle, serving: asyncio.Task[None], config: ApiConfig
+) -> bool:
+    """Wait for a signal and drain, or for the core's death. True when the core died."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    with listen(config.server.host, config.server.port) as listener:
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        async with _grpc(app, config, index):
-            died = asyncio.create_task(client.wait_dead())
-            stopping = asyncio.create_task(stopped.wait())
-            await asyncio.wait({died, stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done() and lifecycle.info is None:
-                pass  # The core still loads: there is nothing to finish.
-            elif stopping.done() and not died.done():
-                await lifecycle.drain(config.server.drain_timeout)
-            else:
-                await asyncio.sleep(FLUSH_SECONDS)
-            dead = died.done()
-            died.cancel()
-            stopping.cancel()
-        server.should_exit = True
-        await serving
-    client.close()
-    return 1 if dead else 0
+    died = asyncio.create_task(client.wait_dead())
+    stopping = asyncio.create_task(stopped.wait())
+    await asyncio.wait({died, stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
+    if died.done():
+        await asyncio.sleep(FLUSH_SECONDS)
+    elif lifecycle.info is not None:  # while the core still loads there is nothing to finish
+        await lifecycle.drain(config.server.drain_timeout)
+    dead = died.done()
+    died.cancel()
+    stopping.cancel()
+    return dead
 
 
 def listen(host: str, port: int) -> socket.socket:
