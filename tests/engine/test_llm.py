@@ -1,0 +1,169 @@
+"""Offline inference on the tiny model."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kvasir_engine import LLM, AsyncLLM, BeamSearchParams, SamplingParams
+from kvasir_engine.core.client import EngineDeadError
+from kvasir_engine.sampling_params import ParameterError
+from kvasir_engine.settings import SettingsError
+
+TINY = "builtin://kvasir-tiny"
+GREEDY = SamplingParams(temperature=0, max_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    made = LLM(TINY, max_num_seqs=16, kv_cache_memory_bytes=64 << 20)
+    yield made
+    made.close()
+
+
+def ask(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
+
+
+def test_text_ids_and_dictionaries_are_the_same_prompt(llm: LLM) -> None:
+    (text,) = llm.generate("The quick", GREEDY, use_tqdm=False)
+    assert text.prompt == "The quick"
+    ids = text.prompt_token_ids
+    for prompt in (ids, {"prompt_token_ids": ids}, {"prompt": "The quick"}):
+        (output,) = llm.generate(prompt, GREEDY, use_tqdm=False)
+        assert output.outputs[0].token_ids == text.outputs[0].token_ids
+        assert output.prompt_token_ids == ids
+    assert text.finished
+    assert text.outputs[0].finish_reason == "length"
+
+
+def test_outputs_come_in_the_prompts_order_with_their_own_parameters(llm: LLM) -> None:
+    params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in (9, 2, 30)]
+    outputs = llm.generate(["One", "Two", "Three"], params, use_tqdm=False)
+    assert [output.prompt for output in outputs] == ["One", "Two", "Three"]
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [9, 2, 30]
+
+
+def test_chat_answers_one_or_several_conversations(llm: LLM) -> None:
+    (one,) = llm.chat(ask("Sort: 7 3 9 1"), GREEDY, use_tqdm=False)
+    assert one.outputs[0].text == "1 3 7 9"
+    assert (one.outputs[0].finish_reason, one.outputs[0].stop_reason) == ("stop", None)
+    two = llm.chat([ask("Reverse: kvasir"), ask("What is 23 + 45?")], GREEDY, use_tqdm=False)
+    assert [output.outputs[0].text for output in two] == ["risavk", "68"]
+
+
+def test_a_final_message_can_be_continued(llm: LLM) -> None:
+    messages = [*ask("Sort: 7 3 9 1"), {"role": "assistant", "content": "1 3"}]
+    (output,) = llm.chat(
+        messages, GREEDY, add_generation_prompt=False, continue_final_message=True, use_tqdm=False
+    )
+    assert output.outputs[0].text == " 7 9"
+
+
+def test_stop_strings_cut_text_ids_and_logprobs(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=40, stop="7", logprobs=1)
+    (output,) = llm.chat(ask("Sort: 7 3 9 1"), params, use_tqdm=False)
+    sample = output.outputs[0]
+    assert (sample.text, sample.finish_reason, sample.stop_reason) == ("1 3 ", "stop", "7")
+    assert sample.logprobs is not None
+    assert len(sample.logprobs) == len(sample.token_ids)
+    core = llm._core
+    core.loop.check_idle()
+
+
+def test_samples_differ_and_carry_logprobs(llm: LLM) -> None:
+    params = SamplingParams(n=3, seed=1, max_tokens=8, logprobs=2, prompt_logprobs=1)
+    (output,) = llm.generate("Once upon", params, use_tqdm=False)
+    assert [sample.index for sample in output.outputs] == [0, 1, 2]
+    assert len({tuple(sample.token_ids) for sample in output.outputs}) == 3
+    for sample in output.outputs:
+        assert sample.logprobs is not None
+        total = sum(
+            entry[token].logprob
+            for entry, token in zip(sample.logprobs, sample.token_ids, strict=True)
+        )
+        assert sample.cumulative_logprob == pytest.approx(total)
+    assert output.prompt_logprobs is not None
+    assert output.prompt_logprobs[0] is None
+    assert len(output.prompt_logprobs) == len(output.prompt_token_ids)
+
+
+def test_beams_come_best_first(llm: LLM) -> None:
+    (found,) = llm.beam_search("Hello", BeamSearchParams(beam_width=3, max_tokens=6))
+    scores = [beam.cum_logprob for beam in found.sequences]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert all(beam.tokens[0] == found.sequences[0].tokens[0] for beam in found.sequences)
+
+
+def test_a_bad_parameter_runs_nothing(llm: LLM) -> None:
+    steps = llm._core.scheduler.counters.steps
+    for params, field in (
+        (SamplingParams(temperature=float("nan")), "temperature"),
+        (SamplingParams(top_p=0.0), "top_p"),
+        (SamplingParams(max_tokens=0), "max_tokens"),
+        (SamplingParams(logit_bias={99999: 1.0}), "logit_bias"),
+    ):
+        with pytest.raises(ParameterError) as caught:
+            llm.generate(["fine", "also fine"], [GREEDY, params], use_tqdm=False)
+        assert caught.value.param == field
+    with pytest.raises(ValueError, match="context is 2048 tokens"):
+        llm.generate([[5] * 2048], GREEDY, use_tqdm=False)
+    with pytest.raises(ParameterError, match="names token 5000"):
+        llm.generate([[5000]], GREEDY, use_tqdm=False)
+    assert llm._core.scheduler.counters.steps == steps
+
+
+def test_the_progress_bar_counts_prompts(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    llm.generate(["a", "b"], GREEDY)
+    assert "2/2" in capsys.readouterr().err
+
+
+def test_an_unknown_setting_is_named_with_the_nearest() -> None:
+    with pytest.raises(SettingsError, match=r"'max_num_seq'.*'max_num_seqs'"):
+        LLM(TINY, max_num_seq=3)
+
+
+def test_a_plain_script_needs_no_main_guard_no_zmq_and_no_server() -> None:
+    script = (
+        "import sys\n"
+        "from kvasir_engine import LLM, SamplingParams\n"
+        f"llm = LLM({TINY!r}, kv_cache_memory_bytes=1 << 24)\n"
+        "out = llm.generate('Hello', SamplingParams(temperature=0, max_tokens=3), use_tqdm=False)\n"
+        "assert len(out[0].outputs[0].token_ids) == 3\n"
+        "print(sorted({'zmq', 'msgspec', 'fastapi', 'starlette', 'uvicorn'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+async def test_async_llm_streams_and_leaves_nothing() -> None:
+    llm = await AsyncLLM.start(TINY, kv_cache_memory_bytes=16 << 20)
+
+    async def last(prompt: str) -> list[int]:
+        seen: list[int] = []
+        async for output in llm.generate(prompt, GREEDY):
+            assert output.outputs[0].token_ids[: len(seen)] == seen
+            seen = output.outputs[0].token_ids
+        assert output.finished
+        return seen
+
+    one, two = await asyncio.gather(last("The quick"), last("The quick"))
+    assert one == two
+    stream = llm.generate("Hello", SamplingParams(max_tokens=1000, ignore_eos=True))
+    await anext(stream)
+    await stream.aclose()
+    pid = llm._core.process.pid
+    await llm.close()
+    assert llm._core.process.poll() is not None, pid
+
+
+async def test_async_llm_says_why_it_cannot_start() -> None:
+    with pytest.raises(EngineDeadError, match="--max-model-len 4096 is longer"):
+        await AsyncLLM.start(TINY, max_model_len=4096)
