@@ -54,7 +54,7 @@ def _samples(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
         return Refusal(400, "resume continues one sample; n must be 1.", "n")
     if request.params.use_beam_search:
         return _beams(scheduler, request)
-    wanted = scheduler.blocks_to_start(len(request.prompt_token_ids), n)
+    wanted = scheduler.starts.blocks_to_start(len(request.prompt_token_ids), n)
     for blocks, pool in zip(wanted, scheduler.kv.pools, strict=True):
         if blocks > pool.capacity:
             return Refusal(

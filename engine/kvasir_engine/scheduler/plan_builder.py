@@ -60,6 +60,8 @@ class PlanBuilder:
     moves: list[BeamMove] = field(default_factory=list)
     copies: list[list[tuple[int, int]]] = field(default_factory=list)
     """Pairs (source, destination) by KV group."""
+    fork_copies: list[ForkCopy] = field(default_factory=list)
+    """Left to the next plan by this one's forks."""
     short_of_blocks: bool = False
     """Something that runs found too few blocks: nothing new is admitted, or it might starve."""
     _rows: list[int] = field(default_factory=list)
@@ -73,6 +75,13 @@ class PlanBuilder:
         self._rows.extend([row] * count)
         self._index.extend(range(first, first + count))
         self._blocks.extend(zip(*fresh, strict=True))
+
+    def add_copies(self, pairs: list[tuple[int, int]]) -> None:
+        """One block of each KV group is copied before the forward."""
+        if not self.copies:
+            self.copies = [[] for _ in pairs]
+        for group, pair in zip(self.copies, pairs, strict=True):
+            group.append(pair)
 
     def build(self, computed: Int32Array, logprobs: Int32Array) -> StepPlan | None:
         """The plan, or None when no token would be computed.

@@ -39,7 +39,10 @@ class Releases:
         return min(coming)
 
     def add(self, sequence: Sequence) -> None:
-        """A sequence leaves its row."""
+        """A sequence leaves its row; one that does already, goes on doing so."""
+        if sequence.state is State.LEAVING:
+            return
+        sequence.state = State.LEAVING
         self._leaving.append(sequence)
         self._settle()
 

@@ -80,6 +80,16 @@ class Sequence:
         return (self.request.priority, self.order)
 
     @property
+    def handles(self) -> range:
+        """Of all samples of its request, when it is the first."""
+        return range(self.handle, self.handle + self.request.params.n)
+
+    @property
+    def is_special(self) -> bool:
+        """Needs a look at each step: an unforked lead, a beam, or prompt log-probabilities."""
+        return bool(self.siblings) or self.beam_group is not None or self.wants_prompt_logprobs
+
+    @property
     def block_tables(self) -> BlockTables:
         """Its tables; only while it has a row."""
         if self.tables is None:

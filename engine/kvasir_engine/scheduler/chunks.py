@@ -1,0 +1,87 @@
+"""Chunks: the next tokens of a prompt, or of everything a preempted sequence recomputes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvasir_engine.kv.manager import KVManager
+from kvasir_engine.scheduler.counters import SchedulerCounters
+from kvasir_engine.scheduler.forks import Forks
+from kvasir_engine.scheduler.plan_builder import Chunk, PlanBuilder
+from kvasir_engine.scheduler.row_blocks import RowBlocks
+from kvasir_engine.scheduler.row_table import RowTable
+from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.scheduler.waiting_queue import WaitingQueue
+
+
+class Chunks:
+    """Decides which rows compute how much of their prompt in a step."""
+
+    def __init__(
+        self,
+        kv: KVManager,
+        rows: RowTable,
+        waiting: WaitingQueue,
+        blocks: RowBlocks,
+        forks: Forks,
+        counters: SchedulerCounters,
+        *,
+        longest: int,
+    ) -> None:
+        """`longest` is the most tokens of one chunk."""
+        self.longest = longest
+        self._kv = kv
+        self._rows = rows
+        self._waiting = waiting
+        self._blocks = blocks
+        self._forks = forks
+        self._counters = counters
+
+    def plan(self, builder: PlanBuilder) -> None:
+        """A chunk for every row that is being prefilled, earliest first, while budget is left."""
+        t = self._rows
+        left = t.total - t.computed
+        rows = np.flatnonzero(
+            t.active & (t.total < t.limit) & ((left > 1) | (t.special & (left > 0)))
+        )
+        for sequence in sorted((t.sequence(int(row)) for row in rows), key=self._waiting.key):
+            if builder.budget <= 0:
+                return
+            if sequence.state is State.RUNNING:
+                self.plan_one(builder, sequence)
+
+    def plan_one(self, builder: PlanBuilder, sequence: Sequence) -> None:
+        """As large a chunk as budget and blocks allow, or none."""
+        t, row = self._rows, sequence.row
+        self._blocks.leave_windows(sequence)
+        start, total = int(t.computed[row]), int(t.total[row])
+        count = min(total - start, builder.budget, self.longest)
+        count = self._fit_blocks(builder, sequence, start, count)
+        samples = start + count == total
+        if samples and sequence.siblings and not self._forks.plan(builder, sequence):
+            samples = False
+            count -= 1
+        if count <= 0 or sequence.state is not State.RUNNING:
+            return
+        needed = self._kv.blocks_needed(sequence.block_tables, start + count)
+        self._blocks.append(builder, sequence, needed)
+        builder.chunks.append(Chunk(sequence, start, count, samples))
+        if samples and sequence.beam_group is not None:
+            candidates = sequence.beam_group.search.candidates
+            builder.beam_candidates = max(builder.beam_candidates, candidates)
+        builder.budget -= count
+        self._counters.chunked_prefills += not samples
+
+    def _fit_blocks(self, builder: PlanBuilder, sequence: Sequence, start: int, count: int) -> int:
+        """Tokens of the chunk that find room; preempts only when nothing else would go on."""
+        tables, size = sequence.block_tables, self._kv.block_size
+        needed = self._kv.blocks_needed(tables, start + count)
+        if self._kv.can_append(needed):
+            return count
+        builder.short_of_blocks = True
+        fitting = (len(tables.tables[0]) + self._kv.num_available) * size - start
+        if fitting > 0:
+            return min(count, fitting)
+        if self._blocks.others_go_on(builder) or not self._blocks.make_room(builder, sequence, 1):
+            return 0
+        return min(count, (len(tables.tables[0]) + 1) * size - start)

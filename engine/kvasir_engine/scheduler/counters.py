@@ -1,0 +1,22 @@
+"""What the scheduler has done since the start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    """Totals since the start; metrics and tests read them."""
+
+    preemptions: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int = 0
+    """Of these, tokens found."""
+    steps: int = 0
+    computed_tokens: int = 0
+    chunked_prefills: int = 0
+    """Chunks that did not end their prompt."""
+    forks: int = 0
+    max_queued: int = 0

@@ -1,0 +1,51 @@
+"""One token of every row that is ready: the part of a step that touches no object of a row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvasir_engine.runner.plan import Int32Array
+from kvasir_engine.scheduler.plan_builder import PlanBuilder, int32
+from kvasir_engine.scheduler.row_blocks import RowBlocks
+from kvasir_engine.scheduler.row_table import RowTable
+from kvasir_engine.scheduler.waiting_queue import WaitingQueue
+
+
+class Decodes:
+    """Decides which rows decode in a step."""
+
+    def __init__(self, rows: RowTable, waiting: WaitingQueue, blocks: RowBlocks) -> None:
+        self._rows = rows
+        self._waiting = waiting
+        self._blocks = blocks
+
+    def plan(self, builder: PlanBuilder) -> None:
+        """Add every row with exactly one token to compute, if its block is there."""
+        t = self._rows
+        ready = np.flatnonzero(
+            t.active & ~t.special & (t.total - t.computed == 1) & (t.total < t.limit)
+        ).astype(np.int32)
+        short = ready[t.computed[ready] >= t.capacity[ready]]
+        if len(short):
+            ready = self._give_blocks(builder, ready, short)
+        builder.decodes = ready
+        builder.budget -= len(ready)
+
+    def _give_blocks(
+        self, builder: PlanBuilder, ready: Int32Array, short: Int32Array
+    ) -> Int32Array:
+        """A block for each row of `short`, earliest first; returns the rows that decode."""
+        t = self._rows
+        without: list[int] = []
+        for row in sorted(short.tolist(), key=lambda row: self._waiting.key(t.sequence(row))):
+            if not t.active[row]:
+                continue
+            sequence = t.sequence(row)
+            self._blocks.leave_windows(sequence)
+            if self._blocks.make_room(builder, sequence, 1):
+                self._blocks.append(builder, sequence, 1)
+            else:
+                without.append(row)
+        keep = t.active[ready]
+        keep &= ~np.isin(ready, int32(without))
+        return ready[keep]

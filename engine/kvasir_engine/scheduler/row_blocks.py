@@ -1,0 +1,102 @@
+"""Blocks for rows that run, and who gives up its own when there are none left.
+
+Preemption is by recompute, latest arrival first. What a launched step names comes back only when
+that step retires, so whoever made room for itself that way sits this step out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kvasir_engine.kv.manager import KVManager
+from kvasir_engine.scheduler.beam_groups import BeamGroup
+from kvasir_engine.scheduler.counters import SchedulerCounters
+from kvasir_engine.scheduler.plan_builder import PlanBuilder
+from kvasir_engine.scheduler.releases import Releases
+from kvasir_engine.scheduler.row_table import RowTable
+from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.scheduler.waiting_queue import WaitingQueue
+
+
+class RowBlocks:
+    """Appends blocks to rows' tables, and makes room for them."""
+
+    def __init__(
+        self,
+        kv: KVManager,
+        rows: RowTable,
+        waiting: WaitingQueue,
+        releases: Releases,
+        counters: SchedulerCounters,
+    ) -> None:
+        self._kv = kv
+        self._rows = rows
+        self._waiting = waiting
+        self._releases = releases
+        self._counters = counters
+        self._windowed = any(spec.window is not None for spec in kv.groups)
+
+    def append(self, builder: PlanBuilder, sequence: Sequence, count: int) -> None:
+        """Append `count` blocks, which are there, to the sequence's tables."""
+        if not count:
+            return
+        tables, row = sequence.block_tables, sequence.row
+        builder.append_blocks(row, tables, self._kv.append(tables, count))
+        self._rows.capacity[row] = len(tables.tables[0]) * self._kv.block_size
+
+    def leave_windows(self, sequence: Sequence) -> None:
+        """Give back the blocks that fell out of every window; first, so that they can be had."""
+        if self._windowed:
+            row = sequence.row
+            gone = self._kv.outside_windows(sequence.block_tables, int(self._rows.computed[row]))
+            self._releases.add_blocks(gone, int(self._rows.last_step[row]))
+
+    def make_room(self, builder: PlanBuilder, sequence: Sequence, count: int) -> bool:
+        """True when `count` blocks can be appended now.
+
+        Otherwise later arrivals are preempted until enough blocks are on their way back; those
+        named by a launched step come back only when it retires, so the caller sits this step out.
+        """
+        while not self._kv.can_append(count):
+            builder.short_of_blocks = True
+            if self._kv.num_available + self._releases.num_blocks >= count:
+                return False
+            victim = max((*self._running(), sequence), key=self._waiting.key)
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def others_go_on(self, builder: PlanBuilder) -> bool:
+        """Whether waiting for blocks will end by itself: something runs and will release some."""
+        in_flight = self._releases.retired < builder.step_id - 1
+        return bool(len(builder.decodes) or builder.chunks or in_flight)
+
+    def _running(self) -> Iterator[Sequence]:
+        """Sequences that may be preempted; beam groups give way only by themselves."""
+        for row in np.flatnonzero(self._rows.active).tolist():
+            sequence = self._rows.sequence(row)
+            if sequence.beam_group is None:
+                yield sequence
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Give up everything but the tokens; the one in flight, if any, is still delivered."""
+        self._counters.preemptions += 1
+        sequence.num_preemptions += 1
+        if sequence.beam_group is not None:
+            self._preempt_group(sequence.beam_group)
+            return
+        sequence.preempted = True
+        self._rows.active[sequence.row] = False
+        for sibling in sequence.siblings:
+            self._releases.give_back_row(sibling)
+        self._releases.add(sequence)
+
+    def _preempt_group(self, group: BeamGroup) -> None:
+        """All of a group's rows and blocks; nothing of it is in flight while it asks for room."""
+        for member in group.members:
+            self._releases.add(member)
+        group.lead.state = State.WAITING
+        self._waiting.push(group.lead)
