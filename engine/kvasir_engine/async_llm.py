@@ -46,7 +46,9 @@ class AsyncLLM:
     ) -> AsyncLLM:
         """Load `model`; arguments as for `LLM`. Raises EngineDeadError with the reason."""
         made = make_settings(model, **settings)
-        model_dir = await asyncio.to_thread(resolve_model, model, made.revision)
+        model_dir = await asyncio.to_thread(
+            resolve_model, model, made.revision, remote_code=made.trust_remote_code
+        )
         core = CoreProcess(CoreConfig(made, str(model_dir), num_clients=1))
         client = ZmqCoreClient(core.channels)
         watch = asyncio.get_running_loop().create_task(asyncio.to_thread(core.wait))

@@ -43,7 +43,8 @@ class LLM:
     ) -> None:
         settings.setdefault("max_queued_requests", UNBOUNDED)
         self.settings = make_settings(model, tokenizer=tokenizer, revision=revision, **settings)
-        model_dir = resolve_model(model, revision)
+        trusted = self.settings.trust_remote_code
+        model_dir = resolve_model(model, revision, remote_code=trusted)
         self._core = build_core(self.settings, model_dir)
         self._maker = RequestMaker.load(
             model_dir,
