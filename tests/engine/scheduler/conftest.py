@@ -21,6 +21,8 @@ from kvasir_engine.kv.groups import NULL_BLOCK, KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest, FinishReason, Resume, SampleDelta
 from kvasir_engine.runner.plan import (
+    BeamMove,
+    Float32Array,
     PromptLogprobs,
     PromptLogprobsPlan,
     RowInit,
@@ -30,6 +32,7 @@ from kvasir_engine.runner.plan import (
 )
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.scheduler import admission
+from kvasir_engine.scheduler.beam_search import BeamSearch, FinishedBeam
 from kvasir_engine.scheduler.results import StepNews
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.settings import SchedulerSettings
@@ -62,6 +65,35 @@ def draw(sampling: RowSampling, identity: int, position: int, outputs: int) -> i
         if token not in banned:
             return token
         attempt += 1
+
+
+def continuations(identity: int, count: int) -> tuple[list[int], Float32Array]:
+    """The `count` likeliest tokens after a prefix, best first, and their log-probabilities."""
+    logits = np.random.default_rng(identity & (2**63 - 1)).normal(size=VOCAB) * 2
+    logprobs = (logits - np.log(np.exp(logits).sum())).astype(np.float32)
+    best = np.argsort(-logprobs, kind="stable")[:count]
+    return best.tolist(), logprobs[best]
+
+
+def lone_search(request: EngineRequest, limit: int) -> list[FinishedBeam]:
+    """What a beam search finds when it runs alone; `limit` counts the prompt."""
+    params = request.params
+    eos = [] if params.ignore_eos else request.eos_token_ids
+    search = BeamSearch(
+        width=params.n,
+        length_penalty=params.length_penalty,
+        early_stopping=params.early_stopping,
+        stop_ids=frozenset([*eos, *params.stop_token_ids]),
+        max_new_tokens=limit - request.num_prompt_tokens,
+    )
+    while not search.done:
+        offers = []
+        for beam in search.running:
+            prefix = [*request.prompt_token_ids, *beam.tokens]
+            last = identities(request.cache_salt, prefix)[-1]
+            offers.append(continuations(last, search.candidates))
+        search.advance([np.array(o[0], dtype=np.int32) for o in offers], [o[1] for o in offers])
+    return search.finished
 
 
 @dataclass
@@ -131,7 +163,7 @@ class PlanModel:
         self._check_shape(plan)
         for init in plan.inits:
             self._init(init)
-        assert not plan.moves, "no beam search here"
+        self._move(plan.moves)
         self._append(plan)
         self._copy(plan)
         for row, start, count in self._entries(plan):
@@ -146,15 +178,18 @@ class PlanModel:
         reports = [self._prompt_logprobs(plan, wanted) for wanted in plan.prompt_logprobs]
         for fork in plan.forks:
             self._fork(plan, fork.src, fork.dst, fork.block_tables, fork.sampling)
+        beams = set() if plan.beam_samples is None else set(plan.beam_samples.tolist())
         tokens = [
-            self._sample_one(plan, entry, row)
-            for entry, row in zip(
-                plan.sample_entries.tolist(), plan.sample_rows.tolist(), strict=True
+            -1 if at in beams else self._sample_one(plan, entry, row)
+            for at, (entry, row) in enumerate(
+                zip(plan.sample_entries.tolist(), plan.sample_rows.tolist(), strict=True)
             )
         ]
         output = StepOutput(plan.step_id, np.array(tokens, dtype=np.int32), prompt_logprobs=reports)
         if plan.top_logprobs >= 0:
-            self._add_logprobs(output, plan.top_logprobs)
+            self._add_logprobs(output, min(plan.top_logprobs, VOCAB))
+        for at in beams:
+            self._offer(plan, output, at)
         sampled = [self.rows[row].identities[-1] for row in plan.sample_rows.tolist()]
         named = {*plan.rows.tolist(), *plan.sample_rows.tolist()}
         step = ModelStep(self, plan, output, sampled, named, self._blocks)
@@ -191,6 +226,28 @@ class PlanModel:
             tables=[table.tolist() for table in init.block_tables],
             sampling=init.sampling,
         )
+
+    def _move(self, moves: list[BeamMove]) -> None:
+        before = dict(self.rows)
+        writers = [table.tolist()[-1] for move in moves for table in move.block_tables]
+        assert len(set(writers)) == len(moves) or len(self.groups) > 1, "beams write to one block"
+        for move in moves:
+            self._assert_free_row(move.src)
+            self._assert_free_row(move.dst)
+            source = before[move.src]
+            assert move.num_tokens == len(source.tokens) + 1 == source.num_computed + 1
+            tables = [table.tolist() for table in move.block_tables]
+            assert all(len(t) == -(-move.num_tokens // self.size) for t in tables)
+            identity = extend(source.identities[-1], move.token)
+            self.known.add(identity)
+            self.rows[move.dst] = DeviceRow(
+                tokens=[*source.tokens, move.token],
+                identities=[*source.identities, identity],
+                num_prompt=source.num_prompt,
+                num_computed=source.num_computed,
+                tables=tables,
+                sampling=source.sampling,
+            )
 
     def _append(self, plan: StepPlan) -> None:
         assert len(plan.appends) in (0, len(self.groups))
@@ -294,6 +351,15 @@ class PlanModel:
         row.identities.append(extend(row.identities[-1], token))
         return token
 
+    def _offer(self, plan: StepPlan, output: StepOutput, at: int) -> None:
+        row = self.rows[int(plan.sample_rows[at])]
+        assert int(plan.rows[plan.sample_entries[at]]) == plan.sample_rows[at]
+        assert row.num_computed == len(row.tokens), "sampled before all is computed"
+        assert output.top_ids is not None
+        assert output.top_logprobs is not None
+        ids, logprobs = continuations(row.identities[-1], output.top_ids.shape[1])
+        output.top_ids[at], output.top_logprobs[at] = ids, logprobs
+
     def _prompt_logprobs(self, plan: StepPlan, wanted: PromptLogprobsPlan) -> PromptLogprobs:
         row, start = int(plan.rows[wanted.entry]), int(plan.starts[wanted.entry])
         assert start <= wanted.first < wanted.last <= start + plan.num_new[wanted.entry]
@@ -359,6 +425,7 @@ class Heard:
     prompt_positions: list[int] = field(default_factory=list)
     ended_by_client: bool = False
     logprobs: list[int] = field(default_factory=list)
+    score: float | None = None
 
     @property
     def going(self) -> bool:
@@ -421,7 +488,24 @@ class EngineModel:
         """The scheduler's totals."""
         return self.scheduler.counters
 
-    def add(
+    def add(self, prompt: Sequence[int], **how: Any) -> int:
+        """Queue a request (see `request`) and return its handle."""
+        request = self.request(prompt, **how)
+        refusal = admission.check(self.scheduler, request)
+        assert refusal is None, refusal
+        self._next_handle += request.params.n
+        self._salts[request.params.seed or 0] = request.cache_salt
+        for index in range(request.params.n):
+            self.heard[request.handle + index] = Heard(request, index)
+            self.work += self.limit(request)
+        self.scheduler.add(request)
+        return request.handle
+
+    def refusal(self, prompt: Sequence[int], **how: Any) -> admission.Refusal | None:
+        """Why the request would be refused."""
+        return admission.check(self.scheduler, self.request(prompt, **how))
+
+    def request(
         self,
         prompt: Sequence[int],
         *,
@@ -433,11 +517,11 @@ class EngineModel:
         seed: int | None = None,
         client: int = 0,
         **params: Any,
-    ) -> int:
-        """Queue a request and return its handle. Its seed is its handle unless given."""
+    ) -> EngineRequest:
+        """The next request. Its seed follows from its handle unless given."""
         handle = self._next_handle
         seed = 1000 + handle if seed is None else seed
-        request = EngineRequest(
+        return EngineRequest(
             request_id=f"r{handle}",
             handle=handle,
             prompt_token_ids=list(prompt),
@@ -448,20 +532,15 @@ class EngineModel:
             client=client,
             resume=None if resume is None else Resume(list(resume), seed, sample_index),
         )
-        refusal = admission.check(self.scheduler, request)
-        assert refusal is None, refusal
-        self._next_handle += request.params.n
-        self._salts[seed] = salt
-        for index in range(request.params.n):
-            self.heard[handle + index] = Heard(request, index)
-            self.work += self.limit(request)
-        self.scheduler.add(request)
-        return handle
 
     def end(self, handle: int) -> None:
         """The client is done with a sample."""
         sequence = self.scheduler.by_handle.get(handle)
-        for each in (handle, *(s.handle for s in (sequence.siblings if sequence else ()))):
+        ended = [handle]
+        if sequence is not None:
+            ended += [sibling.handle for sibling in sequence.siblings]
+            ended += sequence.beam_group.lead.handles if sequence.beam_group else ()
+        for each in ended:
             self.heard[each].ended_by_client = True
         self.scheduler.end(handle)
 
@@ -512,33 +591,16 @@ class EngineModel:
             for block, count in holders.items():
                 assert pool.references(block) >= count, "a table holds a block it has no share in"
 
-    def lone_tokens(
-        self,
-        prompt: Sequence[int],
-        *,
-        salt: str = "",
-        eos: Sequence[int] = (),
-        sample_index: int = 0,
-        priority: int = 0,
-        client: int = 0,
-        **params: Any,
-    ) -> list[int]:
+    def lone_tokens(self, prompt: Sequence[int], *, sample_index: int = 0, **how: Any) -> list[int]:
         """What the next request, given these arguments of add(), would produce alone."""
-        request = EngineRequest(
-            request_id="",
-            handle=0,
-            prompt_token_ids=list(prompt),
-            params=SamplingParams(seed=1000 + self._next_handle, **params),
-            eos_token_ids=list(eos),
-            cache_salt=salt,
-            priority=priority,
-            client=client,
-        )
-        return self.lone(request, sample_index)[0]
+        return self.lone(self.request(prompt, **how), sample_index)[0]
 
     def check_results(self) -> None:
         """Every sample that was not ended by its client is complete and right."""
         for handle, heard in self.heard.items():
+            if heard.request.params.use_beam_search:
+                self._check_beam(heard)
+                continue
             tokens, finish, reason = self.lone(heard.request, heard.index)
             if heard.ended_by_client and heard.finish is None:
                 assert heard.tokens == tokens[: len(heard.tokens)]
@@ -552,6 +614,17 @@ class EngineModel:
             assert heard.prompt_positions == positions
             if sampling.logprobs is not None:
                 assert heard.logprobs == tokens
+
+    def _check_beam(self, heard: Heard) -> None:
+        """A beam search reports nothing or everything."""
+        if heard.ended_by_client:
+            assert not heard.tokens
+            return
+        request = heard.request
+        beam = lone_search(request, self.limit(request))[heard.index]
+        assert tuple(heard.tokens) == beam.tokens, "a beam differs from a lone search"
+        assert (heard.finish, heard.score) == (beam.reason, beam.score)
+        assert len(heard.seeds) == (heard.index == 0)
 
     def lone(
         self, request: EngineRequest, index: int = 0
@@ -615,6 +688,8 @@ class EngineModel:
     @staticmethod
     def _hear_delta(heard: Heard, delta: SampleDelta) -> None:
         first = not (heard.tokens or heard.prompt_positions)
+        if heard.request.params.use_beam_search:
+            first = heard.index == 0  # tells for all beams
         assert (delta.seed is not None) == (delta.num_cached_tokens is not None) == first
         if delta.seed is not None:
             heard.seeds.append(delta.seed)
@@ -625,6 +700,7 @@ class EngineModel:
             position = -int(entry.logprob)
             assert entry.token_id == heard.request.prompt_token_ids[position + 1]
             heard.prompt_positions.append(position)
+        heard.score = delta.cumulative_logprob
         heard.finish, heard.stop_reason = delta.finish_reason, delta.stop_reason
 
 

@@ -85,6 +85,25 @@ requests = st.fixed_dictionaries(
 )
 
 
+searches = st.fixed_dictionaries(
+    {
+        "prompt": prompts(),
+        "max_tokens": st.sampled_from([1, 2, 5, 9, 24]),
+        "n": st.integers(1, 4),
+        "early_stopping": st.booleans(),
+        "length_penalty": st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0]),
+    },
+    optional={
+        "eos": st.sampled_from([[0], [0, 7]]),
+        "salt": st.sampled_from(["a", "b"]),
+        "stop_token_ids": st.sampled_from([[5], [1, 2, 3]]),
+        "priority": st.integers(-1, 1),
+        "ignore_eos": st.booleans(),
+        "client": st.integers(0, 2),
+    },
+)
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     make: ClassVar[Callable[..., Any]]
     engine: Any = None
@@ -107,6 +126,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         engine = self.engine
         whole = engine.lone_tokens(**request, sample_index=index)
         engine.add(**request, resume=whole[: int(share * len(whole))], sample_index=index)
+
+    @rule(request=searches)
+    def search(self, request: dict[str, Any]) -> None:
+        """A beam search as wide as the engine takes it."""
+        width = min(request["n"], self.engine.shape.rows)
+        while width and self.engine.refusal(**{**request, "n": width}, use_beam_search=True):
+            width -= 1
+        if width:
+            self.engine.add(**{**request, "n": width}, use_beam_search=True)
 
     @rule(times=st.integers(1, 4))
     def step(self, times: int) -> None:
