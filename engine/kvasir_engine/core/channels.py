@@ -58,6 +58,16 @@ class Channels:
         return self.directory / "failure"
 
     @property
+    def reports(self) -> str:
+        """Where API processes send prompt reports to the first one."""
+        return f"ipc://{self.directory}/reports"
+
+    @property
+    def watch(self) -> Path:
+        """Whether anybody watches prompt reports."""
+        return self.directory / "watch"
+
+    @property
     def metrics(self) -> Path:
         """prometheus_client's multi-process directory."""
         return self.directory / "metrics"

@@ -63,7 +63,7 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     with listen(config.server.host, config.server.port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         announcing = asyncio.create_task(_announce(client, config, index))
-        async with _grpc(app, config, index):
+        async with _for_routers(app, config, channels, index):
             dead = await _until_stopped(client, app.state.server.lifecycle, serving, config)
         announcing.cancel()
         server.should_exit = True
@@ -138,21 +138,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def _grpc(app: object, config: ApiConfig, index: int) -> AsyncIterator[None]:
-    """The gRPC server, in the first API process only: it has one owner."""
-    if config.grpc_port is None or index != 0:
+async def _for_routers(
+    app: Starlette, config: ApiConfig, channels: Channels, index: int
+) -> AsyncIterator[None]:
+    """gRPC and prompt reports, where --grpc-port asks for them."""
+    if config.grpc_port is None:
         yield
         return
-    from kvasir_engine.server.grpc_start import start_grpc
+    # Imported here: grpc costs a process without it half a second.
+    from kvasir_engine.server.grpc_start import router_interfaces
 
-    starting = asyncio.create_task(start_grpc(app, config))
-    try:
+    async with router_interfaces(app, config, channels, index):
         yield
-    finally:
-        if starting.done():
-            await (await starting).stop(grace=FLUSH_SECONDS)
-        else:
-            starting.cancel()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,8 +83,15 @@ class Subscription:
 class PromptReporter:
     """Takes prompts from the routes and gives reports to the watchers. Not thread-safe."""
 
-    def __init__(self, tokenizer: Tokenizer, block_size: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        block_size: int,
+        on_watch: Callable[[bool], None] = lambda watched: None,
+    ) -> None:
+        """`on_watch` is called with True when a watcher comes and False when the last one left."""
         self._maker = _ReportMaker(tokenizer, block_size)
+        self._on_watch = on_watch
         self._subscriptions: set[Subscription] = set()
         self._thread: ThreadPoolExecutor | None = None
         self._queued = 0
@@ -101,10 +108,13 @@ class PromptReporter:
         subscription = Subscription()
         self._maker = self._maker.fresh()
         self._subscriptions.add(subscription)
+        self._on_watch(True)
         try:
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
+            if not self._subscriptions:
+                self._on_watch(False)
 
     def completion(
         self,
@@ -181,8 +191,12 @@ class PromptReporter:
             return
         report = future.result()
         if report is not None:
-            for subscription in self._subscriptions:
-                subscription.put(report)
+            self.deliver(report)
+
+    def deliver(self, report: PromptReport) -> None:
+        """Give a report, of this process or another, to every watcher."""
+        for subscription in self._subscriptions:
+            subscription.put(report)
 
 
 class _ReportMaker:

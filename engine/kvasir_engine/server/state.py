@@ -37,6 +37,13 @@ class ServerState:
         """Where gRPC is served: takes prompts for the routers that watch them."""
         self._intake: Intake | None = None
 
+    @property
+    def prompt_reporter(self) -> PromptReporter:
+        """The reporter; only where gRPC or a relay of reports was started."""
+        if self.reporter is None:
+            raise AssertionError("prompt reports were not started.")
+        return self.reporter
+
     def intake(self, name: str | None) -> Intake:
         """What makes requests for the model `name` (None = the only one).
 

@@ -20,6 +20,7 @@ from types import FrameType
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.server.api_config import ApiConfig, write_api_config
+from kvasir_engine.server.watch_page import WatchPage
 from kvasir_engine.settings import SettingsError
 
 FAREWELL_SECONDS = 3.0
@@ -108,9 +109,12 @@ class Engine:
 
 def start_engine(core: CoreConfig, api: ApiConfig) -> Engine:
     """Start every process; returns at once. Raises PortError."""
-    check_port(api.server.host, api.server.port)
+    check_port(api.server.host, api.server.port, "--port")
+    if api.grpc_port is not None:
+        check_port(api.server.host, api.grpc_port, "--grpc-port")
     running = CoreProcess(core)
     write_api_config(running.channels, api)
+    WatchPage(running.channels.watch, create=True)
     command = [sys.executable, "-m", "kvasir_engine.server.process"]
     apis = [
         subprocess.Popen(
@@ -122,8 +126,8 @@ def start_engine(core: CoreConfig, api: ApiConfig) -> Engine:
     return Engine(running, apis, api.server.drain_timeout)
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise PortError unless the port is free.
+def check_port(host: str, port: int, flag: str) -> None:
+    """Raise PortError, which names `flag`, unless the port is free.
 
     The API processes share it by SO_REUSEPORT, under which a second engine would get half of the
     first one's connections instead of an error.
@@ -135,7 +139,7 @@ def check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise PortError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port."
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another with {flag}."
             ) from error
 
 

@@ -58,7 +58,7 @@ async def engine(tmp_path: Path, byte_tokenizer: Any, serve_app: Any) -> AsyncIt
     subscriber.connect(events)
     try:
         async with serve_app(client, load_served_model(settings), settings) as server:
-            serving = await start_grpc(server.app, ApiConfig(settings))
+            serving = await start_grpc(server.app.state.server, ApiConfig(settings))
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{serving.port}")
             yield engine_pb2_grpc.EngineStub(channel), subscriber
             await channel.close()

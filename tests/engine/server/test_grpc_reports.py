@@ -31,7 +31,7 @@ BODIES = {
 @pytest.mark.parametrize("path", BODIES)
 async def test_http_prompts_are_reported(server: Any, path: str) -> None:
     config = ApiConfig(ServerSettings("tiny", Path()))
-    serving = await start_grpc(server.app, config)
+    serving = await start_grpc(server.app.state.server, config)
     body = {**BODIES[path], "max_tokens": 2}
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{serving.port}")
     try:
