@@ -21,8 +21,10 @@ def root_hash(*, cache_salt: str = "", lora: str = "") -> bytes:
     """The parent of a sequence's first block, 16 bytes."""
     if not cache_salt and not lora:
         return _ROOT
-    extra = b"\0".join((_ROOT, cache_salt.encode(), lora.encode()))
-    return xxhash.xxh3_128_digest(extra)
+    salt = cache_salt.encode()
+    # The salt's length keeps it apart from the adapter's name, whatever bytes either has.
+    extra = (_ROOT, len(salt).to_bytes(8, "little"), salt, lora.encode())
+    return xxhash.xxh3_128_digest(b"".join(extra))
 
 
 def block_hash(parent: bytes, token_bytes: bytes) -> bytes:

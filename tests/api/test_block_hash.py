@@ -42,8 +42,12 @@ def test_extra_keys_change_every_block() -> None:
         root_hash(cache_salt="b"),
         root_hash(lora="a"),
         root_hash(cache_salt="a", lora="a"),
-        # A separator in the salt must not make it read like a salt and an adapter.
+        # No byte in a salt or a name may make the two read like another pair.
         root_hash(cache_salt="a\0a"),
+        root_hash(cache_salt="a\0", lora="a"),
+        root_hash(cache_salt="a", lora="\0a"),
+        root_hash(cache_salt="aa"),
+        root_hash(lora="aa"),
     ]
     chains = {chain_hashes(range(8), 4, root=root)[-HASH_BYTES:] for root in roots}
     assert len(chains) == len(roots)

@@ -63,7 +63,7 @@ class CoreLoop:
         if plan is not None:
             self._launch(plan)
         if plan is None or len(self._in_flight) >= self._depth:
-            return self._retire(planned=plan is not None)
+            return self._retire()
         return None
 
     def _launch(self, plan: StepPlan) -> None:
@@ -73,9 +73,9 @@ class CoreLoop:
         self._in_flight.append((plan, self.runner.sample(plan)))
         self.scheduler.launched(plan)
 
-    def _retire(self, *, planned: bool) -> StepNews | None:
+    def _retire(self) -> StepNews | None:
         if not self._in_flight:
-            self._fruitless = 0 if planned or not self.scheduler.has_work else self._fruitless + 1
+            self._fruitless = self._fruitless + 1 if self.scheduler.has_work else 0
             if self._fruitless > STUCK_AFTER:
                 raise StuckError("the scheduler has work but plans no step; this is a defect.")
             return None

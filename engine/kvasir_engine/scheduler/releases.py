@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.row_table import RowTable
@@ -28,12 +28,13 @@ class Releases:
         """True while anything is on its way back."""
         return bool(self._leaving or self._blocks)
 
-    @property
-    def num_blocks(self) -> int:
-        """Blocks that every group will surely have got back once all launched steps retired."""
+    def num_blocks(self, ending: Iterable[Sequence]) -> int:
+        """Blocks that every group will surely have got back once all launched steps retired, if
+        the sequences `ending` then leave too."""
         coming = []
+        tables = [s.tables for s in (*self._leaving, *ending) if s.tables]
         for group, pool in enumerate(self._kv.pools):
-            shares = Counter(b for s in self._leaving if s.tables for b in s.tables.held(group))
+            shares = Counter(b for table in tables for b in table.held(group))
             shares.update(b for _, blocks in self._blocks for b in blocks[group])
             coming.append(sum(pool.references(b) == count for b, count in shares.items()))
         return min(coming)

@@ -61,7 +61,7 @@ class RowBlocks:
         """
         while not self._kv.can_append(count):
             builder.short_of_blocks = True
-            if self._kv.num_available + self._releases.num_blocks >= count:
+            if self._kv.num_available + self._coming() >= count:
                 return False
             victim = max((*self._running(), sequence), key=self._waiting.key)
             self._preempt(victim)
@@ -74,10 +74,18 @@ class RowBlocks:
         in_flight = self._releases.retired < builder.step_id - 1
         return bool(len(builder.decodes) or builder.chunks or in_flight)
 
+    def _coming(self) -> int:
+        """Blocks that come back by themselves: of rows that leave, and of those whose last token
+        is in flight."""
+        t = self._rows
+        last = np.flatnonzero(t.active & (t.total >= t.limit)).tolist()
+        return self._releases.num_blocks(t.sequence(row) for row in last)
+
     def _running(self) -> Iterator[Sequence]:
         """Sequences that may be preempted; beam groups give way only by themselves."""
-        for row in np.flatnonzero(self._rows.active).tolist():
-            sequence = self._rows.sequence(row)
+        t = self._rows
+        for row in np.flatnonzero(t.active & (t.total < t.limit)).tolist():
+            sequence = t.sequence(row)
             if sequence.beam_group is None:
                 yield sequence
 

@@ -28,7 +28,7 @@ def test_a_group_sits_out_exactly_while_its_candidates_are_in_flight(engine_mode
     engine = engine_model(rows=4, num_blocks=(64,))
     beams = engine.add(PROMPT[:5], n=3, use_beam_search=True, max_tokens=10)
     ordinary = engine.add(PROMPT[:6], max_tokens=21)
-    rows = {ordinary: set(), beams: set()}
+    rows: dict[int, set[int]] = {ordinary: set(), beams: set()}
     steps: dict[int, list[int]] = {ordinary: [], beams: []}
     engine.step()
     for handle in rows:
