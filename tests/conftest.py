@@ -5,6 +5,11 @@ from __future__ import annotations
 
 import os
 
+# Small tensors: a second thread only waits for the first. Read when torch is imported, also by
+# the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
