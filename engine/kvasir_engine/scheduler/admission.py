@@ -52,6 +52,8 @@ def _samples(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
         return Refusal(400, f"n must be at most {rows} (--max-num-seqs), got {n}.", "n")
     if n > 1 and request.resume is not None:
         return Refusal(400, "resume continues one sample; n must be 1.", "n")
+    if request.params.use_beam_search and request.resume is not None:
+        return Refusal(400, "A beam search cannot be resumed; leave resume out.", "resume")
     if request.params.use_beam_search:
         return _beams(scheduler, request)
     wanted = scheduler.starts.blocks_to_start(len(request.prompt_token_ids), n)
@@ -67,19 +69,18 @@ def _samples(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
 
 
 def _beams(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
-    """The worst case: every beam computed anew at full length, none sharing a block."""
     width, prompt = request.params.n, len(request.prompt_token_ids)
     longest = min(scheduler.max_model_len, prompt + (request.params.max_tokens or 1 << 31))
-    blocks = width * (-(-longest // scheduler.kv.block_size) + 1)
-    capacity = min(pool.capacity for pool in scheduler.kv.pools)
-    if blocks <= capacity:
-        return None
-    return Refusal(
-        400,
-        f"Beam search of width {width} over {longest} tokens may need {blocks} KV blocks, but the "
-        f"cache has {capacity}; lower n or max_tokens.",
-        "n",
-    )
+    worst = scheduler.starts.beams_worst_case(longest, width)
+    for blocks, pool in zip(worst, scheduler.kv.pools, strict=True):
+        if blocks > pool.capacity:
+            return Refusal(
+                400,
+                f"Beam search of width {width} over {longest} tokens may need {blocks} KV blocks, "
+                f"but the cache has {pool.capacity}; lower n or max_tokens.",
+                "n",
+            )
+    return None
 
 
 def _queue(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:

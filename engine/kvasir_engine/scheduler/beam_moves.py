@@ -1,8 +1,7 @@
 """Beam groups enter their next step: rows rewritten from their parents', by `BeamMove`s.
 
 A group takes part in a step with all its beams, then sits out until their candidates are on the
-CPU; only then are its rows given their next tokens. All blocks of its prompt (or, after a
-preemption, of all its beams) are taken at admission, so that it never waits half prefilled.
+CPU; only then are its rows given their next tokens.
 """
 
 from __future__ import annotations
@@ -65,6 +64,9 @@ class BeamMoves:
         waiting: list[BeamGroup] = []
         for group in sorted(self.ready, key=lambda group: self._waiting.key(group.lead)):
             beams = len(group.search.running)
+            for member in group.members:
+                if member.tables is not None:
+                    self._blocks.leave_windows(member)
             if builder.budget < beams:
                 waiting.append(group)
             elif self._blocks.make_room(builder, group.lead, beams):

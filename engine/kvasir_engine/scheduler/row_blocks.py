@@ -72,7 +72,7 @@ class RowBlocks:
     def others_go_on(self, builder: PlanBuilder) -> bool:
         """Whether waiting for blocks will end by itself: something runs and will release some."""
         in_flight = self._releases.retired < builder.step_id - 1
-        return bool(len(builder.decodes) or builder.chunks or in_flight)
+        return bool(len(builder.decodes) or builder.beam_rows or builder.chunks or in_flight)
 
     def _coming(self) -> int:
         """Blocks that come back by themselves: of rows that leave, and of those whose last token
@@ -104,6 +104,7 @@ class RowBlocks:
 
     def _preempt_group(self, group: BeamGroup) -> None:
         """All of a group's rows and blocks; nothing of it is in flight while it asks for room."""
+        group.offered.clear()
         for member in group.members:
             self._releases.add(member)
         group.lead.state = State.WAITING

@@ -1,8 +1,8 @@
 """One scheduler, no phases: a step is {row: tokens} under one budget.
 
-Each step takes, in this order: one token of every row that is ready to decode, a chunk of every
-prompt that is being prefilled, then new sequences from the queue. Rows that find no block make
-the latest arrival give up its own (preemption by recompute).
+Each step takes, in this order: beam groups whose candidates are back, one token of every row that
+is ready to decode, a chunk of every prompt being prefilled, then new sequences from the queue.
+Rows that find no block make the latest arrival give up its own (preemption by recompute).
 
 Everything here is an upper bound while steps are in flight: a row counts the token it will have
 been given by the steps already launched (`RowTable.total`), and what it owns is released only
@@ -158,8 +158,9 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """The next step, or None when nothing can be computed now."""
         builder = PlanBuilder(self._next_step, self.settings.max_num_batched_tokens)
-        self._decodes.plan(builder)
+        # Whoever makes room preempts rows that are not yet part of the step; so beams go first.
         self.beams.plan(builder)
+        self._decodes.plan(builder)
         self._chunks.plan(builder)
         self.starts.plan(builder)
         self._forks.plan_copies(builder)

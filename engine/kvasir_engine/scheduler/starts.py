@@ -87,32 +87,36 @@ class Starts:
         return True
 
     def _start_group(self, builder: PlanBuilder, group: BeamGroup) -> bool:
-        """Rows for all beams, and every block of what the running ones must (re)compute."""
-        size = self._kv.block_size
-        length = len(group.lead.request.prompt_token_ids) + len(group.search.running[0].tokens)
-        blocks = len(group.search.running) * -(-(length + 1) // size)
+        """Rows for all beams, when the blocks that the running ones (re)compute into are there."""
+        beams = group.search.running
+        length = group.lead.num_prompt + len(beams[0].tokens)
+        wanted = [len(beams) * count for count in self.blocks_to_start(length, 1)]
         none_cached: list[list[int]] = [[] for _ in self._kv.groups]
-        needed = self._available_to_fit([blocks] * len(self._kv.groups), none_cached)
-        if not self._are_available(needed):
+        if not self._are_available(self._available_to_fit(wanted, none_cached)):
             return False
         self._waiting.pop()
-        for member, beam in zip(group.members, group.search.running, strict=False):
-            tokens = [*member.request.prompt_token_ids, *beam.tokens]
-            member.tokens = int32(tokens)
+        running, idle = group.members[: len(beams)], group.members[len(beams) :]
+        for member, beam in zip(running, beams, strict=True):
+            member.tokens = int32([*member.request.prompt_token_ids, *beam.tokens])
             tables = self._kv.new_tables(member.request.cache_salt)
             hit = self._kv.find_prefix(member.tokens, tables.root, member.request.block_hashes)
             self._kv.take(tables, hit)
             member.tables = tables
             self._enter(builder, member, hit.num_tokens)
-            needed_blocks = self._kv.blocks_needed(tables, len(tokens))
-            self._blocks.append(builder, member, needed_blocks)
-        for member in group.members[len(group.search.running) :]:
+        for member in idle:
             self._rows.acquire(member)
             member.state = State.RUNNING
-        for member in group.members[: len(group.search.running)]:
+        for member in running:
             if builder.budget > 0:
                 self._chunks.plan_one(builder, member)
         return True
+
+    def beams_worst_case(self, num_tokens: int, width: int) -> list[int]:
+        """Blocks by group of `width` beams of `num_tokens`: all computed anew, none sharing a
+        block, and each being given one more."""
+        return [
+            width * (count + 1) for count in self._kv.blocks_kept(num_tokens, self._chunks.longest)
+        ]
 
     def _available_to_fit(self, wanted: list[int], cached: list[list[int]]) -> list[int]:
         """How many blocks each group must be able to hand out, so that `wanted` of them, `cached`

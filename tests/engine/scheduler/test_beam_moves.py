@@ -49,3 +49,17 @@ def test_without_overlap_a_group_takes_part_in_every_step(engine_model: Make) ->
     engine.add(PROMPT[:5], n=3, use_beam_search=True, max_tokens=10)
     engine.run()
     assert engine.counters.steps == 10
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("blocks", [28, 30, 34])
+def test_a_group_takes_its_blocks_from_rows_outside_the_step(
+    engine_model: Make, blocks: int, overlap: bool
+) -> None:
+    """It arrived first, so that later rows give way: never one that already decodes in the step."""
+    engine = engine_model(num_blocks=(blocks,), rows=5, budget=64, overlap=overlap)
+    engine.add(PROMPT[:5], n=3, use_beam_search=True, max_tokens=24)
+    engine.add([5] * 20, max_tokens=30)
+    engine.add([6] * 21, max_tokens=30)
+    engine.run()
+    assert engine.counters.preemptions > 0
