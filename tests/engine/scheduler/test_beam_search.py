@@ -45,8 +45,9 @@ def dense(
     table: Table, vocab: int, width: int, stops: set[int], most: int, penalty: float, early: bool
 ) -> list[tuple[tuple[int, ...], float]]:
     """transformers' rules, over full arrays: a beam not yet in use has a score of -1e9."""
-    running = [((), 0.0)] + [((), NEVER)] * (width - 1)
-    finished: list[tuple[tuple[int, ...], float]] = [((), NEVER)] * width
+    nothing: tuple[int, ...] = ()
+    running = [(nothing, 0.0)] + [(nothing, NEVER)] * (width - 1)
+    finished = [(nothing, NEVER)] * width
     filled = 0
     improvable = True
     for length in range(1, most + 1):
