@@ -193,11 +193,8 @@ class Scheduler:
         """Make findable the blocks of `rows` that are full, known and written."""
         t = self.rows
         full = np.minimum(t.known[rows], t.computed[rows]) // self.kv.block_size
-        for row, count in zip(
-            rows[full > t.committed[rows]].tolist(),
-            full[full > t.committed[rows]].tolist(),
-            strict=True,
-        ):
+        due = (full > t.committed[rows]).nonzero()[0]
+        for row, count in zip(rows[due].tolist(), full[due].tolist(), strict=True):
             sequence = t.sequence(row)
             self.kv.commit(sequence.block_tables, t.history[row], count * self.kv.block_size)
             t.committed[row] = count
