@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,6 +37,8 @@ from common import (
 from kvasir_engine.runner.profile import SpeedProfile
 
 START_SECONDS = 60.0
+LEAST_EVENTS = 0.999
+"""A token: on a machine that stalls for a step, two tokens may come in one event."""
 DATA, DONE = b"data: ", b"data: [DONE]"
 
 
@@ -146,8 +147,8 @@ def main() -> None:
         packages=("uvicorn", "uvloop", "msgspec", "starlette", "tokenizers"),
     )
     report.publish(save=options.save)
-    if statistics.median(run["events"] for run in runs) != 1.0:
-        sys.exit("tokens and events differ in number: the figure is not of one event a token.")
+    if min(run["events"] for run in runs) < LEAST_EVENTS:
+        sys.exit("fewer events than tokens: raise --step-ms, or measure on an idle machine.")
 
 
 if __name__ == "__main__":
