@@ -27,9 +27,10 @@ def test_a_group_is_complete_when_every_running_beam_has_offered() -> None:
     request = EngineRequest("r", 0, [1], params)
     group = make_group(make_sequences(request, order=0, seed=0, max_model_len=16))
     offer = (np.array([5, 6], np.int32), np.array([-1.0, -2.0], np.float32))
-    assert not group.complete
+    complete = [group.complete]
     group.offered[0] = offer
-    assert group.complete, "one beam runs at first"
+    complete.append(group.complete)  # one beam runs at first
     group.search.advance([offer[0]], [offer[1]])
     assert len(group.search.running) == 2
-    assert not group.complete
+    complete.append(group.complete)
+    assert complete == [False, True, False]
