@@ -236,6 +236,9 @@ class Generation:
         run.last_token_time = now
 
     def _count(self, run: PromptRun, now: float) -> None:
+        for sample in run.assembler.samples:
+            if not sample.finished:
+                self.metrics.sample_finished(FinishReason.ABORT)
         self.metrics.request_finished(
             run.request.params,
             prompt_tokens=run.request.num_prompt_tokens,

@@ -74,6 +74,16 @@ async def test_an_interruption_ends_a_silent_wait(core, prompts):
     assert len(core.closed) == prompts
 
 
+async def test_samples_that_are_broken_off_are_counted_as_aborted(core):
+    made = generation(core, prompts=2)
+    await made.admit()
+    await made.close()
+    await made.close()
+    metrics = made.metrics.registry.exposition().decode()
+    counts = [line for line in metrics.splitlines() if "request_success_total{" in line]
+    assert [x.rpartition(" ")[2] for x in counts if 'finished_reason="abort"' in x] == ["2.0"]
+
+
 async def test_a_cancellation_from_outside_stays_one(core):
     core.paused.clear()
     made = generation(core)
