@@ -41,6 +41,11 @@ lock: install  ## resolve every set anew into locks/
 protos: install  ## generate the gRPC stubs from api/proto
 	$(BIN)/python scripts/gen_protos.py
 
+bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and write it anew
+	@for each in core_loop http_streaming serve_start cpu_throughput; do \
+	  $(BIN)/python benchmarks/$$each.py --save || exit 1; done
+	@$(BIN)/python benchmarks/report.py
+
 readme:  ## the README's commands, in a fresh clone with an environment of its own
 	@scripts/check_readme.sh
 
