@@ -29,6 +29,9 @@ from kvasir_engine.server.schema import (
 )
 from kvasir_engine.server.state import ServerState
 
+CLIENT_CLOSED = 499
+"""nginx's status for a client that left before its answer: nobody reads it but the metrics."""
+
 
 def json_response(content: Any, status: int = 200) -> Response:
     """An answer in JSON."""
@@ -149,7 +152,7 @@ class ApiRoutes:
         try:
             raw = await read_body(request.scope, request.receive, limit)
         except ClientGoneError as error:
-            raise ApiError(400, "The client closed the connection.") from error
+            raise ApiError(CLIENT_CLOSED, "The client closed the connection.") from error
         return parse_body(raw, kind)
 
 

@@ -225,6 +225,21 @@ async def test_metrics_count_what_clients_saw(server):
     assert "/nope" not in text
 
 
+async def test_a_client_that_leaves_within_its_body_is_counted_as_gone(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n"
+    writer.write(head + b'{"prompt":')
+    await writer.drain()
+    writer.close()
+    text = ""
+    async with asyncio.timeout(5):
+        while 'handler="/v1/completions"' not in text:
+            text = (await server.get("/metrics")).text
+    assert 'status="499"' in text
+    assert 'status="400"' not in text
+
+
 async def test_the_metrics_prefix_is_a_setting(start_server):
     server = await start_server(metrics_prefix="vllm:")
     text = (await server.get("/metrics")).text
