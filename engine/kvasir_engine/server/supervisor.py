@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 from types import FrameType
 
-from kvasir_engine.core.channels import CoreConfig
+from kvasir_engine.core.channels import MAX_CLIENTS, CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.server.api_config import ApiConfig, write_api_config
 from kvasir_engine.server.watch_page import WatchPage
@@ -145,8 +145,8 @@ def check_port(host: str, port: int, flag: str) -> None:
 
 def check_clients(number: int) -> None:
     """Raise SettingsError for a number of API processes that cannot be."""
-    if not 1 <= number <= 31:
-        raise SettingsError(f"--api-processes must be between 1 and 31, got {number}.")
+    if not 1 <= number <= MAX_CLIENTS:
+        raise SettingsError(f"--api-processes must be between 1 and {MAX_CLIENTS}, got {number}.")
 
 
 def _how(code: int) -> str:

@@ -5,6 +5,7 @@ import time
 
 import msgspec
 
+from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.logs import AccessLog, AccessRecord
 from kvasir_router.metrics import Metrics
@@ -50,7 +51,7 @@ class Gateway:
         self.metrics = metrics
         self.stopping = False
         self.fleet_lines = (
-            f"x-kvasir-fleet-secret: {settings.fleet_secret}\r\n".encode()
+            f"{FLEET_SECRET_HEADER}: {settings.fleet_secret}\r\n".encode()
             if settings.fleet_secret
             else b""
         )
