@@ -2,13 +2,24 @@
 
 A source yields whole snapshots, never differences: the fleet compares each with what it has, so
 replicas come, drain (`draining`, or missing from the next snapshot) and go without the source
-keeping any state. What a cluster knows beyond a file (weights between the models behind one alias,
-adapter names) becomes a field of these classes when a policy acts on it.
+keeping any state.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
+
+
+class EngineKind(Enum):
+    """What serves behind an address, and so what it offers besides the OpenAI API."""
+
+    KVASIR = "kvasir"
+    """The engine contract: gRPC load and prompt reports, KV events, resume."""
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    OPENAI = "openai"
+    """Nothing besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +32,13 @@ class ReplicaSpec:
     port: int
     draining: bool = False
     """No new requests; those in flight end."""
+    engine: EngineKind = EngineKind.KVASIR
+    grpc_port: int | None = None
+    """A Kvasir engine's load and prompt reports; None = its load is unknown."""
+    kv_events: str | None = None
+    """ZMQ address of its block events."""
+    kv_replay: str | None = None
+    """ZMQ address where missed block events are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +48,10 @@ class ModelSpec:
     name: str
     aliases: tuple[str, ...] = ()
     replicas: tuple[ReplicaSpec, ...] = ()
+    policy: str | None = None
+    """A name in `policy.registry`; None = the router's."""
+    adapters: tuple[str, ...] = ()
+    """LoRA names that its replicas serve, each a model name of its own to clients."""
 
 
 Snapshot = tuple[ModelSpec, ...]
@@ -48,3 +70,6 @@ class Source(Protocol):
     def watch(self) -> AsyncIterator[Snapshot]:
         """The state whenever it changes. Errors are reported and counted, the last good state
         stays."""
+
+    def confirm(self, serving: Sequence[tuple[str, str]]) -> None:
+        """The router now serves these (model, replica id); told at every change."""

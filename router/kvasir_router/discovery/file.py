@@ -9,7 +9,7 @@ models:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -119,6 +119,9 @@ class FileSource:
             else:
                 _log.info("discovery file read", models=len(snapshot))
                 yield snapshot
+
+    def confirm(self, serving: Sequence[tuple[str, str]]) -> None:
+        """Source.confirm: nobody reads a file's back side."""
 
     def _stamp(self) -> tuple[int, ...] | None:
         """Changes when the file does, also when another one is moved to its place."""

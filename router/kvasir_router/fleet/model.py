@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from kvasir_router.discovery.base import ModelSpec
 from kvasir_router.fleet.breaker import BreakerState
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.base import Policy
-from kvasir_router.proxy.http import Request
+from kvasir_router.policy.base import Choice, Policy
+from kvasir_router.query import Query
 
 _UNAVAILABLE = (Health.STARTING, Health.NOT_READY)
 
@@ -36,14 +36,14 @@ class Model:
         ready = [replica for replica in self._serving() if replica.health is Health.READY]
         return bool(ready) and all(replica.full for replica in ready)
 
-    def choose(self, request: Request, tried: Sequence[Replica] = ()) -> Replica | None:
+    def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
         """A replica not in `tried`, or None when no other one may take the request."""
         candidates: Sequence[Replica] = self._usable
         if tried:
             candidates = [replica for replica in candidates if replica not in tried]
         if not candidates:
             return None
-        return self.policy.choose(request, candidates).replica
+        return self.policy.choose(query, candidates)
 
     def refresh(self) -> None:
         """Make the list of usable replicas anew.

@@ -7,6 +7,7 @@ from enum import Enum
 
 from kvasir_router.discovery.base import ReplicaSpec
 from kvasir_router.fleet.breaker import Breaker, BreakerState
+from kvasir_router.fleet.load import ReplicaLoad
 from kvasir_router.proxy.pool import ConnectionPool
 
 
@@ -40,6 +41,7 @@ class Replica:
         changed: Callable[[], None],
     ) -> None:
         self.spec = spec
+        self.load = ReplicaLoad()
         self.id = spec.id
         self.pool = pool
         self.authority = pool.authority.encode()

@@ -1,20 +1,82 @@
 """What a policy is."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.proxy.http import Request
+from kvasir_router.query import Query
 
 
 class Choice(NamedTuple):
-    """Where a request goes. A policy that splits prefill from decode adds a second replica."""
+    """Where a request goes."""
 
     replica: Replica
+    """Decodes, and prefills too unless `prefill` is another one."""
+    hit_tokens: int = 0
+    """Prompt tokens believed to be in its KV cache."""
+    new_tokens: int = 0
+    """Prompt tokens believed to be left to compute: the credit given until the first byte."""
+    prefill: Replica | None = None
+    """The prefilling replica of a pair, with disaggregated prefill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How a policy sees one candidate: a row of `/debug/route`."""
+
+    replica: str
+    cost: float
+    """Less is better; what it counts is the policy's to say."""
+    hit_tokens: int
+    load_tokens: float
+    chosen: bool
 
 
 class Policy(Protocol):
-    """Chooses for one model; each model has an instance of its own."""
+    """Chooses for one model; each model has an instance of its own. Nothing here may block."""
 
-    def choose(self, request: Request, candidates: Sequence[Replica]) -> Choice:
-        """`candidates` is not empty, and all in it may take the request."""
+    def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
+        """`candidates` is not empty, and all in it may take the request. Changes nothing that a
+        second look would see: a choice may be thrown away."""
+        ...
+
+    def sent(self, query: Query, choice: Choice) -> None:
+        """The request goes to the chosen replica, which will soon have its prompt's KV."""
+        ...
+
+    def ended(self, query: Query, choice: Choice, cached_tokens: int | None) -> None:
+        """The request was answered; `cached_tokens` as the engine's usage says, if it did."""
+        ...
+
+    def forget(self, replica: Replica) -> None:
+        """The replica went or restarted: nothing is in its cache."""
+        ...
+
+    def explain(self, query: Query, candidates: Sequence[Replica]) -> list[Score]:
+        """One row a candidate, for a person."""
+        ...
+
+
+class LoadPolicy:
+    """The parts of a policy that keeps no memory of requests."""
+
+    def sent(self, query: Query, choice: Choice) -> None:
+        """Policy.sent."""
+
+    def ended(self, query: Query, choice: Choice, cached_tokens: int | None) -> None:
+        """Policy.ended."""
+
+    def forget(self, replica: Replica) -> None:
+        """Policy.forget."""
+
+    def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
+        """Policy.choose."""
+        raise NotImplementedError
+
+    def explain(self, query: Query, candidates: Sequence[Replica]) -> list[Score]:
+        """Policy.explain: the cost is the number of requests in flight."""
+        chosen = self.choose(query, candidates).replica
+        return [
+            Score(each.id, each.in_flight, 0, each.in_flight, each is chosen) for each in candidates
+        ]

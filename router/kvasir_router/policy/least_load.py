@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from random import random
 
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.base import Choice
-from kvasir_router.proxy.http import Request
+from kvasir_router.policy.base import Choice, LoadPolicy
+from kvasir_router.query import Query
 
 
-class LeastLoad:
+class LeastLoad(LoadPolicy):
     """argmin of in-flight requests as this router counts them, uniformly among equals.
 
     The count is raised at the choice and lowered when the request ends, so simultaneous requests
@@ -16,7 +16,7 @@ class LeastLoad:
     rotate alike would herd. Known as `leastconn` (HAProxy) and `least_conn` (nginx).
     """
 
-    def choose(self, request: Request, candidates: Sequence[Replica]) -> Choice:
+    def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
         best = candidates[0]
         equals = 1
         for replica in candidates[1:]:

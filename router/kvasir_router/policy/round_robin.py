@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.base import Choice
-from kvasir_router.proxy.http import Request
+from kvasir_router.policy.base import Choice, LoadPolicy
+from kvasir_router.query import Query
 
 
-class RoundRobin:
+class RoundRobin(LoadPolicy):
     """The candidates in their order, one after the other, whatever their load."""
 
     def __init__(self) -> None:
         self._turn = 0
 
-    def choose(self, request: Request, candidates: Sequence[Replica]) -> Choice:
-        self._turn += 1
+    def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
         return Choice(candidates[self._turn % len(candidates)])
+
+    def sent(self, query: Query, choice: Choice) -> None:
+        self._turn += 1

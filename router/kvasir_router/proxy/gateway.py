@@ -14,6 +14,7 @@ from kvasir_router.proxy.http import Request, RequestError
 from kvasir_router.proxy.local import LocalRoutes
 from kvasir_router.proxy.protocol import ClientConnection
 from kvasir_router.proxy.relay import CLIENT_CLOSED, Relay
+from kvasir_router.query import Query, decode_envelope
 from kvasir_router.settings import RouterSettings
 
 _SWEEP_SECONDS = 0.5
@@ -25,15 +26,6 @@ _LAST_WORDS_SECONDS = 0.1
 _ENGINE_PATHS = frozenset(
     {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
 )
-
-
-class _Envelope(msgspec.Struct):
-    """All that is read of a body."""
-
-    model: str | None = None
-
-
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 class Gateway:
@@ -145,13 +137,14 @@ class Gateway:
 
     def _route(self, client: ClientConnection, request: Request) -> None:
         try:
-            name = _decode_envelope(request.body).model
+            envelope = decode_envelope(request.body)
         except msgspec.ValidationError:
             self._bad_body(client, request, "`model` must be a string.", "model")
             return
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._bad_body(client, request, f"The body is not a JSON object: {error}.", None)
             return
+        name = envelope.model
         if not name:
             self._bad_body(client, request, "`model` is missing: name the model to use.", "model")
             return
@@ -159,7 +152,7 @@ class Gateway:
         if model is None:
             self._answer(client, request, self._local.unknown_model(name))
             return
-        client.relay(Relay(self, client, request, model))
+        client.relay(Relay(self, client, Query(request, envelope), model))
 
     def _bad_body(
         self, client: ClientConnection, request: Request, message: str, param: str | None

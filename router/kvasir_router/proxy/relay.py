@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.policy.base import Choice
 from kvasir_router.proxy import answers
-from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.sse import EventCutter
 from kvasir_router.proxy.upstream import ResponseHead, UpstreamConnection
+from kvasir_router.query import Query
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.gateway import Gateway
@@ -46,9 +47,11 @@ class Relay:
     """
 
     __slots__ = (
+        "_choice",
         "_client",
         "_connecting",
         "_connection",
+        "_credit",
         "_events",
         "_framing",
         "_gateway",
@@ -57,6 +60,7 @@ class Relay:
         "_replica",
         "_tried",
         "model",
+        "query",
         "received",
         "replica_id",
         "request",
@@ -66,11 +70,12 @@ class Relay:
     )
 
     def __init__(
-        self, gateway: "Gateway", client: "ClientConnection", request: Request, model: Model
+        self, gateway: "Gateway", client: "ClientConnection", query: Query, model: Model
     ) -> None:
         self._gateway = gateway
         self._client = client
-        self.request = request
+        self.query = query
+        self.request = query.request
         self.model = model
         self.status = 0
         self.replica_id = ""
@@ -78,6 +83,8 @@ class Relay:
         self.received = time.monotonic()
         self.started_at = 0.0
         self._replica: Replica | None = None
+        self._choice: Choice | None = None
+        self._credit = 0
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._tried: list[Replica] = []
@@ -130,6 +137,7 @@ class Relay:
                 self._replica.probe_now.set()
         self.status = status
         self.started_at = time.monotonic()
+        self._return_credit()
         self._head = self._client_head(head)
 
     def response_data(self, data: bytes, last: bool) -> None:
@@ -175,13 +183,18 @@ class Relay:
     # Attempts
 
     def _try_next(self) -> bool:
-        replica = self.model.choose(self.request, self._tried)
-        if replica is None:
+        choice = self.model.choose(self.query, self._tried)
+        if choice is None:
             return False
+        replica = choice.replica
         self._tried.append(replica)
+        self._choice = choice
         self._replica = replica
         self.replica_id = replica.id
         replica.acquire()
+        self._credit = choice.new_tokens
+        replica.load.give(self._credit)
+        self.model.policy.sent(self.query, choice)
         connection = replica.pool.take_idle()
         if connection is not None:
             self._send(replica, connection)
@@ -220,7 +233,7 @@ class Relay:
         """Once, when there is another replica, take the request away from one that is full or not
         serving."""
         self._may_go_elsewhere = False
-        other = self.model.choose(self.request, self._tried)
+        other = self.model.choose(self.query, self._tried)
         if other is None or len(self._tried) >= MAX_ATTEMPTS:
             return False
         if self._replica is not None and status == 503:
@@ -276,6 +289,8 @@ class Relay:
     def _finished(self) -> None:
         if self._replica is not None and self.status not in _FAULTS:
             self._replica.succeeded()
+        if self._choice is not None:
+            self.model.policy.ended(self.query, self._choice, None)
         self._leave()
         self._gateway.ended(self)
         self._client.finished(self.request.keep_alive)
@@ -322,8 +337,15 @@ class Relay:
         self._gateway.ended(self)
         self._client.answer(self.request, answer)
 
+    def _return_credit(self) -> None:
+        """Its prompt is computed, or never will be here."""
+        if self._replica is not None and self._credit:
+            self._replica.load.take_back(self._credit)
+        self._credit = 0
+
     def _leave(self) -> UpstreamConnection | None:
         """Give the request back to nobody: the one place where a replica's count goes down."""
+        self._return_credit()
         replica, self._replica = self._replica, None
         connection, self._connection = self._connection, None
         if self._connecting is not None:

@@ -11,6 +11,9 @@ from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.query import Envelope, Query
+
+QUERY = Query(Request(), Envelope())
 
 STARTING, READY, NOT_READY, SUSPECT, DOWN = Health
 
@@ -37,8 +40,13 @@ async def make_model() -> Callable[..., tuple[Model, list[Replica]]]:
 
 def usable(model: Model) -> set[str]:
     """Everything the model would choose."""
-    chosen = [model.choose(Request()) for _ in range(20)]
-    return {replica.id for replica in chosen if replica is not None}
+    names = set()
+    for _ in range(20):
+        choice = model.choose(QUERY)
+        if choice is not None:
+            names.add(choice.replica.id)
+            model.policy.sent(QUERY, choice)
+    return names
 
 
 @pytest.mark.parametrize(
@@ -66,8 +74,10 @@ async def test_by_health(make_model, health: list[Health], expected: set[str]) -
 
 async def test_those_that_were_tried_are_left_out(make_model) -> None:
     model, replicas = make_model(READY, READY)
-    assert model.choose(Request(), replicas[:1]) is replicas[1]
-    assert model.choose(Request(), replicas) is None
+    choice = model.choose(QUERY, replicas[:1])
+    assert choice is not None
+    assert choice.replica is replicas[1]
+    assert model.choose(QUERY, replicas) is None
 
 
 async def test_a_draining_replica_gets_nothing(make_model) -> None:

@@ -11,6 +11,9 @@ from kvasir_router.policy.registry import POLICIES
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.query import Envelope, Query
+
+QUERY = Query(Request(), Envelope())
 
 
 @pytest.fixture
@@ -35,16 +38,16 @@ async def test_least_load_takes_the_fewest_in_flight(replicas) -> None:
     for replica, count in zip(replicas, (3, 1, 2), strict=True):
         for _ in range(count):
             replica.acquire()
-    assert policy.choose(Request(), replicas).replica is replicas[1]
+    assert policy.choose(QUERY, replicas).replica is replicas[1]
     replicas[2].release()
     replicas[2].release()
-    assert policy.choose(Request(), replicas).replica is replicas[2]
+    assert policy.choose(QUERY, replicas).replica is replicas[2]
 
 
 async def test_least_load_breaks_ties_evenly(replicas) -> None:
     policy = LeastLoad()
     replicas[1].acquire()
-    chosen = Counter(policy.choose(Request(), replicas).replica.id for _ in range(2000))
+    chosen = Counter(policy.choose(QUERY, replicas).replica.id for _ in range(2000))
     assert chosen["r1"] == 0
     assert min(chosen["r0"], chosen["r2"]) > 800
 
@@ -53,7 +56,7 @@ async def test_least_load_never_herds(make_replicas) -> None:
     """Choices with no end in between fill replicas evenly: the count is raised at once."""
     policy, replicas = LeastLoad(), make_replicas(7)
     for _ in range(70):
-        policy.choose(Request(), replicas).replica.acquire()
+        policy.choose(QUERY, replicas).replica.acquire()
     assert {replica.in_flight for replica in replicas} == {10}
 
 
@@ -61,7 +64,11 @@ async def test_round_robin_takes_turns_whatever_the_load(replicas) -> None:
     policy = RoundRobin()
     for _ in range(50):
         replicas[0].acquire()
-    chosen = [policy.choose(Request(), replicas).replica.id for _ in range(30)]
+    chosen = []
+    for _ in range(30):
+        choice = policy.choose(QUERY, replicas)
+        policy.sent(QUERY, choice)
+        chosen.append(choice.replica.id)
     assert Counter(chosen) == {"r0": 10, "r1": 10, "r2": 10}
     assert chosen[:3] == chosen[3:6]
 
@@ -69,4 +76,4 @@ async def test_round_robin_takes_turns_whatever_the_load(replicas) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 async def test_one_candidate_is_chosen(name: str, replicas) -> None:
     policy = POLICIES[name]()
-    assert policy.choose(Request(), replicas[2:]).replica is replicas[2]
+    assert policy.choose(QUERY, replicas[2:]).replica is replicas[2]

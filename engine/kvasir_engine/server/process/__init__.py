@@ -1,0 +1,1 @@
+"""`kvasir serve`: its command, and the processes it starts."""

@@ -1,0 +1,1 @@
+"""Reports of prompts to routers: which KV blocks a text determines."""

@@ -1,0 +1,1 @@
+"""gRPC: the Engine service for routers."""

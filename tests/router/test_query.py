@@ -1,0 +1,60 @@
+"""What is read of a request's body."""
+
+import msgspec
+import pytest
+
+from kvasir.text_chain import BLOCK_BYTES
+from kvasir_router.proxy.http import Request
+from kvasir_router.query import Envelope, Query, decode_envelope
+
+
+def make_query(path: str, body: object, lora: str = "") -> Query:
+    request = Request()
+    request.path = path
+    request.body = msgspec.json.encode(body)
+    return Query(request, decode_envelope(request.body), lora=lora)
+
+
+def test_only_the_model_is_checked() -> None:
+    envelope = decode_envelope(b'{"model":"m","stream":"perhaps","n":[1],"x":{}}')
+    assert (envelope.model, envelope.stream, envelope.n) == ("m", "perhaps", [1])
+    with pytest.raises(msgspec.ValidationError):
+        decode_envelope(b'{"model":7}')
+
+
+def test_a_conversation_that_goes_on_keeps_its_chain() -> None:
+    first = [{"role": "user", "content": "a" * 4 * BLOCK_BYTES}]
+    more = [*first, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c" * 2000}]
+    short = make_query("/v1/chat/completions", {"model": "m", "messages": first}).chain
+    long = make_query("/v1/chat/completions", {"model": "m", "messages": more}).chain
+    assert len(short) == 4
+    assert list(long[:4]) == list(short)
+    assert len(long) > 7
+
+
+def test_an_adapter_has_a_chain_of_its_own() -> None:
+    body = {"model": "m", "prompt": "a" * BLOCK_BYTES}
+    base = make_query("/v1/completions", body).chain
+    adapted = make_query("/v1/completions", body, lora="a").chain
+    assert base
+    assert base != adapted
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"model": "m", "input": "a" * 4096}),
+        ("/v1/completions", {"model": "m", "prompt": ["a" * 4096, "b" * 4096]}),
+        ("/v1/completions", {"model": "m", "prompt": [1] * 4096}),
+    ],
+)
+def test_what_has_no_single_text_has_no_chain(path: str, body: object) -> None:
+    assert not make_query(path, body).chain
+
+
+def test_headers_are_found_by_their_lower_case_name() -> None:
+    request = Request()
+    request.lines = [b"X-Session-Id:  abc \r\n", b"Other: x\r\n"]
+    query = Query(request, Envelope())
+    assert query.header(b"x-session-id") == b"abc"
+    assert query.header(b"x-none") is None
