@@ -39,6 +39,7 @@ from kvasir_engine.request import EngineRequest
 from kvasir_engine.runner.base import Runner, StepHandle
 from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.scheduler.counters import SchedulerLoad
 from kvasir_engine.settings import make_settings
 
 MEAN_OUTPUT = 100
@@ -115,7 +116,7 @@ class Clients:
         for _ in range(rows + 1 + rows // 32):
             self._outbox.send(next(self._requests))
 
-    def __call__(self, core: Core) -> None:
+    def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
         """AfterStep."""
         since = time.thread_time()
         if self._profile is not None:
@@ -188,7 +189,7 @@ def run(rows: int, steps: int, profile: cProfile.Profile | None = None) -> Clien
 
 def _metrics(core: Core) -> AfterStep:
     from kvasir_engine.core.metrics import CoreMetrics
-    from kvasir_engine.server.metric_registry import MetricRegistry
+    from kvasir_engine.metric_registry import MetricRegistry
 
     return CoreMetrics(MetricRegistry("kvasir_", "bench"), core, core.scheduler.kv.block_size)
 

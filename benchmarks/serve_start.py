@@ -27,8 +27,8 @@ SERVE = ["serve", "builtin://kvasir-tiny"]
 UP = ["up", "-f", str(ROOT / "manifests" / "tiny.yaml")]
 MODULES = (
     "kvasir.cli.main",
-    "kvasir_engine.server.command",
-    "kvasir_engine.server.app",
+    "kvasir_engine.server.process.command",
+    "kvasir_engine.server.http.app",
     "kvasir_engine.core.process",
     "torch",
     "kvasir_engine.runner.assembly",

@@ -15,8 +15,8 @@ UV = TOP / ".venv" / "tools" / "bin" / "uv"
 CHECKS = {
     "router": "import kvasir_router.command, kvasir_router.proxy",
     "operator": "import kopf, kubernetes, kvasir.llmdeployment",
-    "sim": "import kvasir_engine.server.app, kvasir_engine.core.service, "
-    "kvasir_engine.runner.sim_assembly, kvasir_engine.server.command",
+    "sim": "import kvasir_engine.server.http.app, kvasir_engine.core.service, "
+    "kvasir_engine.runner.sim_assembly, kvasir_engine.server.process.command",
 }
 
 

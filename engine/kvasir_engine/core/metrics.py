@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kvasir_engine.core.build import Core
+from kvasir_engine.metric_registry import MetricRegistry, build_1_2_5_buckets
+from kvasir_engine.scheduler.counters import SchedulerLoad
 from kvasir_engine.scheduler.sequence import Sequence
-from kvasir_engine.server.metric_registry import MetricRegistry, build_1_2_5_buckets
 
 _SECONDS = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 240.0)
 """vLLM's request buckets, finer below 0.3 s and coarser above 10 s."""
@@ -47,12 +48,13 @@ class CoreMetrics:
         info.labels(**registry.labels, block_size=str(block_size), num_gpu_blocks=blocks).set(1)
         self._seen = (0, 0, 0, 0, 0)
 
-    def __call__(self, core: Core) -> None:
+    def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
         """AfterStep."""
         scheduler = core.scheduler
-        self._running.set(scheduler.num_running)
-        self._waiting.set(len(scheduler.waiting))
-        self._usage.set(scheduler.kv.usage())
+        if load is not None:
+            self._running.set(load.running)
+            self._waiting.set(load.waiting)
+            self._usage.set(load.kv_usage)
         totals = scheduler.counters
         steps, tokens, queries, hits, preemptions = self._seen
         if totals.steps > steps:

@@ -60,7 +60,7 @@ def main() -> int:
 
 def _metrics(core: Core, config: CoreConfig) -> AfterStep:
     from kvasir_engine.core.metrics import CoreMetrics
-    from kvasir_engine.server.metric_registry import MetricRegistry
+    from kvasir_engine.metric_registry import MetricRegistry
 
     registry = MetricRegistry(config.metrics_prefix, config.model_name)
     return CoreMetrics(registry, core, config.settings.cache.block_size)

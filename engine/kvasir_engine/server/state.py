@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kvasir_engine.core.client import CoreClient
-from kvasir_engine.server.errors import ApiError
-from kvasir_engine.server.intake import Intake
+from kvasir_engine.server.generation.metrics import ApiMetrics
 from kvasir_engine.server.lifecycle import Lifecycle, Phase
-from kvasir_engine.server.metrics import ApiMetrics
 from kvasir_engine.server.model import ServedModel
-from kvasir_engine.server.prompt_reports import PromptReporter
+from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.intake import Intake
+from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.settings import ServerSettings
 
 _NOT_READY = {

@@ -21,7 +21,7 @@ from kvasir.template.chat_template import ChatTemplate
 from kvasir.template.tokenizer import Tokenizer
 from kvasir_engine.core.client import CoreInfo, EngineDeadError, LoadSnapshot, RequestRejectedError
 from kvasir_engine.request import EngineRequest, FinishReason, LogprobEntry, SampleDelta
-from kvasir_engine.server.app import create_app
+from kvasir_engine.server.http.app import create_app
 from kvasir_engine.server.model import ServedModel
 from kvasir_engine.server.settings import ServerSettings
 

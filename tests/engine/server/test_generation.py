@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
+from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import SamplingParams
-from kvasir_engine.server.generation import (
+from kvasir_engine.server.generation.generation import (
     Generation,
     GenerationInterruptedError,
     Interruption,
-    PromptRun,
 )
-from kvasir_engine.server.metric_registry import MetricRegistry
-from kvasir_engine.server.metrics import ApiMetrics
+from kvasir_engine.server.generation.metrics import ApiMetrics
+from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.text.output import OutputAssembler
 
 

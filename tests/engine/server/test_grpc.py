@@ -23,14 +23,14 @@ from kvasir_engine.core.client import (
     RequestRejectedError,
 )
 from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.request import EngineRequest, FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.server.auth import Keyring
-from kvasir_engine.server.grpc_server import SERVICE_NAME, GrpcServer
-from kvasir_engine.server.grpc_service import EngineService
+from kvasir_engine.server.generation.metrics import ApiMetrics
 from kvasir_engine.server.lifecycle import Lifecycle
-from kvasir_engine.server.metric_registry import MetricRegistry
-from kvasir_engine.server.metrics import ApiMetrics
-from kvasir_engine.server.prompt_reports import PromptReporter
+from kvasir_engine.server.reports.reporter import PromptReporter
+from kvasir_engine.server.rpc.server import SERVICE_NAME, GrpcServer
+from kvasir_engine.server.rpc.service import EngineService
 
 BLOCK = 4
 CONTEXT = 64

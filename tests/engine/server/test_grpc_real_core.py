@@ -19,9 +19,8 @@ from kvasir.proto.engine.v1 import engine_pb2_grpc
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
-from kvasir_engine.server.api_config import ApiConfig
-from kvasir_engine.server.grpc_start import start_grpc
 from kvasir_engine.server.model import load_served_model
+from kvasir_engine.server.rpc.start import start_grpc
 from kvasir_engine.server.settings import ServerSettings
 from kvasir_engine.settings import make_settings
 
@@ -58,7 +57,7 @@ async def engine(tmp_path: Path, byte_tokenizer: Any, serve_app: Any) -> AsyncIt
     subscriber.connect(events)
     try:
         async with serve_app(client, load_served_model(settings), settings) as server:
-            serving = await start_grpc(server.app.state.server, ApiConfig(settings))
+            serving = await start_grpc(server.app.state.server, 0)
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{serving.port}")
             yield engine_pb2_grpc.EngineStub(channel), subscriber
             await channel.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,9 +14,7 @@ from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir.proto.engine.v1 import engine_pb2_grpc
 from kvasir.text_chain import chain_hashes as text_hashes
 from kvasir.text_chain import chat_pieces, completion_pieces
-from kvasir_engine.server.api_config import ApiConfig
-from kvasir_engine.server.grpc_start import start_grpc
-from kvasir_engine.server.settings import ServerSettings
+from kvasir_engine.server.rpc.start import start_grpc
 
 # More than one text block, less than the context of a server with one token a byte
 LONG = ("a system prompt that many share, word by word, line by line. " * 9)[:470]
@@ -30,8 +27,7 @@ BODIES = {
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_http_prompts_are_reported(server: Any, path: str) -> None:
-    config = ApiConfig(ServerSettings("tiny", Path()))
-    serving = await start_grpc(server.app.state.server, config)
+    serving = await start_grpc(server.app.state.server, 0)
     body = {**BODIES[path], "max_tokens": 2}
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{serving.port}")
     try:

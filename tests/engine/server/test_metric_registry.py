@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from kvasir_engine.server.metric_registry import MetricRegistry, build_1_2_5_buckets
+from kvasir_engine.metric_registry import MetricRegistry, build_1_2_5_buckets
 
 CHILD = """
 import sys
-from kvasir_engine.server.metric_registry import MetricRegistry
+from kvasir_engine.metric_registry import MetricRegistry
 registry = MetricRegistry("kvasir_", "tiny")
 counter = registry.counter("requests", "Requests.")
 gauge = registry.gauge("num_requests_running", "Running.")

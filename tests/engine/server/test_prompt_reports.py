@@ -19,10 +19,10 @@ from kvasir.template.messages import normalise_messages
 from kvasir.template.tokenizer import Tokenizer
 from kvasir.text_chain import BLOCK_BYTES, chat_pieces, completion_pieces
 from kvasir.text_chain import chain_hashes as text_hashes
-from kvasir_engine.server import prompt_reports
-from kvasir_engine.server.prompt_map import Messages, common_prefix
-from kvasir_engine.server.prompt_reports import PromptReport, PromptReporter
-from kvasir_engine.server.token_cuts import CutRules, TokenCuts, token_ends
+from kvasir_engine.server.reports import reporter as reporter_module
+from kvasir_engine.server.reports.prompt_map import Messages, common_prefix
+from kvasir_engine.server.reports.reporter import PromptReport, PromptReporter
+from kvasir_engine.server.reports.token_cuts import CutRules, TokenCuts, token_ends
 
 BLOCK = 8
 SPECIAL = ["<|start|>", "<|end|>", "<s>"]
@@ -125,9 +125,9 @@ def split(hashes: bytes) -> list[bytes]:
     return [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
 
 
-def make_report(maker: prompt_reports._ReportMaker, prompt: Prompt) -> PromptReport | None:
+def make_report(maker: reporter_module._ReportMaker, prompt: Prompt) -> PromptReport | None:
     return maker.make(
-        prompt_reports._Prompt(
+        reporter_module._Prompt(
             chat_pieces(prompt.body),
             prompt.body["messages"],
             prompt.rendered,
@@ -189,7 +189,7 @@ def test_claims_hold_for_every_conversation_with_the_same_chain(
     except TemplateError:
         reject()
     for first, second in ((one, other), (other, one)):
-        maker = prompt_reports._ReportMaker(made, BLOCK)
+        maker = reporter_module._ReportMaker(made, BLOCK)
         report = make_report(maker, first)
         if report is not None:
             check_claims(report, second.text, second.kv)
@@ -234,7 +234,7 @@ def test_claims_hold_where_templates_look_ahead(fork: str, tokenizer: str) -> No
     assert one.text[0] == other.text[0]
     assert one.kv != other.kv
     for first, second in ((one, other), (other, one)):
-        report = make_report(prompt_reports._ReportMaker(made, BLOCK), first)
+        report = make_report(reporter_module._ReportMaker(made, BLOCK), first)
         assert report is not None
         check_claims(report, second.text, second.kv)
 
@@ -247,8 +247,8 @@ def test_completion_claims_hold_for_every_prompt_with_the_same_chain(
     made = TOKENIZERS[tokenizer]
     other = one[: int(cut * len(one))] + ending
     kv = [split(chain_hashes(made.encode(text), BLOCK)) for text in (one, other)]
-    report = prompt_reports._ReportMaker(made, BLOCK).make(
-        prompt_reports._Prompt(
+    report = reporter_module._ReportMaker(made, BLOCK).make(
+        reporter_module._Prompt(
             completion_pieces({}, one), (), one, made.encode(one), b"".join(kv[0]), True, None
         )
     )
@@ -269,7 +269,7 @@ def test_nearly_all_of_a_shared_prefix_is_claimed(template: str, tokenizer: str)
     prompt = Prompt(
         ChatTemplate(TEMPLATES[template]), made, talk(LONG, "a question", "a reply", LONG)
     )
-    report = make_report(prompt_reports._ReportMaker(made, BLOCK), prompt)
+    report = make_report(reporter_module._ReportMaker(made, BLOCK), prompt)
     assert report is not None
     assert list(report.text_hashes) == prompt.text
     claimed = [
@@ -284,7 +284,7 @@ def test_nearly_all_of_a_shared_prefix_is_claimed(template: str, tokenizer: str)
 def test_what_moves_is_not_claimed() -> None:
     made = TOKENIZERS["byte-level"]
     prompt = Prompt(ChatTemplate(SYSTEM_LAST), made, talk(LONG, "a question"))
-    report = make_report(prompt_reports._ReportMaker(made, BLOCK), prompt)
+    report = make_report(reporter_module._ReportMaker(made, BLOCK), prompt)
     assert report is not None
     assert max(report.kv_blocks) == 0
 
@@ -292,7 +292,7 @@ def test_what_moves_is_not_claimed() -> None:
 def test_a_conversation_that_goes_on_reports_only_what_is_new() -> None:
     made = TOKENIZERS["byte-level"]
     template = ChatTemplate(CHATML)
-    maker = prompt_reports._ReportMaker(made, BLOCK)
+    maker = reporter_module._ReportMaker(made, BLOCK)
     before = Prompt(template, made, talk(LONG, "a question"))
     after = Prompt(template, made, talk(LONG, "a question", "a reply", LONG))
     first, second = make_report(maker, before), make_report(maker, after)
@@ -314,8 +314,8 @@ def test_many_messages_have_bounded_probes() -> None:
         calls += 1
         return prompt.render(messages)
 
-    report = prompt_reports._ReportMaker(made, BLOCK).make(
-        prompt_reports._Prompt(
+    report = reporter_module._ReportMaker(made, BLOCK).make(
+        reporter_module._Prompt(
             chat_pieces(prompt.body),
             prompt.body["messages"],
             prompt.rendered,
@@ -334,7 +334,7 @@ def test_ids_of_another_text_are_not_reported() -> None:
     made = TOKENIZERS["byte-level"]
     prompt = Prompt(ChatTemplate(CHATML), made, talk(LONG))
     prompt.token_ids = prompt.token_ids[:-1]
-    assert make_report(prompt_reports._ReportMaker(made, BLOCK), prompt) is None
+    assert make_report(reporter_module._ReportMaker(made, BLOCK), prompt) is None
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ async def test_a_late_watcher_hears_of_what_others_heard_before(reporter: Prompt
 async def test_a_slow_watcher_loses_the_oldest(
     reporter: PromptReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt_reports, "MAX_QUEUED_REPORTS", 2)
+    monkeypatch.setattr(reporter_module, "MAX_QUEUED_REPORTS", 2)
     with reporter.subscribe() as subscription:
         for number in range(5):
             subscription.put(PromptReport([number], [0], bytes(16)))
@@ -387,7 +387,7 @@ async def test_a_slow_watcher_loses_the_oldest(
 async def test_prompts_beyond_the_queue_are_dropped(
     reporter: PromptReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt_reports, "MAX_QUEUED_PROMPTS", 3)
+    monkeypatch.setattr(reporter_module, "MAX_QUEUED_PROMPTS", 3)
     with reporter.subscribe():
         for number in range(5):
             offer(reporter, f"{number} {LONG}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kvasir_engine.metric_registry import MetricRegistry, build_1_2_5_buckets
 from kvasir_engine.request import FinishReason
 from kvasir_engine.sampling_params import SamplingParams
-from kvasir_engine.server.metric_registry import MetricRegistry, build_1_2_5_buckets
 
 _FIRST_TOKEN_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),

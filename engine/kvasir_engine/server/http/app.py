@@ -15,15 +15,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kvasir_engine.core.client import CoreClient
+from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.server.auth import Keyring
-from kvasir_engine.server.errors import ApiError
-from kvasir_engine.server.gate import Gate
-from kvasir_engine.server.http_metrics import HttpMetrics
-from kvasir_engine.server.metric_registry import MetricRegistry
-from kvasir_engine.server.metrics import ApiMetrics
+from kvasir_engine.server.generation.metrics import ApiMetrics
+from kvasir_engine.server.http.gate import Gate
+from kvasir_engine.server.http.metrics import HttpMetrics
+from kvasir_engine.server.http.ops_routes import OpsRoutes
+from kvasir_engine.server.http.routes import ApiRoutes
 from kvasir_engine.server.model import ServedModel
-from kvasir_engine.server.ops_routes import OpsRoutes
-from kvasir_engine.server.routes import ApiRoutes
+from kvasir_engine.server.openai.errors import ApiError
 from kvasir_engine.server.settings import ServerSettings
 from kvasir_engine.server.state import ServerState
 

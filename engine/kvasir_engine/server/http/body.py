@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
-from kvasir_engine.server.errors import ApiError, invalid
-from kvasir_engine.server.schema import IGNORED_FIELDS, UNSUPPORTED_FIELDS
+from kvasir_engine.server.openai.errors import ApiError, invalid
+from kvasir_engine.server.openai.schema import IGNORED_FIELDS, UNSUPPORTED_FIELDS
 
 logger = logging.getLogger(__name__)
 

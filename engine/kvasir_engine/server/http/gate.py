@@ -11,7 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvasir_engine.server.auth import Keyring
-from kvasir_engine.server.errors import ApiError
+from kvasir_engine.server.openai.errors import ApiError
 
 FREE_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/-]{1,128}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from prometheus_client import Counter, Histogram
 
-from kvasir_engine.server.metric_registry import MetricRegistry
+from kvasir_engine.metric_registry import MetricRegistry
 
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 OTHER_PATH = "other"

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kvasir import __version__
+from kvasir_engine.metric_registry import CONTENT_TYPE
+from kvasir_engine.server.http.routes import json_response
 from kvasir_engine.server.lifecycle import Phase
-from kvasir_engine.server.metric_registry import CONTENT_TYPE
-from kvasir_engine.server.routes import json_response
 from kvasir_engine.server.state import ServerState
 
 

@@ -11,17 +11,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from kvasir_engine.core.client import EngineDeadError, RequestRejectedError
-from kvasir_engine.server import contract
-from kvasir_engine.server.answer import Answer
-from kvasir_engine.server.errors import ApiError, from_engine
-from kvasir_engine.server.generation import (
+from kvasir_engine.server.generation.generation import (
     Generation,
     GenerationFailedError,
     GenerationInterruptedError,
     Interruption,
 )
 from kvasir_engine.server.lifecycle import Lifecycle
-from kvasir_engine.server.stream import EventWriter, shutting_down
+from kvasir_engine.server.openai import contract
+from kvasir_engine.server.openai.answer import Answer
+from kvasir_engine.server.openai.errors import ApiError, from_engine
+from kvasir_engine.server.openai.stream import EventWriter, shutting_down
 
 logger = logging.getLogger(__name__)
 

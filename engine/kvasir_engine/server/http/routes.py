@@ -9,18 +9,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kvasir_engine.server.answer import Answer
-from kvasir_engine.server.body import ClientGoneError, parse_body, read_body
-from kvasir_engine.server.chat import ChatAnswer
-from kvasir_engine.server.completions import CompletionAnswer
-from kvasir_engine.server.errors import ApiError, invalid
-from kvasir_engine.server.generation import Generation
-from kvasir_engine.server.intake import Intake, TokenPrompt
-from kvasir_engine.server.logprob_format import LogprobFormat
-from kvasir_engine.server.prompt_watch import report_runs
-from kvasir_engine.server.responder import GenerationResponse
-from kvasir_engine.server.sampling import chat_params, completion_params
-from kvasir_engine.server.schema import (
+from kvasir_engine.server.generation.generation import Generation
+from kvasir_engine.server.http.body import ClientGoneError, parse_body, read_body
+from kvasir_engine.server.http.responder import GenerationResponse
+from kvasir_engine.server.openai.answer import Answer
+from kvasir_engine.server.openai.chat import ChatAnswer
+from kvasir_engine.server.openai.completions import CompletionAnswer
+from kvasir_engine.server.openai.errors import ApiError, invalid
+from kvasir_engine.server.openai.intake import Intake, TokenPrompt
+from kvasir_engine.server.openai.logprob_format import LogprobFormat
+from kvasir_engine.server.openai.reporting import report_runs
+from kvasir_engine.server.openai.sampling import chat_params, completion_params
+from kvasir_engine.server.openai.schema import (
     ChatBody,
     CompletionBody,
     DetokenizeBody,

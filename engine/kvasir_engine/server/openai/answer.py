@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvasir_engine.request import FinishReason
-from kvasir_engine.server.generation import Generation, PromptRun
-from kvasir_engine.server.logprob_format import LogprobFormat
-from kvasir_engine.server.schema import SamplingBody
-from kvasir_engine.server.usage import usage_of
+from kvasir_engine.server.generation.generation import Generation
+from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.openai.logprob_format import LogprobFormat
+from kvasir_engine.server.openai.schema import SamplingBody
+from kvasir_engine.server.openai.usage import usage_of
 from kvasir_engine.text.sample import SampleState, SampleUpdate
 
 

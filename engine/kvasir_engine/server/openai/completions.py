@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvasir_engine.server.answer import Answer, Choice, finish_fields
-from kvasir_engine.server.generation import Generation
-from kvasir_engine.server.logprob_format import join_legacy
-from kvasir_engine.server.schema import CompletionBody
+from kvasir_engine.server.generation.generation import Generation
+from kvasir_engine.server.openai.answer import Answer, Choice, finish_fields
+from kvasir_engine.server.openai.logprob_format import join_legacy
+from kvasir_engine.server.openai.schema import CompletionBody
 from kvasir_engine.text.sample import SampleUpdate
 
 

@@ -50,7 +50,8 @@ from typing import Any
 
 import msgspec
 
-from kvasir_engine.server.generation import Generation, PromptRun
+from kvasir_engine.server.generation.generation import Generation
+from kvasir_engine.server.generation.run import PromptRun
 
 _encode = msgspec.json.encode
 

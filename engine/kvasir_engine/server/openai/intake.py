@@ -13,9 +13,9 @@ from kvasir_engine.core.client import CoreInfo
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
-from kvasir_engine.server.errors import ApiError, invalid
-from kvasir_engine.server.generation import PromptRun
-from kvasir_engine.server.schema import ChatBody, ResumeBody, SamplingBody, TokenizeBody
+from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.openai.errors import ApiError, invalid
+from kvasir_engine.server.openai.schema import ChatBody, ResumeBody, SamplingBody, TokenizeBody
 from kvasir_engine.text.output import OutputAssembler
 
 INLINE_CHARS = 8192

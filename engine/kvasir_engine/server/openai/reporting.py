@@ -8,10 +8,10 @@ from functools import partial
 import msgspec
 
 from kvasir.template.chat_template import ChatTemplate
-from kvasir_engine.server.generation import PromptRun
-from kvasir_engine.server.intake import render_chat
-from kvasir_engine.server.prompt_reports import PromptReporter
-from kvasir_engine.server.schema import ChatBody, CompletionBody
+from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.openai.intake import render_chat
+from kvasir_engine.server.openai.schema import ChatBody, CompletionBody
+from kvasir_engine.server.reports.reporter import PromptReporter
 
 
 def report_runs(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvasir_engine.sampling_params import SamplingParams
-from kvasir_engine.server.errors import invalid
-from kvasir_engine.server.schema import ChatBody, CompletionBody, SamplingBody
+from kvasir_engine.server.openai.errors import invalid
+from kvasir_engine.server.openai.schema import ChatBody, CompletionBody, SamplingBody
 
 _PLAIN_FIELDS = (
     "n",

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from kvasir_engine.server import contract
-from kvasir_engine.server.answer import Answer, Choice
-from kvasir_engine.server.errors import ApiError
+from kvasir_engine.server.openai import contract
+from kvasir_engine.server.openai.answer import Answer, Choice
+from kvasir_engine.server.openai.errors import ApiError
 from kvasir_engine.text.sample import SampleUpdate
 
 DONE = b"data: [DONE]\n\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvasir_engine.server.generation import Generation
+from kvasir_engine.server.generation.generation import Generation
 
 
 def usage_of(generation: Generation) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One API process: `python -m kvasir_engine.server.process RUNTIME_DIR INDEX PARENT_PID`."""
+"""One API process: `python -m kvasir_engine.server.process.api RUNTIME_DIR INDEX PARENT_PID`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
@@ -22,8 +23,11 @@ from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.core.orphans import die_with
 from kvasir_engine.core.zmq_client import ZmqCoreClient
-from kvasir_engine.server.api_config import ApiConfig, read_api_config
 from kvasir_engine.server.lifecycle import Lifecycle
+from kvasir_engine.server.process.api_config import ApiConfig, read_api_config
+
+if TYPE_CHECKING:
+    from kvasir_engine.server.state import ServerState
 
 log = get_logger(__name__)
 
@@ -53,7 +57,7 @@ def main() -> int:
 
 
 async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
-    from kvasir_engine.server.app import create_app
+    from kvasir_engine.server.http.app import create_app
     from kvasir_engine.server.model import load_served_model
 
     client = ZmqCoreClient(channels, index)
@@ -63,8 +67,9 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     with listen(config.server.host, config.server.port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         announcing = asyncio.create_task(_announce(client, config, index))
-        async with _for_routers(app, config, channels, index):
-            dead = await _until_stopped(client, app.state.server.lifecycle, serving, config)
+        state: ServerState = app.state.server
+        async with _for_routers(state, config, channels, index):
+            dead = await _until_stopped(client, state.lifecycle, serving, config)
         announcing.cancel()
         server.should_exit = True
         await serving
@@ -139,16 +144,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def _for_routers(
-    app: Starlette, config: ApiConfig, channels: Channels, index: int
+    state: ServerState, config: ApiConfig, channels: Channels, index: int
 ) -> AsyncIterator[None]:
     """gRPC and prompt reports, where --grpc-port asks for them."""
     if config.grpc_port is None:
         yield
         return
     # Imported here: grpc costs a process without it half a second.
-    from kvasir_engine.server.grpc_start import router_interfaces
+    from kvasir_engine.server.process.router_interfaces import router_interfaces
 
-    async with router_interfaces(app, config, channels, index):
+    async with router_interfaces(state, channels, grpc_port=config.grpc_port, index=index):
         yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from kvasir_engine.server import flags
+from kvasir_engine.server.process import flags
 
 _EPILOG = """\b
 Examples:
@@ -96,7 +96,7 @@ def serve(
 ) -> None:
     """Serve one model over HTTP (OpenAI's protocol), and gRPC for routers."""
     from kvasir_engine.loader.errors import ModelLoadError
-    from kvasir_engine.server.start import StartError, start
+    from kvasir_engine.server.process.start import StartError, start
     from kvasir_engine.settings import SettingsError, make_settings
 
     try:

@@ -9,10 +9,10 @@ from kvasir.template.chat_template import TemplateError
 from kvasir.template.files import TokenizerError
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.loader.hub import resolve_model
-from kvasir_engine.server.api_config import ApiConfig
 from kvasir_engine.server.model import load_served_model
+from kvasir_engine.server.process.api_config import ApiConfig
+from kvasir_engine.server.process.supervisor import Engine, PortError, check_clients, start_engine
 from kvasir_engine.server.settings import ServerSettings
-from kvasir_engine.server.supervisor import Engine, PortError, check_clients, start_engine
 from kvasir_engine.settings import EngineSettings, SettingsError
 
 

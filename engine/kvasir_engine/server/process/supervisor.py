@@ -19,8 +19,8 @@ from types import FrameType
 
 from kvasir_engine.core.channels import MAX_CLIENTS, CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
-from kvasir_engine.server.api_config import ApiConfig, write_api_config
-from kvasir_engine.server.watch_page import WatchPage
+from kvasir_engine.server.process.api_config import ApiConfig, write_api_config
+from kvasir_engine.server.reports.watch_page import WatchPage
 from kvasir_engine.settings import SettingsError
 
 FAREWELL_SECONDS = 3.0
@@ -115,7 +115,7 @@ def start_engine(core: CoreConfig, api: ApiConfig) -> Engine:
     running = CoreProcess(core)
     write_api_config(running.channels, api)
     WatchPage(running.channels.watch, create=True)
-    command = [sys.executable, "-m", "kvasir_engine.server.process"]
+    command = [sys.executable, "-m", "kvasir_engine.server.process.api"]
     apis = [
         subprocess.Popen(
             [*command, str(running.channels.directory), str(index), str(os.getpid())],

@@ -11,8 +11,8 @@ import asyncio
 import msgspec
 import zmq
 
-from kvasir_engine.server.prompt_reports import PromptReport, PromptReporter, Subscription
-from kvasir_engine.server.watch_page import WatchPage
+from kvasir_engine.server.reports.reporter import PromptReport, PromptReporter, Subscription
+from kvasir_engine.server.reports.watch_page import WatchPage
 
 LOOK_SECONDS = 0.5
 _encoder = msgspec.msgpack.Encoder()

@@ -19,9 +19,9 @@ from typing import Any
 from kvasir.block_hash import HASH_BYTES
 from kvasir.template.tokenizer import Tokenizer
 from kvasir.text_chain import BLOCK_BYTES, chain_hashes, chat_pieces, completion_pieces
-from kvasir_engine.server import prompt_map
-from kvasir_engine.server.prompt_map import Render
-from kvasir_engine.server.token_cuts import CutRules, TokenCuts, token_ends
+from kvasir_engine.server.reports import prompt_map
+from kvasir_engine.server.reports.prompt_map import Render
+from kvasir_engine.server.reports.token_cuts import CutRules, TokenCuts, token_ends
 
 _log = logging.getLogger(__name__)
 MAX_QUEUED_PROMPTS = 256

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
-from kvasir_engine.server import grpc_convert
-from kvasir_engine.server.generation import (
+from kvasir_engine.server.generation.generation import (
     Generation,
     GenerationInterruptedError,
     Interruption,
-    PromptRun,
 )
+from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.rpc import convert
 from kvasir_engine.text.sample import SampleUpdate
 
 
@@ -58,7 +58,7 @@ class ResponseStream:
                 self._prompt_logprobs_sent += len(prompt_logprobs)
             if not (update.text or update.token_ids or update.finish_reason or prompt_logprobs):
                 continue
-            made = grpc_convert.chunk(update, prompt_logprobs, with_token_ids=self._with_token_ids)
+            made = convert.chunk(update, prompt_logprobs, with_token_ids=self._with_token_ids)
             if assembler.seed is not None and update.index not in self._seeded:
                 self._seeded.add(update.index)
                 made.seed = assembler.seed

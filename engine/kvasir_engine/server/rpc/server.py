@@ -13,8 +13,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir.proto.engine.v1 import engine_pb2_grpc
 from kvasir_engine.server.auth import Keyring
-from kvasir_engine.server.grpc_service import EngineService
 from kvasir_engine.server.lifecycle import Lifecycle
+from kvasir_engine.server.rpc.service import EngineService
 
 MAX_REQUEST_BYTES = 16 * 2**20
 MAX_CONCURRENT_CALLS = 8192

@@ -12,17 +12,17 @@ from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.core.client import CoreClient, EngineDeadError, RequestRejectedError
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.sampling_params import ParameterError
-from kvasir_engine.server import grpc_convert
-from kvasir_engine.server.generation import (
+from kvasir_engine.server.generation.generation import (
     Generation,
     GenerationFailedError,
     GenerationInterruptedError,
     Interruption,
 )
-from kvasir_engine.server.grpc_generation import ResponseStream
+from kvasir_engine.server.generation.metrics import ApiMetrics
 from kvasir_engine.server.lifecycle import Lifecycle
-from kvasir_engine.server.metrics import ApiMetrics
-from kvasir_engine.server.prompt_reports import PromptReporter
+from kvasir_engine.server.reports.reporter import PromptReporter
+from kvasir_engine.server.rpc import convert
+from kvasir_engine.server.rpc.responses import ResponseStream
 
 LOAD_TICK_SECONDS = 0.02
 LOAD_HEARTBEAT_SECONDS = 0.16
@@ -75,7 +75,7 @@ class EngineService:
     async def Generate(self, message: pb.GenerateRequest, context: Context) -> None:  # noqa: N802
         """Generate and stream. A request that cannot run ends the call with its status."""
         try:
-            run = await grpc_convert.prompt_run(message, self._maker, self._max_model_len)
+            run = await convert.prompt_run(message, self._maker, self._max_model_len)
             request_id = run.request.request_id
             if request_id in self._running:
                 raise ParameterError("request_id", f"request_id {request_id!r} runs already.")
@@ -126,10 +126,10 @@ class EngineService:
             await context.send_initial_metadata(())
             while True:
                 reports, dropped = await subscription.take()
-                await context.write(grpc_convert.prompt_reports(reports, dropped))
+                await context.write(convert.prompt_reports(reports, dropped))
 
     def _load(self) -> pb.Load:
-        return grpc_convert.load(
+        return convert.load(
             self._client.load(), ready=self._lifecycle.ready, draining=self._lifecycle.draining
         )
 
