@@ -43,6 +43,9 @@ class Probing:
     timeout: float = 1.0
     """For one probe, connecting included."""
 
+    suspect_timeout: float = 0.3
+    """For one probe of a replica whose load stream fell silent."""
+
 
 @dataclass(frozen=True, slots=True)
 class RouterSettings:

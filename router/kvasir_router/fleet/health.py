@@ -6,7 +6,7 @@ import msgspec
 import structlog
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.fleet.replica import Health, Replica, Speech
 from kvasir_router.proxy.pool import fetch
 from kvasir_router.settings import Probing
 
@@ -31,12 +31,21 @@ class HealthMonitor:
         self._probing = probing
         self._lines = lines
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        self._limits: dict[Replica, asyncio.Timeout] = {}
 
     def watch(self, model: Model, replica: Replica) -> None:
         self._tasks[replica] = asyncio.create_task(self._watch(model, replica))
 
     def forget(self, model: Model, replica: Replica) -> None:
         self._tasks.pop(replica).cancel()
+
+    def suspect(self, replica: Replica) -> None:
+        """Its load stream fell silent: it gets no new request, and little time for a probe."""
+        replica.heard(Speech.SILENT)
+        limit = self._limits.get(replica)
+        if limit is not None and not limit.expired():
+            until = asyncio.get_running_loop().time() + self._probing.suspect_timeout
+            limit.reschedule(min(until, limit.when() or until))
 
     async def stop(self) -> None:
         tasks = list(self._tasks.values())
@@ -73,13 +82,17 @@ class HealthMonitor:
             pass
 
     async def _probe(self, replica: Replica) -> Health:
+        silent = replica.speech is Speech.SILENT
+        seconds = self._probing.suspect_timeout if silent else self._probing.timeout
         try:
-            async with asyncio.timeout(self._probing.timeout):
+            async with asyncio.timeout(seconds) as self._limits[replica]:
                 status, _ = await fetch(replica.pool, "/ready", self._lines)
         except ConnectionRefusedError:
             return Health.DOWN
         except (OSError, TimeoutError):
             return Health.SUSPECT
+        finally:
+            del self._limits[replica]
         return Health.READY if status == 200 else Health.NOT_READY
 
     async def _read_card(self, replica: Replica) -> None:

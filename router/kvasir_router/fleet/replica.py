@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
+from typing import Protocol
 
 from kvasir_router.discovery.base import ReplicaSpec
 from kvasir_router.fleet.breaker import Breaker, BreakerState
@@ -30,6 +31,33 @@ class Health(Enum):
     """It refuses connections."""
 
 
+class Speech(Enum):
+    """What its load stream last said."""
+
+    NONE = "none"
+    """There is no stream, or none has spoken since the engine's start."""
+
+    READY = "ready"
+
+    NOT_READY = "not_ready"
+    """Draining or asleep."""
+
+    SILENT = "silent"
+    """It spoke, and stopped."""
+
+
+class Watcher(Protocol):
+    """A request in flight at a replica, or whoever else wants to know."""
+
+    def replica_suspected(self, replica: "Replica") -> None:
+        """The replica was suspect, and a probe of it failed too: do not wait for it any longer.
+        Called for every failed probe from then on."""
+
+
+_TOLD_A_TURN = 32
+"""Watchers told in one turn of the loop: each may start a request elsewhere."""
+
+
 class Replica:
     """An engine behind one address."""
 
@@ -46,6 +74,11 @@ class Replica:
         self.pool = pool
         self.authority = pool.authority.encode()
         self.health = Health.STARTING
+        self.speech = Speech.NONE
+        self.watchers: set[Watcher] = set()
+        """Told when it does not answer; each adds and removes itself."""
+        self.emptied: Callable[[], None] = lambda: None
+        """Called when it refuses connections: its process is gone, and its cache with it."""
         self.breaker = Breaker()
         self.draining = spec.draining
         self.in_flight = 0
@@ -103,17 +136,56 @@ class Replica:
         if health is not None:
             self.probe_now.set()
             if self.ever_ready:
-                self.health = health
+                self._become(health)
         self._changed()
 
     def observed(self, health: Health) -> None:
-        """A probe's verdict."""
+        """A probe's verdict. READY needs the load stream's word too, if there is one."""
         if health in (Health.SUSPECT, Health.DOWN) and not self.ever_ready:
             return
+        if health is Health.SUSPECT and self.health is Health.SUSPECT:
+            self._tell(list(self.watchers))
+        if health is Health.READY:
+            health = _WITH_SPEECH[self.speech]
         if health is not self.health:
-            self.health = health
+            self._become(health)
             self._changed()
+
+    def heard(self, speech: Speech) -> None:
+        """What the load stream says. A good word is confirmed by a probe at once, a bad one
+        counts at once."""
+        if speech is self.speech:
+            return
+        self.speech = speech
+        self.probe_now.set()
+        if self.health is Health.READY and speech is not Speech.READY:
+            self.health = _WITH_SPEECH[speech]
+            self._changed()
+
+    def _become(self, health: Health) -> None:
+        if health is Health.DOWN and self.health is not Health.DOWN:
+            self.speech = Speech.NONE
+            self.emptied()
+        self.health = health
+
+    def _tell(self, watchers: list[Watcher]) -> None:
+        """Tell those that are still there, a few a turn."""
+        for watcher in watchers[-_TOLD_A_TURN:]:
+            if watcher in self.watchers:
+                watcher.replica_suspected(self)
+        del watchers[-_TOLD_A_TURN:]
+        if watchers:
+            asyncio.get_running_loop().call_soon(self._tell, watchers)
 
     def _retry(self) -> None:
         self.breaker.retry()
         self._changed()
+
+
+_WITH_SPEECH = {
+    Speech.NONE: Health.READY,
+    Speech.READY: Health.READY,
+    Speech.NOT_READY: Health.NOT_READY,
+    Speech.SILENT: Health.SUSPECT,
+}
+"""The health of a replica whose probe succeeded."""
