@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from kvasir_engine.core.build import build_core
 from kvasir_engine.inputs import Message, Prompt, RequestMaker
+from kvasir_engine.interrupts import hold_interrupts
 from kvasir_engine.loader.hub import resolve_model
 from kvasir_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from kvasir_engine.request import EngineRequest, SampleDelta
@@ -157,16 +158,19 @@ class LLM:
         return OutputAssembler(request, tokenizer, text)
 
     def _run(self, jobs: list[OutputAssembler], use_tqdm: bool) -> list[RequestOutput]:
-        by_handle: dict[int, OutputAssembler] = {}
-        for job in jobs:
-            request = job.request
-            for sample in range(request.params.n):
-                by_handle[request.handle + sample] = job
-            self._core.scheduler.add(request)
+        by_handle = {
+            job.request.handle + sample: job
+            for job in jobs
+            for sample in range(job.request.params.n)
+        }
         try:
+            with hold_interrupts():
+                for job in jobs:
+                    self._core.scheduler.add(job.request)
             with tqdm(total=len(jobs), desc="Prompts", disable=not use_tqdm) as bar:
                 while not self._core.loop.idle:
-                    news = self._core.loop.step()
+                    with hold_interrupts():
+                        news = self._core.loop.step()
                     if news is not None and (finished := self._deliver(news, by_handle)):
                         bar.update(finished)
         except BaseException:
@@ -191,11 +195,12 @@ class LLM:
 
     def _abort(self, requests: list[EngineRequest]) -> None:
         """After an interrupt: leave the engine as it was, so that it can be used again."""
-        for request in requests:
-            for sample in range(request.params.n):
-                self._core.scheduler.end(request.handle + sample)
-        while not self._core.loop.idle:
-            self._core.loop.step()
+        with hold_interrupts():
+            for request in requests:
+                for sample in range(request.params.n):
+                    self._core.scheduler.end(request.handle + sample)
+            while not self._core.loop.idle:
+                self._core.loop.step()
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
