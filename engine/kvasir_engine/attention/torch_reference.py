@@ -111,9 +111,9 @@ def similar_lengths(
         size = (len(group) + 1) * width * block_bytes
         if group and (waste > limits.padding or size > limits.gathered):
             yield group
-            group, waste = [], 0
+            group = []
         if not group:
-            width = blocks[entry]
+            width, waste = blocks[entry], 0
         group.append(entry)
         padding = waste
     if group:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvasir_engine.attention import torch_reference
@@ -158,6 +158,7 @@ def test_decodes_in_several_groups(backend) -> None:
     gathered=st.integers(1, 40),
     padding=st.integers(0, 20),
 )
+@example(lengths=[1, 5], gathered=4, padding=0)
 def test_groups_hold_every_decode_once_within_limits(
     lengths: list[int], gathered: int, padding: int
 ) -> None:
