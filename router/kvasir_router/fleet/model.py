@@ -1,6 +1,6 @@
 """One model: its replicas, and which of them may take a request now."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kvasir_router.discovery.base import ModelSpec
 from kvasir_router.fleet.breaker import BreakerState
@@ -17,13 +17,22 @@ ReplicaKey = tuple[str, str, int]
 class Model:
     """Keeps the list of usable replicas, made anew when a replica changes, not for each request."""
 
-    def __init__(self, spec: ModelSpec, policy: Policy, created: int) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        policy: Policy,
+        created: int,
+        serving_changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.spec = spec
         self.name = spec.name
         self.policy = policy
         self.created = created
         """Unix seconds."""
         self.replicas: dict[ReplicaKey, Replica] = {}
+        self.serving: list[str] = []
+        """Ids of the replicas that are ready."""
+        self._serving_changed = serving_changed
         self._usable: list[Replica] = []
 
     @property
@@ -35,6 +44,11 @@ class Model:
         """Whether replicas serve, but each has all the requests it may."""
         ready = [replica for replica in self._serving() if replica.health is Health.READY]
         return bool(ready) and all(replica.full for replica in ready)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a replica may take a request now."""
+        return bool(self._usable)
 
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
         """A replica not in `tried`, or None when no other one may take the request."""
@@ -62,6 +76,10 @@ class Model:
         if not usable and not self.ready:
             usable = [replica for replica in known if replica.health is Health.DOWN]
         self._usable = [replica for replica in usable if not replica.full]
+        serving = [replica.id for replica in known if replica.health is Health.READY]
+        if serving != self.serving:
+            self.serving = serving
+            self._serving_changed()
 
     def _serving(self) -> list[Replica]:
         return [replica for replica in self.replicas.values() if not replica.draining]

@@ -1,0 +1,198 @@
+"""A key's limits: requests and tokens a minute, and a budget of tokens a day.
+
+An estimate is taken at admission and corrected when the real usage is known, so that many requests
+at once cannot pass a limit together. Nothing here reads a clock.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+from typing import NamedTuple
+
+MINUTE = 60.0
+DAY = 86_400
+
+
+class Limit(Enum):
+    """What a request would have exceeded."""
+
+    REQUESTS = "requests_per_minute"
+    TOKENS = "tokens_per_minute"
+    BUDGET = "tokens_per_day"
+
+
+class Excess(NamedTuple):
+    """Why a request is refused, and when it would not be."""
+
+    limit: Limit
+    allowed: float
+    """By the limit, for this router."""
+    seconds: float
+    """Until there is room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a key may use; None = without limit."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    tokens_per_day: float | None = None
+
+    def divided(self, routers: int) -> "Allowance":
+        """This router's part, when each of `routers` gets as many of the requests."""
+        return Allowance(
+            *(
+                None if limit is None else limit / routers
+                for limit in (
+                    self.requests_per_minute,
+                    self.tokens_per_minute,
+                    self.tokens_per_day,
+                )
+            )
+        )
+
+
+class TokenBucket:
+    """Holds one minute's worth and fills evenly (https://en.wikipedia.org/wiki/Token_bucket).
+
+    It may go below zero when more was used than taken: then nothing is given until that is paid.
+    """
+
+    __slots__ = ("_at", "_level", "per_minute")
+
+    def __init__(self, per_minute: float, now: float) -> None:
+        self.per_minute = per_minute
+        self._level = self._capacity
+        self._at = now
+
+    @property
+    def _capacity(self) -> float:
+        # A share of less than one request a minute still lets one through, more rarely.
+        return max(self.per_minute, 1.0)
+
+    def level(self, now: float) -> float:
+        """What can be taken now."""
+        if now > self._at:
+            filled = self._level + (now - self._at) * self.per_minute / MINUTE
+            self._level = min(filled, self._capacity)
+            self._at = now
+        return self._level
+
+    def wait(self, amount: float, now: float) -> float:
+        """Seconds until `amount` can be taken; 0 = now. More than the bucket holds counts as all
+        that it holds, so that nothing waits forever."""
+        missing = min(amount, self._capacity) - self.level(now)
+        if missing <= 0:
+            return 0.0
+        return missing / self.per_minute * MINUTE if self.per_minute else inf
+
+    def take(self, amount: float, now: float) -> None:
+        """Whether or not it is there."""
+        self._level = self.level(now) - amount
+
+    def give_back(self, amount: float, now: float) -> None:
+        """Of what was taken; negative = more was used."""
+        self._level = min(self.level(now) + amount, self._capacity)
+
+    def resize(self, per_minute: float, now: float) -> None:
+        """Another limit from now on; what is used stays used."""
+        used = self._capacity - self.level(now)
+        self.per_minute = per_minute
+        self._level = self._capacity - used
+
+
+class DailyBudget:
+    """Tokens used since 00:00 UTC, with those set aside for requests that run.
+
+    A request is admitted while anything is left, so the last ones may go over by their own size.
+    """
+
+    __slots__ = ("_day", "limit", "used")
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.used = 0.0
+        self._day = 0
+
+    def wait(self, unix: float) -> float:
+        """Seconds until something is left; 0 = now."""
+        self._turn(unix)
+        return 0.0 if self.used < self.limit else DAY - unix % DAY
+
+    def use(self, tokens: float, unix: float) -> None:
+        self._turn(unix)
+        self.used += tokens
+
+    def correct(self, tokens: float, since: float, unix: float) -> None:
+        """So many more were used than set aside at `since`; negative = fewer. What was set aside
+        yesterday is not given back today."""
+        self._turn(unix)
+        if tokens > 0 or since // DAY == unix // DAY:
+            self.used += tokens
+
+    def _turn(self, unix: float) -> None:
+        day = int(unix // DAY)
+        if day != self._day:
+            self._day = day
+            self.used = 0.0
+
+
+class KeyLimits:
+    """One key's state. `now` is a monotonic time, by which buckets fill; `unix` the time of day, by
+    which budgets turn; both in seconds."""
+
+    __slots__ = ("_budget", "_requests", "_tokens")
+
+    def __init__(self, allowance: Allowance, now: float) -> None:
+        self._requests: TokenBucket | None = None
+        self._tokens: TokenBucket | None = None
+        self._budget: DailyBudget | None = None
+        self.change(allowance, now)
+
+    def change(self, allowance: Allowance, now: float) -> None:
+        """Other limits from now on; what is used stays used."""
+        self._requests = _resized(self._requests, allowance.requests_per_minute, now)
+        self._tokens = _resized(self._tokens, allowance.tokens_per_minute, now)
+        if allowance.tokens_per_day is None:
+            self._budget = None
+        elif self._budget is None:
+            self._budget = DailyBudget(allowance.tokens_per_day)
+        else:
+            self._budget.limit = allowance.tokens_per_day
+
+    def admit(self, tokens: int, now: float, unix: float) -> Excess | None:
+        """Take a request and `tokens`, or nothing at all and say why."""
+        requests, bucket, budget = self._requests, self._tokens, self._budget
+        if requests is not None and (seconds := requests.wait(1.0, now)):
+            return Excess(Limit.REQUESTS, requests.per_minute, seconds)
+        if bucket is not None and (seconds := bucket.wait(tokens, now)):
+            return Excess(Limit.TOKENS, bucket.per_minute, seconds)
+        if budget is not None and (seconds := budget.wait(unix)):
+            return Excess(Limit.BUDGET, budget.limit, seconds)
+        if requests is not None:
+            requests.take(1.0, now)
+        if bucket is not None:
+            bucket.take(tokens, now)
+        if budget is not None:
+            budget.use(tokens, unix)
+        return None
+
+    def settle(self, reserved: int, used: int, since: float, now: float, unix: float) -> None:
+        """A request for which `reserved` tokens were taken at `since` (Unix) used `used`."""
+        if self._tokens is not None:
+            self._tokens.give_back(reserved - used, now)
+        if self._budget is not None:
+            self._budget.correct(used - reserved, since, unix)
+
+
+def _resized(
+    bucket: TokenBucket | None, per_minute: float | None, now: float
+) -> TokenBucket | None:
+    if per_minute is None:
+        return None
+    if bucket is None:
+        return TokenBucket(per_minute, now)
+    if bucket.per_minute != per_minute:
+        bucket.resize(per_minute, now)
+    return bucket

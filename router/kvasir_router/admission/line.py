@@ -1,0 +1,233 @@
+"""The waiting line: requests that no replica may take now, held for a while, in fair order.
+
+A model's replicas may all be at their bounds (saturation), or there may be none (scaled to zero,
+or all of them down). Requests then wait here, bounded in number, bytes and time, instead of in an
+engine's queue, where who came first goes first. Whenever a replica has room, the next is started.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from kvasir_router.admission.fairness import OUTPUT_WEIGHT
+from kvasir_router.admission.queue import ModelQueue, Place, Waiter
+from kvasir_router.admission.ticket import Ticket
+from kvasir_router.fleet.model import Model
+from kvasir_router.proxy import answers
+from kvasir_router.proxy.answers import Answer
+
+_LOOK_SECONDS = 0.05
+_IDLE_LOOK_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How many requests wait, and how long, in seconds."""
+
+    requests: int = 1024
+    """For each model; 0 = none waits."""
+
+    body_bytes: int = 256 * 1024 * 1024
+    """Of the bodies of all that wait."""
+
+    timeout: float = 30.0
+    """While replicas serve, but have no room."""
+
+    hold: float = 60.0
+    """While the model has no replica that serves."""
+
+    heartbeat: float = 10.0
+    """Between two SSE comments to a client that waits for a stream."""
+
+
+class WaitingLine:
+    """All models' queues. A request is in here between `join` and one of `start`, `refuse` (called
+    on it) and `leave` (called by it)."""
+
+    def __init__(self, settings: Waiting, clock: Callable[[], float] = monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._queues: dict[Model, ModelQueue] = {}
+        self._places: dict[Waiter, Place] = {}
+        self._size = 0
+        self._serving: Place | None = None
+        self._rejoined = False
+        self.draining = False
+        self.refused: Callable[[Model, str], None] = lambda model, reason: None
+        """Called with `full`, `timeout` or `draining`."""
+
+    # For requests
+
+    def enter(self, waiter: Waiter) -> bool:
+        """Whether a new request may look for a replica at once. Otherwise, because others wait,
+        it has joined them or was refused."""
+        queue = self._queue(waiter.model)
+        if queue.count:
+            self.join(waiter)
+            return False
+        self._charge(queue, waiter.ticket)
+        return True
+
+    def join(self, waiter: Waiter) -> None:
+        """No replica may take it now: it waits, or is refused at once."""
+        queue = self._queue(waiter.model)
+        self._refund(queue, waiter.ticket)
+        serving = self._serving
+        if serving is not None and serving.waiter is waiter:
+            self._rejoined = True
+            self._add(queue, serving, first=True)
+            return
+        now = self._clock()
+        settings = self._settings
+        patience = settings.timeout if waiter.model.ready else settings.hold
+        size = len(waiter.request.body)
+        if self.draining:
+            self._refuse(waiter, "draining")
+        elif patience > 0 and self._make_place(queue, waiter.ticket, size):
+            place = Place(waiter, now + patience, now + settings.heartbeat, size)
+            self._add(queue, place)
+        else:
+            self._refuse(waiter, "full")
+
+    def leave(self, waiter: Waiter) -> None:
+        """Its client has gone; nothing if it does not wait."""
+        place = self._places.get(waiter)
+        if place is not None:
+            self._remove(place)
+
+    def settle(self, model: Model, ticket: Ticket, prompt_tokens: int, output_tokens: int) -> None:
+        """It ended and used so much: correct what its tenant was charged."""
+        queue = self._queue(model)
+        if ticket.charged:
+            self._refund(queue, ticket)
+            used = prompt_tokens + OUTPUT_WEIGHT * output_tokens
+            queue.counters.charge(ticket.tenant, used, ticket.weight)
+        if output_tokens:
+            queue.counters.learn(ticket.tenant, output_tokens)
+
+    # For the fleet
+
+    def waiting(self, model: Model) -> int:
+        """Requests that wait for the model."""
+        queue = self._queues.get(model)
+        return queue.count if queue is not None else 0
+
+    def waiting_tokens(self, model: Model) -> int:
+        """Estimated prompt tokens of the requests that wait for the model."""
+        queue = self._queues.get(model)
+        return sum(place.waiter.ticket.prompt_tokens for place in queue or ())
+
+    def serve(self, model: Model) -> None:
+        """Start waiting requests while a replica has room."""
+        queue = self._queues.get(model)
+        if self._serving is not None or queue is None:
+            return
+        while model.has_room:
+            place = queue.next()
+            if place is None:
+                return
+            self._remove(place)
+            self._charge(queue, place.waiter.ticket)
+            self._serving, self._rejoined = place, False
+            try:
+                place.waiter.start()
+            finally:
+                self._serving = None
+            if self._rejoined:
+                return
+            queue.served(self._clock())
+
+    def forget(self, model: Model) -> None:
+        """The model is gone."""
+        queue = self._queues.pop(model, None)
+        for place in list(queue or ()):
+            self._end(place, "timeout")
+
+    def drain(self) -> None:
+        """Nobody joins any more, and who waits for a replica that is not there goes. The others
+        get their turn until the router stops."""
+        self.draining = True
+        for place in list(self._places.values()):
+            if not place.waiter.model.ready:
+                self._end(place, "draining")
+
+    async def watch(self) -> None:
+        """Look after those that wait, forever."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS if self._places else _IDLE_LOOK_SECONDS)
+            self.look()
+
+    def look(self) -> None:
+        """Start who can be, end who has waited too long, tell the others' clients."""
+        for model in list(self._queues):
+            self.serve(model)
+        now = self._clock()
+        for place in list(self._places.values()):
+            if now >= place.deadline:
+                self._end(place, "timeout")
+            elif now >= place.beat_at:
+                place.beat_at = now + self._settings.heartbeat
+                if place.waiter.streams:
+                    place.waiter.heartbeat()
+
+    # Places
+
+    def _queue(self, model: Model) -> ModelQueue:
+        queue = self._queues.get(model)
+        if queue is None:
+            queue = self._queues[model] = ModelQueue(model)
+        return queue
+
+    def _make_place(self, queue: ModelQueue, ticket: Ticket, size: int) -> bool:
+        """Whether one more may wait, if need be in place of another."""
+        settings = self._settings
+        if queue.count >= settings.requests:
+            other = queue.dispensable(ticket)
+            if other is None:
+                return False
+            self._end(other, "full")
+        return self._size + size <= settings.body_bytes
+
+    def _add(self, queue: ModelQueue, place: Place, *, first: bool = False) -> None:
+        queue.add(place, first=first)
+        self._places[place.waiter] = place
+        self._size += place.size
+
+    def _remove(self, place: Place) -> None:
+        del self._places[place.waiter]
+        self._size -= place.size
+        queue = self._queues.get(place.waiter.model)
+        if queue is not None:
+            queue.remove(place)
+
+    def _end(self, place: Place, reason: str) -> None:
+        self._remove(place)
+        self._refuse(place.waiter, reason)
+
+    def _refuse(self, waiter: Waiter, reason: str) -> None:
+        self.refused(waiter.model, reason)
+        waiter.refuse(self._answer(waiter.model, reason))
+
+    def _answer(self, model: Model, reason: str) -> Answer:
+        if reason == "draining":
+            return answers.error(503, "The router is stopping.", "router_stopping", retry_after=1)
+        queue = self._queue(model)
+        seconds = queue.retry_after(self._clock())
+        if model.ready:
+            waiting = f"; {queue.count} requests wait" if queue.count else ""
+            message = f"All replicas of model `{model.name}` have all the requests they may"
+            return answers.error(429, f"{message}{waiting}.", "overloaded", retry_after=seconds)
+        message = f"Model `{model.name}` has no ready replica; try again soon."
+        return answers.error(503, message, "model_not_ready", retry_after=seconds)
+
+    # Service
+
+    def _charge(self, queue: ModelQueue, ticket: Ticket) -> None:
+        ticket.charged = queue.counters.predict(ticket.tenant, ticket.prompt_tokens)
+        queue.counters.charge(ticket.tenant, ticket.charged, ticket.weight)
+
+    def _refund(self, queue: ModelQueue, ticket: Ticket) -> None:
+        if ticket.charged:
+            queue.counters.charge(ticket.tenant, -ticket.charged, ticket.weight)
+            ticket.charged = 0.0

@@ -1,0 +1,141 @@
+"""The requests of one model that wait for a replica: who is next, and who goes when it is full."""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import Protocol
+
+from kvasir_router.admission.fairness import ServiceCounters
+from kvasir_router.admission.ticket import Priority, Ticket
+from kvasir_router.fleet.model import Model
+from kvasir_router.proxy.answers import Answer
+from kvasir_router.proxy.http import Request
+
+_RATE_SAMPLES = 64
+_RATE_WINDOW = 30.0
+_RETRY_UNKNOWN = 5
+_RETRY_MAX = 60
+
+
+class Waiter(Protocol):
+    """What the line needs of a request: `kvasir_router.proxy.relay.Relay` is one."""
+
+    model: Model
+    ticket: Ticket
+    request: Request
+
+    @property
+    def streams(self) -> bool:
+        """Whether it wants events, so that comments can keep its connection alive."""
+
+    def start(self) -> None:
+        """There may be room: look at all replicas anew; `join` the line again if there is none."""
+
+    def refuse(self, answer: Answer) -> None:
+        """It has waited in vain."""
+
+    def heartbeat(self) -> None:
+        """It waits on: tell the client."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """One waiting request."""
+
+    waiter: Waiter
+    deadline: float
+    beat_at: float
+    size: int
+    """Bytes of its body."""
+
+
+_Tenants = dict[str, OrderedDict[Place, None]]
+
+
+class ModelQueue:
+    """Classes strictly in order; within one, the tenant with the least service; within a tenant,
+    in order of arrival."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.counters = ServiceCounters()
+        self.count = 0
+        self.size = 0
+        """Bytes of all bodies in it."""
+        self._classes: tuple[_Tenants, ...] = tuple({} for _ in Priority)
+        self._served_at: deque[float] = deque(maxlen=_RATE_SAMPLES)
+
+    def __iter__(self) -> Iterator[Place]:
+        for tenants in self._classes:
+            for places in tenants.values():
+                yield from places
+
+    def add(self, place: Place, *, first: bool = False) -> None:
+        """At the end of its tenant's requests, or before them."""
+        ticket = place.waiter.ticket
+        tenants = self._classes[ticket.priority]
+        places = tenants.get(ticket.tenant)
+        if places is None:
+            self.counters.came(ticket.tenant, tenants)
+            places = tenants[ticket.tenant] = OrderedDict()
+        places[place] = None
+        if first:
+            places.move_to_end(place, last=False)
+        self.count += 1
+        self.size += place.size
+
+    def remove(self, place: Place) -> None:
+        """It waits no more, for whatever reason."""
+        ticket = place.waiter.ticket
+        tenants = self._classes[ticket.priority]
+        places = tenants[ticket.tenant]
+        del places[place]
+        if not places:
+            del tenants[ticket.tenant]
+            self.counters.left(ticket.tenant)
+        self.count -= 1
+        self.size -= place.size
+
+    def next(self) -> Place | None:
+        """Whose turn it is; it stays."""
+        for tenants in self._classes:
+            if tenants:
+                return next(iter(tenants[self.counters.least(tenants)]))
+        return None
+
+    def dispensable(self, ticket: Ticket) -> Place | None:
+        """Who has to go so that a request with `ticket` may wait, when there is place for one
+        only: the newest of the tenant with the most waiting (by its weight) in the last class.
+        None when that would be the request itself."""
+        for priority in reversed(Priority):
+            tenants = self._classes[priority]
+            if ticket.priority > priority:
+                return None
+            if tenants:
+                return self._newest_of_longest(tenants, ticket, ticket.priority < priority)
+        return None
+
+    def served(self, now: float) -> None:
+        """A request has left it for a replica."""
+        self._served_at.append(now)
+
+    def retry_after(self, now: float) -> int:
+        """Seconds that a request would wait at the rate at which requests are served now."""
+        while self._served_at and now - self._served_at[0] > _RATE_WINDOW:
+            self._served_at.popleft()
+        if not self._served_at:
+            return _RETRY_UNKNOWN
+        span = max(now - self._served_at[0], 1.0)
+        return min(max(ceil(self.count * span / len(self._served_at)), 1), _RETRY_MAX)
+
+    def _newest_of_longest(self, tenants: _Tenants, ticket: Ticket, anyone: bool) -> Place | None:
+        def length(tenant: str) -> float:
+            places = tenants[tenant]
+            return len(places) / next(iter(places)).waiter.ticket.weight
+
+        longest = max(tenants, key=length)
+        own = (len(tenants.get(ticket.tenant, ())) + 1) / ticket.weight
+        if not anyone and (longest == ticket.tenant or length(longest) <= own):
+            return None
+        return next(reversed(tenants[longest]))

@@ -1,0 +1,94 @@
+"""What an admitted request carries until it ends: who sent it, and what was set aside for it."""
+
+from enum import IntEnum
+from typing import Any
+
+from kvasir_router.admission.limits import KeyLimits
+from kvasir_router.query import BYTES_PER_TOKEN, Envelope
+
+OUTPUT_RESERVED = 512
+"""Output tokens set aside for a request that does not bound its answer."""
+
+OUTPUT_RESERVED_MAX = 4096
+"""Output tokens set aside for a request that does: clients ask for far more than they use."""
+
+
+class Priority(IntEnum):
+    """Classes in the order in which waiting requests are served."""
+
+    SYSTEM = 0
+    INTERACTIVE = 1
+    DEFAULT = 2
+    BULK = 3
+
+
+class Ticket:
+    """Made at admission, settled once at the end."""
+
+    __slots__ = (
+        "admitted",
+        "charged",
+        "key_id",
+        "limits",
+        "output_tokens",
+        "priority",
+        "prompt_tokens",
+        "tenant",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        prompt_tokens: int,
+        output_tokens: int,
+        *,
+        tenant: str = "",
+        key_id: str = "",
+        priority: Priority = Priority.DEFAULT,
+        weight: float = 1.0,
+        limits: KeyLimits | None = None,
+        admitted: float = 0.0,
+    ) -> None:
+        self.prompt_tokens = prompt_tokens
+        """Estimated from the body's size."""
+        self.output_tokens = output_tokens
+        """Estimated from what the request allows itself."""
+        self.tenant = tenant
+        self.key_id = key_id
+        self.priority = priority
+        self.weight = weight
+        """The tenant's share, relative to others'."""
+        self.limits = limits
+        """Of its key, until it is settled; None without keys."""
+        self.admitted = admitted
+        """Unix seconds."""
+        self.charged = 0.0
+        """Service that its tenant's counter holds for it (see `fairness`)."""
+
+    @property
+    def estimate(self) -> int:
+        """Tokens set aside in its key's limits."""
+        return self.prompt_tokens + self.output_tokens
+
+    def settle(self, tokens: int, now: float, unix: float) -> None:
+        """It ended and used `tokens` in all: what was set aside is corrected, once."""
+        limits, self.limits = self.limits, None
+        if limits is not None:
+            limits.settle(self.estimate, tokens, self.admitted, now, unix)
+
+
+def prompt_estimate(body_bytes: int) -> int:
+    """Tokens of a prompt, from the size of the body that holds it."""
+    return int(body_bytes / BYTES_PER_TOKEN) + 1
+
+
+def output_estimate(envelope: Envelope) -> int:
+    """Tokens to set aside for the answers: what the request allows, bounded, for each of `n`."""
+    allowed = _count(envelope.max_completion_tokens) or _count(envelope.max_tokens)
+    choices = _count(envelope.n) or 1
+    return min((allowed or OUTPUT_RESERVED) * choices, OUTPUT_RESERVED_MAX)
+
+
+def _count(value: Any) -> int:
+    """A positive number as it is, and 0 for whatever else a client may have sent."""
+    return value if type(value) is int and value > 0 else 0

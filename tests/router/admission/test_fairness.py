@@ -1,0 +1,59 @@
+"""Virtual token counters."""
+
+from kvasir_router.admission.fairness import ServiceCounters
+
+
+def test_the_tenant_with_the_least_weighted_service_is_next() -> None:
+    counters = ServiceCounters()
+    counters.charge("a", 100, weight=1)
+    counters.charge("b", 300, weight=4)
+    assert counters.least({"a": 0, "b": 0}) == "b"
+
+
+def test_a_tenant_that_comes_back_is_lifted_to_the_least_that_waits() -> None:
+    counters = ServiceCounters()
+    counters.charge("a", 500, 1)
+    counters.charge("b", 900, 1)
+    counters.came("idle", {"a": 0, "b": 0})
+    assert counters.served("idle") == 500
+
+
+def test_among_equals_who_came_last_is_next() -> None:
+    counters = ServiceCounters()
+    counters.charge("hog", 500, 1)
+    counters.came("light", {"hog": 0})
+    assert counters.least({"hog": 0, "light": 0}) == "light"
+
+
+def test_without_anyone_waiting_the_last_that_left_is_the_measure() -> None:
+    counters = ServiceCounters()
+    counters.charge("a", 700, 1)
+    counters.left("a")
+    counters.came("idle", {})
+    assert counters.served("idle") == 700
+
+
+def test_being_lifted_never_lowers() -> None:
+    counters = ServiceCounters()
+    counters.charge("a", 10, 1)
+    counters.charge("b", 700, 1)
+    counters.came("b", {"a": 0})
+    assert counters.served("b") == 700
+
+
+def test_a_prediction_follows_the_tenants_answers() -> None:
+    counters = ServiceCounters()
+    before = counters.predict("a", 100)
+    for _ in range(50):
+        counters.learn("a", 1000)
+    assert before < counters.predict("a", 100)
+    assert abs(counters.predict("a", 100) - 2100) < 10
+    assert counters.predict("b", 100) == before
+
+
+def test_tenants_that_are_gone_are_forgotten() -> None:
+    counters = ServiceCounters()
+    counters.charge("a", 10, 1)
+    counters.charge("b", 10, 1)
+    counters.keep({"b"})
+    assert (counters.served("a"), counters.served("b")) == (0.0, 10.0)
