@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from kvasir_engine.core.client import LoadSnapshot
+from kvasir_engine.scheduler.counters import SchedulerLoad
 
 _FIELDS = ("phase", "launched_at", "turned_at", "running", "waiting", "inflight_tokens", "kv_usage")
 _AT = {name: i for i, name in enumerate(_FIELDS)}
@@ -62,12 +63,15 @@ class CoreStatus:
         """When the loop's present turn began, on the monotonic clock; 0 = it sleeps."""
         self._values[_AT["turned_at"]] = seconds
 
-    def set_load(
-        self, *, running: int, waiting: int, inflight_tokens: int, kv_usage: float
-    ) -> None:
+    def set_load(self, load: SchedulerLoad) -> None:
         """The engine's load after a step."""
         first = _AT["running"]
-        self._values[first : first + 4] = (running, waiting, inflight_tokens, kv_usage)
+        self._values[first : first + 4] = (
+            load.running,
+            load.waiting,
+            load.inflight_tokens,
+            load.kv_usage,
+        )
 
     def load(self) -> LoadSnapshot:
         """The engine's load now."""

@@ -9,12 +9,15 @@ from kvasir_engine.core.build import Core
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_engine.kv.events import EventRecorder
+from kvasir_engine.scheduler.counters import SchedulerLoad
 
 
 class AfterStep(Protocol):
     """Called once a turn of the core's loop; must not block."""
 
-    def __call__(self, core: Core) -> None: ...
+    def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
+        """`load` is None in turns that did not look at it."""
+        ...
 
     def close(self) -> None:
         """Send what waits and stop."""
@@ -35,7 +38,7 @@ class BlockEvents:
             fleet_secret=os.environ.get("KVASIR_FLEET_SECRET", ""),
         )
 
-    def __call__(self, core: Core) -> None:
+    def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
         """AfterStep."""
         self._publisher.publish(self._recorder.take())
 

@@ -148,6 +148,8 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         """Tokens computed by this step."""
+        if self.num_decodes == len(self.num_new):
+            return self.num_decodes
         return int(self.num_new.sum())
 
 

@@ -6,6 +6,8 @@ CPU; only then are its rows given their next tokens.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from kvasir_engine.kv.block_table import BlockTables
@@ -43,6 +45,8 @@ class BeamMoves:
         if group is None:
             raise AssertionError(f"sequence {member.handle} is in no beam group.")
         group.offered[group.members.index(member)] = (ids, logprobs)
+        if not group.lead.times.first_token:
+            group.lead.times.first_token = time.monotonic()
         if not group.complete:
             return None
         offers = [group.offered[i] for i in range(len(group.search.running))]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.counters import SchedulerCounters
 from kvasir_engine.scheduler.forks import Forks
@@ -39,11 +37,13 @@ class Chunks:
 
     def plan(self, builder: PlanBuilder) -> None:
         """A chunk for every row that is being prefilled, earliest first, while budget is left."""
+        if not builder.prefilling:
+            return
         t = self._rows
         left = t.total - t.computed
-        rows = np.flatnonzero(
-            t.active & (t.total < t.limit) & ((left > 1) | (t.special & (left > 0)))
-        )
+        rows = (t.active & (t.total < t.limit) & ((left > 1) | (t.special & (left > 0)))).nonzero()[
+            0
+        ]
         for sequence in sorted((t.sequence(int(row)) for row in rows), key=self._waiting.key):
             if builder.budget <= 0:
                 return

@@ -20,3 +20,16 @@ class SchedulerCounters:
     """Chunks that did not end their prompt."""
     forks: int = 0
     max_queued: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLoad:
+    """What there is to do now."""
+
+    running: int
+    """Sequences that own a row."""
+    waiting: int
+    inflight_tokens: int
+    """Tokens of admitted and waiting sequences whose KV is still to be computed."""
+    kv_usage: float
+    """0 to 1: blocks held by requests, of the fullest KV group."""

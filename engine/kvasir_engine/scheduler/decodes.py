@@ -22,9 +22,11 @@ class Decodes:
     def plan(self, builder: PlanBuilder) -> None:
         """Add every row with exactly one token to compute, if its block is there."""
         t = self._rows
-        ready = np.flatnonzero(
-            t.active & ~t.special & (t.total - t.computed == 1) & (t.total < t.limit)
-        ).astype(np.int32)
+        left = t.total - t.computed
+        going = (t.active & (t.total < t.limit) & (left > 0)).nonzero()[0]
+        plain = (left[going] == 1) & ~t.special[going]
+        builder.prefilling = not plain.all()
+        ready = (going[plain] if builder.prefilling else going).astype(np.int32)
         short = ready[t.computed[ready] >= t.capacity[ready]]
         if len(short):
             ready = self._give_blocks(builder, ready, short)

@@ -51,6 +51,8 @@ class PlanBuilder:
     budget: int
     """Tokens that may still be added."""
     decodes: Int32Array = field(default_factory=lambda: int32([]))
+    prefilling: bool = False
+    """There are rows that want more than one plain token."""
     beam_rows: list[int] = field(default_factory=list)
     beam_candidates: int = -1
     """Most continuations any beam of this step must offer."""
@@ -88,12 +90,16 @@ class PlanBuilder:
 
         `computed` and `logprobs` are the row table's, before this step.
         """
-        ones = np.concatenate([self.decodes, int32(self.beam_rows)])
-        rows = np.concatenate([ones, int32([chunk.sequence.row for chunk in self.chunks])])
+        ones = rows = self.decodes
+        if self.beam_rows:
+            ones = rows = np.concatenate([ones, int32(self.beam_rows)])
+        if self.chunks:
+            rows = np.concatenate([ones, int32([chunk.sequence.row for chunk in self.chunks])])
         if not len(rows):
             return None
         num_new = np.ones(len(rows), dtype=np.int32)
-        num_new[len(ones) :] = [chunk.count for chunk in self.chunks]
+        if self.chunks:
+            num_new[len(ones) :] = [chunk.count for chunk in self.chunks]
         plan = StepPlan(
             step_id=self.step_id,
             rows=rows,
@@ -108,7 +114,8 @@ class PlanBuilder:
             appends=self._appends(),
             copies=[np.array(pairs, dtype=np.int32).reshape(-1, 2) for pairs in self.copies],
         )
-        self._add_chunk_samples(plan)
+        if self.chunks or self.beam_rows:
+            self._add_chunk_samples(plan)
         if len(plan.sample_rows):
             wanted = int(logprobs[plan.sample_rows].max())
             plan.top_logprobs = max(wanted, self.beam_candidates)

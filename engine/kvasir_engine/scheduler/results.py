@@ -30,33 +30,48 @@ class StepNews:
 def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     """Step `plan` has retired with `output`."""
     t = scheduler.rows
-    dropped = t.finished[plan.sample_rows]
-    if plan.beam_samples is not None:
-        dropped = dropped.copy()
-        dropped[plan.beam_samples] = True
-    live = np.flatnonzero(~dropped)
-    rows, tokens = plan.sample_rows[live], output.tokens[live]
-    t.history[rows, t.known[rows]] = tokens
-    t.known[rows] += 1
+    live = _live(scheduler, plan)
+    rows, tokens = plan.sample_rows, output.tokens
+    if live is not None:
+        rows, tokens = rows[live], tokens[live]
+    known = t.known[rows]
+    t.history[rows, known] = tokens
+    known += 1
+    t.known[rows] = known
     stopped = t.hits_stop(rows, tokens)
-    ended = stopped | (t.known[rows] >= t.limit[rows])
+    ended = stopped | (known >= t.limit[rows])
     quiet = t.quiet[rows] & ~ended
-    news = StepNews(t.handle[rows[quiet]], tokens[quiet], t.client[rows[quiet]])
+    told = rows[quiet]
+    news = StepNews(t.handle[told], tokens[quiet], t.client[told])
     _add_prompt_logprobs(scheduler, output.prompt_logprobs, news)
-    for i in np.flatnonzero(~quiet).tolist():
+    loud = (~quiet).nonzero()[0].tolist()
+    for i in loud:
         sequence = t.sequence(int(rows[i]))
-        delta = _delta(sequence, int(tokens[i]), output, int(live[i]))
+        delta = _delta(sequence, int(tokens[i]), output, i if live is None else int(live[i]))
         if ended[i]:
             _end(sequence, delta, stopped=bool(stopped[i]))
         t.quiet[rows[i]] = sequence.request.params.logprobs is None
         news.deltas.append((sequence.request.client, delta))
     scheduler.commit_full_blocks(rows)
-    for i in np.flatnonzero(ended).tolist():
-        scheduler.retire(t.sequence(int(rows[i])))
+    for i in loud:
+        if ended[i]:
+            scheduler.retire(t.sequence(int(rows[i])))
     if plan.beam_samples is not None:
         _offer_beams(scheduler, plan, output, plan.beam_samples, news)
     scheduler.releases.retire(plan.step_id)
     return news
+
+
+def _live(scheduler: Scheduler, plan: StepPlan) -> Int32Array | None:
+    """Indices into `sample_rows` whose tokens are wanted, those of ordinary rows that go on;
+    None = all."""
+    if plan.beam_samples is None and not scheduler.releases.pending:
+        # A row that has finished is on its way back until its last step has retired.
+        return None
+    dropped = scheduler.rows.finished[plan.sample_rows]
+    if plan.beam_samples is not None:
+        dropped[plan.beam_samples] = True
+    return (~dropped).nonzero()[0].astype(np.int32)
 
 
 def _offer_beams(

@@ -44,7 +44,8 @@ class RowTable:
         self.handle, self.client = zeros(), zeros()
         self.logprobs = np.full(num_rows, -1, dtype=np.int32)
         self.stop_ids = np.full((num_rows, STOP_IDS_IN_TABLE), NO_TOKEN, dtype=np.int32)
-        self.many_stops = np.zeros(num_rows, dtype=np.bool_)
+        self.many_stops: set[int] = set()
+        """Rows with more stop ids than the table holds."""
         # Pages of unused history are never touched, so they cost no memory.
         self.history = np.zeros((num_rows, max_tokens), dtype=np.int32)
         self.sequences: list[Sequence | None] = [None] * num_rows
@@ -83,7 +84,8 @@ class RowTable:
         stops = sequence.all_stop_ids()
         self.stop_ids[row] = NO_TOKEN
         self.stop_ids[row, : len(stops)] = stops[:STOP_IDS_IN_TABLE]
-        self.many_stops[row] = len(stops) > STOP_IDS_IN_TABLE
+        if len(stops) > STOP_IDS_IN_TABLE:
+            self.many_stops.add(row)
         return row
 
     def release(self, row: int) -> Int32Array:
@@ -91,6 +93,7 @@ class RowTable:
         sequence = self.sequence(row)
         tokens = self.history[row, : self.known[row]].copy()
         self.sequences[row] = None
+        self.many_stops.discard(row)
         sequence.row = -1
         self.active[row] = self.special[row] = self.owned[row] = False
         self._free.append(row)
@@ -103,6 +106,8 @@ class RowTable:
         ended: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
             self.stop_ids[rows] == tokens[:, None]
         ).any(axis=1)
-        for i in np.flatnonzero(self.many_stops[rows]):
-            ended[i] = int(tokens[i]) in self.sequence(int(rows[i])).all_stop_ids()
+        if self.many_stops:
+            for i, (row, token) in enumerate(zip(rows.tolist(), tokens.tolist(), strict=True)):
+                if row in self.many_stops:
+                    ended[i] = token in self.sequence(row).all_stop_ids()
         return ended

@@ -22,7 +22,7 @@ from kvasir_engine.runner.plan import Int32Array, StepPlan
 from kvasir_engine.scheduler.beam_groups import BeamGroup, make_group
 from kvasir_engine.scheduler.beam_moves import BeamMoves
 from kvasir_engine.scheduler.chunks import Chunks
-from kvasir_engine.scheduler.counters import SchedulerCounters
+from kvasir_engine.scheduler.counters import SchedulerCounters, SchedulerLoad
 from kvasir_engine.scheduler.decodes import Decodes
 from kvasir_engine.scheduler.forks import Forks
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
@@ -138,7 +138,7 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         """Sequences that own a row and may still produce tokens."""
-        return int((self.rows.owned & ~self.rows.finished).sum())
+        return int(np.count_nonzero(self.rows.owned > self.rows.finished))
 
     @property
     def has_work(self) -> bool:
@@ -152,6 +152,12 @@ class Scheduler:
         rows = self.rows
         left = (rows.total - rows.computed - 1)[rows.active]
         return self.waiting.num_tokens + int(np.maximum(left, 0).sum())
+
+    def load(self) -> SchedulerLoad:
+        """How much there is to do, for those who choose between engines."""
+        return SchedulerLoad(
+            self.num_running, len(self.waiting), self.prefill_backlog(), self.kv.usage()
+        )
 
     # -- one step ---------------------------------------------------------------------------
 
@@ -174,7 +180,9 @@ class Scheduler:
         t = self.rows
         t.computed[plan.rows] += plan.num_new
         t.total[plan.sample_rows] += 1
-        t.last_step[plan.rows] = t.last_step[plan.sample_rows] = plan.step_id
+        t.last_step[plan.rows] = plan.step_id
+        if plan.forks:
+            t.last_step[plan.sample_rows] = plan.step_id
         for chunk in plan.prompt_logprobs:
             row = int(plan.rows[chunk.entry])
             sequence = t.sequence(row)
@@ -186,8 +194,14 @@ class Scheduler:
         self.counters.computed_tokens += plan.num_tokens
 
     def launched(self, plan: StepPlan) -> None:
-        """`plan` is on the device: blocks it fills whose tokens are known become findable."""
-        self.commit_full_blocks(plan.rows)
+        """`plan` is on the device: blocks it fills whose tokens are known become findable.
+
+        A decode fills a block with a token that is on its way: `results.apply` commits it.
+        """
+        if plan.beam_samples is not None:
+            self.commit_full_blocks(plan.rows)
+        elif plan.num_decodes < len(plan.rows):
+            self.commit_full_blocks(plan.rows[plan.num_decodes :])
 
     def commit_full_blocks(self, rows: Int32Array) -> None:
         """Make findable the blocks of `rows` that are full, known and written."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.scheduler.counters import SchedulerLoad
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def test_a_new_page_is_starting_and_idle(pages: tuple[CoreStatus, CoreStatus]) -
 def test_the_reader_sees_what_the_writer_sets(pages: tuple[CoreStatus, CoreStatus]) -> None:
     writer, reader = pages
     writer.phase = Phase.DRAINING
-    writer.set_load(running=3, waiting=70_000, inflight_tokens=1 << 40, kv_usage=0.25)
+    writer.set_load(SchedulerLoad(3, 70_000, 1 << 40, 0.25))
     assert reader.phase is Phase.DRAINING
     load = reader.load()
     assert (load.running, load.waiting, load.inflight_tokens) == (3, 70_000, 1 << 40)

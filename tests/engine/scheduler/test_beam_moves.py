@@ -44,6 +44,15 @@ def test_a_group_sits_out_exactly_while_its_candidates_are_in_flight(engine_mode
     assert steps[beams] == list(range(0, 20, 2))
 
 
+def test_a_search_is_one_request_of_the_latency_metrics(engine_model: Make) -> None:
+    engine = engine_model(rows=4, num_blocks=(64,))
+    engine.add(PROMPT[:5], n=3, use_beam_search=True, max_tokens=10)
+    engine.run()
+    (lead,) = engine.scheduler.take_ended()
+    times = lead.times
+    assert 0 < times.queued <= times.started <= times.first_token <= times.ended
+
+
 def test_without_overlap_a_group_takes_part_in_every_step(engine_model: Make) -> None:
     engine = engine_model(overlap=False)
     engine.add(PROMPT[:5], n=3, use_beam_search=True, max_tokens=10)
