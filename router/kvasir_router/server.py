@@ -45,6 +45,7 @@ class RouterServer:
         self.fleet.came = self._health.watch
         self.fleet.went = self._health.forget
         self._source: Source = FileSource(settings.config, self.metrics.discovery_reported)
+        self.fleet.serving = self._source.confirm
         self._tasks: list[asyncio.Task[None]] = []
         self._listener: asyncio.Server | None = None
         self._admin = AdminServer(self.gateway)

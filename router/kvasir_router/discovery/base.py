@@ -43,7 +43,7 @@ class ReplicaSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model under its name and aliases, which are unique in a snapshot."""
+    """A model under its name and aliases."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -51,10 +51,20 @@ class ModelSpec:
     policy: str | None = None
     """A name in `policy.registry`; None = the router's."""
     adapters: tuple[str, ...] = ()
-    """LoRA names that its replicas serve, each a model name of its own to clients."""
+    """LoRA names that its replicas serve, each a name of its own to clients."""
 
 
-Snapshot = tuple[ModelSpec, ...]
+@dataclass(frozen=True, slots=True)
+class CanarySpec:
+    """A name whose requests are split between models."""
+
+    name: str
+    split: tuple[tuple[str, float], ...]
+    """Models of the same snapshot, each with its weight: 0 or more, not all 0."""
+
+
+Snapshot = tuple[ModelSpec | CanarySpec, ...]
+"""Every name there is. Names, aliases and adapters are unique in it."""
 
 
 class DiscoveryError(Exception):

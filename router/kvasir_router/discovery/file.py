@@ -1,91 +1,39 @@
-"""Models and replicas from a YAML file, read again when it changes.
+"""Models and replicas from a YAML (or JSON) file, read again when it changes.
 
 models:
   - name: kvasir-tiny
     aliases: [tiny]
+    policy: kv_aware             # default: the router's --policy
+    adapters: [tiny-sql]         # LoRA adapters that its replicas serve, by name
     replicas:
-      - {id: r0, url: "http://127.0.0.1:8000"}
-      - {id: r1, url: "http://127.0.0.1:8001", draining: true}
+      - id: r0
+        url: "http://127.0.0.1:8000"
+        grpc_port: 8001          # load and prompt reports (kvasir serve --grpc-port)
+        kv_events: "tcp://127.0.0.1:5557"
+        kv_replay: "tcp://127.0.0.1:5558"
+      - {id: r1, url: "http://127.0.0.1:8010", draining: true}
+      - {id: r2, url: "http://127.0.0.1:8020", engine: vllm}   # or sglang, openai
+  - name: kvasir-tiny-v2
+canaries:
+  - name: chat                   # one name for several models, by weight
+    split: {kvasir-tiny: 95, kvasir-tiny-v2: 5}
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
+from typing import Any
 
 import structlog
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
-from kvasir_router.discovery.base import DiscoveryError, ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.base import DiscoveryError, Snapshot
+from kvasir_router.discovery.schema import FileConfig
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
 _log = structlog.get_logger("kvasir_router.discovery")
-
-Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FileReplica(_Strict):
-    """One engine by its base URL."""
-
-    id: Name
-    url: str
-    draining: bool = False
-
-    @model_validator(mode="after")
-    def _plain_http(self) -> Self:
-        self.address()
-        return self
-
-    def address(self) -> tuple[str, int]:
-        """Host and port. Raises ValueError for anything but `http://HOST:PORT`."""
-        parts = urlsplit(self.url)
-        if parts.scheme != "http" or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise ValueError(f"url {self.url!r} must be of the form http://HOST:PORT")
-        return parts.hostname, parts.port or 80
-
-
-class FileModel(_Strict):
-    name: Name
-    aliases: list[Name] = []
-    replicas: list[FileReplica] = []
-
-    @model_validator(mode="after")
-    def _unique_ids(self) -> Self:
-        twice = _duplicate(replica.id for replica in self.replicas)
-        if twice is not None:
-            raise ValueError(f"replica id {twice!r} is used twice in model {self.name!r}")
-        return self
-
-
-class FileConfig(_Strict):
-    models: list[FileModel]
-
-    @model_validator(mode="after")
-    def _unique_names(self) -> Self:
-        twice = _duplicate(name for model in self.models for name in (model.name, *model.aliases))
-        if twice is not None:
-            raise ValueError(f"name {twice!r} is given to a model or alias twice")
-        return self
-
-    def snapshot(self) -> Snapshot:
-        return tuple(
-            ModelSpec(
-                name=model.name,
-                aliases=tuple(model.aliases),
-                replicas=tuple(
-                    ReplicaSpec(replica.id, *replica.address(), draining=replica.draining)
-                    for replica in model.replicas
-                ),
-            )
-            for model in self.models
-        )
 
 
 class FileSource:
@@ -150,8 +98,9 @@ def read_snapshot(path: Path) -> Snapshot:
         raise DiscoveryError(f"discovery file {path} is not YAML: {_one_line(error)}") from None
     except ValidationError as error:
         first = error.errors()[0]
+        reason = first["msg"].removeprefix("Value error, ")
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise DiscoveryError(f"discovery file {path}: {where}: {first['msg']}") from None
+        raise DiscoveryError(f"discovery file {path}: {where}: {reason}") from None
 
 
 def _parse_yaml(text: bytes) -> Any:
@@ -160,12 +109,3 @@ def _parse_yaml(text: bytes) -> Any:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _duplicate(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None

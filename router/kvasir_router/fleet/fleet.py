@@ -1,21 +1,25 @@
-"""All models, found by name or alias, kept as the discovery source says."""
+"""All models, found by any of their names, kept as the discovery source says."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import structlog
 
-from kvasir_router.discovery.base import ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.base import CanarySpec, ModelSpec, ReplicaSpec, Snapshot
 from kvasir_router.fleet.model import Model, ReplicaKey
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.fleet.target import Canary, Target
 from kvasir_router.policy.base import Policy
+from kvasir_router.policy.registry import POLICIES
 from kvasir_router.proxy.pool import ConnectionPool
 
 _log = structlog.get_logger("kvasir_router.fleet")
 
 
 class Fleet:
-    """The table of models. `came` and `went` are called for each replica."""
+    """The table of models. `came` and `went` are called for each replica, `emptied` for one whose
+    process has ended, `serving` with every ready (model, replica id) when these change."""
 
     def __init__(
         self,
@@ -24,24 +28,28 @@ class Fleet:
         max_in_flight: int,
     ) -> None:
         self.models: dict[str, Model] = {}
-        self._names: dict[str, Model] = {}
+        self._names: dict[str, Target | Canary] = {}
+        self._served: list[tuple[str, str]] = []
         self._make_policy = make_policy
         self._make_pool = make_pool
         self._max_in_flight = max_in_flight
         self.came: Callable[[Model, Replica], None] = lambda model, replica: None
         self.went: Callable[[Model, Replica], None] = lambda model, replica: None
+        self.emptied: Callable[[Model, Replica], None] = lambda model, replica: None
+        self.serving: Callable[[Sequence[tuple[str, str]]], None] = lambda serving: None
 
     @property
     def ready(self) -> bool:
         """Whether at least one model has a ready replica."""
         return any(model.ready for model in self.models.values())
 
-    def find(self, name: str) -> Model | None:
-        """The model with this name or alias."""
-        return self._names.get(name)
+    def find(self, name: str, key: str | None = None) -> Target | None:
+        """What the name stands for; of a canary's models the one for `key`, or any."""
+        found = self._names.get(name)
+        return found.pick(key) if isinstance(found, Canary) else found
 
     def names(self) -> list[str]:
-        """Every name and alias, in the source's order."""
+        """Every name, alias, adapter and canary."""
         return list(self._names)
 
     def replicas(self) -> Iterator[tuple[Model, Replica]]:
@@ -52,24 +60,48 @@ class Fleet:
     def apply(self, snapshot: Snapshot) -> None:
         """Become what the snapshot says. A replica that is in both keeps its state; one that is
         gone gets no new request, and what it has in flight ends undisturbed."""
-        names = {spec.name for spec in snapshot}
-        for model in [model for name, model in self.models.items() if name not in names]:
-            self._apply_model(model, ModelSpec(model.name))
-        old = self.models
-        self.models = {}
+        specs = {spec.name: spec for spec in snapshot if isinstance(spec, ModelSpec)}
+        for name in [name for name in self.models if name not in specs]:
+            self._apply_model(self.models[name], ModelSpec(name))
+        self.models = {name: self._model(spec) for name, spec in specs.items()}
+        for name, spec in specs.items():
+            self._apply_model(self.models[name], spec)
         self._names = {}
-        for spec in snapshot:
-            model = old.get(spec.name) or Model(spec, self._make_policy(), int(time.time()))
-            self.models[spec.name] = model
-            for name in (spec.name, *spec.aliases):
-                self._names[name] = model
-            self._apply_model(model, spec)
+        for spec in specs.values():
+            model = self.models[spec.name]
+            self._names |= dict.fromkeys((spec.name, *spec.aliases), Target(model))
+            self._names |= {adapter: Target(model, adapter) for adapter in spec.adapters}
+        for each in snapshot:
+            if isinstance(each, CanarySpec):
+                split = [(self.models[name], weight) for name, weight in each.split]
+                self._names[each.name] = Canary(split)
+        self._tell_serving()
+
+    def _model(self, spec: ModelSpec) -> Model:
+        """The one there is, with the spec's policy, or a new one."""
+        model = self.models.get(spec.name)
+        if model is None:
+            model = Model(spec, self._policy(spec), int(time.time()), self._tell_serving)
+        elif spec.policy != model.spec.policy:
+            model.policy = self._policy(spec)
+            _log.info("policy changed", model=spec.name, policy=spec.policy)
+        return model
+
+    def _policy(self, spec: ModelSpec) -> Policy:
+        return POLICIES[spec.policy]() if spec.policy else self._make_policy()
+
+    def _tell_serving(self) -> None:
+        served = [(m.name, replica) for m in self.models.values() for replica in m.serving]
+        if served != self._served:
+            self._served = served
+            self.serving(served)
 
     def _apply_model(self, model: Model, spec: ModelSpec) -> None:
         model.spec = spec
         wanted = {_key(replica): replica for replica in spec.replicas}
-        for key in [key for key in model.replicas if key not in wanted]:
-            self._remove(model, key)
+        for key, replica in list(model.replicas.items()):
+            if key not in wanted or not _same_engine(replica.spec, wanted[key]):
+                self._remove(model, key)
         for key, replica_spec in wanted.items():
             if key in model.replicas:
                 model.replicas[key].draining = replica_spec.draining
@@ -80,6 +112,7 @@ class Fleet:
     def _add(self, model: Model, key: ReplicaKey, spec: ReplicaSpec) -> None:
         pool = self._make_pool(spec.host, spec.port)
         replica = Replica(spec, pool, self._max_in_flight, model.refresh)
+        replica.emptied = lambda: self._emptied(model, replica)
         model.replicas[key] = replica
         self.came(model, replica)
         _log.info("replica found", model=model.name, replica=spec.id, address=pool.authority)
@@ -88,9 +121,19 @@ class Fleet:
         replica = model.replicas.pop(key)
         replica.draining = True
         replica.pool.close()
+        model.policy.forget(replica)
         self.went(model, replica)
         _log.info("replica gone", model=model.name, replica=replica.id, in_flight=replica.in_flight)
+
+    def _emptied(self, model: Model, replica: Replica) -> None:
+        model.policy.forget(replica)
+        self.emptied(model, replica)
 
 
 def _key(spec: ReplicaSpec) -> ReplicaKey:
     return spec.id, spec.host, spec.port
+
+
+def _same_engine(one: ReplicaSpec, other: ReplicaSpec) -> bool:
+    """Whether they differ in nothing but draining."""
+    return replace(one, draining=False) == replace(other, draining=False)

@@ -7,6 +7,7 @@ import msgspec
 
 from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.fleet.target import rename
 from kvasir_router.logs import AccessLog, AccessRecord
 from kvasir_router.metrics import Metrics
 from kvasir_router.proxy import answers
@@ -148,11 +149,15 @@ class Gateway:
         if not name:
             self._bad_body(client, request, "`model` is missing: name the model to use.", "model")
             return
-        model = self.fleet.find(name)
-        if model is None:
+        user = envelope.user
+        target = self.fleet.find(name, user if isinstance(user, str) else None)
+        if target is None:
             self._answer(client, request, self._local.unknown_model(name))
             return
-        client.relay(Relay(self, client, Query(request, envelope), model))
+        if target.renamed:
+            request.body = rename(request.body, target.model.name)
+        query = Query(request, envelope, lora=target.adapter)
+        client.relay(Relay(self, client, query, target.model))
 
     def _bad_body(
         self, client: ClientConnection, request: Request, message: str, param: str | None

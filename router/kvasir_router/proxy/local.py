@@ -67,18 +67,15 @@ class LocalRoutes:
 
     def _models(self) -> Answer:
         fleet = self._gateway.fleet
-        cards = [
-            model_card(name, model)
-            for model in fleet.models.values()
-            for name in (model.name, *model.spec.aliases)
-        ]
+        found = [(name, fleet.find(name, name)) for name in fleet.names()]
+        cards = [model_card(name, target.model) for name, target in found if target is not None]
         return Answer(200, msgspec.json.encode({"object": "list", "data": cards}))
 
     def _one_model(self, name: str) -> Answer:
-        model = self._gateway.fleet.find(name)
-        if model is None:
+        target = self._gateway.fleet.find(name, name)
+        if target is None:
             return self.unknown_model(name)
-        return Answer(200, msgspec.json.encode(model_card(name, model)))
+        return Answer(200, msgspec.json.encode(model_card(name, target.model)))
 
 
 def model_card(name: str, model: Model) -> dict[str, Any]:

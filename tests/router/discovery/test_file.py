@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kvasir_router.discovery.base import DiscoveryError, ModelSpec, ReplicaSpec
+from kvasir_router.discovery.base import (
+    CanarySpec,
+    DiscoveryError,
+    EngineKind,
+    ModelSpec,
+    ReplicaSpec,
+)
 from kvasir_router.discovery.file import MAX_FILE_BYTES, read_snapshot
 
 GOOD = """
@@ -17,6 +23,19 @@ models:
       - {id: r1, url: "http://engine-1:9000/", draining: true}
       - {id: r2, url: "http://[::1]:8002"}
   - name: empty
+  - name: tuned
+    policy: round_robin
+    adapters: [sql]
+    replicas:
+      - id: r0
+        url: "http://10.0.0.1:8000"
+        grpc_port: 8001
+        kv_events: "tcp://10.0.0.1:5557"
+        kv_replay: "tcp://[fd00::1]:5558"
+      - {id: r1, url: "http://10.0.0.2:8000", engine: vllm, kv_events: "tcp://v:5557"}
+canaries:
+  - name: chat
+    split: {kvasir-tiny: 95, tuned: 5.5}
 """
 
 
@@ -34,7 +53,35 @@ def test_a_good_file(tmp_path: Path) -> None:
             ),
         ),
         ModelSpec("empty"),
+        ModelSpec(
+            "tuned",
+            (),
+            (
+                ReplicaSpec(
+                    "r0",
+                    "10.0.0.1",
+                    8000,
+                    grpc_port=8001,
+                    kv_events="tcp://10.0.0.1:5557",
+                    kv_replay="tcp://[fd00::1]:5558",
+                ),
+                ReplicaSpec(
+                    "r1", "10.0.0.2", 8000, engine=EngineKind.VLLM, kv_events="tcp://v:5557"
+                ),
+            ),
+            "round_robin",
+            ("sql",),
+        ),
+        CanarySpec("chat", (("kvasir-tiny", 95), ("tuned", 5.5))),
     )
+
+
+def one_replica(fields: str) -> str:
+    return f"models: [{{name: m, replicas: [{{id: r, url: 'http://a:1', {fields}}}]}}]"
+
+
+def one_canary(split: str) -> str:
+    return f"models: [{{name: m}}]\ncanaries: [{{name: c, split: {split}}}]"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +104,22 @@ def test_a_good_file(tmp_path: Path) -> None:
         ("models: [{name: m, replicas: [{id: r, url: 'https://a:1'}]}]", ["http://HOST:PORT"]),
         ("models: [{name: m, replicas: [{id: r, url: 'http://a:1/v1'}]}]", ["http://HOST:PORT"]),
         ("models: [{name: m, replicas: [{id: r, url: 'http://a:x'}]}]", ["ort"]),
+        ("models: [{name: m, adapters: [m]}]", ["'m'", "twice"]),
+        ("models: [{name: m, policy: magic}]", ["models.0", "'magic'", "least_load"]),
+        (one_replica("engine: tgi"), ["replicas.0.engine", "'kvasir', 'vllm'"]),
+        (one_replica("grpc_port: 0"), ["replicas.0.grpc_port", "greater"]),
+        (one_replica("engine: vllm, grpc_port: 1"), ["grpc_port", "leave it out with vllm"]),
+        (one_replica("kv_events: 'tcp://*:5557'"), ["kv_events", "tcp://HOST:PORT"]),
+        (one_replica("kv_events: 'tcp://a:x'"), ["kv_events", "tcp://HOST:PORT"]),
+        (one_replica("kv_events: 'ipc:///tmp/x'"), ["kv_events", "tcp://HOST:PORT"]),
+        (one_replica("kv_events: 'tcp://a:1', kv_replay: 'tcp://a'"), ["kv_replay", "tcp://HOST"]),
+        (one_replica("kv_replay: 'tcp://a:1'"), ["kv_replay", "kv_events"]),
+        (one_canary("{}"), ["canaries.0.split", "at least 1"]),
+        (one_canary("{m: 0}"), ["canary 'c'", "weight"]),
+        (one_canary("{m: -1}"), ["canaries.0.split.m", "greater"]),
+        (one_canary("{m: .nan}"), ["canaries.0.split.m"]),
+        (one_canary("{x: 1}"), ["canary 'c'", "'x'", "no model"]),
+        ("models: [{name: m}]\ncanaries: [{name: m, split: {m: 1}}]", ["'m'", "twice"]),
         ("models: !!python/object/apply:os.system [ls]", ["not YAML"]),
         ("models: []" + " " * MAX_FILE_BYTES, ["larger"]),
     ],

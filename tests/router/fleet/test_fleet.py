@@ -1,9 +1,13 @@
 """The fleet follows its source."""
 
-from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
+from dataclasses import replace
+
+from kvasir_router.discovery.base import CanarySpec, ModelSpec, ReplicaSpec
 from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.replica import Health
+from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.fleet.target import Target
 from kvasir_router.policy.least_load import LeastLoad
+from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.pool import ConnectionPool
 
 
@@ -11,10 +15,10 @@ def replica(name: str, port: int = 1, draining: bool = False) -> ReplicaSpec:
     return ReplicaSpec(name, "127.0.0.1", port, draining)
 
 
-def make_fleet() -> tuple[Fleet, list[str]]:
+def make_fleet(policy: type[LeastLoad] = LeastLoad) -> tuple[Fleet, list[str]]:
     events: list[str] = []
     fleet = Fleet(
-        LeastLoad,
+        policy,
         lambda host, port: ConnectionPool(host, port, connect_timeout=1, idle_timeout=1),
         10,
     )
@@ -34,7 +38,7 @@ async def test_replicas_come_stay_and_go() -> None:
     assert fleet.models["m"].replicas["r1", "127.0.0.1", 1] is kept
     assert (kept.health, kept.in_flight) == (Health.READY, 1)
     assert fleet.find("a") is None
-    assert fleet.find("b") is fleet.find("m") is fleet.models["m"]
+    assert fleet.find("b") == fleet.find("m") == Target(fleet.models["m"])
 
 
 async def test_another_address_is_another_replica() -> None:
@@ -64,3 +68,66 @@ async def test_models_go_with_their_replicas() -> None:
     assert events == ["+m/r0", "+n/r0", "-m/r0"]
     assert fleet.find("m") is None
     assert fleet.names() == ["n"]
+
+
+async def test_an_engine_with_another_feed_is_another_replica() -> None:
+    fleet, events = make_fleet()
+    spec = replica("r0")
+    fleet.apply((ModelSpec("m", (), (spec,)),))
+    fleet.apply((ModelSpec("m", (), (replace(spec, grpc_port=5),)),))
+    assert events == ["+m/r0", "-m/r0", "+m/r0"]
+
+
+async def test_an_adapter_and_a_canary_are_names_too() -> None:
+    fleet, _ = make_fleet()
+    split = (("m", 0.0), ("n", 3.0))
+    fleet.apply((ModelSpec("m", adapters=("sql",)), ModelSpec("n"), CanarySpec("c", split)))
+    assert fleet.names() == ["m", "sql", "n", "c"]
+    assert fleet.find("sql") == Target(fleet.models["m"], "sql")
+    assert fleet.find("c") == Target(fleet.models["n"], renamed=True)
+    fleet.apply((ModelSpec("n"),))
+    assert fleet.find("c") is None
+    assert fleet.find("sql") is None
+
+
+async def test_a_model_may_have_a_policy_of_its_own_and_change_it() -> None:
+    fleet, _ = make_fleet()
+    fleet.apply((ModelSpec("m", policy="round_robin"), ModelSpec("n")))
+    model = fleet.models["m"]
+    policy = model.policy
+    assert isinstance(policy, RoundRobin)
+    assert isinstance(fleet.models["n"].policy, LeastLoad)
+    fleet.apply((ModelSpec("m", policy="round_robin"),))
+    assert fleet.models["m"].policy is policy, "what it remembers stays"
+    fleet.apply((ModelSpec("m"),))
+    assert fleet.models["m"] is model
+    assert isinstance(model.policy, LeastLoad)
+
+
+async def test_the_source_hears_each_change_of_what_is_served_once() -> None:
+    fleet, _ = make_fleet()
+    told: list[list[tuple[str, str]]] = []
+    fleet.serving = lambda served: told.append(list(served))
+    fleet.apply((ModelSpec("m", (), (replica("r0"), replica("r1"))),))
+    first, second = (found for _, found in fleet.replicas())
+    for each in (first, second, second):
+        each.observed(Health.READY)
+    first.observed(Health.NOT_READY)
+    fleet.apply((ModelSpec("m", (), (replica("r1", draining=True),)),))
+    served = [[("m", "r0")], [("m", "r0"), ("m", "r1")], [("m", "r1")], []]
+    assert told == served
+
+
+async def test_a_cache_that_is_gone_is_forgotten() -> None:
+    class Forgetful(LeastLoad):
+        def forget(self, replica: Replica) -> None:
+            events.append(f"forgot {replica.id}")
+
+    fleet, events = make_fleet(Forgetful)
+    fleet.emptied = lambda model, replica: events.append(f"emptied {replica.id}")
+    fleet.apply((ModelSpec("m", (), (replica("r0"),)),))
+    [(_, found)] = fleet.replicas()
+    found.observed(Health.READY)
+    found.observed(Health.DOWN)
+    fleet.apply(())
+    assert events == ["+m/r0", "forgot r0", "emptied r0", "forgot r0", "-m/r0"]
