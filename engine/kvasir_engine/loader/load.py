@@ -15,6 +15,7 @@ from torch import nn
 
 from kvasir.hf_config import ConfigError, load_config
 from kvasir.model_shape import ModelShape
+from kvasir_engine import memory
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.models.base import CausalLM
@@ -73,14 +74,12 @@ def load_model(
     _refuse_quantized(config.shape)
     kind = resolve_dtype(dtype, config.shape.dtype, device)
     source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
-    try:
-        native = _is_native(config.shape.architecture, model_impl)
-        make = source.native if native else source.transformers
+    native = _is_native(config.shape.architecture, model_impl)
+    make = source.native if native else source.transformers
+    with memory.or_raise(_too_large(config.shape, kind, device)):
         model = make(with_weights=load_format != "dummy")
         if load_format == "dummy":
             fill_randomly(model, seed)
-    except torch.OutOfMemoryError as error:
-        raise _out_of_memory(config.shape, kind, device) from error
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     size = sum(p.nbytes for p in model.parameters())
@@ -164,7 +163,7 @@ def _read_config(model_dir: Path) -> dict[str, Any]:
         raise ModelLoadError(str(error)) from error
 
 
-def _out_of_memory(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> ModelLoadError:
+def _too_large(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> ModelLoadError:
     asked = shape.parameters(tensor_parallel().size).total * dtype.itemsize / 2**30
     return ModelLoadError(
         f"the model's weights need about {asked:.1f} GiB on {device}, which has less free;"

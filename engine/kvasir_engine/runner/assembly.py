@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from kvasir_engine import memory
 from kvasir_engine.attention.registry import make_backend
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
 from kvasir_engine.loader.load import LoadedModel, load_model
@@ -53,7 +54,7 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
     groups = group_layers(
         tuple(spec.window for spec in loaded.model.attention_specs), settings.cache.block_size
     )
-    with timeline.part("batch"):
+    with timeline.part("batch"), memory.or_raise(_too_many_rows(settings, loaded, groups, wanted)):
         runner = _make_runner(settings, loaded, groups, wanted)
     with timeline.part("profile"):
         budget = _kv_budget(settings, runner, device)
@@ -65,7 +66,9 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         explicit = settings.max_model_len is not None
         length = kv_sizing.fit_context(wanted, explicit, fitting, budget)
         specs = loaded.model.attention_specs
-        runner.use_caches(kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device))
+        with memory.or_raise(_too_many_blocks(num_blocks, _block_bytes(loaded, groups), device)):
+            caches = kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device)
+        runner.use_caches(caches)
     return Assembled(runner, groups, num_blocks, length, loaded.shape.vocab_size, timeline.seconds)
 
 
@@ -101,14 +104,40 @@ def _count_blocks(
 ) -> list[int]:
     if settings.cache.num_blocks is not None:
         return [settings.cache.num_blocks] * len(groups)
-    specs = loaded.model.attention_specs
     return kv_sizing.split_blocks(
         groups,
-        [kv_sizing.bytes_per_block(spec, specs, loaded.dtype.itemsize) for spec in groups],
+        _block_bytes(loaded, groups),
         budget,
         max_model_len=length,
         max_num_seqs=settings.scheduler.max_num_seqs,
         max_num_batched_tokens=settings.scheduler.max_num_batched_tokens,
+    )
+
+
+def _block_bytes(loaded: LoadedModel, groups: tuple[KVGroupSpec, ...]) -> list[int]:
+    specs, item_bytes = loaded.model.attention_specs, loaded.dtype.itemsize
+    return [kv_sizing.bytes_per_block(spec, specs, item_bytes) for spec in groups]
+
+
+def _too_many_rows(
+    settings: EngineSettings, loaded: LoadedModel, groups: tuple[KVGroupSpec, ...], length: int
+) -> SettingsError:
+    rows = settings.scheduler.max_num_seqs
+    tables = len(groups) * length // settings.cache.block_size
+    asked = 4 * rows * (length + tables + loaded.shape.vocab_size)
+    return SettingsError(
+        f"the state of {rows} sequences of {length} tokens needs about {asked / 2**30:.2f} GiB on "
+        f"{loaded.device}, which has less free; lower --max-num-seqs or --max-model-len."
+    )
+
+
+def _too_many_blocks(
+    num_blocks: list[int], block_bytes: list[int], device: torch.device
+) -> SettingsError:
+    asked = sum(n * size for n, size in zip(num_blocks, block_bytes, strict=True))
+    return SettingsError(
+        f"the KV cache needs {asked / 2**30:.2f} GiB on {device}, which has less free; "
+        "lower --kv-cache-memory-bytes, --max-num-seqs or --max-model-len."
     )
 
 
@@ -118,7 +147,8 @@ def _kv_budget(settings: EngineSettings, runner: TorchRunner, device: torch.devi
         return settings.cache.kv_cache_memory_bytes
     if device.type != "cuda":
         return DEFAULT_CPU_KV_BYTES
-    peak = _profile(settings, runner, device)
+    with memory.or_raise(_too_large_a_step(settings, device)):
+        peak = _profile(settings, runner, device)
     free, total = torch.cuda.mem_get_info(device)
     allowed = int(total * settings.cache.gpu_memory_utilization)
     budget = allowed - (total - free) - peak
@@ -131,6 +161,14 @@ def _kv_budget(settings: EngineSettings, runner: TorchRunner, device: torch.devi
             "--max-num-batched-tokens, or use more GPUs (--tensor-parallel-size)."
         )
     return budget
+
+
+def _too_large_a_step(settings: EngineSettings, device: torch.device) -> SettingsError:
+    return SettingsError(
+        f"a step of {settings.scheduler.max_num_batched_tokens} tokens does not fit beside the "
+        f"weights on {device}, which has {torch.cuda.mem_get_info(device)[0] / 2**30:.2f} GiB "
+        "free; lower --max-num-batched-tokens or raise --tensor-parallel-size."
+    )
 
 
 def _profile(settings: EngineSettings, runner: TorchRunner, device: torch.device) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_engine.memory import host_memory
 from kvasir_engine.runner.plan import Int32Array
 
 
@@ -22,17 +23,21 @@ def allocate(
 ) -> list[torch.Tensor]:
     """A zeroed cache [2, blocks, block_size, kv_heads, head_dim] for each layer.
 
-    Zeroed, so that masked positions of never-written slots hold finite numbers.
+    Zeroed, so that masked positions of never-written slots hold finite numbers. Raises MemoryError,
+    on a GPU torch's, when there is less memory.
     """
     blocks_of_layer = {
         layer: (count, spec.block_size)
         for spec, count in zip(groups, num_blocks, strict=True)
         for layer in spec.layers
     }
-    return [
-        _zeros((2, *blocks_of_layer[i], spec.num_kv_heads, spec.head_dim), dtype, device)
-        for i, spec in enumerate(layers)
+    shapes = [
+        (2, *blocks_of_layer[i], spec.num_kv_heads, spec.head_dim) for i, spec in enumerate(layers)
     ]
+    if device.type == "cpu" and sum(map(math.prod, shapes)) * dtype.itemsize > host_memory():
+        # Its pages would be given out, until they are used.
+        raise MemoryError
+    return [_zeros(shape, dtype, device) for shape in shapes]
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

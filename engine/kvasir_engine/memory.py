@@ -1,0 +1,31 @@
+"""Memory that cannot be had, on whichever device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def host_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@contextmanager
+def or_raise(shortage: ValueError) -> Iterator[None]:
+    """Raise `shortage` when the block runs out of memory, on the host or on a device."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_shortage(error):
+            raise
+        raise shortage from error
+
+
+def _is_shortage(error: Exception) -> bool:
+    # torch has no type of its own for the host's memory.
+    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return known or "can't allocate memory" in str(error)
