@@ -222,6 +222,15 @@ FORKS = {
         [{"role": "system", "content": LONG}, ASK],
         [{"role": "system", "content": LONG}, ASK, {"role": "assistant", "content": "x"}, ASK],
     ),
+    "a short system prompt moves out from before a long question": (
+        "system-last",
+        [{"role": "system", "content": LONG[:200]}, {"role": "user", "content": LONG}],
+        [
+            {"role": "system", "content": LONG[:200]},
+            {"role": "user", "content": LONG},
+            {"role": "assistant", "content": "x"},
+        ],
+    ),
 }
 
 

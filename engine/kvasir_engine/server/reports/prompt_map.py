@@ -151,10 +151,10 @@ def _content_anchor(
         return None
     before, after = content[leading:half].encode(), text[half:].encode()
     begin = diverges - len(before)
-    if begin < 0 or rendered[begin : diverges + len(after)] != before + after:
+    if not 0 <= begin <= stable or rendered[begin : diverges + len(after)] != before + after:
         return None
     start = piece_start + content_start(piece, content) + len(content[:leading].encode())
-    length = min(len(before) + len(after), max(0, stable - begin))
+    length = min(len(before) + len(after), stable - begin)
     return Anchor(start, start + length, begin + length)
 
 
