@@ -1,0 +1,94 @@
+"""Whether a request may come in: who sends it, whether it may use the model, and how much."""
+
+import time
+from collections import Counter
+from math import ceil, isfinite
+
+from kvasir_router.admission.keyring import Holder, Keyring
+from kvasir_router.admission.limits import DAY, Excess, Limit
+from kvasir_router.admission.ticket import Ticket, output_estimate, prompt_estimate
+from kvasir_router.fleet.target import Target
+from kvasir_router.proxy import answers
+from kvasir_router.proxy.answers import Answer
+from kvasir_router.query import Envelope
+
+_MESSAGES = {
+    Limit.REQUESTS: "{} requests a minute",
+    Limit.TOKENS: "{} tokens a minute",
+    Limit.BUDGET: "{} tokens a day",
+}
+
+_UNAUTHORIZED = answers.error(
+    401,
+    "The API key is missing or unknown; send it as `Authorization: Bearer KEY`.",
+    "invalid_api_key",
+)
+_UNAUTHORIZED.lines = b"WWW-Authenticate: Bearer\r\n"
+
+
+class Admission:
+    """The first two gates of a request: `holder` before its body is looked at, `admit` after.
+
+    Without a keyring everybody may use everything.
+    """
+
+    def __init__(self, keyring: Keyring | None) -> None:
+        self.keyring = keyring
+        self.refusals: Counter[tuple[str, str]] = Counter()
+        """By tenant ("" = unknown) and reason."""
+
+    def holder(self, authorization: bytes) -> Holder | Answer | None:
+        """Whose key it is, None when no keys are needed, or a refusal."""
+        if self.keyring is None:
+            return None
+        holder = self.keyring.find(authorization)
+        if holder is None:
+            self.refusals["", "unauthorized"] += 1
+            return _UNAUTHORIZED
+        return holder
+
+    def admit(
+        self, holder: Holder | None, envelope: Envelope, size: int, name: str, target: Target
+    ) -> Ticket | Answer:
+        """A ticket for a request of `size` bytes to the model that the client calls `name`, or a
+        refusal."""
+        prompt, output = prompt_estimate(size), output_estimate(envelope)
+        if holder is None:
+            return Ticket(prompt, output)
+        key = holder.key
+        if not holder.may_use(name, target):
+            self.refusals[key.tenant, "forbidden"] += 1
+            return forbidden(key.id, name)
+        unix = time.time()
+        excess = holder.limits.admit(prompt + output, time.monotonic(), unix)
+        if excess is not None:
+            self.refusals[key.tenant, excess.limit.value] += 1
+            return _exceeded(key.id, excess)
+        return Ticket(
+            prompt,
+            output,
+            tenant=key.tenant,
+            key_id=key.id,
+            priority=key.priority,
+            weight=key.weight,
+            limits=holder.limits,
+            admitted=unix,
+        )
+
+
+def forbidden(key_id: str, name: str) -> Answer:
+    """The key may not use the model; nor is it told whether there is one."""
+    return answers.error(
+        403, f"The API key `{key_id}` may not use model `{name[:256]}`.", "model_forbidden", "model"
+    )
+
+
+def _exceeded(key_id: str, excess: Excess) -> Answer:
+    allowed = _MESSAGES[excess.limit].format(f"{excess.allowed:g}")
+    seconds = max(ceil(excess.seconds), 1) if isfinite(excess.seconds) else DAY
+    return answers.error(
+        429,
+        f"The API key `{key_id}` may use {allowed} here; try again in {seconds} s.",
+        "insufficient_quota" if excess.limit is Limit.BUDGET else "rate_limit_exceeded",
+        retry_after=seconds,
+    )

@@ -1,0 +1,99 @@
+"""The keys in use: found by what a client sends, kept as their file says."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from kvasir_router.admission.keys import ApiKey, hash_key, read_keys
+from kvasir_router.admission.limits import KeyLimits
+from kvasir_router.fleet.target import Target
+from kvasir_router.yaml_file import FileWatch, YamlFileError
+
+_log = structlog.get_logger("kvasir_router.keys")
+
+
+class Holder:
+    """One key with what it has used."""
+
+    __slots__ = ("_exact", "_prefixes", "key", "limits")
+
+    def __init__(self, key: ApiKey, limits: KeyLimits) -> None:
+        self.key = key
+        self.limits = limits
+        self._exact = frozenset(name for name in key.models if not name.endswith("*"))
+        self._prefixes = tuple(name[:-1] for name in key.models if name.endswith("*"))
+
+    def may_use(self, name: str, target: Target) -> bool:
+        """Whether it may use what clients call `name`. A model's aliases are the model; adapters
+        and canaries are names of their own."""
+        if self._allows(name):
+            return True
+        return name in target.model.spec.aliases and self._allows(target.model.name)
+
+    def _allows(self, name: str) -> bool:
+        return name in self._exact or name.startswith(self._prefixes)
+
+
+class Keyring:
+    """The keys of `path`, divided by the number of routers that share the clients.
+
+    `reported` is called after each attempt to read a changed file, with whether it was good; when
+    it was not, the last good keys stay.
+    """
+
+    def __init__(self, path: Path, routers: int, reported: Callable[[bool], None]) -> None:
+        self._path = path
+        self._routers = routers
+        self._reported = reported
+        self._watch = FileWatch(path)
+        self._holders: dict[str, Holder] = {}
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    @property
+    def tenants(self) -> set[str]:
+        """Of all keys."""
+        return {holder.key.tenant for holder in self._holders.values()}
+
+    def find(self, authorization: bytes) -> Holder | None:
+        """Whose key an Authorization header holds; None for none and for anything else."""
+        scheme, _, key = authorization.partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        return self._holders.get(hash_key(key.strip()))
+
+    def load(self) -> None:
+        """Read the file. Raises YamlFileError."""
+        self._watch.changed()
+        self._use(read_keys(self._path).keys)
+        self._reported(True)
+
+    def refresh(self) -> None:
+        """Read the file if it has changed."""
+        if not self._watch.changed():
+            return
+        try:
+            self._use(read_keys(self._path).keys)
+        except YamlFileError as error:
+            self._reported(False)
+            _log.error("key file refused, the last good one stays", error=str(error))
+        else:
+            self._reported(True)
+            _log.info("key file read", keys=len(self._holders))
+
+    def _use(self, keys: tuple[ApiKey, ...]) -> None:
+        """A key that stays, by its id, keeps what it has used."""
+        limits = {holder.key.id: holder.limits for holder in self._holders.values()}
+        self._holders = {key.hash: Holder(key, self._limits(key, limits)) for key in keys}
+
+    def _limits(self, key: ApiKey, before: dict[str, KeyLimits]) -> KeyLimits:
+        allowance = key.allowance.divided(self._routers)
+        now = time.monotonic()
+        limits = before.get(key.id)
+        if limits is None:
+            return KeyLimits(allowance, now)
+        limits.change(allowance, now)
+        return limits

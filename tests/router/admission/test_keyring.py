@@ -1,0 +1,130 @@
+"""Keys in use: lookup, permissions, reload."""
+
+import pytest
+
+from kvasir_router.admission.keyring import Holder, Keyring
+from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
+from kvasir_router.admission.limits import Allowance, KeyLimits, Limit
+from kvasir_router.discovery.base import ModelSpec
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.target import Target
+from kvasir_router.policy.round_robin import RoundRobin
+from kvasir_router.yaml_file import YamlFileError
+
+
+def entry(name: str, **options) -> ApiKey:
+    return ApiKey(id=name, hash=hash_key(f"kv-{name}".encode()), **options)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Moves a new key file into place, as Kubernetes and `kvasir keys` do."""
+    path = tmp_path / "keys.yaml"
+
+    def write(*keys: ApiKey, text: bytes | None = None):
+        new = tmp_path / "new"
+        new.write_bytes(text if text is not None else dump_keys(KeyFile(keys=keys)))
+        new.replace(path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def make_keyring(write):
+    def make(*keys: ApiKey, routers: int = 1) -> Keyring:
+        keyring = Keyring(write(*keys), routers, lambda good: None)
+        keyring.load()
+        return keyring
+
+    return make
+
+
+def test_a_key_is_found_by_its_header(make_keyring) -> None:
+    keyring = make_keyring(entry("a"), entry("b"))
+    for header in (b"Bearer kv-b", b"bearer  kv-b", b"BEARER kv-b "):
+        assert keyring.find(header).key.id == "b"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"Bearer", b"Bearer ", b"kv-a", b"Basic kv-a", b"Bearer kv-c", b"Bearer kv-a kv-a"],
+)
+def test_anything_else_is_nobody(make_keyring, header) -> None:
+    assert make_keyring(entry("a")).find(header) is None
+
+
+def test_the_hash_itself_is_no_key(make_keyring) -> None:
+    keyring = make_keyring(entry("a"))
+    assert keyring.find(b"Bearer " + hash_key(b"kv-a").encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "adapter", "allowed"),
+    [
+        (("*",), "m", "", True),
+        (("m",), "m", "", True),
+        (("m",), "alias", "", True),
+        (("alias",), "alias", "", True),
+        (("alias",), "m", "", False),
+        (("m",), "m-sql", "m-sql", False),
+        (("m*",), "m-sql", "m-sql", True),
+        (("m",), "mm", "", False),
+        (("n", "x*"), "m", "", False),
+        ((), "m", "", False),
+    ],
+)
+def test_models_by_exact_name_or_beginning(patterns, name, adapter, allowed) -> None:
+    model = Model(ModelSpec("m", aliases=("alias",)), RoundRobin(), 0)
+    holder = Holder(entry("a", models=patterns), KeyLimits(Allowance(), 0.0))
+    assert holder.may_use(name, Target(model, adapter)) is allowed
+
+
+def test_an_edited_file_is_in_use_at_the_next_look(make_keyring, write) -> None:
+    keyring = make_keyring(entry("a"))
+    keyring.refresh()
+    write(entry("b", tenant="t"))
+    keyring.refresh()
+    assert keyring.find(b"Bearer kv-a") is None
+    assert keyring.find(b"Bearer kv-b").key.tenant == "t"
+    assert keyring.tenants == {"t"}
+
+
+def test_a_bad_or_missing_file_keeps_the_last_good_one_and_says_so(write) -> None:
+    told = []
+    path = write(entry("a"))
+    keyring = Keyring(path, 1, told.append)
+    keyring.load()
+    write(text=b"keys: [")
+    keyring.refresh()
+    keyring.refresh()
+    path.unlink()
+    keyring.refresh()
+    assert keyring.find(b"Bearer kv-a") is not None
+    assert told == [True, False, False]
+    write(entry("b"))
+    keyring.refresh()
+    assert told[-1]
+    assert len(keyring) == 1
+
+
+def test_a_bad_file_at_the_start_is_an_error(write) -> None:
+    with pytest.raises(YamlFileError):
+        Keyring(write(text=b"x"), 1, lambda good: None).load()
+
+
+def test_a_reload_keeps_what_is_used(make_keyring, write) -> None:
+    keyring = make_keyring(entry("a", tokens_per_day=100))
+    assert keyring.find(b"Bearer kv-a").limits.admit(100, 0.0, 0.0) is None
+    write(entry("a", tokens_per_day=100, weight=2.0), entry("b"))
+    keyring.refresh()
+    holder = keyring.find(b"Bearer kv-a")
+    assert holder.key.weight == 2.0
+    assert holder.limits.admit(1, 0.0, 0.0).limit is Limit.BUDGET
+
+
+def test_limits_are_divided_by_the_number_of_routers(make_keyring) -> None:
+    keyring = make_keyring(entry("a", tokens_per_day=100), routers=4)
+    limits = keyring.find(b"Bearer kv-a").limits
+    assert limits.admit(25, 0.0, 0.0) is None
+    assert limits.admit(1, 0.0, 0.0).allowed == 25

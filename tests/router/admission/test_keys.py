@@ -1,0 +1,118 @@
+"""The key file: what it may say, and what it never holds."""
+
+import json
+
+import pytest
+import yaml
+
+from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key, make_key, read_keys
+from kvasir_router.admission.limits import Allowance
+from kvasir_router.admission.ticket import Priority
+from kvasir_router.yaml_file import YamlFileError
+
+HASH = "a" * 64
+
+
+def read(tmp_path, content):
+    path = tmp_path / "keys.yaml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return read_keys(path).keys
+
+
+def test_keys_are_long_random_and_hashed() -> None:
+    keys = {make_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert all(len(key) >= 46 and key.startswith("kv-") for key in keys)
+    assert len({hash_key(key.encode()) for key in keys}) == 100
+    assert hash_key(b"kv-x") == hash_key(b"kv-x") != hash_key(b"kv-y")
+
+
+def test_what_is_left_out_has_a_default(tmp_path) -> None:
+    [key] = read(tmp_path, {"keys": [{"id": "a", "hash": HASH}]})
+    assert key.allowance == Allowance()
+    assert (key.tenant, key.models, key.priority, key.weight) == (
+        "default",
+        ("*",),
+        Priority.DEFAULT,
+        1.0,
+    )
+
+
+def test_a_whole_entry_is_written_and_read(tmp_path) -> None:
+    key = ApiKey(
+        id="a",
+        hash=HASH,
+        tenant="team",
+        models=("llama", "qwen*"),
+        requests_per_minute=60,
+        tokens_per_minute=1e6,
+        tokens_per_day=5e7,
+        priority="interactive",
+        weight=2.5,
+    )
+    text = dump_keys(KeyFile(keys=(key,))).decode()
+    assert read(tmp_path, text) == (key,)
+    assert "priority: interactive" in text
+
+
+def test_json_is_read_too(tmp_path) -> None:
+    content = {"keys": [{"id": "a", "hash": HASH, "models": ["m"]}]}
+    [key] = read(tmp_path, json.dumps(content))
+    assert key.models == ("m",)
+
+
+def test_no_keys_is_a_valid_file(tmp_path) -> None:
+    assert read(tmp_path, "keys: []") == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        ({"id": "a"}, "keys.0.hash"),
+        ({"id": "a", "hash": "secret"}, "keys.0.hash"),
+        ({"id": "a b", "hash": HASH}, "keys.0.id"),
+        ({"id": "a", "hash": HASH, "tenant": ""}, "tenant"),
+        ({"id": "a", "hash": HASH, "models": ["a*b"]}, "models"),
+        ({"id": "a", "hash": HASH, "models": [""]}, "models"),
+        ({"id": "a", "hash": HASH, "tokens_per_day": 0}, "tokens_per_day"),
+        ({"id": "a", "hash": HASH, "tokens_per_minute": float("nan")}, "tokens_per_minute"),
+        ({"id": "a", "hash": HASH, "requests_per_minute": -1}, "requests_per_minute"),
+        ({"id": "a", "hash": HASH, "priority": "urgent"}, "system, interactive, default, bulk"),
+        ({"id": "a", "hash": HASH, "priority": 0}, "system, interactive, default, bulk"),
+        ({"id": "a", "hash": HASH, "weight": 0}, "weight"),
+        ({"id": "a", "hash": HASH, "rpm": 5}, "rpm"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, entry, word) -> None:
+    with pytest.raises(YamlFileError) as refusal:
+        read(tmp_path, {"keys": [entry]})
+    assert word in str(refusal.value)
+    assert "keys.yaml" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("other", [{"id": "a", "hash": "b" * 64}, {"id": "b", "hash": HASH}])
+def test_ids_and_keys_are_unique(tmp_path, other) -> None:
+    with pytest.raises(YamlFileError, match="twice"):
+        read(tmp_path, {"keys": [{"id": "a", "hash": HASH}, other]})
+
+
+@pytest.mark.parametrize("content", ["", "[]", "keys", "keys: [", "keys: 5", "x: 1"])
+def test_what_is_no_key_file_is_refused_in_one_line(tmp_path, content) -> None:
+    with pytest.raises(YamlFileError) as refusal:
+        read(tmp_path, content)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch) -> None:
+    with pytest.raises(YamlFileError, match="cannot read key file"):
+        read_keys(tmp_path / "none.yaml")
+    monkeypatch.setattr("kvasir_router.admission.keys.MAX_FILE_BYTES", 10)
+    with pytest.raises(YamlFileError, match="larger than 10 bytes"):
+        read(tmp_path, "keys: [] # and more")
+
+
+def test_a_refusal_quotes_no_secret(tmp_path) -> None:
+    with pytest.raises(YamlFileError) as refusal:
+        read(tmp_path, "keys:\n  - id: a\n   hash: kv-secret\n")
+    assert "kv-secret" not in str(refusal.value)
