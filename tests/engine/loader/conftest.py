@@ -29,12 +29,28 @@ class HubRepo:
 
 
 @dataclass
+class Breakage:
+    """How a body ends early: after `sent` bytes the connection is dropped.
+
+    With `stalls`, only once the client has gone, as `reached` tells that it may.
+    """
+
+    sent: int
+    stalls: bool = False
+    reached: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
 class Hub:
     """What the server holds and what it was asked."""
 
     repos: dict[str, HubRepo]
     url: str = ""
     downloads: list[str] = field(default_factory=list)
+    ranges: list[str] = field(default_factory=list)
+    """Range headers of the downloads."""
+    broken: dict[str, Breakage] = field(default_factory=dict)
+    """What befalls the next download of a file."""
     tokens: set[str | None] = field(default_factory=set)
 
 
@@ -77,9 +93,12 @@ class _Handler(BaseHTTPRequestHandler):
             end = int(last or len(body) - 1)
             headers["Content-Range"] = f"bytes {first}-{end}/{len(body)}"
             body, status = body[int(first) : end + 1], 206
+        breakage = None
         if self.command == "GET":
             self.hub.downloads.append(path)
-        return self.reply(status, body, headers)
+            self.hub.ranges += [wanted] if wanted else []
+            breakage = self.hub.broken.pop(path, None)
+        return self.reply(status, body, headers, breakage)
 
     def send_json(self, content: Any) -> None:
         self.reply(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
@@ -87,13 +106,28 @@ class _Handler(BaseHTTPRequestHandler):
     def refuse(self, status: int, code: str) -> None:
         self.reply(status, b"", {"X-Error-Code": code, "X-Error-Message": code})
 
-    def reply(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+    def reply(
+        self,
+        status: int,
+        body: bytes,
+        headers: dict[str, str],
+        breakage: Breakage | None = None,
+    ) -> None:
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command == "GET":
+        if breakage is not None:
+            self.break_off(body[: breakage.sent], breakage)
+        elif self.command == "GET":
             self.wfile.write(body)
+
+    def break_off(self, body: bytes, breakage: Breakage) -> None:
+        self.wfile.write(body)
+        breakage.reached.set()
+        if breakage.stalls:
+            self.rfile.read(1)  # returns when the client has closed the connection
+        self.close_connection = True
 
     def log_message(self, *args: object) -> None:
         pass
@@ -109,6 +143,12 @@ def _tree(repo: HubRepo) -> list[dict[str, Any]]:
         {"type": "file", "path": path, "size": len(body), "oid": hashlib.sha1(body).hexdigest()}
         for path, body in repo.files.items()
     ]
+
+
+@pytest.fixture(scope="session")
+def breakage() -> type[Breakage]:
+    """The class Breakage: hub.broken["model.safetensors"] = breakage(sent=10)."""
+    return Breakage
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ import pytest
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.loader.hub import resolve_model
 
+WANTED = {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"}
+CHUNK = 10 << 20
+"""Bytes that huggingface_hub writes at once."""
 RESOLVE = """
 import json, sys
 from kvasir_engine.loader.errors import ModelLoadError
@@ -29,13 +34,13 @@ print(json.dumps(answers))
 
 
 @pytest.fixture
-def resolve(hub, tmp_path):
-    """resolve(arguments, ..., **environment): the answer to each, from a process of its own.
+def start(hub, tmp_path):
+    """start(arguments, ..., **environment): a process of its own that resolves each.
 
     huggingface_hub reads its environment when it is imported.
     """
 
-    def run(*calls: dict[str, object], **environment: str) -> list[str]:
+    def popen(*calls: dict[str, object], **environment: str) -> subprocess.Popen[str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         env |= {
             "HF_ENDPOINT": hub.url,
@@ -46,9 +51,21 @@ def resolve(hub, tmp_path):
             **environment,
         }
         command = [sys.executable, "-c", RESOLVE, json.dumps(calls)]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        answers: list[str] = json.loads(done.stdout)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True)
+
+    return popen
+
+
+@pytest.fixture
+def resolve(start):
+    """resolve(arguments, ..., **environment): the answer to each, from a process of its own."""
+
+    def run(*calls: dict[str, object], **environment: str) -> list[str]:
+        with start(*calls, **environment) as process:
+            said, why = process.communicate(timeout=120)
+        assert process.returncode == 0, why
+        answers: list[str] = json.loads(said)
         return answers
 
     return run
@@ -59,15 +76,14 @@ def names(directory: str) -> set[str]:
 
 
 def test_downloads_what_a_model_needs_once(hub, resolve) -> None:
-    wanted = {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"}
     by_uri, by_id, by_tag = resolve(
         {"model": "hf://org/open"},
         {"model": "org/open"},
         {"model": "hf://org/open", "revision": "v1", "remote_code": True},
     )
     assert by_uri == by_id == by_tag
-    assert names(by_uri) == wanted | {"modeling_extra.py"}
-    assert sorted(hub.downloads) == sorted(wanted | {"modeling_extra.py"})
+    assert names(by_uri) == WANTED | {"modeling_extra.py"}
+    assert sorted(hub.downloads) == sorted(WANTED | {"modeling_extra.py"})
     content = hub.repos["org/open"].files["model.safetensors"]
     assert (Path(by_uri) / "model.safetensors").read_bytes() == content
 
@@ -121,3 +137,30 @@ def test_the_builtin_model_comes_with_the_package() -> None:
 def test_an_unknown_builtin_names_the_one_there_is() -> None:
     with pytest.raises(ModelLoadError, match="kvasir-tiny"):
         resolve_model("builtin://absent")
+
+
+def test_a_broken_download_goes_on_where_it_broke(hub, resolve, breakage) -> None:
+    content = random.Random(0).randbytes(CHUNK + 2000)
+    hub.repos["org/open"].files["model.safetensors"] = content
+    hub.broken["model.safetensors"] = breakage(sent=CHUNK + 1000)
+    (path,) = resolve({"model": "org/open"})
+    assert (Path(path) / "model.safetensors").read_bytes() == content
+    assert hub.downloads.count("model.safetensors") == 2
+    assert hub.ranges == [f"bytes={CHUNK}-"]
+
+
+def test_a_killed_download_leaves_no_half_model(hub, resolve, start, breakage, tmp_path) -> None:
+    """Also where every other file is whole."""
+    content = hub.repos["org/open"].files["model.safetensors"]
+    stalled = hub.broken["model.safetensors"] = breakage(sent=1000, stalls=True)
+    with start({"model": "org/open"}) as process:
+        assert stalled.reached.wait(60)
+        while len(list(tmp_path.glob("cache/hub/*/snapshots/*/*"))) < len(WANTED) - 1:
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+    (absent,) = resolve({"model": "org/open"}, HF_HUB_OFFLINE="1")
+    assert absent.startswith("error: hf://org/open is not, or not completely, in the cache")
+    (path,) = resolve({"model": "org/open"})
+    assert (Path(path) / "model.safetensors").read_bytes() == content
+    assert resolve({"model": "org/open"}, HF_HUB_OFFLINE="1") == [path]
