@@ -45,6 +45,14 @@ def router(
     access_log: Annotated[
         bool, typer.Option(help="One JSON line on stdout for each request; never its body.")
     ] = True,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Origin of web pages that may call the API from a browser, as "
+            "https://app.example.com; several times for several, `*` for every one. "
+            "Without it none may."
+        ),
+    ] = None,
     max_body_bytes: Annotated[
         int, typer.Option(min=1024, help="Larger request bodies are answered 413.")
     ] = 64 * 1024 * 1024,
@@ -132,6 +140,7 @@ def router(
             connect=connect_timeout,
         ),
         probing=Probing(interval=probe_interval, timeout=probe_timeout),
+        cors_origins=tuple(cors_origin or ()),
         max_connections=max_connections,
         max_in_flight=max_in_flight,
         pre_stop_delay=pre_stop_delay,

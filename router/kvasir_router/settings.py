@@ -65,6 +65,9 @@ class RouterSettings:
     timeouts: Timeouts = field(default_factory=Timeouts)
     probing: Probing = field(default_factory=Probing)
 
+    cors_origins: tuple[str, ...] = ()
+    """Origins of web pages that may call the API from a browser; `*` is every one."""
+
     max_connections: int = 10_000
     """Client connections open at once; one more is answered 503 and closed."""
 

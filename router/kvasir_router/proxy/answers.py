@@ -28,13 +28,21 @@ class Answer:
         self.lines = lines
         """Further header lines, each with its line end."""
 
-    def encode(self, request_id: bytes, keep_alive: bool, head_only: bool = False) -> bytes:
-        return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b%b\r\n%b" % (
+    def encode(
+        self,
+        request_id: bytes,
+        keep_alive: bool,
+        head_only: bool = False,
+        request_lines: bytes = b"",
+    ) -> bytes:
+        """The bytes to send; `request_lines` are the request's `answer_lines`."""
+        return b"%bContent-Type: %b\r\nContent-Length: %d\r\n%b%b%b%b\r\n%b" % (
             status_line(self.status),
             self.content_type,
             len(self.body),
             b"X-Request-Id: %b\r\n" % request_id if request_id else b"",
             self.lines,
+            request_lines,
             b"" if keep_alive else b"Connection: close\r\n",
             b"" if head_only else self.body,
         )

@@ -11,6 +11,8 @@ from kvasir_router.fleet.target import rename
 from kvasir_router.logs import AccessLog, AccessRecord
 from kvasir_router.metrics import Metrics
 from kvasir_router.proxy import answers
+from kvasir_router.proxy.cors import Cors
+from kvasir_router.proxy.form import FormError, form_type, read_form
 from kvasir_router.proxy.http import Request, RequestError
 from kvasir_router.proxy.local import LocalRoutes
 from kvasir_router.proxy.protocol import ClientConnection
@@ -50,6 +52,7 @@ class Gateway:
         )
         self._access_log = access_log
         self._local = LocalRoutes(self)
+        self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
         self._clients: set[ClientConnection] = set()
         self._full = answers.error(
             503, "The router has all the connections it may.", "overloaded", retry_after=1
@@ -99,7 +102,10 @@ class Gateway:
 
     def handle(self, client: ClientConnection, request: Request) -> None:
         """Answer the request, or start to relay it."""
-        if request.method != b"POST":
+        preflight = self._cors.see(request) if self._cors is not None else None
+        if preflight is not None:
+            self._answer(client, request, preflight)
+        elif request.method != b"POST":
             self._answer(client, request, self._local.answer(request))
         elif not (request.path.startswith("/v1/") or request.path in _ENGINE_PATHS):
             self._answer(client, request, self._local.not_found(request))
@@ -138,7 +144,11 @@ class Gateway:
 
     def _route(self, client: ClientConnection, request: Request) -> None:
         try:
-            envelope = decode_envelope(request.body)
+            form = form_type(request)
+            envelope = read_form(request.body, form) if form else decode_envelope(request.body)
+        except FormError as error:
+            self._bad_body(client, request, str(error), None)
+            return
         except msgspec.ValidationError:
             self._bad_body(client, request, "`model` must be a string.", "model")
             return
@@ -154,7 +164,7 @@ class Gateway:
         if target is None:
             self._answer(client, request, self._local.unknown_model(name))
             return
-        if target.renamed:
+        if target.renamed and not form:
             request.body = rename(request.body, target.model.name)
         query = Query(request, envelope, lora=target.adapter)
         client.relay(Relay(self, client, query, target.model))

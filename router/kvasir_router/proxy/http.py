@@ -37,6 +37,8 @@ HOP_BY_HOP = frozenset(
 # Answers are relayed uncompressed: events are cut, and an error event may have to follow.
 _SPECIAL = HOP_BY_HOP | {b"host", b"expect", b"content-encoding", b"accept-encoding"}
 
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+
 # Chunk sizes and extensions may not outweigh the body they carry: bytes allowed beside it.
 _CHUNK_SLACK = 64 * 1024
 _CHUNK_OVERHEAD = 16
@@ -44,7 +46,10 @@ _CHUNK_OVERHEAD = 16
 # What becomes of a header, by its name as clients spell it; see `_kind`.
 _FORWARD, _DROP = b"forward", b"drop"
 
-_TARGET = re.compile(rb"/[!-~]*")
+# Longer names and targets are looked at anew each time, so that the caches stay small.
+_MAX_CACHED = 256
+
+_TARGET = re.compile(rb"/[!\"$-~]*")
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 _DOT_SEGMENT = re.compile(r"(^|/)(\.|%2e){1,2}(/|$)", re.IGNORECASE)
 
@@ -73,10 +78,15 @@ class RequestError(Exception):
 
 @lru_cache(maxsize=1024)
 def _kind(name: bytes) -> bytes:
-    """`_FORWARD`, `_DROP`, or the lower-case name of a header that is looked at here."""
+    """`_FORWARD`, `_DROP`, or the lower-case name of a header that is looked at here.
+
+    Raises RequestError for names that some servers take for those that frame a body.
+    """
     key = name.lower()
     if key in _SPECIAL:
         return key
+    if key.replace(b"_", b"-") in _FRAMING:
+        raise RequestError(400, f"The header {name.decode()} is not a name of HTTP's.")
     return _DROP if key.startswith(b"x-kvasir-") else _FORWARD
 
 
@@ -94,9 +104,21 @@ def _path(target: bytes) -> str:
 class Request:
     """One whole request: what the router needs of it, and the header lines to send on."""
 
-    __slots__ = ("body", "http10", "keep_alive", "lines", "method", "path", "request_id", "target")
+    __slots__ = (
+        "answer_lines",
+        "body",
+        "http10",
+        "keep_alive",
+        "lines",
+        "method",
+        "path",
+        "request_id",
+        "target",
+    )
 
     def __init__(self) -> None:
+        self.answer_lines = b""
+        """Header lines for its answer, wherever that comes from."""
         self.method = b""
         self.target = b""
         self.path = ""
@@ -130,7 +152,12 @@ class RequestParser:
         """Whether the header of the request that is being received is complete."""
         return self.receiving and self._head_done
 
-    def feed(self, data: bytes) -> None:
+    @property
+    def missing(self) -> int:
+        """Bytes of a body still to come, when its length is known."""
+        return self._length - self._body_bytes if self.in_body else 0
+
+    def feed(self, data: bytes | memoryview) -> None:
         """Raises `RequestError`; nothing can be read from the connection after that."""
         head_was_open = self.receiving and not self._head_done
         try:
@@ -183,7 +210,7 @@ class RequestParser:
         self._head_bytes += len(name) + len(value) + 4
         if self._headers > self._limits.headers:
             raise RequestError(431, f"The request has more than {self._limits.headers} headers.")
-        kind = _kind(name)
+        kind = _kind(name) if len(name) <= _MAX_CACHED else _kind.__wrapped__(name)
         if kind is _FORWARD:
             self._request.lines.append(b"%b: %b\r\n" % (name, value))
         elif kind is not _DROP:
@@ -261,7 +288,7 @@ class RequestParser:
         if target == b"*" and request.method == b"OPTIONS":
             request.path = "*"
             return
-        request.path = _path(target)
+        request.path = _path(target) if len(target) <= _MAX_CACHED else _path.__wrapped__(target)
 
     def _check_framing(self, request: Request) -> None:
         if self._hosts != 1 and not (request.http10 and self._hosts == 0):

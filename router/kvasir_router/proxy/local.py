@@ -30,6 +30,7 @@ class LocalRoutes:
             "/ready": self._ready,
             "/metrics": self._metrics,
             "/v1/models": self._models,
+            "/models": self._models,
         }
 
     def answer(self, request: Request) -> Answer:

@@ -20,13 +20,21 @@ _WRITE_LOW = 64 * 1024
 # Bytes of further requests taken while one is being answered, before the client is paused.
 _MAX_PIPELINED = 256 * 1024
 
+# What one connection may do before the others have their turn: bytes parsed (the rest of a body of
+# known length costs next to nothing, and is not counted), and requests answered at once.
+_TURN_BYTES = 16 * 1024
+_TURN_ANSWERS = 16
+
 # After a refusal the client may still be sending; closing under it would reset the connection
-# before it has read why. Its bytes are thrown away for so long.
+# before it has read why. Its bytes are thrown away until none came for so long, within limits.
 _LINGER_SECONDS = 2.0
-_LINGER_BYTES = 16 * 1024 * 1024
+_LINGER_MOST_SECONDS = 30.0
+_LINGER_MOST_BYTES = 256 * 1024 * 1024
 
 # A new connection is not idle before its first request had this long to arrive.
 _FRESH_SECONDS = 1.0
+
+_NOTHING = memoryview(b"")
 
 
 class ClientConnection(asyncio.Protocol):
@@ -43,11 +51,15 @@ class ClientConnection(asyncio.Protocol):
         self._relay: Relay | None = None
         self._busy = False
         self._starting = False
+        self._resting = False
+        self._unread = _NOTHING
+        self._owes_continue = False
         self._reading = True
         self._writing = True
         self._closing = False
         self._lingered = 0
         self._linger_until = 0.0
+        self._linger_end = 0.0
         self._fresh_until = self._loop.time() + _FRESH_SECONDS
         self._receiving = False
         self.deadline = 0.0
@@ -56,7 +68,8 @@ class ClientConnection(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Between requests, with nothing of the next one received."""
-        return not (self._busy or self._receiving or self._closing or self._queue)
+        waits = self._queue or self._unread
+        return not (self._busy or self._receiving or self._closing or waits)
 
     # asyncio.Protocol
 
@@ -74,16 +87,11 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             self._linger(len(data))
-            return
-        try:
-            self._parser.feed(data)
-        except RequestError as refusal:
-            self._queue.append(refusal)
-        if self._busy:
-            self._hold_back(len(data))
+        elif len(data) <= _TURN_BYTES:
+            self._take(data)
         else:
-            self._next()
-        self._watch_arrival()
+            self._unread = memoryview(data)
+            self._take_turn()
 
     def eof_received(self) -> None:
         self._closing = True
@@ -128,9 +136,8 @@ class ClientConnection(asyncio.Protocol):
     def answer(self, request: Request, answer: answers.Answer) -> None:
         """The whole answer."""
         keep_alive = request.keep_alive and not self._gateway.stopping
-        self._transport.write(
-            answer.encode(request.request_id, keep_alive, request.method == b"HEAD")
-        )
+        head_only = request.method == b"HEAD"
+        self.write(answer.encode(request.request_id, keep_alive, head_only, request.answer_lines))
         self.finished(keep_alive)
 
     def finished(self, keep_alive: bool) -> None:
@@ -144,6 +151,10 @@ class ClientConnection(asyncio.Protocol):
             self.deadline = self._loop.time() + self._timeouts.keep_alive
         if self._queue or not self._reading:
             self._next()
+        if self._owes_continue and not self._busy:
+            self._owes_continue = False
+            if self._parser.in_body:
+                self.write(answers.CONTINUE)
 
     def abort(self) -> None:
         """Cut the connection: the answer cannot be completed."""
@@ -187,15 +198,54 @@ class ClientConnection(asyncio.Protocol):
         self._queue.append(request)
 
     def _continue(self) -> None:
-        if not self._busy and not self._queue:
+        if self._busy or self._queue:
+            self._owes_continue = True  # after the answers before it
+        else:
             self._transport.write(answers.CONTINUE)
+
+    def _take(self, data: bytes | memoryview) -> None:
+        try:
+            self._parser.feed(data)
+        except RequestError as refusal:
+            self._queue.append(refusal)
+            self._unread = _NOTHING
+        if not self._busy:
+            self._next()
+        if self._busy or self._queue:
+            self._hold_back(len(data))
+        self._watch_arrival()
+
+    def _take_turn(self) -> None:
+        """Take a part of a large read, and the rest in turns to come."""
+        budget = _TURN_BYTES
+        while self._unread and (budget or self._parser.missing >= len(self._unread)):
+            if self._closing:
+                self._unread = _NOTHING
+                return
+            missing = self._parser.missing
+            size = max(missing, budget)
+            if missing < size:
+                budget = 0
+            part, self._unread = self._unread[:size], self._unread[size:]
+            self._take(part)
+        if self._unread:
+            self._pause_reading()
+            self._loop.call_soon(self._take_turn)
+        else:
+            self._resume_reading()
 
     def _next(self) -> None:
         """Answer requests until one takes its time. Not re-entered by answers given at once."""
-        if self._starting:
+        if self._starting or self._resting:
             return
         self._starting = True
+        turns = _TURN_ANSWERS
         while self._queue and self._writing and not self._busy and not self._closing:
+            if not turns:
+                self._resting = True
+                self._loop.call_soon(self._wake)
+                break
+            turns -= 1
             item = self._queue.popleft()
             if isinstance(item, RequestError):
                 self._refuse(item)
@@ -205,16 +255,28 @@ class ClientConnection(asyncio.Protocol):
             self._fresh_until = 0.0
             self._gateway.handle(self, item)
         self._starting = False
-        if not self._queue and not self._reading and not self._closing:
-            self._reading = True
-            self._pipelined_bytes = 0
-            self._transport.resume_reading()
+        self._resume_reading()
+
+    def _wake(self) -> None:
+        self._resting = False
+        self._next()
 
     def _hold_back(self, size: int) -> None:
         self._pipelined_bytes += size
-        if self._pipelined_bytes > _MAX_PIPELINED and self._reading:
+        if self._pipelined_bytes > _MAX_PIPELINED:
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._closing:
             self._reading = False
             self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        """When all that was read is taken."""
+        if not (self._reading or self._queue or self._unread or self._closing):
+            self._reading = True
+            self._pipelined_bytes = 0
+            self._transport.resume_reading()
 
     def _watch_arrival(self) -> None:
         """Give the header one deadline as a whole, and a body one for each pause in it."""
@@ -245,17 +307,23 @@ class ClientConnection(asyncio.Protocol):
     def _close_gently(self) -> None:
         self._closing = True
         self._queue.clear()
+        self._unread = _NOTHING
         if self._transport.is_closing():
             return
         now = self._loop.time()
         self._linger_until = now + self._timeouts.send
+        self._linger_end = now + _LINGER_MOST_SECONDS
         self.deadline = now + _LINGER_SECONDS
         if not self._reading:
             self._reading = True
             self._transport.resume_reading()
-        self._transport.write_eof()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()  # TLS says itself that nothing more comes
 
     def _linger(self, size: int) -> None:
         self._lingered += size
-        if self._lingered > _LINGER_BYTES:
+        self.deadline = min(self._loop.time() + _LINGER_SECONDS, self._linger_end)
+        if self._lingered > _LINGER_MOST_BYTES:
             self._transport.abort()

@@ -278,11 +278,12 @@ class Relay:
                 self._events = EventCutter()
         if self._gateway.stopping or self._framing is Framing.CLOSE:
             request.keep_alive = False
-        return b"%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
+        return b"%b%b%bX-Request-Id: %b\r\n%b%b\r\n" % (
             answers.status_line(head.status),
             b"".join(head.lines),
             end,
             request.request_id,
+            request.answer_lines,
             b"" if request.keep_alive else b"Connection: close\r\n",
         )
 

@@ -34,6 +34,38 @@ async def test_an_unknown_model_is_404_and_names_those_that_exist(fleet, client)
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"),
+        *("/v1/score", "/score", "/v1/rerank", "/rerank", "/v2/rerank", "/pooling", "/classify"),
+        *("/tokenize", "/detokenize", "/v1/audio/speech", "/v1/audio/transcriptions"),
+    ],
+)
+async def test_every_route_of_an_engine_goes_by_the_model(fleet, client, path: str) -> None:
+    router, *_, c = fleet
+    response = await client.post(router.url + path, json={"model": "b"}, params={"q": "1"})
+    assert response.json() == {"target": f"{path}?q=1"}
+    assert [request.body for request in c.requests] == [b'{"model":"b"}']
+
+
+async def test_an_upload_goes_by_its_form_s_model(fleet, client) -> None:
+    router, a, b, c = fleet
+    url = f"{router.url}/v1/audio/transcriptions"
+    files = {"file": ("a.wav", b"RIFF" * 50_000)}
+    response = await client.post(url, data={"model": "b"}, files=files)
+    assert response.status_code == 200
+    assert b"RIFF" * 50_000 in c.requests[0].body
+    assert c.requests[0].header("content-type").startswith("multipart/form-data; boundary=")
+    unknown = await client.post(url, data={"model": "x"}, files=files)
+    assert unknown.json()["error"]["code"] == "model_not_found"
+    broken = await client.post(
+        url, content=b"--x", headers={"content-type": "multipart/form-data; boundary=x"}
+    )
+    assert (broken.status_code, broken.json()["error"]["code"]) == (400, "invalid_body")
+    assert len(a.requests + b.requests + c.requests) == 1
+
+
+@pytest.mark.parametrize(
     ("body", "word"),
     [
         (b"", "JSON"),
@@ -62,6 +94,7 @@ async def test_bad_bodies_are_400(fleet, client, body: bytes, word: str) -> None
 async def test_a_list_of_models_merged_over_replicas(fleet, client) -> None:
     router, *_ = fleet
     response = await client.get(f"{router.url}/v1/models")
+    assert (await client.get(f"{router.url}/models")).json() == response.json()
     assert response.json()["object"] == "list"
     cards = {card["id"]: card for card in response.json()["data"]}
     assert list(cards) == ["org/a", "a", "gpt-4", "b"]
