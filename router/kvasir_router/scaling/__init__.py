@@ -1,0 +1,1 @@
+"""What says how many replicas a model needs."""
