@@ -70,9 +70,13 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     packages: tuple[str, ...] = ()
     """Whose versions matter."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """Summaries for programs, beside the rest."""
+    folder: str = "cpu"
+    """Under benchmarks/results."""
 
     def publish(self, *, save: bool) -> None:
-        """Print everything; with `save`, write benchmarks/results/cpu/NAME.json too."""
+        """Print everything; with `save`, write benchmarks/results/FOLDER/NAME.json too."""
         content = {
             "name": self.name,
             "title": self.title,
@@ -89,10 +93,11 @@ class Report:
                 for figure in self.figures
             ],
             "tables": [asdict(table) for table in self.tables],
+            **self.values,
         }
         print("\n".join(render(content)))
         if save:
-            path = RESULTS / "cpu" / f"{self.name}.json"
+            path = RESULTS / self.folder / f"{self.name}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(content, indent=1) + "\n")
             print(f"written to {path.relative_to(ROOT)}")

@@ -15,7 +15,10 @@ from pathlib import Path
 from common import RESULTS, ROOT, render
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-ORDER = ("cpu_throughput", "core_loop", "http_streaming", "serve_start")
+ORDER = (
+    *("cpu_throughput", "core_loop", "http_streaming", "serve_start"),
+    *("router_overhead", "router_streams", "router_benefit"),
+)
 HEAD = """\
 # Benchmarks
 
@@ -28,7 +31,7 @@ run them.
 
 def page(results: Path) -> str:
     """The page for a directory of results."""
-    files = sorted(results.glob("cpu/*.json"), key=_place)
+    files = sorted([*results.glob("cpu/*.json"), *results.glob("*.json")], key=_place)
     parts = ["\n".join(render(json.loads(path.read_text()))) + "\n" for path in files]
     return "\n".join([HEAD, *parts])
 

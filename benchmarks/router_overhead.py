@@ -1,332 +1,297 @@
-"""What the router costs: CPU time of its process a request, and a chunk of a stream.
+"""What the router costs: CPU time of its process a request and a chunk, beside other routers.
 
-    python benchmarks/router_overhead.py [--seconds 5] [--repeat 5] [--json FILE]
+    python benchmarks/router_overhead.py [--against smg,vllm-router] [--save]
+        [--policies kv_aware,round_robin] [--seconds 4] [--repeat 5] [--only 2kb,chunk]
 
-The router runs pinned to one core; a mock replica and the load, processes of this same script, on
-the other cores. CPU time is the scheduler's account of the process (/proc/PID/schedstat). The same
-work also runs through a splice, which passes bytes on between sockets in the same loop and knows
-nothing of HTTP: it is what the machine's system calls cost at that moment. The work:
+Each router runs pinned to one core, with its index filled and its log and metrics on; four mock
+replicas and the load, both native, run on the other cores. One round measures every router with
+every work, the next round again, so that they share what else the machine does. CPU time is the
+scheduler's account of the process (/proc/PID/schedstat): it holds on a busy machine too, latencies
+and requests a second do not. The work:
 
-- unary: 2 KB requests, 500-byte answers, 64 in flight; and larger ones
-- fast: 500 streams at once of 200 chunks of 220 bytes, as fast as the mock writes them
-- paced: 64 streams at 20 ms a chunk, so that no two chunks share a read
+- 2kb, 64kb, 400kb: unary chat requests with 500-byte answers, 64, 32 and 8 in flight; half of each
+  prompt is one of eight system texts, and the router knows them all
+- chunk: 500 streams at once of 200 events of 220 bytes, as fast as the mock writes them
+- paced: 64 streams at 20 ms an event, so that no two share a read
+- latency: 2 KB unary, 1 in flight; what the router adds to the mock's own
+
+`ratio_to_smg` in the results is this router's CPU time with its first policy over smg's with its
+own cache_aware one. Other routers are installed from PyPI into an environment of their own, under
+a temporary directory, or taken from `--programs DIR`.
 """
 
+from __future__ import annotations
+
 import argparse
-import asyncio
-import datetime
-import json
-import os
-import platform
-import socket
+import random
 import statistics
-import subprocess
-import sys
+import string
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import uvloop
-
-ROOT = Path(__file__).parents[1]
-CHUNKS = 200
-EVENT = b"data: " + b"x" * 212 + b"\n\n"
-CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
-ANSWER = b'{"object":"chat.completion","text":"%b"}' % (b"y" * 462)
-UNARY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
-    len(ANSWER),
-    ANSWER,
+from common import Figure, Report, Table, free_port, warn_if_busy
+from router_tools import (
+    RIVALS,
+    Cores,
+    Measured,
+    Native,
+    Router,
+    build_native,
+    chat_body,
+    install_rivals,
+    kvasir_router,
+    process,
+    rival,
+    run_load,
+    write_requests,
 )
-STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+REPLICAS = 4
+SYSTEM_TEXTS = 8
+DIRECT = "direct"
 
 
 @dataclass(frozen=True)
 class Work:
-    """One kind of load. `interval` between chunks in seconds; None: unary."""
+    """One kind of load. `interval_ms` between the events of a stream; None: unary."""
 
     name: str
     in_flight: int
-    body_bytes: int
-    interval: float | None = None
-
-    @property
-    def unit(self) -> str:
-        return "request" if self.interval is None else "chunk"
+    prompt_bytes: int
+    prompts: int
+    unit: str = "answers"
+    interval_ms: int | None = None
+    goal: str = ""
+    """For the ratio to smg."""
 
 
 WORKS = (
-    Work("unary 2 KB", 64, 2048),
-    Work("unary 64 KB", 32, 65536),
-    Work("unary 400 KB", 8, 409600),
-    Work("fast streams", 500, 2048, 0.0),
-    Work("paced streams", 64, 2048, 0.02),
+    Work("2kb", 64, 1_900, 256, goal="<= 0.28"),
+    Work("64kb", 32, 65_000, 128, goal="<= 0.28"),
+    Work("400kb", 8, 409_000, 32, goal="<= 0.45"),
+    Work("chunk", 500, 1_900, 256, "events", 0, goal="<= 0.45"),
+    Work("paced", 64, 1_900, 256, "events", 20),
+    Work("latency", 1, 1_900, 256),
 )
 
 
-class MockReplica(asyncio.Protocol):
-    """Answers each request with a canned answer; the header `x-interval` asks for a stream."""
+@dataclass
+class Runs:
+    """All that was measured: by work, then router, one a round."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport
-        self.loop = asyncio.get_running_loop()
-        self.data = b""
-        self.missing = 0
+    by_work: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)
 
-    def data_received(self, data: bytes) -> None:
-        if self.missing:
-            self.missing -= len(data)
-        else:
-            self.data += data
-            end = self.data.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            self.head, body = self.data[:end].lower(), len(self.data) - end - 4
-            self.data = b""
-            self.missing = _number(self.head, b"content-length: ", int, 0) - body
-        if self.missing == 0:
-            self.answer()
+    def add(self, work: Work, router: str, measured: Measured) -> None:
+        self.by_work.setdefault(work.name, {}).setdefault(router, []).append(measured)
 
-    def answer(self) -> None:
-        if self.head.startswith(b"get"):
-            self.transport.write(UNARY)
-            return
-        interval = _number(self.head, b"x-interval: ", float, None)
-        if interval is None:
-            self.transport.write(UNARY)
-        else:
-            self.transport.write(STREAM)
-            self.chunk(CHUNKS, interval)
+    def cpu_us(self, work: Work, router: str) -> list[float]:
+        return [run.cpu_us(work.unit) for run in self.by_work[work.name].get(router, [])]
 
-    def chunk(self, left: int, interval: float) -> None:
-        if self.transport.is_closing():
-            return
-        if left == 0:
-            self.transport.write(b"0\r\n\r\n")
-            return
-        self.transport.write(CHUNK)
-        self.loop.call_later(interval, self.chunk, left - 1, interval)
+    def ratios(self, work: Work, router: str, other: str) -> list[float]:
+        """Of CPU time, round by round."""
+        pairs = zip(self.cpu_us(work, router), self.cpu_us(work, other), strict=False)
+        return [ours / theirs for ours, theirs in pairs]
+
+    def added_us(self, router: str, quantile: str) -> list[float]:
+        """Latency over the mock's own, round by round."""
+        runs = self.by_work["latency"]
+        pairs = zip(runs[router], runs[DIRECT], strict=True)
+        return [a.counts["whole"][quantile] - b.counts["whole"][quantile] for a, b in pairs]
 
 
-def _number(head: bytes, name: bytes, kind: Callable[[bytes], Any], default: Any) -> Any:
-    start = head.find(name)
-    if start < 0:
-        return default
-    return kind(head[start + len(name) :].split(b"\r\n", 1)[0])
+def text(source: random.Random, size: int) -> str:
+    """Words that do not repeat."""
+    letters = string.ascii_lowercase + "    "
+    return "".join(source.choices(letters, k=size))
 
 
-class SpliceClient(asyncio.Protocol):
-    """Passes each read on to an upstream connection of its own, and back."""
-
-    upstream_port = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport
-        self.upstream: Any = None
-        self.early = b""
-        self.opening = asyncio.create_task(self.open())
-
-    async def open(self) -> None:
-        self.upstream, _ = await asyncio.get_running_loop().create_connection(
-            lambda: SpliceUpstream(self.transport), "127.0.0.1", self.upstream_port
-        )
-        self.upstream.write(self.early)
-
-    def data_received(self, data: bytes) -> None:
-        if self.upstream is None:
-            self.early += data
-        else:
-            self.upstream.write(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.opening.cancel()
-        if self.upstream is not None:
-            self.upstream.abort()
-
-
-class SpliceUpstream(asyncio.Protocol):
-    def __init__(self, client: Any) -> None:
-        self.client = client
-
-    def data_received(self, data: bytes) -> None:
-        if not self.client.is_closing():
-            self.client.write(data)
-
-
-class LoadConnection(asyncio.Protocol):
-    """Sends a request again as soon as its answer is complete."""
-
-    def __init__(self, request: bytes, stream: bool, count: Callable[[int], None]) -> None:
-        self.request = request
-        self.stream = stream
-        self.count = count
-        self.size = 0
-        self.expected = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport
-        self.transport.write(self.request)
-
-    def data_received(self, data: bytes) -> None:
-        if self.stream:
-            self.count(data.count(b"\n\n"))
-            if data.endswith(b"\r\n0\r\n\r\n"):
-                self.transport.write(self.request)
-            return
-        if not self.expected:
-            assert data.startswith(b"HTTP/1.1 200"), data[:200]
-            self.expected = data.index(b"\r\n\r\n") + 4 + len(ANSWER)
-        self.size += len(data)
-        if self.size == self.expected:
-            self.size = self.expected = 0
-            self.count(1)
-            self.transport.write(self.request)
-
-
-async def load(port: int, work: Work, seconds: float, router_pid: int) -> tuple[float, float]:
-    """CPU µs of the router for each unit, and units a second."""
-    total = 0
-
-    def count(units: int) -> None:
-        nonlocal total
-        total += units
-
-    body = (
-        b'{"model":"bench","stream":%b,"prompt":"' % (b"false", b"true")[work.interval is not None]
+def write_work(path: Path, work: Work, source: random.Random) -> None:
+    systems = [text(source, work.prompt_bytes // 2) for _ in range(SYSTEM_TEXTS)]
+    question = work.prompt_bytes - work.prompt_bytes // 2
+    stream = {} if work.interval_ms is None else {"stream": True, "seed": work.interval_ms}
+    bodies = (
+        chat_body(systems[i % SYSTEM_TEXTS] + text(source, question), **stream, max_tokens=200)
+        for i in range(work.prompts)
     )
-    body += b"p" * (work.body_bytes - len(body) - 2) + b'"}'
-    interval = b"" if work.interval is None else b"X-Interval: %f\r\n" % work.interval
-    request = (
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n"
-        b"User-Agent: benchmark\r\nAuthorization: Bearer sk-benchmark\r\n"
-        b"Content-Type: application/json\r\n%bContent-Length: %d\r\n\r\n%b"
-    ) % (interval, len(body), body)
-    loop = asyncio.get_running_loop()
-    for _ in range(work.in_flight):
-        await loop.create_connection(
-            lambda: LoadConnection(request, work.interval is not None, count), "127.0.0.1", port
-        )
-    await asyncio.sleep(1.0)
-    before, cpu, at = total, cpu_ns(router_pid), time.perf_counter()
-    await asyncio.sleep(seconds)
-    units, spent = total - before, cpu_ns(router_pid) - cpu
-    return spent / 1000 / max(units, 1), units / (time.perf_counter() - at)
-
-
-def cpu_ns(pid: int) -> int:
-    """Nanoseconds all threads of the process have run."""
-    return sum(
-        int((task / "schedstat").read_text().split()[0])
-        for task in Path(f"/proc/{pid}/task").iterdir()
-    )
-
-
-async def serve(role: str, port: int, upstream_port: int) -> None:
-    SpliceClient.upstream_port = upstream_port
-    protocol = MockReplica if role == "replica" else SpliceClient
-    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port)
-    await server.serve_forever()
-
-
-def start(*command: str, cpus: set[int], log: bool = False) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"}
-    output = subprocess.DEVNULL if log else None
-    process = subprocess.Popen([sys.executable, *command], env=environment, stdout=output)
-    os.sched_setaffinity(process.pid, cpus)
-    return process
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def wait_ready(url: str) -> None:
-    for _ in range(200):
-        try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except OSError:
-            time.sleep(0.05)
-    raise SystemExit(f"{url} did not become ready")
+    write_requests(path, bodies)
 
 
 def measure(
-    seconds: float, repeat: int, wanted: list[str], router_options: list[str]
-) -> dict[str, Any]:
-    cpus = sorted(os.sched_getaffinity(0))
-    router_cpus, other_cpus = {cpus[0]}, set(cpus[1:]) or {cpus[0]}
-    replica_port, splice_port, port, admin = (free_port() for _ in range(4))
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "fleet.yaml"
-        config.write_text(
-            "models: [{name: bench, replicas: "
-            f"[{{id: r0, url: 'http://127.0.0.1:{replica_port}'}}]}}]"
-        )
-        arguments = ["--config", str(config), "--port", str(port), "--admin-port", str(admin)]
-        arguments += router_options
-        mock = start(__file__, "--role", f"replica:{replica_port}:0", cpus=other_cpus)
-        splice = start(__file__, "--role", f"splice:{splice_port}:{replica_port}", cpus=router_cpus)
-        router = start("-m", "kvasir_router", *arguments, cpus=router_cpus, log=True)
-        try:
-            wait_ready(f"http://127.0.0.1:{port}/ready")
-            os.sched_setaffinity(0, other_cpus)
-            for work in WORKS:
-                if wanted and not any(word in work.name for word in wanted):
+    folder: Path, native: Native, routers: Sequence[Router], works: Sequence[Work], options: Options
+) -> Runs:
+    cores, runs, source = Cores.split(), Runs(), random.Random(1)
+    for work in works:
+        write_work(folder / work.name, work, source)
+    for round_ in range(options.repeat):
+        for work in works:
+            for router in routers:
+                if router.name == DIRECT and work.name != "latency":
                     continue
-                runs, floor = [], []
-                for _ in range(repeat):
-                    runs.append(uvloop.run(load(port, work, seconds, router.pid)))
-                    floor.append(uvloop.run(load(splice_port, work, seconds, splice.pid)))
-                results[work.name] = {
-                    f"cpu_us_per_{work.unit}": round(statistics.median(r[0] for r in runs), 2),
-                    f"{work.unit}s_per_second": round(statistics.median(r[1] for r in runs)),
-                    f"splice_us_per_{work.unit}": round(statistics.median(f[0] for f in floor), 2),
-                    "in_flight": work.in_flight,
-                }
-                print(f"{work.name:14} {results[work.name]}", flush=True)
-        finally:
-            for process in (router, splice, mock):
-                process.terminate()
-                process.wait()
-    return results
+                warmup = options.warmup if round_ == 0 else 1.0
+                measured = run_load(
+                    native,
+                    cores,
+                    router.port,
+                    folder / work.name,
+                    in_flight=work.in_flight,
+                    warmup=warmup,
+                    seconds=options.seconds,
+                    pid=router.pid,
+                )
+                runs.add(work, router.name, measured)
+                show(work, router, measured)
+    return runs
 
 
-def machine() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return f"{line.split(':', 1)[1].strip()}, {os.cpu_count()} cores"
-    return platform.machine()
+def show(work: Work, router: Router, run: Measured) -> None:
+    rate = run.counts[work.unit] / run.wall_seconds
+    print(
+        f"{work.name:8}{router.name:14} {run.cpu_us(work.unit):9.2f} µs, {rate:9.0f}/s, "
+        f"its core {run.saturation:4.0%} busy, p50 {run.counts['whole']['p50']:.0f} µs",
+        flush=True,
+    )
+
+
+def figures(runs: Runs, works: Sequence[Work], policies: Sequence[str]) -> list[Figure]:
+    """Of the first policy, with its goals."""
+    ours, found = policies[0], []
+    for work in works:
+        if work.name == "latency":
+            continue
+        unit = "µs" if work.unit == "answers" else "µs an event"
+        found.append(Figure(f"CPU, {work.name}", unit, runs.cpu_us(work, ours)))
+        if ratios := runs.ratios(work, ours, "smg"):
+            found.append(Figure(f"CPU of smg's, {work.name}", "", ratios, work.goal))
+        if "round_robin" in policies and ours != "round_robin":
+            goal = "<= 1.3" if work.name in ("2kb", "64kb") else ""
+            ratios = runs.ratios(work, ours, "round_robin")
+            found.append(Figure(f"CPU of round_robin's, {work.name}", "", ratios, goal))
+    if any(work.name == "latency" for work in works):
+        for quantile in ("p50", "p99"):
+            goal = ""
+            if "vllm-router" in runs.by_work["latency"]:
+                theirs = statistics.median(runs.added_us("vllm-router", quantile))
+                goal = f"<= {theirs:.0f}"
+            added = runs.added_us(ours, quantile)
+            found.append(Figure(f"added latency {quantile}", "µs", added, goal, digits=0))
+    return found
+
+
+def table(runs: Runs, works: Sequence[Work], routers: Sequence[str]) -> Table:
+    """Every router, every work."""
+    rows = []
+    for name in routers:
+        if name == DIRECT:
+            continue
+        row = [name]
+        for work in works:
+            if work.name == "latency":
+                row += [f"{statistics.median(runs.added_us(name, q)):.0f}" for q in ("p50", "p99")]
+            else:
+                row.append(f"{statistics.median(runs.cpu_us(work, name)):.1f}")
+        rows.append(row)
+    columns = ["router"]
+    for work in works:
+        columns += ["added p50", "added p99"] if work.name == "latency" else [work.name]
+    return Table("Median CPU µs a request (a chunk), and added latency in µs", columns, rows)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for on the command line."""
+
+    policies: list[str]
+    against: list[str]
+    only: list[str]
+    seconds: float
+    warmup: float
+    repeat: int
+    programs: Path | None
+    router_options: list[str]
+    save: bool
+
+
+def run(options: Options, folder: Path) -> None:
+    works = [work for work in WORKS if not options.only or work.name in options.only]
+    native, cores = build_native(folder), Cores.split()
+    programs = options.programs
+    if options.against and programs is None:
+        programs = install_rivals(folder, options.against)
+    ports = [free_port() for _ in range(REPLICAS)]
+    with ExitStack() as stack:
+        mock = stack.enter_context(process(native.mock, *map(str, ports), cpus=cores.others))
+        time.sleep(0.2)
+        routers = [
+            stack.enter_context(
+                kvasir_router(
+                    folder, ports, cores, policy, "--policy", policy, *options.router_options
+                )
+            )
+            for policy in options.policies
+        ]
+        for name in options.against:
+            assert programs is not None
+            routers.append(stack.enter_context(rival(programs, name, ports, cores)))
+        routers.append(Router(DIRECT, ports[0], mock.pid))
+        runs = measure(folder, native, routers, works, options)
+    publish(runs, works, [router.name for router in routers], options)
+
+
+def publish(runs: Runs, works: Sequence[Work], routers: list[str], options: Options) -> None:
+    ratios = {}
+    if "smg" in options.against:
+        for work in works:
+            if work.goal:
+                found = runs.ratios(work, options.policies[0], "smg")
+                ratios[work.name] = round(statistics.median(found), 3)
+    versions = ", ".join(f"{name} {RIVALS[name]}" for name in options.against)
+    Report(
+        name="router_overhead",
+        title="The router's overhead",
+        work=(
+            f"CPU time of one router process on one core with {REPLICAS} mock replicas, access log "
+            f"and metrics on, policy {options.policies[0]}; interleaved with the others"
+            f"{f' ({versions}, cache_aware)' if versions else ''}."
+        ),
+        figures=figures(runs, works, options.policies),
+        tables=[table(runs, works, routers)],
+        packages=("uvloop", "httptools", "msgspec"),
+        values={"ratio_to_smg": ratios},
+        folder="",
+    ).publish(save=options.save)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--repeat", type=int, default=5, help="the median is reported")
-    parser.add_argument("--only", nargs="*", default=[], help="words in the names of works to run")
-    parser.add_argument("--json", type=Path, help="also write the results here")
-    parser.add_argument(
-        "--router-options",
-        default="",
-        help="for `kvasir router`, as one string; has to begin with a space",
+    """Parse, run, publish."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--policies", default="kv_aware,round_robin", help="the first is compared")
+    parser.add_argument("--against", default="", help=f"of {', '.join(RIVALS)}, with commas")
+    parser.add_argument("--only", default="", help="works, with commas")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--warmup", type=float, default=4.0, help="of the first round")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--programs", type=Path, help="folder that holds the other routers")
+    parser.add_argument("--router-options", default="", help="as one string, after a space")
+    parser.add_argument("--save", action="store_true")
+    given = parser.parse_args()
+    warn_if_busy()
+    options = Options(
+        policies=given.policies.split(","),
+        against=given.against.split(",") if given.against else [],
+        only=given.only.split(",") if given.only else [],
+        seconds=given.seconds,
+        warmup=given.warmup,
+        repeat=given.repeat,
+        programs=given.programs,
+        router_options=given.router_options.split(),
+        save=given.save,
     )
-    parser.add_argument("--role", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.role:
-        role, port, upstream_port = options.role.split(":")
-        uvloop.run(serve(role, int(port), int(upstream_port)))
-        return
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    print(f"{machine()}; Python {platform.python_version()}; {date}; {options.router_options}")
-    results = measure(options.seconds, options.repeat, options.only, options.router_options.split())
-    if options.json:
-        report = {"machine": machine(), "date": date, "results": results}
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        run(options, Path(folder))
 
 
 if __name__ == "__main__":

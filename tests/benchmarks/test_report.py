@@ -21,7 +21,7 @@ def test_the_page_belongs_to_the_committed_results():
 
 
 def test_results_name_machine_versions_and_every_run():
-    for path in BENCHMARKS.glob("results/cpu/*.json"):
+    for path in BENCHMARKS.glob("results/**/*.json"):
         content = json.loads(path.read_text())
         assert content["machine"]
         assert content["date"]

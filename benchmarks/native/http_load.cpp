@@ -1,0 +1,249 @@
+// `http_load PORT REQUESTS CONNECTIONS WARMUP SECONDS`: keeps CONNECTIONS requests in flight.
+//
+// REQUESTS is a file of requests, each a 4-byte little-endian length and that many bytes; a
+// connection sends the next one as soon as its answer is complete. After WARMUP seconds the line
+// `begin` is written, after SECONDS more the line `end`, then one line of JSON: what was completed
+// between the two, latencies in microseconds (first_byte: from the start of a request to the first
+// byte of its body; gap: between two reads of a stream with events in them), and errors: answers
+// other than 200, streams without their [DONE], and connections lost within an answer, which are
+// opened anew.
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr char kLastChunk[] = "\r\n0\r\n\r\n";
+constexpr size_t kTail = sizeof kLastChunk - 1;
+constexpr char kDone[] = "data: [DONE]";
+
+struct Connection {
+  int fd = -1;
+  const std::string* request = nullptr;
+  size_t sent = 0;
+  std::string head;
+  std::string tail;  // the last bytes of a chunked body, for what is cut by a read's end
+  bool in_body = false;
+  bool chunked = false;
+  bool ok = false;
+  bool done = false;
+  long left = 0;
+  double started = 0;
+  double last_event = 0;
+};
+
+std::vector<std::string> requests;
+std::vector<Connection> connections;
+std::vector<float> whole, first_byte, gap;
+long answers = 0, events = 0, errors = 0;
+size_t turn = 0;
+int poller, port;
+
+double now_us() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+void fail(const char* what) {
+  perror(what);
+  exit(1);
+}
+
+void read_requests(const char* path) {
+  FILE* file = fopen(path, "rb");
+  if (!file) fail(path);
+  uint32_t size;
+  while (fread(&size, 4, 1, file) == 1) {
+    std::string request(size, '\0');
+    if (fread(request.data(), 1, size, file) != size) fail(path);
+    requests.push_back(std::move(request));
+  }
+  fclose(file);
+  if (requests.empty()) fail(path);
+}
+
+void watch(Connection& c, int operation, bool writing) {
+  epoll_event event{};
+  event.events = writing ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.ptr = &c;
+  epoll_ctl(poller, operation, c.fd, &event);
+}
+
+// A lost connection is noticed when it is read.
+void send_rest(Connection& c, bool waited) {
+  while (c.sent < c.request->size()) {
+    const size_t rest = c.request->size() - c.sent;
+    const ssize_t n = send(c.fd, c.request->data() + c.sent, rest, MSG_NOSIGNAL);
+    if (n < 0) {
+      if (errno == EAGAIN && !waited) watch(c, EPOLL_CTL_MOD, true);
+      return;
+    }
+    c.sent += n;
+  }
+  if (waited) watch(c, EPOLL_CTL_MOD, false);
+}
+
+void start_request(Connection& c) {
+  c.request = &requests[turn++ % requests.size()];
+  c.sent = 0;
+  c.head.clear();
+  c.tail.clear();
+  c.in_body = c.chunked = c.ok = c.done = false;
+  c.started = now_us();
+  c.last_event = 0;
+  send_rest(c, false);
+}
+
+void open_connection(Connection& c) {
+  c.fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(c.fd, reinterpret_cast<sockaddr*>(&address), sizeof address)) fail("connect");
+  const int one = 1;
+  setsockopt(c.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  fcntl(c.fd, F_SETFL, O_NONBLOCK);
+  watch(c, EPOLL_CTL_ADD, false);
+  start_request(c);
+}
+
+void lose(Connection& c) {
+  errors++;
+  close(c.fd);
+  open_connection(c);
+}
+
+void finish(Connection& c) {
+  answers++;
+  if (!c.ok || (c.chunked && !c.done)) errors++;
+  whole.push_back(now_us() - c.started);
+  start_request(c);
+}
+
+void read_head(Connection& c) {
+  c.in_body = true;
+  c.ok = c.head.compare(0, 12, "HTTP/1.1 200") == 0;
+  c.left = -1;
+  for (size_t at = c.head.find("\r\n"); at != std::string::npos; at = c.head.find("\r\n", at + 2)) {
+    const char* line = c.head.c_str() + at + 2;
+    if (strncasecmp(line, "content-length:", 15) == 0) c.left = atol(line + 15);
+    if (strncasecmp(line, "transfer-encoding:", 18) == 0) c.chunked = true;
+  }
+  first_byte.push_back(now_us() - c.started);
+}
+
+void read_stream(Connection& c, const char* data, size_t size) {
+  std::string joined = c.tail + std::string(data, size);
+  long here = 0;
+  // An event ends with an empty line; the tail holds at most one line end of an earlier one.
+  for (size_t i = c.tail.empty() ? 1 : c.tail.size(); i < joined.size(); i++)
+    here += joined[i] == '\n' && joined[i - 1] == '\n';
+  if (memmem(joined.data(), joined.size(), kDone, sizeof kDone - 1)) c.done = true;
+  events += here;
+  if (here) {
+    const double now = now_us();
+    if (c.last_event) gap.push_back(now - c.last_event);
+    c.last_event = now;
+  }
+  const size_t keep = std::min(joined.size(), std::max(kTail, sizeof kDone));
+  c.tail.assign(joined, joined.size() - keep, keep);
+  if (joined.size() >= kTail && joined.compare(joined.size() - kTail, kTail, kLastChunk) == 0)
+    finish(c);
+}
+
+void read_body(Connection& c, const char* data, size_t size) {
+  if (c.chunked) {
+    if (size) read_stream(c, data, size);
+  } else if ((c.left -= size) <= 0) {
+    finish(c);
+  }
+}
+
+void receive(Connection& c) {
+  static char buffer[1 << 18];
+  const ssize_t got = recv(c.fd, buffer, sizeof buffer, 0);
+  if (got <= 0) {
+    if (got == 0 || errno != EAGAIN) lose(c);
+    return;
+  }
+  if (c.in_body) {
+    read_body(c, buffer, got);
+    return;
+  }
+  c.head.append(buffer, got);
+  const size_t end = c.head.find("\r\n\r\n");
+  if (end == std::string::npos) return;
+  const std::string body = c.head.substr(end + 4);
+  c.head.resize(end);
+  read_head(c);
+  read_body(c, body.data(), body.size());
+}
+
+void run_until(double until) {
+  epoll_event ready[1024];
+  for (double now = now_us(); now < until; now = now_us()) {
+    const int n = epoll_wait(poller, ready, 1024, static_cast<int>((until - now) / 1000) + 1);
+    for (int i = 0; i < n; i++) {
+      Connection& c = *static_cast<Connection*>(ready[i].data.ptr);
+      if (ready[i].events & EPOLLOUT) send_rest(c, true);
+      if (ready[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) receive(c);
+    }
+  }
+}
+
+void print(const char* name, std::vector<float>& values) {
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    return values.empty() ? 0.0 : values[std::min<size_t>(values.size() * share, values.size() - 1)];
+  };
+  printf(", \"%s\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"max\": %.1f}", name, at(0.5),
+         at(0.9), at(0.99), at(1));
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 6) {
+    fprintf(stderr, "usage: http_load PORT REQUESTS CONNECTIONS WARMUP SECONDS\n");
+    return 2;
+  }
+  port = atoi(arguments[1]);
+  read_requests(arguments[2]);
+  connections.resize(atoi(arguments[3]));
+  poller = epoll_create1(0);
+  for (Connection& c : connections) open_connection(c);
+  run_until(now_us() + atof(arguments[4]) * 1e6);
+  answers = events = errors = 0;
+  whole.clear();
+  first_byte.clear();
+  gap.clear();
+  printf("begin\n");
+  fflush(stdout);
+  const double begin = now_us();
+  run_until(begin + atof(arguments[5]) * 1e6);
+  printf("end\n");
+  fflush(stdout);
+  printf("{\"seconds\": %.6f, \"answers\": %ld, \"events\": %ld, \"errors\": %ld",
+         (now_us() - begin) / 1e6, answers, events, errors);
+  print("whole", whole);
+  print("first_byte", first_byte);
+  print("gap", gap);
+  printf("}\n");
+}

@@ -1,0 +1,229 @@
+"""What the router's benchmarks share: native mock and load, pinned processes, the routers.
+
+The mock and the load generator are C++ (`native/`), built when a benchmark starts: in Python they
+would need more of the machine than the router does. Every router under test is pinned to the first
+core that this process may use; mock, load and this process to the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import ROOT, free_port, wait_for
+
+NATIVE = ROOT / "benchmarks" / "native"
+MODEL = "bench"
+API_KEY = "sk-benchmark"
+RIVALS = {"smg": "1.13.0", "vllm-router": "0.1.17"}
+
+
+class Cores(NamedTuple):
+    """Who runs where."""
+
+    router: set[int]
+    others: set[int]
+
+    @classmethod
+    def split(cls) -> Cores:
+        """Raises SystemExit on a machine with one core."""
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) < 2:
+            raise SystemExit("the router needs a core of its own: give this benchmark two.")
+        return cls({cores[0]}, set(cores[1:]))
+
+
+@dataclass(frozen=True)
+class Native:
+    """The built programs."""
+
+    mock: Path
+    load: Path
+
+
+def build_native(folder: Path) -> Native:
+    """Compile both programs into `folder`. Raises SystemExit without a C++ compiler."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        raise SystemExit("the load generator is C++: install a compiler, or name one in CXX.")
+    native = Native(folder / "mock_engine", folder / "http_load")
+    for program in (native.mock, native.load):
+        source = NATIVE / f"{program.name}.cpp"
+        subprocess.run([compiler, "-O2", "-std=c++17", "-o", program, source], check=True)
+    return native
+
+
+@contextmanager
+def process(
+    *command: str | Path, cpus: set[int], environment: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process on these cores, its output thrown away, ended at the end."""
+    running = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | (environment or {}),
+        preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+    )
+    try:
+        yield running
+    finally:
+        running.terminate()
+        try:
+            running.wait(10)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+
+
+def cpu_ns(pid: int) -> int:
+    """Nanoseconds that all threads of the process have run, as the scheduler counts them."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            total += int((task / "schedstat").read_text().split()[0])
+        except FileNotFoundError:
+            continue  # a thread that ended just now
+    return total
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of the process, in 10^6 bytes."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def chat_body(prompt: str, **fields: Any) -> bytes:
+    """A chat request as clients send it: system text that others share, and a question."""
+    half = len(prompt) // 2
+    messages = [
+        {"role": "system", "content": prompt[:half]},
+        {"role": "user", "content": prompt[half:]},
+    ]
+    content = {"model": MODEL, "messages": messages, **fields}
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def write_requests(path: Path, bodies: Iterable[bytes]) -> None:
+    """The file of requests that http_load reads."""
+    with path.open("wb") as file:
+        for body in bodies:
+            head = (
+                "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n"
+                f"User-Agent: benchmark\r\nAuthorization: Bearer {API_KEY}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            ).encode()
+            file.write(struct.pack("<I", len(head) + len(body)) + head + body)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of the load: its own account, and what it cost the process under test."""
+
+    counts: dict[str, Any]
+    cpu_ns: int
+    wall_seconds: float
+
+    @property
+    def saturation(self) -> float:
+        """Share of its core that the process used."""
+        return self.cpu_ns / 1e9 / self.wall_seconds
+
+    def cpu_us(self, unit: str) -> float:
+        """For each of `answers` or `events`."""
+        return self.cpu_ns / 1000 / max(self.counts[unit], 1)
+
+
+def run_load(
+    native: Native,
+    cores: Cores,
+    port: int,
+    requests: Path,
+    *,
+    in_flight: int,
+    warmup: float,
+    seconds: float,
+    pid: int,
+) -> Measured:
+    """Raises RuntimeError when the load breaks off or any answer was not good."""
+    command = [native.load, port, requests, in_flight, warmup, seconds]
+    with subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores.others),
+    ) as load:
+        assert load.stdout is not None
+        if load.stdout.readline() != b"begin\n":
+            raise RuntimeError(f"http_load ended early with status {load.wait()}.")
+        begin = cpu_ns(pid)
+        load.stdout.readline()
+        spent = cpu_ns(pid) - begin
+        counts = json.loads(load.stdout.readline())
+    if counts["errors"]:
+        raise RuntimeError(f"{counts['errors']} answers were not good: {counts}.")
+    return Measured(counts, spent, counts["seconds"])
+
+
+class Router(NamedTuple):
+    """A running router under test."""
+
+    name: str
+    port: int
+    pid: int
+
+
+@contextmanager
+def kvasir_router(
+    folder: Path, replicas: Sequence[int], cores: Cores, name: str, *options: str
+) -> Iterator[Router]:
+    """`kvasir router` in front of replicas at these ports."""
+    config = folder / f"{name}.yaml"
+    entries = [
+        {"id": f"r{i}", "url": f"http://127.0.0.1:{port}"} for i, port in enumerate(replicas)
+    ]
+    config.write_text(json.dumps({"models": [{"name": MODEL, "replicas": entries}]}))
+    port, admin = free_port(), free_port()
+    command = (sys.executable, "-m", "kvasir_router", "--config", config)
+    ports = ("--port", str(port), "--admin-port", str(admin))
+    path = {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"}
+    with process(*command, *ports, *options, cpus=cores.router, environment=path) as running:
+        wait_for(f"http://127.0.0.1:{port}/ready", within=20, process_alive=lambda: _alive(running))
+        yield Router(name, port, running.pid)
+
+
+def install_rivals(folder: Path, names: Sequence[str]) -> Path:
+    """An environment of their own for other routers, from PyPI; its folder of programs."""
+    environment = folder / "rivals"
+    wanted = [f"{name}=={RIVALS[name]}" for name in names]
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    pip = [environment / "bin" / "python", "-m", "pip", "install", "-q", *wanted]
+    subprocess.run(pip, check=True)
+    return environment / "bin"
+
+
+@contextmanager
+def rival(programs: Path, name: str, replicas: Sequence[int], cores: Cores) -> Iterator[Router]:
+    """smg or vllm-router with its cache-aware policy and defaults."""
+    port, metrics = free_port(), free_port()
+    command = [programs / name, *(["launch"] if name == "smg" else [])]
+    options = ["--host", "127.0.0.1", "--port", str(port), "--policy", "cache_aware"]
+    options += ["--prometheus-port", str(metrics), "--worker-urls"]
+    options += [f"http://127.0.0.1:{replica}" for replica in replicas]
+    with process(*command, *options, cpus=cores.router) as running:
+        wait_for(
+            f"http://127.0.0.1:{port}/health", within=60, process_alive=lambda: _alive(running)
+        )
+        yield Router(name, port, running.pid)
+
+
+def _alive(running: subprocess.Popen[bytes]) -> bool:
+    return running.poll() is None
