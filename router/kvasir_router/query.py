@@ -1,14 +1,19 @@
 """One request as routing and admission see it: its body is looked into once, and only as far as
 whoever asks needs."""
 
-from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from kvasir.text_chain import chain_hashes, chat_pieces, completion_pieces
+from kvasir.text_chain import (
+    CHAT_FIELDS,
+    COMPLETION_FIELDS,
+    chain_hashes,
+    chat_pieces,
+    completion_pieces,
+)
 from kvasir_router.proxy.http import Request
 
 BYTES_PER_TOKEN = 4.0
@@ -16,19 +21,38 @@ BYTES_PER_TOKEN = 4.0
 
 
 class Envelope(msgspec.Struct):
-    """The small fields. Only the model's type is checked: the rest is the engine's to refuse."""
+    """The fields that the router looks at. Only the model's type is checked: the rest is the
+    engine's to refuse."""
 
     model: str | None = None
     stream: Any = False
+    stream_options: Any = None
     n: Any = 1
     max_tokens: Any = None
     max_completion_tokens: Any = None
     user: Any = None
     priority: Any = None
 
+    # The prompt and what else decides its tokens (kvasir.text_chain). They are decoded with the
+    # others: a body's strings have to be gone through anyway, and a second time would cost as much.
+    messages: Any = None
+    prompt: Any = None
+    tools: Any = None
+    tool_choice: Any = None
+    documents: Any = None
+    chat_template: Any = None
+    chat_template_kwargs: Any = None
+    reasoning_effort: Any = None
+    add_generation_prompt: Any = None
+    continue_final_message: Any = None
+    add_special_tokens: Any = None
+    cache_salt: Any = None
+
 
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 """Raises msgspec.ValidationError when `model` is no string, DecodeError when it is no JSON."""
+
+_CHAT = (*CHAT_FIELDS, "messages")
 
 
 class Query:
@@ -39,6 +63,8 @@ class Query:
         self.envelope = envelope
         self.lora = lora
         """Adapter that the model's name stands for; empty = the model itself."""
+        self._chain: Sequence[int] | None = None
+        self._text_bytes = 0
 
     @cached_property
     def body(self) -> Mapping[str, Any]:
@@ -46,16 +72,43 @@ class Query:
         parsed: dict[str, Any] = msgspec.json.decode(self.request.body)
         return parsed
 
-    @cached_property
-    def chain(self) -> "array[int]":
+    @property
+    def chain(self) -> Sequence[int]:
         """Chained hashes of the prompt's text blocks (kvasir.text_chain); empty for routes
         without a prompt of text, and for several prompts in one body."""
-        if self.request.path.endswith("/chat/completions"):
-            return chain_hashes(chat_pieces(self.body, lora=self.lora))
-        prompt = self.body.get("prompt") if self.request.path.endswith("/completions") else None
-        if isinstance(prompt, str):
-            return chain_hashes(completion_pieces(self.body, prompt, lora=self.lora))
-        return array("Q")
+        if self._chain is None:
+            self._chain = self._read_prompt()
+        return self._chain
+
+    @property
+    def text_bytes(self) -> int:
+        """Length of the prompt's text; of a body without one, a guess of what it would be."""
+        if self._chain is None:
+            self._chain = self._read_prompt()
+        return self._text_bytes
+
+    def _read_prompt(self) -> Sequence[int]:
+        pieces = self._pieces()
+        prompt = self.envelope.prompt
+        if pieces:
+            self._text_bytes = sum(map(len, pieces))
+        elif isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
+            self._text_bytes = int(len(prompt) * BYTES_PER_TOKEN)
+        else:
+            self._text_bytes = len(self.request.body)
+        # As large as the body, and not needed again
+        self.envelope.messages = self.envelope.prompt = None
+        return chain_hashes(pieces)
+
+    def _pieces(self) -> list[bytes]:
+        path, envelope = self.request.path, self.envelope
+        if path.endswith("/chat/completions"):
+            body = {name: getattr(envelope, name) for name in _CHAT}
+            return chat_pieces(body, lora=self.lora)
+        if path.endswith("/completions") and isinstance(envelope.prompt, str):
+            body = {name: getattr(envelope, name) for name in COMPLETION_FIELDS}
+            return completion_pieces(body, envelope.prompt, lora=self.lora)
+        return []
 
     @property
     def streams(self) -> bool:

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from kvasir.text_chain import BLOCK_BYTES
+from kvasir.text_chain import BLOCK_BYTES, CHAT_FIELDS, chain_hashes, chat_pieces
 from kvasir_router.proxy.http import Request
-from kvasir_router.query import Envelope, Query, decode_envelope
+from kvasir_router.query import BYTES_PER_TOKEN, Envelope, Query, decode_envelope
 
 
 def make_query(path: str, body: object, lora: str = "") -> Query:
@@ -58,3 +58,26 @@ def test_headers_are_found_by_their_lower_case_name() -> None:
     query = Query(request, Envelope())
     assert query.header(b"x-session-id") == b"abc"
     assert query.header(b"x-none") is None
+
+
+def test_the_prompt_is_held_once_only() -> None:
+    """The chain outlives the decoded prompt, which is as large as the body."""
+    query = make_query("/v1/completions", {"model": "m", "prompt": "a" * 4 * BLOCK_BYTES})
+    chain = query.chain
+    assert query.envelope.prompt is None
+    assert query.chain is chain
+    assert query.text_bytes > 4 * BLOCK_BYTES
+
+
+@pytest.mark.parametrize("field", CHAT_FIELDS)
+def test_what_decides_the_tokens_decides_the_chain(field: str) -> None:
+    body = {"messages": [{"role": "user", "content": "a" * 2 * BLOCK_BYTES}], "tools": [{"a": 1}]}
+    plain = make_query("/v1/chat/completions", body)
+    other = make_query("/v1/chat/completions", body | {field: ["x"]})
+    assert plain.chain == chain_hashes(chat_pieces(body))
+    assert set(plain.chain).isdisjoint(other.chain)
+
+
+def test_a_prompt_of_token_ids_is_as_long_as_they_are_many() -> None:
+    query = make_query("/v1/completions", {"prompt": [123456] * 1000})
+    assert query.text_bytes == 1000 * BYTES_PER_TOKEN
