@@ -35,7 +35,12 @@ class RouterServer:
 
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
-        self.fleet = Fleet(POLICIES[settings.policy], self._make_pool, settings.max_in_flight)
+        self.fleet = Fleet(
+            POLICIES[settings.policy],
+            self._make_pool,
+            settings.max_in_flight,
+            settings.engine_queue,
+        )
         self.metrics = Metrics(self.fleet)
         self._access_log: AccessLog | None = None
         if settings.access_log:

@@ -1,9 +1,12 @@
 """Everything that can be set on a router, in one immutable object."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvasir_router.admission.line import Waiting
 from kvasir_router.proxy.http import Limits
+from kvasir_router.scaling.signals import Slo
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,20 @@ class RouterSettings:
 
     max_in_flight: int = 2048
     """Requests in flight to one replica; when all are full the answer is 429."""
+
+    engine_queue: int = 4
+    """Requests that may wait inside one engine whose load is known; 0 = without bound."""
+
+    waiting: Waiting = field(default_factory=Waiting)
+
+    keys_file: Path | None = None
+    """API keys; None = everybody may use everything."""
+
+    routers: int = 1
+    """Routers that share the clients: each enforces its part of every key's limits."""
+
+    slo: Slo = field(default_factory=Slo)
+    slo_by_model: Mapping[str, Slo] = field(default_factory=dict)
 
     pre_stop_delay: float = 0.0
     """Seconds after SIGTERM in which the router is not ready but still accepts."""

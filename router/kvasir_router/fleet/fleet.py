@@ -26,6 +26,7 @@ class Fleet:
         make_policy: Callable[[], Policy],
         make_pool: Callable[[str, int], ConnectionPool],
         max_in_flight: int,
+        engine_queue: int = 0,
     ) -> None:
         self.models: dict[str, Model] = {}
         self._names: dict[str, Target | Canary] = {}
@@ -33,6 +34,7 @@ class Fleet:
         self._make_policy = make_policy
         self._make_pool = make_pool
         self._max_in_flight = max_in_flight
+        self._engine_queue = engine_queue
         self.came: Callable[[Model, Replica], None] = lambda model, replica: None
         self.went: Callable[[Model, Replica], None] = lambda model, replica: None
         self.emptied: Callable[[Model, Replica], None] = lambda model, replica: None
@@ -111,7 +113,7 @@ class Fleet:
 
     def _add(self, model: Model, key: ReplicaKey, spec: ReplicaSpec) -> None:
         pool = self._make_pool(spec.host, spec.port)
-        replica = Replica(spec, pool, self._max_in_flight, model.refresh)
+        replica = Replica(spec, pool, self._max_in_flight, model.refresh, self._engine_queue)
         replica.emptied = lambda: self._emptied(model, replica)
         model.replicas[key] = replica
         self.came(model, replica)

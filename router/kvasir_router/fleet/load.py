@@ -1,6 +1,7 @@
 """What a replica is doing: what it says itself, and what was given to it since."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 STALE_SECONDS = 0.5
@@ -29,7 +30,7 @@ class ReplicaLoad:
     `given` counts what was chosen since the last report, which no report holds yet.
     """
 
-    __slots__ = ("credit", "given", "kv_capacity", "report", "report_every")
+    __slots__ = ("credit", "given", "heard", "kv_capacity", "report", "report_every")
 
     def __init__(self) -> None:
         self.report: LoadReport | None = None
@@ -41,6 +42,8 @@ class ReplicaLoad:
         """Uncached prompt tokens of this router's requests without a first byte."""
         self.given = 0
         """The part of `credit` that is younger than the last report."""
+        self.heard: Callable[[LoadReport], None] = lambda report: None
+        """Called with each report."""
 
     def give(self, tokens: int) -> None:
         """A request with `tokens` uncached prompt tokens was chosen to come here."""
@@ -56,6 +59,7 @@ class ReplicaLoad:
         """The engine spoke."""
         self.report = report
         self.given = 0
+        self.heard(report)
 
     @property
     def stale(self) -> bool:

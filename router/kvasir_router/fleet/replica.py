@@ -8,7 +8,8 @@ from typing import Protocol
 
 from kvasir_router.discovery.base import ReplicaSpec
 from kvasir_router.fleet.breaker import Breaker, BreakerState
-from kvasir_router.fleet.load import ReplicaLoad
+from kvasir_router.fleet.load import LoadReport, ReplicaLoad
+from kvasir_router.fleet.slots import Slots
 from kvasir_router.proxy.pool import ConnectionPool
 
 
@@ -67,6 +68,7 @@ class Replica:
         pool: ConnectionPool,
         max_in_flight: int,
         changed: Callable[[], None],
+        engine_queue: int = 0,
     ) -> None:
         self.spec = spec
         self.load = ReplicaLoad()
@@ -89,12 +91,17 @@ class Replica:
         self.max_model_len: int | None = None
         """Tokens, as its own /v1/models says."""
         self.probe_now = asyncio.Event()
+        self._slots = Slots(engine_queue)
+        self.load.heard = self._load_heard
         self._max_in_flight = max_in_flight
         self._changed = changed
 
     @property
     def full(self) -> bool:
-        return self.in_flight >= self._max_in_flight
+        """Whether it has all the requests it may, or as many as it can run and a few more."""
+        if self.in_flight >= self._max_in_flight:
+            return True
+        return self._slots.full and not self.load.stale
 
     @property
     def ever_ready(self) -> bool:
@@ -104,6 +111,7 @@ class Replica:
         """Count a request, before it is sent. Every `acquire` is followed by one `release`."""
         self.in_flight += 1
         self.served += 1
+        self._slots.sent()
         if self.breaker.state is not BreakerState.CLOSED:
             self.breaker.started()
             self._changed()
@@ -114,6 +122,7 @@ class Replica:
         """The request has left the replica, however it ended."""
         was_full = self.full
         self.in_flight -= 1
+        self._slots.ended()
         if self.breaker.state is not BreakerState.CLOSED:
             self.breaker.abandoned()
             self._changed()
@@ -176,6 +185,12 @@ class Replica:
         del watchers[-_TOLD_A_TURN:]
         if watchers:
             asyncio.get_running_loop().call_soon(self._tell, watchers)
+
+    def _load_heard(self, report: LoadReport) -> None:
+        was_full = self._slots.full
+        self._slots.reported(report.running, report.waiting)
+        if was_full is not self._slots.full:
+            self._changed()
 
     def _retry(self) -> None:
         self.breaker.retry()

@@ -1,0 +1,45 @@
+"""How many requests an engine runs at once, learned from its reports, so that the others wait here.
+
+An engine's own queue is first come, first served, and a request in it cannot go elsewhere any more.
+So no more than a few wait there: enough that a place which becomes free is taken at once.
+"""
+
+
+class Slots:
+    """An engine that keeps requests waiting while it starts no more of them is full: what it runs
+    then is what it can. `spare` more may wait in it; 0 = without bound."""
+
+    __slots__ = ("_net", "_running", "_slots", "_spare", "_waiting")
+
+    def __init__(self, spare: int) -> None:
+        self._spare = spare
+        self._slots = 0
+        """0 = not known, and so no bound."""
+        self._running = 0
+        self._waiting = 0
+        self._net = 0
+        """Requests sent less those ended since the last report."""
+
+    @property
+    def full(self) -> bool:
+        """Whether a further request would only wait in the engine."""
+        if not self._slots or not self._spare:
+            return False
+        return self._running + self._waiting + self._net >= self._slots + self._spare
+
+    def sent(self) -> None:
+        """A request goes to the engine."""
+        self._net += 1
+
+    def ended(self) -> None:
+        """A request has left it."""
+        self._net -= 1
+
+    def reported(self, running: int, waiting: int) -> None:
+        """The engine spoke. One report of waiting requests says little: each waits for the next
+        step. When nobody waits at the bound, the bound was too low."""
+        if waiting and self._waiting and running <= self._running:
+            self._slots = max(self._running, 1)
+        elif not waiting and self._slots and running >= self._slots:
+            self._slots = running + running // 4 + self._spare
+        self._running, self._waiting, self._net = running, waiting, 0
