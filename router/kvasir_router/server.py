@@ -11,8 +11,11 @@ import structlog
 from kvasir_router.admin import AdminServer
 from kvasir_router.discovery.base import Snapshot, Source
 from kvasir_router.discovery.file import FileSource
+from kvasir_router.feeds.feeds import Feeds
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.health import HealthMonitor
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
 from kvasir_router.logs import AccessLog
 from kvasir_router.metrics import Metrics
 from kvasir_router.policy.registry import POLICIES
@@ -47,8 +50,16 @@ class RouterServer:
             self._access_log = AccessLog(sys.stdout.buffer, self.metrics.log_line_dropped)
         self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
         self._health = HealthMonitor(settings.probing, self.gateway.fleet_lines)
-        self.fleet.came = self._health.watch
-        self.fleet.went = self._health.forget
+        self._feeds = Feeds(
+            settings.feeding,
+            settings.fleet_secret,
+            self.gateway.fleet_lines,
+            suspect=self._health.suspect,
+        )
+        self.fleet.came = self._came
+        self.fleet.went = self._went
+        self.fleet.emptied = self._feeds.emptied
+        self.fleet.policy_changed = self._feeds.policy_changed
         self._source: Source = FileSource(settings.config, self.metrics.discovery_reported)
         self.fleet.serving = self._source.confirm
         self._tasks: list[asyncio.Task[None]] = []
@@ -79,6 +90,7 @@ class RouterServer:
             self._listener.close()
         await self.gateway.drain(settings.drain_timeout)
         await self._health.stop()
+        await self._feeds.stop()
         self._admin.should_exit = True
         follow, sweep, admin = self._tasks
         follow.cancel()
@@ -96,6 +108,14 @@ class RouterServer:
     def _apply(self, snapshot: Snapshot) -> None:
         self.fleet.apply(snapshot)
         self.metrics.keep_models(set(self.fleet.models))
+
+    def _came(self, model: Model, replica: Replica) -> None:
+        self._health.watch(model, replica)
+        self._feeds.watch(model, replica)
+
+    def _went(self, model: Model, replica: Replica) -> None:
+        self._health.forget(model, replica)
+        self._feeds.forget(model, replica)
 
     def _make_pool(self, host: str, port: int) -> ConnectionPool:
         timeouts = self.settings.timeouts

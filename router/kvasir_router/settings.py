@@ -51,6 +51,14 @@ class Probing:
 
 
 @dataclass(frozen=True, slots=True)
+class Feeding:
+    """How engines are listened to."""
+
+    scrape_interval: float = 1.0
+    """Seconds between two looks at the /metrics of an engine that does not push its load."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterSettings:
     """A router process. The defaults are those of `kvasir router`."""
 
@@ -67,6 +75,7 @@ class RouterSettings:
     limits: Limits = field(default_factory=Limits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     probing: Probing = field(default_factory=Probing)
+    feeding: Feeding = field(default_factory=Feeding)
 
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call the API from a browser; `*` is every one."""

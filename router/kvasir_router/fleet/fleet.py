@@ -19,7 +19,8 @@ _log = structlog.get_logger("kvasir_router.fleet")
 
 class Fleet:
     """The table of models. `came` and `went` are called for each replica, `emptied` for one whose
-    process has ended, `serving` with every ready (model, replica id) when these change."""
+    process has ended, `policy_changed` for a model with a new one, `serving` with every ready
+    (model, replica id) when these change."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Fleet:
         self.came: Callable[[Model, Replica], None] = lambda model, replica: None
         self.went: Callable[[Model, Replica], None] = lambda model, replica: None
         self.emptied: Callable[[Model, Replica], None] = lambda model, replica: None
+        self.policy_changed: Callable[[Model], None] = lambda model: None
         self.serving: Callable[[Sequence[tuple[str, str]]], None] = lambda serving: None
 
     @property
@@ -86,6 +88,7 @@ class Fleet:
             model = Model(spec, self._policy(spec), int(time.time()), self._tell_serving)
         elif spec.policy != model.spec.policy:
             model.policy = self._policy(spec)
+            self.policy_changed(model)
             _log.info("policy changed", model=spec.name, policy=spec.policy)
         return model
 

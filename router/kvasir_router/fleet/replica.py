@@ -88,8 +88,12 @@ class Replica:
         """Requests sent to it since it was found."""
         self.failures: Counter[str] = Counter()
         """By reason, since it was found."""
+        self.feeds: Counter[str] = Counter()
+        """What happened in its feeds, by a few words, since it was found."""
         self.max_model_len: int | None = None
         """Tokens, as its own /v1/models says."""
+        self.root: str | None = None
+        """The model it has loaded, as its own /v1/models says."""
         self.probe_now = asyncio.Event()
         self._slots = Slots(engine_queue)
         self.load.heard = self._load_heard

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from kvasir_router.feeds.sink import BlockSink
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.query import Query
 
@@ -36,6 +37,11 @@ class Score:
 class Policy(Protocol):
     """Chooses for one model; each model has an instance of its own. Nothing here may block."""
 
+    @property
+    def sink(self) -> BlockSink | None:
+        """Who is to hear of the model's KV blocks and prompts; None = nobody. Never changes."""
+        ...
+
     def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
         """`candidates` is not empty, and all in it may take the request. Changes nothing that a
         second look would see: a choice may be thrown away."""
@@ -60,6 +66,8 @@ class Policy(Protocol):
 
 class LoadPolicy:
     """The parts of a policy that keeps no memory of requests."""
+
+    sink: BlockSink | None = None
 
     def sent(self, query: Query, choice: Choice) -> None:
         """Policy.sent."""

@@ -1,0 +1,132 @@
+"""Every replica's feeds, begun when it comes and ended when it goes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from kvasir_router.feeds.load import LoadFeed
+from kvasir_router.feeds.scrape import NAMES, Scraper, read_capacity
+from kvasir_router.feeds.silence import SilenceWatch
+from kvasir_router.feeds.sink import BlockSink
+from kvasir_router.fleet.load import STALE_SECONDS
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.settings import Feeding
+
+if TYPE_CHECKING:
+    from kvasir_router.feeds.events import EventFeed, EventPlumbing
+
+_TICK = 0.05
+
+
+class Feeds:
+    """What engines tell, taken to where it is used: load to the replica, blocks and prompts to
+    the sink of its model's policy, silence to `suspect`."""
+
+    def __init__(
+        self,
+        feeding: Feeding,
+        fleet_secret: str | None,
+        lines: bytes,
+        *,
+        suspect: Callable[[Replica], None],
+    ) -> None:
+        """`lines`: header lines sent with each scrape."""
+        self._feeding = feeding
+        self._secret = fleet_secret
+        self._lines = lines
+        self._suspect = suspect
+        self._silence: SilenceWatch[Replica] = SilenceWatch(STALE_SECONDS, _TICK)
+        self._tasks: dict[Replica, set[asyncio.Task[None]]] = {}
+        self._events: dict[Replica, EventFeed] = {}
+        self._plumbing: EventPlumbing | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def watch(self, model: Model, replica: Replica) -> None:
+        """Begin to listen to a replica."""
+        spec = replica.spec
+        sink = model.policy.sink
+        names = NAMES.get(spec.engine)
+        self._tasks[replica] = set()
+        if spec.grpc_port is not None:
+            self._watch_load(replica, spec.grpc_port, sink)
+        elif names is not None:
+            scraper = Scraper(replica, names, self._feeding.scrape_interval, self._lines)
+            self._run(replica, scraper.run())
+        if spec.kv_events is not None and sink is not None:
+            self._watch_events(replica, spec.kv_events, spec.kv_replay, sink)
+
+    def policy_changed(self, model: Model) -> None:
+        """The model has another sink, which knows nothing yet."""
+        for replica in model.replicas.values():
+            self.forget(model, replica)
+            self.watch(model, replica)
+
+    def forget(self, model: Model, replica: Replica) -> None:
+        """It is gone."""
+        self._silence.forget(replica)
+        for task in self._tasks.pop(replica):
+            task.cancel()
+        events = self._events.pop(replica, None)
+        if events is not None:
+            events.close()
+
+    def emptied(self, model: Model, replica: Replica) -> None:
+        """Its process has ended."""
+        self._silence.forget(replica)
+        if replica in self._events:
+            self._events[replica].emptied()
+
+    async def stop(self) -> None:
+        """Listen to nobody any more."""
+        tasks = [task for tasks in self._tasks.values() for task in tasks]
+        if self._watcher is not None:
+            tasks.append(self._watcher)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for events in self._events.values():
+            events.close()
+        self._events.clear()
+        if self._plumbing is not None:
+            self._plumbing.close()
+
+    def _watch_load(self, replica: Replica, port: int, sink: BlockSink | None) -> None:
+        feed = LoadFeed(
+            replica,
+            port,
+            self._secret,
+            spoke=self._silence.heard,
+            connected=self._connected,
+            sink=sink,
+        )
+        self._run(replica, feed.run())
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self._watch_silence())
+
+    def _watch_events(
+        self, replica: Replica, address: str, replay_address: str | None, sink: BlockSink
+    ) -> None:
+        # Imported here: a fleet without events does without zmq
+        from kvasir_router.feeds.events import EventFeed, EventPlumbing
+
+        if self._plumbing is None:
+            self._plumbing = EventPlumbing(self._secret)
+        self._events[replica] = EventFeed(replica, address, replay_address, sink, self._plumbing)
+
+    def _connected(self, replica: Replica) -> None:
+        """A load stream has begun; what it does not tell is the KV cache's size."""
+        self._run(replica, read_capacity(replica, NAMES[replica.spec.engine], self._lines))
+
+    async def _watch_silence(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            for replica in self._silence.look(time.monotonic()):
+                replica.feeds["load_stream_silent"] += 1
+                self._suspect(replica)
+
+    def _run(self, replica: Replica, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks[replica].add(task)
+        task.add_done_callback(self._tasks[replica].discard)

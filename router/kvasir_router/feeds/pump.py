@@ -1,0 +1,94 @@
+"""Reads ZMQ sockets in the event loop, a bounded time a turn.
+
+A thread would hold the interpreter for milliseconds at a time; here no turn of the loop is longer
+than one budget and one message, whatever comes in.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+import zmq
+
+BUDGET_SECONDS = 0.0005
+
+
+class Pump:
+    """Gives every socket that has something a turn for one message, round and round."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[SocketReader] = deque()
+        self._scheduled = False
+
+    def ready(self, reader: "SocketReader") -> None:
+        """It may have something."""
+        if reader not in self._ready:
+            self._ready.append(reader)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self._ready:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        until = time.perf_counter() + BUDGET_SECONDS
+        try:
+            while self._ready and time.perf_counter() < until:
+                reader = self._ready.popleft()
+                if reader.read_one():
+                    self._ready.append(reader)
+        finally:
+            self._schedule()
+
+
+class SocketReader:
+    """Passes each message of a socket to `take`, as a list of frames."""
+
+    def __init__(
+        self, socket: zmq.Socket[bytes], pump: Pump, take: Callable[[list[bytes]], None]
+    ) -> None:
+        self.socket = socket
+        self._pump = pump
+        self._take = take
+        self._loop = asyncio.get_running_loop()
+        self._fd = int(socket.fd)
+        self._reading = False
+        self.resume()
+
+    def pause(self) -> None:
+        """Take nothing; what comes waits in the socket, as much as it holds."""
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        """Take what has come and will come."""
+        if not self._reading:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._pump.ready, self)
+            # ZMQ tells only of changes: what came before is to be looked for
+            self._pump.ready(self)
+
+    def look(self) -> None:
+        """To be called after a send, which may swallow the news of something to read."""
+        self._pump.ready(self)
+
+    def close(self) -> None:
+        """Close the socket too."""
+        self.pause()
+        self.socket.close(linger=0)
+
+    def read_one(self) -> bool:
+        """Whether there was a message."""
+        if not self._reading:
+            return False
+        try:
+            frames = self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        self._take(frames)
+        return True

@@ -1,0 +1,64 @@
+"""gRPC to an engine. Imported only when a replica has a gRPC port: grpc costs half a second."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from kvasir.fleet_secret import FLEET_SECRET_HEADER
+from kvasir.proto.engine.v1 import engine_pb2 as pb
+from kvasir.proto.engine.v1 import engine_pb2_grpc
+
+StreamError = grpc.aio.AioRpcError
+"""A stream ended; str() of its `code()` and `details()` says why."""
+
+_MAX_MESSAGE_BYTES = 16 * 2**20
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    # A channel shares nothing: neither a connection nor the pause after a failed one, which grows
+    # to minutes, with the channel that was closed before it
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class EngineChannel:
+    """A connection to one engine, for one attempt: after a failure, make a new one."""
+
+    def __init__(self, channel: Any, fleet_secret: str | None) -> None:
+        self._stub = engine_pb2_grpc.EngineStub(channel)
+        self._metadata = ((FLEET_SECRET_HEADER, fleet_secret),) if fleet_secret else ()
+
+    def watch_load(self) -> AsyncIterator[pb.Load]:
+        """The engine's load as it changes. Raises StreamError."""
+        call: AsyncIterator[pb.Load] = self._stub.WatchLoad(
+            pb.WatchLoadRequest(), metadata=self._metadata
+        )
+        return call
+
+    def watch_prompts(self) -> AsyncIterator[pb.PromptReports]:
+        """Reports of prompts from now on. Raises StreamError."""
+        call: AsyncIterator[pb.PromptReports] = self._stub.WatchPrompts(
+            pb.WatchPromptsRequest(), metadata=self._metadata
+        )
+        return call
+
+
+@asynccontextmanager
+async def open_channel(
+    host: str, port: int, fleet_secret: str | None
+) -> AsyncIterator[EngineChannel]:
+    """Connects when it is first used."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+        yield EngineChannel(channel, fleet_secret)
+
+
+def why(error: Any) -> str:
+    """One line on why a stream ended with a StreamError."""
+    return f"{error.code().name}: {error.details()}"
