@@ -224,9 +224,9 @@ FORKS = {
     ),
     "a short system prompt moves out from before a long question": (
         "system-last",
-        [{"role": "system", "content": LONG[:200]}, {"role": "user", "content": LONG}],
+        [{"role": "system", "content": LONG[9:209]}, {"role": "user", "content": LONG}],
         [
-            {"role": "system", "content": LONG[:200]},
+            {"role": "system", "content": LONG[9:209]},
             {"role": "user", "content": LONG},
             {"role": "assistant", "content": "x"},
         ],
