@@ -12,41 +12,20 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from random import getrandbits
 
 import httptools
 
+from kvasir_router.proxy.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
+
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"OPTIONS"})
-
-# Meant for one hop (RFC 9110, 7.6.1), or written anew by the router.
-HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"content-length",
-        b"x-request-id",
-    }
-)
-# Answers are relayed uncompressed: events are cut, and an error event may have to follow.
-_SPECIAL = HOP_BY_HOP | {b"host", b"expect", b"content-encoding", b"accept-encoding"}
-
-_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 # Chunk sizes and extensions may not outweigh the body they carry: bytes allowed beside it.
 _CHUNK_SLACK = 64 * 1024
 _CHUNK_OVERHEAD = 16
 
-# What becomes of a header, by its name as clients spell it; see `_kind`.
-_FORWARD, _DROP = b"forward", b"drop"
-
-# Longer names and targets are looked at anew each time, so that the caches stay small.
+# Longer targets are looked at anew each time, so that the cache stays small.
 _MAX_CACHED = 256
 
 _TARGET = re.compile(rb"/[!\"$-~]*")
@@ -77,20 +56,6 @@ class RequestError(Exception):
 
 
 @lru_cache(maxsize=1024)
-def _kind(name: bytes) -> bytes:
-    """`_FORWARD`, `_DROP`, or the lower-case name of a header that is looked at here.
-
-    Raises RequestError for names that some servers take for those that frame a body.
-    """
-    key = name.lower()
-    if key in _SPECIAL:
-        return key
-    if key.replace(b"_", b"-") in _FRAMING:
-        raise RequestError(400, f"The header {name.decode()} is not a name of HTTP's.")
-    return _DROP if key.startswith(b"x-kvasir-") else _FORWARD
-
-
-@lru_cache(maxsize=1024)
 def _path(target: bytes) -> str:
     """The path of an origin-form target. Raises RequestError."""
     if not _TARGET.fullmatch(target):
@@ -99,6 +64,17 @@ def _path(target: bytes) -> str:
     if "//" in path or "\\" in path or _DOT_SEGMENT.search(path):
         raise RequestError(400, "The request path must not hold `//`, `\\` or dot segments.")
     return path
+
+
+def _seconds(value: bytes) -> float:
+    """A deadline. Raises RequestError."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < inf:
+        raise RequestError(400, "x-request-timeout must be a number of seconds above 0.")
+    return seconds
 
 
 class Request:
@@ -114,6 +90,7 @@ class Request:
         "path",
         "request_id",
         "target",
+        "timeout",
     )
 
     def __init__(self) -> None:
@@ -127,6 +104,8 @@ class Request:
         self.keep_alive = True
         self.http10 = False
         self.body = b""
+        self.timeout = 0.0
+        """Seconds that its answer may take; 0 = the router's default."""
 
 
 class RequestParser:
@@ -143,6 +122,9 @@ class RequestParser:
         self._on_request = on_request
         self._on_continue = on_continue
         self._parser = httptools.HttpRequestParser(self)
+        # A made request id is the connection's random bits and a number: cheaper than new bits.
+        self._id = getrandbits(96)
+        self._serial = 0
         self.on_message_begin()
         self.receiving = False
         """Whether a request has begun and is not complete."""
@@ -180,19 +162,14 @@ class RequestParser:
 
     def on_message_begin(self) -> None:
         self.receiving = True
-        self._request = Request()
-        self._head_done = False
-        self._head_bytes = 0
-        self._open_bytes = 0
-        self._headers = 0
-        self._hosts = 0
-        self._length = 0
-        self._chunked = False
-        self._expect_continue = False
+        self._serial += 1
+        self._request = request = Request()
+        self._lines = request.lines
+        self._head_done = self._chunked = self._expect_continue = False
+        self._head_bytes = self._open_bytes = self._specials = self._hosts = 0
+        self._length = self._body_bytes = self._raw_body_bytes = 0
         self._connection: set[bytes] | None = None
         self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._raw_body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         request = self._request
@@ -206,35 +183,36 @@ class RequestParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_done:
             raise RequestError(400, "Trailers after a chunked body are not accepted.")
-        self._headers += 1
+        kind = kinds.get(name) or kind_of(name)
+        if kind is FORWARD:
+            self._lines.append(b"%b: %b\r\n" % (name, value))
+            return
+        self._specials += 1
         self._head_bytes += len(name) + len(value) + 4
-        if self._headers > self._limits.headers:
-            raise RequestError(431, f"The request has more than {self._limits.headers} headers.")
-        kind = _kind(name) if len(name) <= _MAX_CACHED else _kind.__wrapped__(name)
-        if kind is _FORWARD:
-            self._request.lines.append(b"%b: %b\r\n" % (name, value))
-        elif kind is not _DROP:
+        if kind == HOST:
+            self._hosts += 1
+        elif kind == LENGTH:
+            self._content_length(value.strip(b" \t"))
+        elif kind is REFUSE:
+            raise RequestError(400, f"The header {name.decode()} is not a name of HTTP's.")
+        elif kind is not DROP:
             self._special_header(kind, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        self._check_head_size(self._head_bytes)
         request = self._request
-        version = self._parser.get_http_version()
-        request.http10 = version == "1.0"
-        request.method = self._parser.get_method()
-        if version not in ("1.1", "1.0"):
-            raise RequestError(505, f"HTTP/{version} is not spoken here; use HTTP/1.1.")
-        if request.method not in METHODS:
-            raise RequestError(
-                405, f"Method {request.method.decode()} is not allowed.", "method_not_allowed"
-            )
-        self._check_target(request)
-        self._check_framing(request)
-        request.keep_alive = not request.http10 and self._parser.should_keep_alive()
+        lines = self._lines
+        self._check_head_size(self._head_bytes + sum(map(len, lines)))
+        if len(lines) + self._specials > self._limits.headers:
+            raise RequestError(431, f"The request has more than {self._limits.headers} headers.")
+        self._check_start_line(request)
+        if self._hosts != 1 and not (request.http10 and self._hosts == 0):
+            raise RequestError(400, "The request must have one Host header.")
+        if self._chunked and request.http10:
+            raise RequestError(400, "HTTP/1.0 has no Transfer-Encoding.")
+        if self._connection is not None:
+            self._check_connection(request, self._connection)
         if not request.request_id:
-            request.request_id = b"%032x" % getrandbits(128)
-        if self._connection:
-            self._drop_named_headers(request, self._connection)
+            request.request_id = b"%024x%08x" % (self._id, self._serial & 0xFFFFFFFF)
         self._head_done = True
         if self._expect_continue and (self._chunked or self._length) and not request.http10:
             self._on_continue()
@@ -255,11 +233,7 @@ class RequestParser:
     # The rules.
 
     def _special_header(self, key: bytes, value: bytes) -> None:
-        if key == b"host":
-            self._hosts += 1
-        elif key == b"content-length":
-            self._content_length(value)
-        elif key == b"transfer-encoding":
+        if key == b"transfer-encoding":
             if self._chunked or value.lower() != b"chunked":
                 raise RequestError(400, "Transfer-Encoding must be `chunked`, once.")
             self._chunked = True
@@ -273,6 +247,8 @@ class RequestParser:
         elif key == b"x-request-id":
             if _REQUEST_ID.fullmatch(value):
                 self._request.request_id = value
+        elif key == b"x-request-timeout":
+            self._request.timeout = _seconds(value)
         elif key == b"content-encoding" and value.lower() != b"identity":
             raise RequestError(415, "Compressed request bodies are not accepted; send plain JSON.")
 
@@ -283,20 +259,39 @@ class RequestParser:
         if self._length > self._limits.body_bytes:
             raise self._too_large()
 
-    def _check_target(self, request: Request) -> None:
+    def _check_start_line(self, request: Request) -> None:
+        # Without a Connection header it is HTTP/1.1 that keeps alive; asking that costs a tenth.
+        if self._connection is not None or not self._parser.should_keep_alive():
+            self._check_version(request, self._parser.get_http_version())
+        request.method = method = self._parser.get_method()
+        if method not in METHODS:
+            raise RequestError(
+                405, f"Method {method.decode()} is not allowed.", "method_not_allowed"
+            )
         target = request.target
-        if target == b"*" and request.method == b"OPTIONS":
+        if target == b"*" and method == b"OPTIONS":
             request.path = "*"
-            return
-        request.path = _path(target) if len(target) <= _MAX_CACHED else _path.__wrapped__(target)
+        else:
+            cached = len(target) <= _MAX_CACHED
+            request.path = _path(target) if cached else _path.__wrapped__(target)
 
-    def _check_framing(self, request: Request) -> None:
-        if self._hosts != 1 and not (request.http10 and self._hosts == 0):
-            raise RequestError(400, "The request must have one Host header.")
-        if self._chunked and request.http10:
-            raise RequestError(400, "HTTP/1.0 has no Transfer-Encoding.")
+    @staticmethod
+    def _check_version(request: Request, version: str) -> None:
+        if version not in ("1.1", "1.0"):
+            raise RequestError(505, f"HTTP/{version} is not spoken here; use HTTP/1.1.")
+        if version == "1.0":
+            request.http10 = True
+            request.keep_alive = False
+
+    def _check_connection(self, request: Request, names: set[bytes]) -> None:
+        """What the Connection header says, without which nothing is special."""
         if self._parser.should_upgrade():
             raise RequestError(400, "Protocol upgrades are not supported; use plain HTTP/1.1.")
+        request.keep_alive = not request.http10 and self._parser.should_keep_alive()
+        if names:
+            request.lines = [
+                line for line in request.lines if line.split(b":", 1)[0].lower() not in names
+            ]
 
     def _check_head_size(self, size: int) -> None:
         if size > self._limits.header_bytes:
@@ -315,9 +310,3 @@ class RequestParser:
             f"The request body is larger than {self._limits.body_bytes} bytes.",
             "request_too_large",
         )
-
-    @staticmethod
-    def _drop_named_headers(request: Request, names: set[bytes]) -> None:
-        request.lines = [
-            line for line in request.lines if line.split(b":", 1)[0].lower() not in names
-        ]

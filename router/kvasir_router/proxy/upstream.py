@@ -5,7 +5,7 @@ from typing import Protocol, cast
 
 import httptools
 
-from kvasir_router.proxy.http import HOP_BY_HOP
+from kvasir_router.proxy.header_names import HOP_BY_HOP
 
 _MAX_HEADER_BYTES = 64 * 1024
 _MAX_HEADERS = 200

@@ -1,0 +1,182 @@
+"""The engine on a GPU, in-process: token ids in, end tokens ignored, one warm-up of 8 requests.
+
+    python benchmarks/engine.py --model DIR [--load-format dummy] [--works mixed256,decode,...]
+        [--out F.json]
+
+mixed256: 256 requests of 100-1024 tokens in and out; big1000: 1000 requests, 128-1024 in, 64-512
+out; decode: ms a token at 1,000 tokens of context for batches of 1, 8, 64, 256; prefill: 32
+prompts of 4,096, one token out; ttft: one prompt of 4,096 and of 512, one token out; prefix: 256
+requests of 4,096 shared and 64 own tokens, 64 out, after one request that has the prefix cached;
+io: 1,000 in, 1,000 out, 256 at once. Temperature 0.6; 8,192 tokens a step, 256 sequences, 90 % of
+the memory, prefix cache on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kvasir_engine.core.build import Core, build_core
+from kvasir_engine.request import EngineRequest
+from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.settings import make_settings
+
+Prompts = list[list[int]]
+
+
+def prompts(count: int, low: int, high: int, seed: int) -> Prompts:
+    """Random token ids, `low` to `high` of them."""
+    draw = random.Random(seed)
+    return [
+        [draw.randrange(100, 30000) for _ in range(draw.randint(low, high))] for _ in range(count)
+    ]
+
+
+class Engine:
+    """A core in this process that is given batches of requests."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._next = 0
+        self.steps = 0
+
+    def generate(self, given: Prompts, lengths: list[int]) -> float:
+        """Seconds until the last request's last token."""
+        begin = time.perf_counter()
+        for ids, length in zip(given, lengths, strict=True):
+            params = SamplingParams(max_tokens=length, ignore_eos=True, temperature=0.6)
+            request = EngineRequest(f"bench-{self._next}", self._next, ids, params)
+            self._core.scheduler.add(request)
+            self._next += 1
+        tokens = 0
+        before = self._core.scheduler.counters.steps
+        while not self._core.loop.idle:
+            news = self._core.loop.step()
+            if news is not None:
+                tokens += len(news.tokens) + sum(len(delta.token_ids) for _, delta in news.deltas)
+        self.steps = self._core.scheduler.counters.steps - before
+        if tokens != sum(lengths):
+            raise AssertionError(f"{tokens} tokens came out, {sum(lengths)} were asked for.")
+        return time.perf_counter() - begin
+
+    def forget(self) -> None:
+        """An empty prefix cache."""
+        self._core.scheduler.kv.reset_cache()
+
+
+def mixed256(engine: Engine) -> dict[str, Any]:
+    """Output tokens a second."""
+    draw = random.Random(1)
+    lengths = [draw.randint(100, 1024) for _ in range(256)]
+    return _rate(engine, prompts(256, 100, 1024, 0), lengths)
+
+
+def big1000(engine: Engine) -> dict[str, Any]:
+    """Output tokens a second, more requests than rows."""
+    draw = random.Random(6)
+    lengths = [draw.randint(64, 512) for _ in range(1000)]
+    return _rate(engine, prompts(1000, 128, 1024, 5), lengths)
+
+
+def io(engine: Engine) -> dict[str, Any]:
+    """Output tokens a second of 256 equal requests."""
+    return _rate(engine, prompts(256, 1000, 1000, 7), [1000] * 256)
+
+
+def _rate(engine: Engine, given: Prompts, lengths: list[int]) -> dict[str, Any]:
+    seconds = engine.generate(given, lengths)
+    return {"out_tok_s": round(sum(lengths) / seconds, 1), "steps": engine.steps}
+
+
+def decode(engine: Engine) -> dict[str, Any]:
+    """(time of 257 tokens - time of 1 token) / 256."""
+    found = {}
+    for batch in (1, 8, 64, 256):
+        runs = []
+        for repeat in range(2):
+            given = prompts(batch, 1000, 1000, 10 + repeat)
+            one = engine.generate(given, [1] * batch)
+            engine.forget()
+            many = engine.generate(given, [257] * batch)
+            engine.forget()
+            runs.append((many - one) / 256 * 1e3)
+        found[f"decode_bs{batch}"] = {"tpot_ms": round(min(runs), 3)}
+    return found
+
+
+def prefill(engine: Engine) -> dict[str, Any]:
+    """Prompt tokens a second."""
+    seconds = engine.generate(prompts(32, 4096, 4096, 2), [1] * 32)
+    return {"in_tok_s": round(32 * 4096 / seconds, 1)}
+
+
+def ttft(engine: Engine) -> dict[str, Any]:
+    """Milliseconds to the only token, median of five."""
+    found = {}
+    for length in (4096, 512):
+        runs = [engine.generate(prompts(1, length, length, 20 + i), [1]) for i in range(5)]
+        found[f"ttft_{length}"] = {"ms": round(statistics.median(runs) * 1e3, 2)}
+    return found
+
+
+def prefix(engine: Engine) -> dict[str, Any]:
+    """Output tokens a second of requests with a cached prefix in common."""
+    shared = prompts(1, 4096, 4096, 3)[0]
+    engine.generate([shared], [1])
+    own = prompts(256, 64, 64, 4)
+    return _rate(engine, [shared + each for each in own], [64] * 256)
+
+
+WORKS: dict[str, Callable[[Engine], dict[str, Any]]] = {
+    "mixed256": mixed256,
+    "big1000": big1000,
+    "decode": decode,
+    "prefill": prefill,
+    "ttft": ttft,
+    "prefix": prefix,
+    "io": io,
+}
+KEYS = {"prefill": "prefill_4096x32", "prefix": "prefix_4096x256", "io": "io_1000x1000"}
+
+
+def main() -> None:
+    """Print each work's figures as they come, and save them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", required=True, help="directory with a config.json")
+    parser.add_argument("--load-format", default="auto", choices=["auto", "dummy"])
+    parser.add_argument("--works", default=",".join(WORKS))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--max-model-len", type=int, default=8192)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    begin = time.perf_counter()
+    settings = make_settings(
+        options.model,
+        device=options.device,
+        load_format=options.load_format,
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        max_model_len=options.max_model_len,
+        max_queued_requests=10_000,
+    )
+    engine = Engine(build_core(settings, Path(options.model)))
+    figures: dict[str, Any] = {"start_s": round(time.perf_counter() - begin, 2)}
+    print("start", figures["start_s"], flush=True)
+    engine.generate(prompts(8, 100, 200, 9), [16] * 8)
+    for name in options.works.split(","):
+        engine.forget()
+        found = WORKS[name](engine)
+        figures.update(found if name in ("decode", "ttft") else {KEYS.get(name, name): found})
+        print(name, json.dumps(found), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

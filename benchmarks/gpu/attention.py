@@ -1,0 +1,221 @@
+"""Tunes and times the attention kernels on a GPU, and checks them against the reference.
+
+    python benchmarks/gpu/attention.py --out F.json
+
+Llama-3.1-8B's layer (32 heads, 8 KV heads of 128, bf16, blocks of 16 in random order). Decode:
+microseconds and TB/s of keys and values for each batch x context, with the best tuning; prefill:
+TFLOP/s of a causal prompt and of a chunk behind a cached prefix, beside cuDNN's SDPA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
+from kvasir_engine.attention.torch_reference import TorchAttention
+from kvasir_engine.attention.triton_backend import TritonAttention
+from kvasir_engine.kernels.paged_decode import DecodeTuning
+from kvasir_engine.kernels.paged_prefill import PrefillTuning
+
+DEVICE = torch.device("cuda")
+HEADS, KV_HEADS, DIM, BLOCK = 32, 8, 128, 16
+SPEC = AttentionSpec(0, HEADS, KV_HEADS, DIM, DIM**-0.5)
+DECODES = [(1, 1024), (8, 1024), (64, 1024), (256, 1024), (256, 2048), (64, 8192), (1, 32768)]
+PREFILLS = [(1, 512, 512), (1, 4096, 4096), (2, 4096, 4096), (8, 1024, 1024), (1, 512, 8192)]
+"""(entries, new tokens, length)."""
+
+
+def make_batch(new: list[int], lengths: list[int], decodes: int) -> tuple[AttentionBatch, int]:
+    """Entries over blocks in random order, and the pool's size."""
+    width = -(-max(lengths) // BLOCK)
+    count = width * len(lengths)
+    table = torch.randperm(count, device=DEVICE).int().view(len(lengths), width)
+    start = torch.tensor([0, *new], device=DEVICE).cumsum(0).int()
+    return (
+        AttentionBatch(
+            block_table=table,
+            slot_mapping=torch.zeros(sum(new), dtype=torch.int64, device=DEVICE),
+            query_start=start,
+            seq_lens=torch.tensor(lengths, dtype=torch.int32, device=DEVICE),
+            num_decodes=decodes,
+            max_seq_len=max(lengths),
+            query_lens_cpu=new,
+            seq_lens_cpu=lengths,
+        ),
+        count,
+    )
+
+
+def milliseconds(run: Callable[[], Any], repeat: int = 10) -> float:
+    """Device time of one call inside a CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times = []
+    for _ in range(3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(repeat):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) / repeat)
+    return sorted(times)[1]
+
+
+def check() -> dict[str, float]:
+    """Largest relative error (norms) against the reference in fp32, over several layers' kinds."""
+    errors = {}
+    torch.manual_seed(0)
+    new, lengths = [1] * 6 + [7, 300, 65], [1, 17, 1000, 513, 64, 2048, 7, 700, 2000]
+    batch, blocks = make_batch(new, lengths, 6)
+    for heads, kv, dim in ((32, 8, 128), (8, 8, 64), (16, 1, 256), (12, 4, 96), (40, 10, 80)):
+        for window, cap, dtype in itertools.product(
+            (None, 128), (None, 30.0), (torch.bfloat16, torch.float32)
+        ):
+            spec = AttentionSpec(0, heads, kv, dim, dim**-0.5, window=window, softcap=cap)
+            cache = torch.randn(2, blocks, BLOCK, kv, dim, device=DEVICE, dtype=dtype)
+            q = torch.randn(sum(new), heads, dim, device=DEVICE, dtype=dtype)
+            got = TritonAttention(DEVICE).attend(spec, q, cache, batch).float()
+            want = TorchAttention(DEVICE).attend(spec, q.float(), cache.float(), batch)
+            error = ((got - want).norm() / want.norm()).item()
+            errors[f"{heads}/{kv}x{dim} window={window} cap={cap} {dtype}"] = error
+    return errors
+
+
+def _attend_all(
+    backend: TritonAttention, q: torch.Tensor, caches: list[torch.Tensor], batch: AttentionBatch
+) -> None:
+    for cache in caches:
+        backend.attend(SPEC, q, cache, batch)
+
+
+def decode_figures(quick: bool) -> dict[str, Any]:
+    """Best tuning and time of each batch x context."""
+    found = {}
+    backend = TritonAttention(DEVICE)
+    tunings = [
+        DecodeTuning(keys, warps, stages, programs)
+        for keys in (32, 64, 128)
+        for warps in (2, 4)
+        for stages in (2, 3)
+        for programs in (4, 8, 16)
+    ]
+    for entries, context in DECODES:
+        batch, blocks = make_batch([1] * entries, [context] * entries, entries)
+        layers = max(1, min(8, (200 << 20) // (blocks * BLOCK * KV_HEADS * DIM * 4) + 1))
+        caches = [
+            torch.randn(2, blocks, BLOCK, KV_HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+            for _ in range(layers)
+        ]
+        q = torch.randn(entries, HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+        results = []
+        for tuning in [DecodeTuning()] if quick else tunings:
+            backend.decode_tuning = tuning
+            ms = milliseconds(partial(_attend_all, backend, q, caches, batch)) / layers
+            results.append((ms, tuning))
+        results.sort(key=lambda each: each[0])
+        size = entries * context * KV_HEADS * DIM * 2 * 2
+        best, tuning = results[0]
+        default = next(ms for ms, each in results if each == DecodeTuning())
+        found[f"{entries}x{context}"] = {
+            "us": round(best * 1e3, 1),
+            "TB_s": round(size / best / 1e9, 2),
+            "default_us": round(default * 1e3, 1),
+            "tuning": str(tuning),
+            "next": [f"{ms * 1e3:.1f} {each}" for ms, each in results[1:4]],
+        }
+        print("decode", f"{entries}x{context}", found[f"{entries}x{context}"], flush=True)
+    return found
+
+
+def prefill_figures(quick: bool) -> dict[str, Any]:
+    """Best tuning and rate of each kind of prompt."""
+    found = {}
+    backend = TritonAttention(DEVICE)
+    tunings = [
+        PrefillTuning(rows, keys, warps, stages)
+        for rows in (64, 128)
+        for keys in (32, 64, 128)
+        for warps in (4, 8)
+        for stages in (2, 3)
+    ]
+    for entries, new, length in PREFILLS:
+        batch, blocks = make_batch([new] * entries, [length] * entries, 0)
+        cache = torch.randn(2, blocks, BLOCK, KV_HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+        q = torch.randn(entries * new, HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+        results = []
+        for tuning in [PrefillTuning()] if quick else tunings:
+            backend.prefill_tuning = tuning
+            try:
+                backend.attend(SPEC, q, cache, batch)
+                ms = milliseconds(partial(_attend_all, backend, q, [cache], batch), 5)
+            except Exception as error:  # too much shared memory
+                print("prefill", tuning, repr(error)[:120], flush=True)
+                continue
+            results.append((ms, tuning))
+        results.sort(key=lambda each: each[0])
+        best, tuning = results[0]
+        pairs = entries * new * (length - new + new / 2)
+        name = f"{entries}x{new}/{length}"
+        found[name] = {
+            "ms": round(best, 3),
+            "TFLOP_s": round(4 * pairs * DIM * HEADS / best / 1e9, 1),
+            "tuning": str(tuning),
+            "next": [f"{ms:.3f} {each}" for ms, each in results[1:4]],
+            "cudnn_ms": _cudnn(entries, new) if new == length else None,
+        }
+        print("prefill", name, found[name], flush=True)
+    return found
+
+
+def _cudnn(entries: int, length: int) -> float:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    q = torch.randn(entries, HEADS, length, DIM, device=DEVICE, dtype=torch.bfloat16)
+    k = torch.randn(entries, KV_HEADS, length, DIM, device=DEVICE, dtype=torch.bfloat16)
+    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+        return round(
+            milliseconds(
+                lambda: scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True), 5
+            ),
+            3,
+        )
+
+
+def main() -> None:
+    """Print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true", help="the present tuning only")
+    options = parser.parse_args()
+    errors = check()
+    for name, error in errors.items():
+        print("error", f"{error:.2e}", name, flush=True)
+    figures = {
+        "device": torch.cuda.get_device_name(),
+        "errors": errors,
+        "decode": decode_figures(options.quick),
+        "prefill": prefill_figures(options.quick),
+    }
+    if options.out:
+        options.out.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

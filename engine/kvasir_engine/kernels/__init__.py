@@ -1,0 +1,1 @@
+"""Triton kernels, one purpose a file. Nothing here is imported where no kernel will run."""

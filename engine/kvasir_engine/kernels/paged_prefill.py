@@ -1,0 +1,223 @@
+"""Causal attention of many new tokens an entry over paged KV, cached prefixes included.
+
+FlashAttention-2 (Dao, 2023) over entries of any length: each program takes a tile of one entry's
+new tokens with all query heads of one KV head as rows, so that a key is loaded once for the whole
+group, and walks the keys its tokens may see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from kvasir_engine.kernels.paged_decode import soft_cap
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTuning:
+    """How the kernel is launched; chosen by measurement (benchmarks/gpu/attention.py)."""
+
+    rows: int = 128
+    """Query tokens x heads of a tile."""
+    keys: int = 64
+    warps: int = 8
+    stages: int = 3
+
+
+@triton.jit
+def _attend_keys(
+    q,
+    best,
+    total,
+    acc,
+    start,
+    position,
+    length,
+    cache_ptr,
+    table_row,
+    kv_head,
+    value_offset,
+    scale,
+    MASKED: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    key, dim = start + tl.arange(0, KEYS), tl.arange(0, PADDED_DIM)
+    own_dim = dim < DIM
+    inside = key < length
+    block = tl.load(table_row + key // BLOCK, mask=inside, other=0)
+    offset = ((block.to(tl.int64) * BLOCK + key % BLOCK) * KV_HEADS + kv_head) * DIM
+    k = tl.load(
+        cache_ptr + offset[None, :] + dim[:, None],
+        mask=inside[None, :] & own_dim[:, None],
+        other=0.0,
+    )
+    scores = tl.dot(q, k, input_precision=PRECISION) * scale
+    if CAP > 0.0:
+        scores = soft_cap(scores, CAP)
+    scores = scores * 1.4426950408889634
+    if MASKED:
+        seen = key[None, :] <= position[:, None]
+        if WINDOW > 0:
+            seen &= key[None, :] > position[:, None] - WINDOW
+        scores = tl.where(seen, scores, -1e30)
+    higher = tl.maximum(best, tl.max(scores, 1))
+    weights = tl.exp2(scores - higher[:, None])
+    if MASKED:
+        # A row may see no key of a block: its maximum stays where it was, or at -1e30.
+        weights = tl.where(scores > -1e29, weights, 0.0)
+    shrink = tl.exp2(best - higher)
+    total = total * shrink + tl.sum(weights, 1)
+    v = tl.load(
+        cache_ptr + value_offset + offset[:, None] + dim[None, :],
+        mask=inside[:, None] & own_dim[None, :],
+        other=0.0,
+    )
+    acc = acc * shrink[:, None]
+    acc += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    return higher, total, acc
+
+
+@triton.jit
+def _prefill(
+    q_ptr,
+    cache_ptr,
+    table_ptr,
+    lens_ptr,
+    starts_ptr,
+    tiles_ptr,
+    out_ptr,
+    q_stride,
+    table_stride,
+    value_offset,
+    scale,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    TOKENS: tl.constexpr,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    entry = tl.load(tiles_ptr + 2 * tl.program_id(0))
+    tile = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
+    kv_head = tl.program_id(1)
+    begin, end = tl.load(starts_ptr + entry), tl.load(starts_ptr + entry + 1)
+    length = tl.load(lens_ptr + entry)
+    before = length - (end - begin)
+
+    row, dim = tl.arange(0, ROWS), tl.arange(0, PADDED_DIM)
+    new = tile * TOKENS + row // GROUP
+    head = kv_head * GROUP + row % GROUP
+    own = (new < end - begin) & (row < TOKENS * GROUP)
+    position = tl.where(own, before + new, 0)
+    at = (begin + new).to(tl.int64)
+    loaded = own[:, None] & (dim < DIM)[None, :]
+    q = tl.load(
+        q_ptr + at[:, None] * q_stride + head[:, None] * DIM + dim[None, :],
+        mask=loaded,
+        other=0.0,
+    )
+    best = tl.full([ROWS], -1e30, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, PADDED_DIM], tl.float32)
+    table_row = table_ptr + entry * table_stride
+
+    lowest = before + tile * TOKENS
+    highest = tl.minimum(lowest + TOKENS, length)
+    first = 0
+    if WINDOW > 0:
+        first = tl.maximum(lowest - WINDOW + 1, 0) // KEYS * KEYS
+    else:
+        # Whole blocks of keys that every token of the tile sees need no mask.
+        plain = lowest // KEYS * KEYS
+        for start in range(0, plain, KEYS):
+            best, total, acc = _attend_keys(
+                q, best, total, acc, start, position, length, cache_ptr, table_row, kv_head,
+                value_offset, scale, False, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, WINDOW, CAP,
+                PRECISION,
+            )  # fmt: skip
+        first = plain
+    for start in range(first, highest, KEYS):
+        best, total, acc = _attend_keys(
+            q, best, total, acc, start, position, length, cache_ptr, table_row, kv_head,
+            value_offset, scale, True, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, WINDOW, CAP,
+            PRECISION,
+        )  # fmt: skip
+    mixed = acc / tl.where(total > 0, total, 1.0)[:, None]
+    tl.store(
+        out_ptr + (at * HEADS + head)[:, None] * DIM + dim[None, :],
+        mixed.to(out_ptr.dtype.element_ty),
+        mask=loaded,
+    )
+
+
+def tile_tokens(heads: int, kv_heads: int, tuning: PrefillTuning) -> int:
+    """New tokens of a tile: `tuning.rows` of them times the heads of a group."""
+    return max(1, tuning.rows // (heads // kv_heads))
+
+
+def paged_prefill(
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    block_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    query_start: torch.Tensor,
+    tiles: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    tuning: PrefillTuning,
+) -> None:
+    """out = causal attention of q, both [tokens, heads, head_dim].
+
+    tiles [n, 2] int32: (entry, which run of `tile_tokens` of its new tokens); the rest is
+    AttentionBatch's.
+    """
+    _, heads, dim = q.shape
+    kv_heads = cache.shape[3]
+    group = heads // kv_heads
+    tokens = tile_tokens(heads, kv_heads, tuning)
+    _prefill[(tiles.shape[0], kv_heads)](
+        q,
+        cache,
+        block_table,
+        seq_lens,
+        query_start,
+        tiles,
+        out,
+        q.stride(0),
+        block_table.stride(0),
+        cache.stride(0),
+        scale,
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        TOKENS=tokens,
+        ROWS=max(16, triton.next_power_of_2(tokens * group)),
+        DIM=dim,
+        PADDED_DIM=max(16, triton.next_power_of_2(dim)),
+        BLOCK=cache.shape[2],
+        KEYS=tuning.keys,
+        WINDOW=window or 0,
+        CAP=softcap or 0.0,
+        PRECISION="ieee",
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
+    )

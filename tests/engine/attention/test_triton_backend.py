@@ -1,0 +1,91 @@
+"""The Triton kernels against attention written out in float64: in Triton's interpreter here.
+
+Slots that hold no key are NaN, so that a read out of bounds shows.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kvasir_engine.attention.base import ForwardContext, attend, forward_context
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture
+def backend():
+    from kvasir_engine.attention.triton_backend import TritonAttention
+
+    made = TritonAttention(DEVICE, multiprocessors=2)
+    made.decode_tuning = made.decode_tuning.__class__(keys=16, least_keys=16)
+    made.prefill_tuning = made.prefill_tuning.__class__(rows=16, keys=16)
+    return made
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+def test_decodes_and_prefills(paged, backend, heads, window, softcap) -> None:
+    spec = paged.make_spec(*heads, window=window, softcap=softcap)
+    paged.check(
+        spec, backend, decodes=[1, 30, 5, 17, 64], prefills=[(7, 7), (3, 40)], poisoned=True
+    )
+
+
+@pytest.mark.parametrize("head_dim", [16, 24, 64])
+def test_head_sizes_that_are_no_power_of_two(paged, backend, head_dim) -> None:
+    spec = paged.make_spec(head_dim=head_dim)
+    paged.check(spec, backend, decodes=[33, 2], prefills=[(5, 20)], poisoned=True)
+
+
+@pytest.mark.parametrize("programs_per_sm", [1, 8, 64])
+def test_any_number_of_parts(paged, backend, programs_per_sm) -> None:
+    backend.decode_tuning = backend.decode_tuning.__class__(
+        keys=16, least_keys=16, programs_per_sm=programs_per_sm
+    )
+    for window in (None, 20):
+        paged.check(paged.make_spec(window=window), backend, decodes=[70, 1, 40], prefills=[])
+
+
+def test_half_precision(paged, backend) -> None:
+    # Triton's interpreter multiplies no bfloat16.
+    dtype = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16
+    spec = paged.make_spec(window=6)
+    paged.check(spec, backend, dtype=dtype, tolerance=3e-2, poisoned=True)
+
+
+@pytest.mark.parametrize("window", [1, 21])
+def test_narrow_and_wide_windows(paged, backend, window) -> None:
+    spec = paged.make_spec(window=window)
+    paged.check(spec, backend, decodes=[1, 22, 64], prefills=[(30, 50)], poisoned=True)
+
+
+def test_a_long_prefill_over_a_cached_prefix(paged, backend) -> None:
+    for window in (None, 9):
+        spec = paged.make_spec(window=window)
+        paged.check(spec, backend, decodes=[], prefills=[(40, 75), (17, 17), (1, 33)])
+
+
+def test_lengths_on_the_cpu_may_be_too_high(paged, backend) -> None:
+    paged.check(paged.make_spec(window=6), backend, slack=9, prefills=[])
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3])
+def test_attend_writes_new_tokens_before_it_reads_them(paged, backend, kv_heads) -> None:
+    batch, blocks = paged.make_batch([9, 2], [(6, 11)])
+    spec = paged.make_spec(2 * kv_heads, kv_heads)
+    tokens = sum(batch.query_lens_cpu)
+    cache = torch.randn(2, blocks, 4, kv_heads, spec.head_dim)
+    # As in a model: three views of one projection, whose rows lie apart.
+    heads = torch.randn(tokens, 4 * kv_heads, spec.head_dim)
+    q, k, v = heads.tensor_split((2 * kv_heads, 3 * kv_heads), dim=1)
+    expected = cache.clone()
+    for token, slot in enumerate(batch.slot_mapping.tolist()):
+        expected[0, slot // 4, slot % 4] = k[token]
+        expected[1, slot // 4, slot % 4] = v[token]
+    with forward_context(ForwardContext(backend, [cache], [batch], [0])):
+        got = attend(spec, q, k, v)
+    assert torch.equal(cache, expected)
+    want = paged.written_out(spec, q, expected, batch)
+    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
