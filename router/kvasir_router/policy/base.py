@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from kvasir_router.feeds.sink import BlockSink
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.model_index import Hit
 from kvasir_router.query import Query
 
 
@@ -20,6 +21,8 @@ class Choice(NamedTuple):
     """Prompt tokens believed to be left to compute: the credit given until the first byte."""
     prefill: Replica | None = None
     """The prefilling replica of a pair, with disaggregated prefill."""
+    hit: Hit | None = None
+    """What `hit_tokens` is made of, for those who check it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,10 @@ class Score:
     hit_tokens: int
     load_tokens: float
     chosen: bool
+    source: str | None = None
+    """Which index says that there is a hit."""
+    affinity: bool = True
+    """Whether the hit counts: not on a replica with more than its share of the load."""
 
 
 class Policy(Protocol):
@@ -51,8 +58,14 @@ class Policy(Protocol):
         """The request goes to the chosen replica, which will soon have its prompt's KV."""
         ...
 
-    def ended(self, query: Query, choice: Choice, cached_tokens: int | None) -> None:
-        """The request was answered; `cached_tokens` as the engine's usage says, if it did."""
+    def ended(
+        self,
+        query: Query,
+        choice: Choice,
+        cached_tokens: int | None,
+        prompt_tokens: int | None = None,
+    ) -> None:
+        """The request was answered; both as the engine's usage says, if it did."""
         ...
 
     def forget(self, replica: Replica) -> None:
@@ -72,7 +85,13 @@ class LoadPolicy:
     def sent(self, query: Query, choice: Choice) -> None:
         """Policy.sent."""
 
-    def ended(self, query: Query, choice: Choice, cached_tokens: int | None) -> None:
+    def ended(
+        self,
+        query: Query,
+        choice: Choice,
+        cached_tokens: int | None,
+        prompt_tokens: int | None = None,
+    ) -> None:
         """Policy.ended."""
 
     def forget(self, replica: Replica) -> None:

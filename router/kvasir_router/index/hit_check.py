@@ -1,0 +1,96 @@
+"""How often a predicted hit was a real one, and which predictions are believed."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+
+import structlog
+
+from kvasir_router.fleet.replica import Replica
+
+HITS_PER_VERDICT = 50
+MIN_CONFIRMED = 0.5
+"""Of the predicted tokens, below which a source is not believed any more."""
+COOLDOWN_SECONDS = 60.0
+
+_log = structlog.get_logger("kvasir_router.index")
+
+
+class Source(Enum):
+    """What a prediction comes from."""
+
+    EXACT = "exact"
+    """The replica's own block events."""
+    SPECULATIVE = "speculative"
+    """The prompt was sent there a moment ago: its events are still to come."""
+    APPROXIMATE = "approximate"
+    """The prompt was sent there before."""
+
+
+class HitCheck:
+    """Compares predictions with the engines' usage, for each replica and source.
+
+    After every 50 predicted hits a source of which less than half of the predicted tokens were in
+    the cache is turned off for the replica, and tried again after a minute. A replica that has more
+    in its cache than was predicted is no reason to doubt: that is only counted.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._running: dict[tuple[Replica, Source], list[float]] = {}
+        """Hits, predicted and confirmed tokens since the last verdict."""
+        self._off: dict[tuple[Replica, Source], float] = {}
+        """Until when."""
+        self.predicted: Counter[Source] = Counter()
+        """Tokens."""
+        self.confirmed: Counter[Source] = Counter()
+        """Of the predicted tokens, those that were in the cache."""
+        self.surprises = 0
+        """Requests without a predicted hit of which something was in the cache."""
+        self.turned_off: Counter[Source] = Counter()
+
+    def believes(self, replica: Replica, source: Source) -> bool:
+        """Whether the source's predictions for the replica are used."""
+        until = self._off.get((replica, source)) if self._off else None
+        if until is None:
+            return True
+        if until > self._clock():
+            return False
+        del self._off[replica, source]
+        return True
+
+    def observed(
+        self, replica: Replica, source: Source | None, predicted: float, cached: int
+    ) -> None:
+        """A request ended; `source` None = nothing was predicted. Both in tokens."""
+        if source is None or predicted <= 0:
+            self.surprises += cached > 0
+            return
+        confirmed = min(predicted, cached)
+        self.predicted[source] += round(predicted)
+        self.confirmed[source] += round(confirmed)
+        running = self._running.setdefault((replica, source), [0, 0.0, 0.0])
+        running[0] += 1
+        running[1] += predicted
+        running[2] += confirmed
+        if running[0] >= HITS_PER_VERDICT:
+            del self._running[replica, source]
+            if running[2] < MIN_CONFIRMED * running[1]:
+                self._turn_off(replica, source, running[2] / running[1])
+
+    def forget(self, replica: Replica) -> None:
+        """The replica went, or starts anew."""
+        for source in Source:
+            self._running.pop((replica, source), None)
+            self._off.pop((replica, source), None)
+
+    def _turn_off(self, replica: Replica, source: Source, share: float) -> None:
+        self._off[replica, source] = self._clock() + COOLDOWN_SECONDS
+        self.turned_off[source] += 1
+        _log.warning(
+            "predicted cache hits are not real; the source is not used for a minute",
+            replica=replica.id,
+            source=source.value,
+            confirmed=round(share, 2),
+        )

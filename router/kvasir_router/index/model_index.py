@@ -1,0 +1,140 @@
+"""All that is known of one model's KV caches, and the best guess made of it."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kvasir.kv_events import BlockRemoved, BlockStored
+from kvasir.text_chain import BLOCK_BYTES
+from kvasir_router.feeds.sink import PromptReport
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.approximate import ApproximateIndex
+from kvasir_router.index.hit_check import HitCheck, Source
+from kvasir_router.index.residency import Residency, Resident
+from kvasir_router.index.text_map import TextMap
+from kvasir_router.query import BYTES_PER_TOKEN
+
+SPECULATIVE_SECONDS = 3.0
+"""For so long after a choice, events need not have confirmed it."""
+LOWER_TIER_CREDIT = 0.75
+"""What a token in a lower tier (CPU memory, disk) saves of computing it."""
+
+_SMOOTHING = 0.02
+"""Weight of a new request in the mean length of a token."""
+
+
+class Hit(NamedTuple):
+    """How much of a prompt a replica is believed to have."""
+
+    text_blocks: int
+    tokens: float
+    source: Source
+
+
+class ModelIndex:
+    """Joins the exact and the approximate index; takes the feeds' news (BlockSink).
+
+    For a replica with block events, the exact index says what it has of a text whose KV blocks are
+    known. The approximate one is asked for the rest: of texts never reported, and of what lies
+    beyond the last block that a report claims, provided that everything claimed is there. What was
+    sent to the replica within the last seconds counts although its events do not confirm it yet.
+    A replica without events has the approximate index alone. Predictions that turn out wrong too
+    often are not used (HitCheck).
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.approximate = ApproximateIndex(clock=clock)
+        self.residency = Residency()
+        self.texts = TextMap()
+        self.check = HitCheck(clock)
+        self.bytes_per_token = BYTES_PER_TOKEN
+        """Of prompts' text, as usage says."""
+
+    # BlockSink
+
+    def stored(self, replica: Replica, event: BlockStored) -> None:
+        self.residency.stored(replica, event)
+
+    def removed(self, replica: Replica, event: BlockRemoved) -> None:
+        self.residency.removed(replica, event)
+
+    def cleared(self, replica: Replica) -> None:
+        self.residency.cleared(replica)
+
+    def learned(self, report: PromptReport) -> None:
+        self.texts.learn(report)
+
+    # Lookup
+
+    def match(self, chain: Sequence[int]) -> dict[Replica, Hit]:
+        """Each replica that is believed to have a part of the prompt."""
+        sent = self.approximate.match(chain)
+        known = self.residency.match(self.texts, chain)
+        per_block = BLOCK_BYTES / self.bytes_per_token
+        believes = self.check.believes
+        hits = {}
+        for replica, depth in sent.items():
+            if replica not in known and believes(replica, Source.APPROXIMATE):
+                hits[replica] = Hit(depth, depth * per_block, Source.APPROXIMATE)
+        for replica, resident in known.items():
+            hit = self._joined(replica, chain, resident, sent.get(replica, 0), per_block)
+            if hit is not None:
+                hits[replica] = hit
+        return hits
+
+    def routed(self, chain: Sequence[int], replica: Replica, known: int) -> None:
+        """The prompt was sent to the replica, which is believed to have `known` text blocks."""
+        if chain:
+            self.approximate.routed(chain, replica, known, replica.load.kv_capacity)
+            self.texts.used(chain)
+
+    def ended(
+        self,
+        replica: Replica,
+        hit: Hit | None,
+        cached_tokens: int,
+        prompt_tokens: int | None,
+        text_bytes: int,
+    ) -> None:
+        """What the engine says of a request: how much was in its cache, how long it was."""
+        if prompt_tokens and text_bytes > BLOCK_BYTES:
+            ratio = text_bytes / prompt_tokens
+            self.bytes_per_token += _SMOOTHING * (ratio - self.bytes_per_token)
+        if hit is None:
+            self.check.observed(replica, None, 0.0, cached_tokens)
+        else:
+            self.check.observed(replica, hit.source, hit.tokens, cached_tokens)
+
+    def forget(self, replica: Replica) -> None:
+        """The replica went or restarted."""
+        self.approximate.forget(replica)
+        self.residency.forget(replica)
+        self.check.forget(replica)
+
+    def _joined(
+        self,
+        replica: Replica,
+        chain: Sequence[int],
+        resident: Resident,
+        sent: int,
+        per_block: float,
+    ) -> Hit | None:
+        """The hit of a replica with events, of whose prompt a part is known."""
+        believes = self.check.believes
+        depth, tokens, source = 0, 0.0, Source.EXACT
+        if believes(replica, Source.EXACT):
+            depth = resident.text_blocks
+            lower = resident.kv_blocks - resident.gpu_blocks
+            tokens = (resident.gpu_blocks + LOWER_TIER_CREDIT * lower) * self.residency.block_size
+            if resident.refuted and sent > depth:
+                since = self._clock() - SPECULATIVE_SECONDS
+                sent = self.approximate.sent_since(chain, replica, depth, since)
+                source = Source.SPECULATIVE
+            else:
+                source = Source.APPROXIMATE
+        else:
+            source = Source.APPROXIMATE
+        if sent > depth and believes(replica, source):
+            return Hit(sent, tokens + (sent - depth) * per_block, source)
+        return Hit(depth, tokens, Source.EXACT) if tokens else None

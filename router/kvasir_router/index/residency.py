@@ -1,0 +1,220 @@
+"""Which KV blocks are in which replica's cache, by the engines' own events."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kvasir.kv_events import MEDIUM_GPU, BlockRemoved, BlockStored
+from kvasir_router.discovery.base import EngineKind
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.search import prefix_depths
+from kvasir_router.index.block_table import SHARDS, ReplicaTable
+from kvasir_router.index.foreign import ForeignHashes, UnknownBlocksError, own_key
+from kvasir_router.index.replica_bits import ReplicaBits
+from kvasir_router.index.text_map import Determined, TextMap
+
+MAX_BLOCKS = 10_000_000
+BYTES_PER_BLOCK = 100
+"""Of memory, for a block of a Kvasir engine: its hash and its place in a dictionary."""
+BYTES_PER_FOREIGN_BLOCK = 80
+"""More of it, for a block of another engine: that engine's hash, its place in a dictionary."""
+
+_MAX_TABLES = 16
+_FOREIGN_SHARES = 16
+"""Of the bound on blocks, what a foreign engine's own hashes get: one share."""
+_BACK_SCAN = 4
+_NOTHING = Determined(0, 0)
+
+
+class Resident(NamedTuple):
+    """How much of a known text a replica has."""
+
+    text_blocks: int
+    """Leading text blocks whose KV blocks are all there."""
+    kv_blocks: int
+    """KV blocks that the last of these text blocks determines."""
+    gpu_blocks: int
+    """Of them, leading ones that are in GPU memory; the others are in a lower tier."""
+    refuted: bool
+    """The KV blocks of the next text block are known, and are not there."""
+
+
+class Residency:
+    """Block residency by KV group and tier. What events say, a feed tells (BlockSink).
+
+    A prefix is held if every KV group of the replica holds it. A replica counts here from its first
+    event on.
+    """
+
+    def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
+        self._max_blocks = max_blocks
+        self._bits = ReplicaBits()
+        self._tables: dict[tuple[int, str], ReplicaTable] = {}
+        """By KV group and tier."""
+        self._groups: dict[int, int] = {}
+        """KV group -> mask of the replicas that have it."""
+        self._foreign: dict[Replica, ForeignHashes] = {}
+        self._has_tiers = False
+        self._sweeping = 0
+        self._next_shard = 0
+        self._trash: list[dict[int, int]] = []
+        self.refused: Counter[str] = Counter()
+        """Events that could not be kept, by reason."""
+        self.block_size = 16
+        """Tokens of a KV block, as events say."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks known, of all groups and tiers."""
+        return sum(len(table) for table in self._tables.values())
+
+    @property
+    def evicted(self) -> int:
+        """Blocks forgotten because there were too many."""
+        return sum(table.evicted for table in self._tables.values())
+
+    @property
+    def memory_bytes(self) -> int:
+        """An estimate."""
+        foreign = sum(len(hashes.table) for hashes in self._foreign.values())
+        return self.blocks * BYTES_PER_BLOCK + foreign * BYTES_PER_FOREIGN_BLOCK
+
+    def stored(self, replica: Replica, event: BlockStored) -> None:
+        """Blocks are in the replica's cache."""
+        bit = self._begin(replica)
+        group = event.group_idx or 0
+        table = self._table(group, event.medium or MEDIUM_GPU)
+        if table is None:
+            self.refused["tables"] += 1
+            return
+        foreign = self._foreign.get(replica)
+        keys: Iterable[int]
+        if foreign is None:
+            keys = map(own_key, event.block_hashes)
+        else:
+            try:
+                keys = foreign.stored(event)
+            except UnknownBlocksError as error:
+                self.refused[error.reason] += 1
+                return
+        self._groups[group] |= bit
+        self.block_size = event.block_size or self.block_size
+        table.add(keys, bit)
+
+    def removed(self, replica: Replica, event: BlockRemoved) -> None:
+        """Blocks have left it."""
+        bit = self._begin(replica)
+        table = self._tables.get((event.group_idx or 0, event.medium or MEDIUM_GPU))
+        if table is None:
+            return
+        foreign = self._foreign.get(replica)
+        if foreign is None:
+            table.discard(map(own_key, event.block_hashes), bit)
+        else:
+            table.discard(foreign.known(event.block_hashes), bit)
+            foreign.removed(event.block_hashes, lambda key: self._anywhere(key) & bit)
+
+    def cleared(self, replica: Replica) -> None:
+        """Nothing is known to be in it; what follows is all there is."""
+        self.forget(replica)
+        self._begin(replica)
+
+    def forget(self, replica: Replica) -> None:
+        """The replica went or restarted. Its bit is cleared with the events that follow."""
+        bit = self._bits.retire(replica)
+        for group in self._groups:
+            self._groups[group] &= ~bit
+        foreign = self._foreign.pop(replica, None)
+        if foreign is not None:
+            self._trash += foreign.table.shards
+
+    def match(self, texts: TextMap, chain: Sequence[int]) -> dict[Replica, Resident]:
+        """What each replica with events has of the chain as far as it is known; also those that
+        have nothing of it. Empty for an unknown text."""
+        alive = self._bits.alive
+        known = texts.known(chain) if alive else 0
+        if not known:
+            return {}
+        determined = partial(_determined, texts, chain)
+        depths = self._depths(determined, known, gpu_only=False)
+        on_gpu = self._depths(determined, known, gpu_only=True) if self._has_tiers else depths
+        found = {}
+        for replica in self._bits.replicas(alive):
+            depth = depths.get(replica, 0)
+            kv_blocks = determined(depth - 1).blocks if depth else 0
+            gpu_depth = on_gpu.get(replica, 0)
+            gpu_blocks = determined(gpu_depth - 1).blocks if gpu_depth else 0
+            found[replica] = Resident(depth, kv_blocks, gpu_blocks, depth < known)
+        return found
+
+    def _depths(
+        self, determined: Callable[[int], Determined], known: int, *, gpu_only: bool
+    ) -> dict[Replica, int]:
+        """Leading text blocks of which each replica has everything."""
+        somewhere = 0
+        for mask in self._groups.values():
+            somewhere |= mask
+
+        def mask_at(at: int) -> int:
+            blocks, last = determined(at)
+            return self._holders(last, gpu_only) & somewhere if blocks else somewhere
+
+        found = {}
+        for bits, depth in prefix_depths(mask_at, 0, known, somewhere, back_scan=_BACK_SCAN):
+            for replica in self._bits.replicas(bits):
+                found[replica] = depth
+        return found
+
+    def _holders(self, key: int, gpu_only: bool) -> int:
+        """The replicas that hold the block in each of their groups; bits of others may be set."""
+        held = dict.fromkeys(self._groups, 0)
+        for (group, tier), table in self._tables.items():
+            if tier == MEDIUM_GPU or not gpu_only:
+                held[group] |= table.holders(key)
+        holders = -1
+        for group, mask in held.items():
+            holders &= mask | ~self._groups[group]
+        return holders
+
+    def _anywhere(self, key: int) -> int:
+        """The replicas that hold the block in any group and tier."""
+        holders = 0
+        for table in self._tables.values():
+            holders |= table.holders(key)
+        return holders
+
+    def _table(self, group: int, tier: str) -> ReplicaTable | None:
+        """None when there are too many."""
+        table = self._tables.get((group, tier))
+        if table is None and len(self._tables) < _MAX_TABLES:
+            table = self._tables[group, tier] = ReplicaTable(self._max_blocks)
+            self._groups.setdefault(group, 0)
+            self._has_tiers = self._has_tiers or tier != MEDIUM_GPU
+        return table
+
+    def _begin(self, replica: Replica) -> int:
+        """The bit of a replica that has events."""
+        self._sweep()
+        if replica.spec.engine is not EngineKind.KVASIR and replica not in self._foreign:
+            share = self._max_blocks // max(_FOREIGN_SHARES, len(self._foreign) + 1)
+            self._foreign[replica] = ForeignHashes(share)
+        return self._bits.take(replica)
+
+    def _sweep(self) -> None:
+        """Clear some of what replicas that are gone have left, a bounded piece each time."""
+        if self._trash:
+            self._trash.pop()
+        if not self._sweeping:
+            self._sweeping, self._next_shard = self._bits.retired, 0
+            return
+        for table in self._tables.values():
+            table.clear(self._sweeping, self._next_shard)
+        self._next_shard += 1
+        if self._next_shard == SHARDS:
+            self._bits.freed(self._sweeping)
+            self._sweeping = 0
+
+
+def _determined(texts: TextMap, chain: Sequence[int], at: int) -> Determined:
+    return texts.at(chain[at]) or _NOTHING

@@ -1,0 +1,116 @@
+"""The replica that has the least to do for a request, what it has of the prompt's KV included."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from random import random
+
+from kvasir_router.feeds.sink import BlockSink
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.model_index import Hit, ModelIndex
+from kvasir_router.policy.base import Choice, Score
+from kvasir_router.policy.token_load import MIN_LOAD_TOKENS, token_loads
+from kvasir_router.query import Query
+
+MAX_LOAD_RATIO = 1.25
+"""Of the mean load: above it a hit does not count."""
+
+
+class KvAware:
+    """argmin of load + new, both in prompt tokens.
+
+    new = the request's prompt tokens that are not in the replica's KV cache
+    load = what the replica already has to do (token_load.py)
+
+    A hit counts only if load + new <= max(MIN_LOAD_TOKENS, 1.25 (all loads + prompt) / replicas),
+    so that no prefix, however popular, makes a hot spot; else the replica is taken for one that
+    would have to compute the whole prompt. Without a hit this is the least loaded replica. Equals
+    are drawn at random, since several routers that break ties alike would herd.
+
+    The sum is that of Dynamo's KV router (prefill blocks with the new request's less its overlap,
+    and decode blocks); the bound is that of consistent hashing with bounded loads (Mirrokni,
+    Thorup and Zadimoghaddam 2016, c = 1.25), counted in tokens.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.index = ModelIndex(clock)
+        self.sink: BlockSink | None = self.index
+
+    def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
+        """Policy.choose."""
+        hits = self.index.match(query.chain)
+        prompt = query.text_bytes / self.index.bytes_per_token
+        loads = token_loads(candidates)
+        best = _least(candidates, _costs(candidates, loads, hits, prompt) if hits else loads)
+        hit = hits.get(best)
+        saved = min(prompt, hit.tokens) if hit else 0.0
+        return Choice(best, round(saved), max(1, round(prompt - saved)), hit=hit)
+
+    def sent(self, query: Query, choice: Choice) -> None:
+        """Policy.sent."""
+        known = choice.hit.text_blocks if choice.hit else 0
+        self.index.routed(query.chain, choice.replica, known)
+
+    def ended(
+        self,
+        query: Query,
+        choice: Choice,
+        cached_tokens: int | None,
+        prompt_tokens: int | None = None,
+    ) -> None:
+        """Policy.ended."""
+        if cached_tokens is not None:
+            self.index.ended(
+                choice.replica, choice.hit, cached_tokens, prompt_tokens, query.text_bytes
+            )
+
+    def forget(self, replica: Replica) -> None:
+        """Policy.forget."""
+        self.index.forget(replica)
+
+    def explain(self, query: Query, candidates: Sequence[Replica]) -> list[Score]:
+        """Policy.explain: the cost is load + new."""
+        hits = self.index.match(query.chain)
+        prompt = query.text_bytes / self.index.bytes_per_token
+        loads = token_loads(candidates)
+        costs = _costs(candidates, loads, hits, prompt)
+        chosen = _least(candidates, costs)
+        rows = []
+        for replica, load, cost in zip(candidates, loads, costs, strict=True):
+            hit = hits.get(replica)
+            rows.append(
+                Score(
+                    replica.id,
+                    round(cost, 1),
+                    round(min(prompt, hit.tokens)) if hit else 0,
+                    round(load, 1),
+                    replica is chosen,
+                    hit.source.value if hit else None,
+                    hit is None or cost < load + prompt,
+                )
+            )
+        return rows
+
+
+def _costs(
+    candidates: Sequence[Replica],
+    loads: Sequence[float],
+    hits: Mapping[Replica, Hit],
+    prompt: float,
+) -> list[float]:
+    limit = max(MIN_LOAD_TOKENS, MAX_LOAD_RATIO * (sum(loads) + prompt) / len(candidates))
+    costs = [load + prompt for load in loads]
+    for at, replica in enumerate(candidates):
+        hit = hits.get(replica)
+        if hit is not None:
+            cost = loads[at] + max(prompt - hit.tokens, 1.0)
+            if cost <= limit:
+                costs[at] = cost
+    return costs
+
+
+def _least(candidates: Sequence[Replica], costs: Sequence[float]) -> Replica:
+    least = min(costs)
+    if costs.count(least) == 1:
+        return candidates[costs.index(least)]
+    equals = [replica for replica, cost in zip(candidates, costs, strict=True) if cost == least]
+    return equals[int(random() * len(equals))]

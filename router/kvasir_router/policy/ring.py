@@ -1,0 +1,73 @@
+"""Consistent hashing with bounded loads."""
+
+from bisect import bisect
+from collections import OrderedDict
+from collections.abc import Sequence
+from math import ceil
+
+import xxhash
+
+from kvasir_router.fleet.replica import Replica
+
+MAX_LOAD_RATIO = 1.25
+"""c in the paper: no replica gets more than this times the mean of requests in flight."""
+POINTS = 128
+"""Of each replica on the ring."""
+
+_MAX_RINGS = 16
+
+
+class Ring:
+    """A key's replica is the first one clockwise from the key that has room:
+
+        in flight + 1 <= ceil(1.25 (all in flight + 1) / replicas)
+
+    Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016). A replica
+    that comes or goes moves only its own share of the keys, and a popular key overflows to the same
+    few neighbours.
+    """
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        points = sorted(
+            (xxhash.xxh3_64_intdigest(f"{replica.id}#{point}".encode()), at)
+            for at, replica in enumerate(replicas)
+            for point in range(POINTS)
+        )
+        self._replicas = replicas
+        self._points = [point for point, _ in points]
+        self._owners = [replicas[at] for _, at in points]
+
+    def walk(self, key: int) -> Replica:
+        """The replica for a 64-bit key."""
+        replicas = self._replicas
+        total = sum(replica.in_flight for replica in replicas)
+        room = ceil(MAX_LOAD_RATIO * (total + 1) / len(replicas))
+        owners = self._owners
+        at = bisect(self._points, key)
+        for step in range(len(owners)):
+            owner = owners[(at + step) % len(owners)]
+            if owner.in_flight < room:
+                return owner
+        return min(replicas, key=lambda replica: replica.in_flight)
+
+
+class Rings:
+    """A ring for each set of replicas of late: those that are full or were tried are missing from
+    some."""
+
+    def __init__(self) -> None:
+        self._rings: OrderedDict[tuple[Replica, ...], Ring] = OrderedDict()
+
+    def of(self, replicas: Sequence[Replica]) -> Ring:
+        """The ring of these replicas."""
+        key = tuple(replicas)
+        ring = self._rings.get(key)
+        if ring is None:
+            ring = self._rings[key] = Ring(key)
+            if len(self._rings) > _MAX_RINGS:
+                self._rings.popitem(last=False)
+        return ring
+
+    def forget(self) -> None:
+        """Drop all rings, so that no replica that is gone is kept alive."""
+        self._rings.clear()
