@@ -1,6 +1,7 @@
 """One replica's KV events: from its publisher's sockets, through the recovery, to the index."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -33,6 +34,7 @@ MAX_REPLAYS = 8
 REPLAY_IDLE_SECONDS = 2.0
 REPLAY_SECONDS = 120.0
 _HEARTBEAT_MS = 2000
+_CONNECTED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -81,6 +83,7 @@ class EventFeed:
         plumbing: EventPlumbing,
     ) -> None:
         self._replica = replica
+        self._address = address
         self._replay_address = replay_address
         self._sink = sink
         self._plumbing = plumbing
@@ -90,7 +93,7 @@ class EventFeed:
         self._refused = False
         socket = plumbing.open(zmq.SUB)
         socket.subscribe(b"")
-        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSED)
+        monitor = socket.get_monitor_socket(_CONNECTED | zmq.EVENT_DISCONNECTED | _REFUSED)
         self._monitor = SocketReader(monitor, plumbing.pump, self._monitored)
         self._live = SocketReader(socket, plumbing.pump, self._published)
         socket.connect(address)
@@ -152,9 +155,14 @@ class EventFeed:
 
     def _monitored(self, frames: list[bytes]) -> None:
         event = parse_monitor_message(frames)["event"]
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+        if event == _CONNECTED:
             self._refused = False
             self._recovery.connected(time.monotonic())
+        elif event == zmq.EVENT_DISCONNECTED:
+            # ZMQ does not come back by itself to one that broke the protocol or the size limit
+            with contextlib.suppress(zmq.ZMQError):
+                self._live.socket.disconnect(self._address)
+            self._live.socket.connect(self._address)
         elif not self._refused:
             self._refused = True
             _log.warning(
