@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from kvasir.text_chain import BLOCK_BYTES
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.index.search import prefix_depths
 from kvasir_router.index.replica_bits import ReplicaBits
+from kvasir_router.index.search import prefix_depths
 
 DEFAULT_CAPACITY_TOKENS = 500_000
 """Of a replica that does not say how large its KV cache is."""

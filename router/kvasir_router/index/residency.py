@@ -8,10 +8,10 @@ from typing import NamedTuple
 from kvasir.kv_events import MEDIUM_GPU, BlockRemoved, BlockStored
 from kvasir_router.discovery.base import EngineKind
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.index.search import prefix_depths
 from kvasir_router.index.block_table import SHARDS, ReplicaTable
 from kvasir_router.index.foreign import ForeignHashes, UnknownBlocksError, own_key
 from kvasir_router.index.replica_bits import ReplicaBits
+from kvasir_router.index.search import prefix_depths
 from kvasir_router.index.text_map import Determined, TextMap
 
 MAX_BLOCKS = 10_000_000
