@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
@@ -22,6 +23,7 @@ import pytest
 import uvloop
 import yaml
 
+from kvasir_router.admission.line import Waiting
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy.http import Limits
 from kvasir_router.server import RouterServer, listen
@@ -111,6 +113,7 @@ class FakeReplica:
     ready: int = 200
     max_model_len: int = 4096
     port: int = 0
+    tls: ssl.SSLContext | None = None
     requests: list[Received] = field(default_factory=list)
     probes: list[Received] = field(default_factory=list)
     connections: int = 0
@@ -120,7 +123,7 @@ class FakeReplica:
         self._writers: set[asyncio.StreamWriter] = set()
         sock = listen("127.0.0.1", self.port, "port")
         self.port = sock.getsockname()[1]
-        self._server = await asyncio.start_server(self._serve, sock=sock)
+        self._server = await asyncio.start_server(self._serve, sock=sock, ssl=self.tls)
 
     async def stop(self) -> None:
         """As if killed: nothing listens, every connection is reset."""
@@ -133,7 +136,7 @@ class FakeReplica:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -307,6 +310,7 @@ async def start_router(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
                 config=config,
                 limits=limits or Limits(),
                 timeouts=timeouts or Timeouts(),
+                waiting=options.pop("waiting", Waiting(requests=0)),
                 probing=options.pop("probing", Probing(0.1, 0.02, 0.5)),
                 access_log=False,
                 drain_timeout=0.1,

@@ -12,7 +12,7 @@ from kvasir_router.proxy.pool import ConnectionPool
 @pytest.fixture
 def metrics() -> Metrics:
     fleet = Fleet(
-        LeastLoad, lambda h, p: ConnectionPool(h, p, connect_timeout=1, idle_timeout=1), 1
+        LeastLoad, lambda s: ConnectionPool(s.host, s.port, connect_timeout=1, idle_timeout=1), 1
     )
     return Metrics(fleet)
 

@@ -39,6 +39,8 @@ class ReplicaSpec:
     """ZMQ address of its block events."""
     kv_replay: str | None = None
     """ZMQ address where missed block events are asked for."""
+    tls: bool = False
+    """HTTP over TLS."""
 
 
 @dataclass(frozen=True, slots=True)

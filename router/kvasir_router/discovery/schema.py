@@ -43,17 +43,23 @@ class FileReplica(_Strict):
             )
         return self
 
-    def address(self) -> tuple[str, int]:
-        """Host and port. Raises ValueError for anything but `http://HOST:PORT`."""
+    def address(self) -> tuple[str, int, bool]:
+        """Host, port and whether it is TLS. Raises ValueError for anything but
+        `http://HOST:PORT` or `https://HOST:PORT`."""
         parts = urlsplit(self.url)
-        if parts.scheme != "http" or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise ValueError(f"url {self.url!r} must be of the form http://HOST:PORT")
-        return parts.hostname, parts.port or 80
+        tls = parts.scheme == "https"
+        known = tls or parts.scheme == "http"
+        if not known or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise ValueError(f"url {self.url!r} must be of the form http(s)://HOST:PORT")
+        return parts.hostname, parts.port or (443 if tls else 80), tls
 
     def spec(self) -> ReplicaSpec:
+        host, port, tls = self.address()
         return ReplicaSpec(
             self.id,
-            *self.address(),
+            host,
+            port,
+            tls=tls,
             draining=self.draining,
             engine=self.engine,
             grpc_port=self.grpc_port,

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections import deque
 
 from kvasir_router.proxy.upstream import ResponseHead, UpstreamConnection
@@ -21,6 +22,7 @@ class ConnectionPool:
         connect_timeout: float,
         idle_timeout: float,
         max_idle: int = 512,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -28,6 +30,7 @@ class ConnectionPool:
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._max_idle = max_idle
+        self._tls = tls
         self._idle: deque[UpstreamConnection] = deque()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -50,7 +53,7 @@ class ConnectionPool:
         async with asyncio.timeout(self._connect_timeout):
             try:
                 transport, connection = await self._loop.create_connection(
-                    lambda: UpstreamConnection(self), self.host, self.port
+                    lambda: UpstreamConnection(self), self.host, self.port, ssl=self._tls
                 )
             except UnicodeError as error:
                 raise OSError(f"{self.host!r} is not a host name: {error}") from None

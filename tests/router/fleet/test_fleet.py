@@ -19,7 +19,7 @@ def make_fleet(policy: type[LeastLoad] = LeastLoad) -> tuple[Fleet, list[str]]:
     events: list[str] = []
     fleet = Fleet(
         policy,
-        lambda host, port: ConnectionPool(host, port, connect_timeout=1, idle_timeout=1),
+        lambda spec: ConnectionPool(spec.host, spec.port, connect_timeout=1, idle_timeout=1),
         10,
     )
     fleet.came = lambda model, replica: events.append(f"+{model.name}/{replica.id}")

@@ -23,7 +23,7 @@ async def make_model() -> Callable[..., tuple[Model, list[Replica]]]:
     def make(*health: Health, max_in_flight: int = 100) -> tuple[Model, list[Replica]]:
         fleet = Fleet(
             RoundRobin,
-            lambda host, port: ConnectionPool(host, port, connect_timeout=1, idle_timeout=1),
+            lambda spec: ConnectionPool(spec.host, spec.port, connect_timeout=1, idle_timeout=1),
             max_in_flight,
         )
         specs = tuple(ReplicaSpec(f"r{i}", "127.0.0.1", 1) for i in range(len(health)))
