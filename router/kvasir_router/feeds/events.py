@@ -1,7 +1,6 @@
 """One replica's KV events: from its publisher's sockets, through the recovery, to the index."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 
@@ -34,6 +33,7 @@ MAX_REPLAYS = 8
 REPLAY_IDLE_SECONDS = 2.0
 REPLAY_SECONDS = 120.0
 _HEARTBEAT_MS = 2000
+_REOPEN_SECONDS = 0.1
 _CONNECTED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -91,19 +91,16 @@ class EventFeed:
         self._replay: Replay | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._refused = False
-        socket = plumbing.open(zmq.SUB)
-        socket.subscribe(b"")
-        monitor = socket.get_monitor_socket(_CONNECTED | zmq.EVENT_DISCONNECTED | _REFUSED)
-        self._monitor = SocketReader(monitor, plumbing.pump, self._monitored)
-        self._live = SocketReader(socket, plumbing.pump, self._published)
-        socket.connect(address)
+        self._sockets: _Subscription | None = None
+        self._reopening: asyncio.TimerHandle | None = None
+        self._open()
 
     def close(self) -> None:
         """Hear no more."""
         self.stop_replay()
-        self._live.socket.disable_monitor()
-        self._monitor.close()
-        self._live.close()
+        self._close()
+        if self._reopening is not None:
+            self._reopening.cancel()
 
     def emptied(self) -> None:
         """The engine's process is known to be gone."""
@@ -131,7 +128,7 @@ class EventFeed:
     def start_replay(self, number: int) -> None:
         """Recovery needs what came before."""
         self._replica.feeds["kv_replays"] += 1
-        self._live.pause()
+        self._read(False)
         self._replay = Replay(self._plumbing, self._replay_address or "", number, self._replayed)
         task = asyncio.create_task(self._run(self._replay))
         self._tasks.add(task)
@@ -142,13 +139,29 @@ class EventFeed:
         replay, self._replay = self._replay, None
         if replay is not None:
             replay.abandon()
-            self._live.resume()
+            self._read(True)
 
     # What comes
 
+    def _open(self) -> None:
+        self._reopening = None
+        self._sockets = _Subscription(
+            self._plumbing, self._address, self._published, self._monitored
+        )
+        self._read(not self._recovery.replaying)
+
+    def _close(self) -> None:
+        if self._sockets is not None:
+            self._sockets.close()
+            self._sockets = None
+
+    def _read(self, reads: bool) -> None:
+        if self._sockets is not None and reads:
+            self._sockets.live.resume()
+        elif self._sockets is not None:
+            self._sockets.live.pause()
+
     def _published(self, frames: list[bytes]) -> None:
-        while self._monitor.read_one():
-            pass  # a new connection is older news than what came over it
         batch = self._parse(frames)
         if batch is not None and batch.number >= 0:
             self._recovery.live(batch, time.monotonic())
@@ -159,10 +172,10 @@ class EventFeed:
             self._refused = False
             self._recovery.connected(time.monotonic())
         elif event == zmq.EVENT_DISCONNECTED:
-            # ZMQ does not come back by itself to one that broke the protocol or the size limit
-            with contextlib.suppress(zmq.ZMQError):
-                self._live.socket.disconnect(self._address)
-            self._live.socket.connect(self._address)
+            # By a new socket: what waits in this one may be from an engine that is gone. And ZMQ
+            # does not come back by itself to one that broke the protocol or the size limit.
+            self._close()
+            self._reopening = asyncio.get_running_loop().call_later(_REOPEN_SECONDS, self._open)
         elif not self._refused:
             self._refused = True
             _log.warning(
@@ -202,8 +215,7 @@ class EventFeed:
             self._replica.feeds["kv_replays_failed"] += 1
             _log.warning("KV events could not be replayed", replica=self._replica.id)
             self._recovery.replay_failed(now)
-        if not self._recovery.replaying:
-            self._live.resume()
+        self._read(not self._recovery.replaying)
 
     def _replayed(self, frames: list[bytes]) -> bool:
         """Whether that was the end."""
@@ -214,6 +226,38 @@ class EventFeed:
             return True
         self._recovery.replayed(batch, time.monotonic())
         return False
+
+
+class _Subscription:
+    """A connection to a publisher: what it sends, and what becomes of the connection."""
+
+    def __init__(
+        self,
+        plumbing: EventPlumbing,
+        address: str,
+        published: Callable[[list[bytes]], None],
+        monitored: Callable[[list[bytes]], None],
+    ) -> None:
+        socket = plumbing.open(zmq.SUB)
+        socket.subscribe(b"")
+        monitor = socket.get_monitor_socket(_CONNECTED | zmq.EVENT_DISCONNECTED | _REFUSED)
+        self._published = published
+        self._monitor = SocketReader(monitor, plumbing.pump, monitored)
+        self.live = SocketReader(socket, plumbing.pump, self._message)
+        socket.connect(address)
+
+    def close(self) -> None:
+        """Drop what waits, too."""
+        self.live.socket.disable_monitor()
+        self._monitor.close()
+        self.live.close()
+
+    def _message(self, frames: list[bytes]) -> None:
+        # That the connection is new is older news than what came over it
+        while self._monitor.read_one():
+            pass
+        if self.live.reading:  # else a replay has just begun, which brings it again
+            self._published(frames)
 
 
 class Replay:

@@ -56,19 +56,19 @@ class SocketReader:
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.fd)
-        self._reading = False
+        self.reading = False
         self.resume()
 
     def pause(self) -> None:
         """Take nothing; what comes waits in the socket, as much as it holds."""
-        if self._reading:
-            self._reading = False
+        if self.reading:
+            self.reading = False
             self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
         """Take what has come and will come."""
-        if not self._reading:
-            self._reading = True
+        if not self.reading:
+            self.reading = True
             self._loop.add_reader(self._fd, self._pump.ready, self)
             # ZMQ tells only of changes: what came before is to be looked for
             self._pump.ready(self)
@@ -84,7 +84,7 @@ class SocketReader:
 
     def read_one(self) -> bool:
         """Whether there was a message."""
-        if not self._reading:
+        if not self.reading:
             return False
         try:
             frames = self.socket.recv_multipart(zmq.NOBLOCK)

@@ -49,8 +49,6 @@ class Recovery:
         self._can_replay = can_replay
         self._last: Batch | None = None
         """The last one applied, without its events."""
-        self._begun = float("-inf")
-        """The time of the first one applied since something was forgotten."""
         self._held: Batch | None = None
         """The live batch that showed that something was missed."""
         self._checking = False
@@ -61,7 +59,8 @@ class Recovery:
         self.replaying = False
 
     def connected(self, now: float) -> None:
-        """The publisher is there, for the first time or again."""
+        """The publisher is there, for the first time or again; live batches are from this
+        connection from now on."""
         if self.replaying:
             self._doubtful = True
         elif not self._ask(now) and self._last is not None:
@@ -80,8 +79,6 @@ class Recovery:
     def live(self, batch: Batch, now: float) -> None:
         """A batch as it was published; not while a replay runs."""
         last = self._last
-        if batch.ts < self._begun:
-            return  # an earlier engine's, that had stayed in the socket
         if last is None or batch.number > last.number:
             expected = 0 if last is None else last.number + 1
             if batch.number == expected and (last is None or batch.ts >= last.ts):
@@ -157,13 +154,10 @@ class Recovery:
         self._apply(held)
 
     def _apply(self, batch: Batch) -> None:
-        if self._last is None:
-            self._begun = batch.ts
         self._last = batch._replace(events=[])
         self._output.apply(batch)
 
     def _forget(self) -> None:
         self._last = None
-        self._begun = float("-inf")
         self._checking = False
         self._output.clear()

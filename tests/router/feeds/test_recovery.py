@@ -232,6 +232,7 @@ class LossyEngines(RuleBasedStateMachine):
     @rule()
     def connect(self) -> None:
         self.seen_engine = self.engine
+        self.socket = [each for each in self.socket if each[0] == self.engine]
         self.recovery.connected(self.clock)
 
     @precondition(lambda self: self.socket and not self.recovery.replaying)
@@ -239,12 +240,10 @@ class LossyEngines(RuleBasedStateMachine):
     def deliver(self) -> None:
         engine, batch = self.socket[0]
         if engine > self.seen_engine:
-            self.seen_engine = engine
-            self.recovery.connected(self.clock)
-            if self.recovery.replaying:
-                return
-        del self.socket[0]
-        self.recovery.live(batch, self.clock)
+            self.connect()
+        else:
+            del self.socket[0]
+            self.recovery.live(batch, self.clock)
 
     @precondition(lambda self: self.recovery.replaying)
     @rule(parts=st.integers(0, BUFFER), ends=st.booleans())
