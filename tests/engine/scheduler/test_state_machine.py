@@ -1,6 +1,6 @@
 """The scheduler under arbitrary orders of arrivals, steps, aborts and stops.
 
-Every step is replayed by a PlanModel, which asserts what a device relies on (conftest.py); at the
+Every step is replayed by a PlanModel, which asserts what a device relies on (plan_model.py); at the
 end every sample must have got exactly the tokens of a lone run, once.
 """
 
