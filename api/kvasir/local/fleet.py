@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kvasir.atomic import write_atomic
 from kvasir.llmdeployment import LLMDeployment, engine_command
@@ -21,6 +22,15 @@ PROGRAM = (sys.executable, "-P", "-m", "kvasir")
 STOP_MARGIN = 10.0
 """Seconds that a process gets beyond its drain time before it is killed."""
 _LOOPBACK = "127.0.0.1"
+
+
+class EnginePorts(NamedTuple):
+    """What one engine listens on."""
+
+    http: int
+    grpc: int
+    kv_events: int
+    kv_replay: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +58,19 @@ def plan_fleet(
     Raises GPUShortageError.
     """
     owners = [d for d in deployments for _ in range(d.spec.replicas)]
-    admin_port, *ports = free_ports(1 + len(owners))
+    each = len(EnginePorts._fields)
+    admin_port, *ports = free_ports(1 + each * len(owners))
+    own_ports = [EnginePorts(*ports[i : i + each]) for i in range(0, len(ports), each)]
     common = _common_environment(environ, len(owners))
     gpus = _gpus(owners, environ)
     engines = [
-        _engine(owner, index, port, {**common, **devices})
-        for owner, index, port, devices in zip(owners, _indexes(owners), ports, gpus, strict=True)
+        _engine(owner, index, own, {**common, **devices})
+        for owner, index, own, devices in zip(
+            owners, _indexes(owners), own_ports, gpus, strict=True
+        )
     ]
     config = runtime_dir / "fleet.json"
-    write_atomic(config, _discovery(deployments, engines))
+    write_atomic(config, _discovery(deployments, engines, own_ports))
     drain = max((d.spec.lifecycle.drain_seconds for d in deployments), default=0)
     reachable = _reachable(host)
     command = [*PROGRAM, "router", "--config", str(config), "--host", host, "--port", str(port)]
@@ -75,13 +89,19 @@ def plan_fleet(
     )
 
 
-def _engine(owner: LLMDeployment, index: int, port: int, env: Mapping[str, str]) -> ChildSpec:
+def _engine(
+    owner: LLMDeployment, index: int, ports: EnginePorts, env: Mapping[str, str]
+) -> ChildSpec:
     own = {variable.name: variable.value for variable in owner.spec.engine.env}
+    command = engine_command(owner, host=_LOOPBACK, port=ports.http, program=PROGRAM)
+    command += ["--grpc-port", str(ports.grpc)]
+    command += ["--kv-events-endpoint", _zmq_address(ports.kv_events)]
+    command += ["--kv-events-replay-endpoint", _zmq_address(ports.kv_replay)]
     return ChildSpec(
         name=f"{owner.name}-{index}",
-        command=tuple(engine_command(owner, host=_LOOPBACK, port=port, program=PROGRAM)),
+        command=tuple(command),
         env={**env, **own},
-        ready_url=f"http://{_LOOPBACK}:{port}/ready",
+        ready_url=f"http://{_LOOPBACK}:{ports.http}/ready",
         grace=owner.spec.lifecycle.drain_seconds + STOP_MARGIN,
     )
 
@@ -109,15 +129,30 @@ def _gpus(owners: list[LLMDeployment], environ: Mapping[str, str]) -> list[dict[
     return [{"CUDA_VISIBLE_DEVICES": ",".join(own)} for own in assign_gpus(needs, available)]
 
 
-def _discovery(deployments: Sequence[LLMDeployment], engines: list[ChildSpec]) -> bytes:
-    replicas = iter(engines)
+def _discovery(
+    deployments: Sequence[LLMDeployment], engines: list[ChildSpec], ports: list[EnginePorts]
+) -> bytes:
+    replicas = iter(zip(engines, ports, strict=True))
     models = []
     for deployment in deployments:
         name, *aliases = deployment.served_names
-        own = [next(replicas) for _ in range(deployment.spec.replicas)]
-        urls = [{"id": e.name, "url": e.ready_url.removesuffix("/ready")} for e in own]
-        models.append({"name": name, "aliases": aliases, "replicas": urls})
+        own = [_replica(*next(replicas)) for _ in range(deployment.spec.replicas)]
+        models.append({"name": name, "aliases": aliases, "replicas": own})
     return json.dumps({"models": models}, indent=1).encode()
+
+
+def _replica(engine: ChildSpec, ports: EnginePorts) -> dict[str, str | int]:
+    return {
+        "id": engine.name,
+        "url": f"http://{_LOOPBACK}:{ports.http}",
+        "grpc_port": ports.grpc,
+        "kv_events": _zmq_address(ports.kv_events),
+        "kv_replay": _zmq_address(ports.kv_replay),
+    }
+
+
+def _zmq_address(port: int) -> str:
+    return f"tcp://{_LOOPBACK}:{port}"
 
 
 def _reachable(host: str) -> str:

@@ -38,17 +38,20 @@ def test_the_discovery_file_lists_every_replica_under_its_model(tmp_path: Path) 
         tmp_path, deployment("a", 2, aliases=["x"]), deployment("b", 0), deployment("c", name="m")
     )
     models = json.loads((tmp_path / "fleet.json").read_bytes())["models"]
-    urls = [spec.ready_url.removesuffix("/ready") for spec in fleet.engines]
-    assert len(set(urls)) == 3
-    assert models == [
-        {
-            "name": "a",
-            "aliases": ["x"],
-            "replicas": [{"id": "a-0", "url": urls[0]}, {"id": "a-1", "url": urls[1]}],
-        },
-        {"name": "b", "aliases": [], "replicas": []},
-        {"name": "m", "aliases": [], "replicas": [{"id": "c-0", "url": urls[2]}]},
-    ]
+    replicas = {replica["id"]: replica for model in models for replica in model["replicas"]}
+    assert [
+        (model["name"], model["aliases"], [replica["id"] for replica in model["replicas"]])
+        for model in models
+    ] == [("a", ["x"], ["a-0", "a-1"]), ("b", [], []), ("m", [], ["c-0"])]
+    for engine in fleet.engines:
+        replica = replicas[engine.name]
+        flags = dict(zip(engine.command[:-1], engine.command[1:], strict=True))
+        assert replica["url"] == f"http://127.0.0.1:{flags['--port']}"
+        assert str(replica["grpc_port"]) == flags["--grpc-port"]
+        assert replica["kv_events"] == flags["--kv-events-endpoint"]
+        assert replica["kv_replay"] == flags["--kv-events-replay-endpoint"]
+    addresses = [str(value) for replica in replicas.values() for value in replica.values()]
+    assert len(set(addresses)) == len(addresses)
     assert fleet.models == ["a", "b", "m"]
     assert fleet.router.grace > 14  # the longest drain of its engines
     assert fleet.router.command[-2:] == ("--drain-timeout", "14")
