@@ -98,7 +98,7 @@ class FleetCaller:
 
     @staticmethod
     def resume_fields(events: Sequence[Event], index: int) -> dict[str, Any]:
-        """What is known of choice `index` after `events`, as server/openai/contract.py asks for it."""
+        """What is known of choice `index` after `events`, as openai/contract.py asks for it."""
         mine = [event for event in events if event.comment.get("i") == index]
         first = next(event for event in events if "s" in event.comment)
         choices = [choice for event in mine for choice in event.choices]

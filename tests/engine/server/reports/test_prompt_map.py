@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
-from tokenizers import Tokenizer as Backend
 
 from kvasir.block_hash import HASH_BYTES, chain_hashes
 from kvasir.template.chat_template import ChatTemplate, TemplateError
@@ -21,27 +18,31 @@ from kvasir.text_chain import BLOCK_BYTES, chat_pieces, completion_pieces
 from kvasir.text_chain import chain_hashes as text_hashes
 from kvasir_engine.server.reports import reporter as reporter_module
 from kvasir_engine.server.reports.prompt_map import Messages, common_prefix
-from kvasir_engine.server.reports.reporter import PromptReport, PromptReporter
-from kvasir_engine.server.reports.token_cuts import CutRules, TokenCuts, token_ends
+from kvasir_engine.server.reports.reporter import PromptReport
 
 BLOCK = 8
-SPECIAL = ["<|start|>", "<|end|>", "<s>"]
-PROSE = re.split(
+
+
+WORDS = re.split(
     " ",
+    "The engine reads prompts and its router asks users, maybe queues. <think> long </think> 12345 "
+    "blocks: Zürich, São 東京\n\n\tIndented = f(y)[0] + 'quoted' words don't hash.\n",
+)
+LONG = (
     "The engine reads a prompt and writes an answer. A router sends the prompt to the engine that "
     "already holds its cache; the cache is made of blocks, and each block has a hash. Long system "
-    "prompts are shared by many users, questions are not. <think> maybe </think> In 2024, 12345 "
-    "requests came from Zürich, São Paulo and 東京: they asked about keys, values and queues.\n\n"
-    "\tIndented text, code like x = f(y)[0] + 1, and 'quoted' words don't break anything.\n",
-)
+) * 8
 
-LONG = " ".join(PROSE[:40] * 8)
 
 CHATML = (
     "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
+
+
 TRIMMED = "<s>" + CHATML.replace("{{ m.content }}", "{{ m.content | trim }}")
+
+
 # Keeps an assistant's reasoning only behind the last question, as Qwen3 does.
 REASONING = (
     "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
@@ -50,6 +51,8 @@ REASONING = (
     "{{ m.content.split('</think>')[-1].lstrip() }}{% else %}{{ m.content }}{% endif %}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
+
+
 # Puts the system prompt into the last question, as older Mistral templates do.
 SYSTEM_LAST = (
     "{% set system = messages[0].content if messages[0].role == 'system' else '' %}<s>"
@@ -57,6 +60,8 @@ SYSTEM_LAST = (
     "{% if loop.last and system %}{{ system }}\n\n{% endif %}{{ m.content }}[/INST]"
     "{% elif m.role == 'assistant' %} {{ m.content }}<|end|>{% endif %}{% endfor %}"
 )
+
+
 # Refuses turns that do not alternate, and joins the system prompt with the first one, as Gemma.
 ALTERNATING = (
     "{% set system = messages[0].content if messages[0].role == 'system' else '' %}"
@@ -67,6 +72,8 @@ ALTERNATING = (
     "{{ m.content | trim }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>model\n{% endif %}"
 )
+
+
 TEMPLATES = {
     "chatml": CHATML,
     "trimmed": TRIMMED,
@@ -74,36 +81,6 @@ TEMPLATES = {
     "system-last": SYSTEM_LAST,
     "alternating": ALTERNATING,
 }
-
-
-def byte_level() -> Tokenizer:
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    return trained(backend)
-
-
-def whole_text() -> Tokenizer:
-    """BPE without pre-tokenisation, spaces as ▁, as in Llama 2 and Gemma: merges go anywhere."""
-    backend = Backend(models.BPE(byte_fallback=True))
-    backend.normalizer = normalizers.Replace(" ", "▁")
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()])
-    return trained(backend)
-
-
-def trained(backend: Backend) -> Tokenizer:
-    trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    backend.train_from_iterator([" ".join(PROSE)] * 2, trainer)
-    backend.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
-    return Tokenizer(backend, {})
-
-
-TOKENIZERS = {"byte-level": byte_level(), "whole-text": whole_text()}
 
 
 class Prompt:
@@ -149,7 +126,9 @@ def check_claims(report: PromptReport, text: Sequence[int], kv: Sequence[bytes])
             assert kv[count - 1] == last
 
 
-words = st.lists(st.sampled_from(PROSE), min_size=0, max_size=30)
+words = st.lists(st.sampled_from(WORDS), min_size=0, max_size=30)
+
+
 long_text = st.tuples(words, st.integers(1, 12), words).map(
     lambda parts: " ".join([*(parts[0] * parts[1]), *parts[2]])
 )
@@ -175,14 +154,17 @@ def conversations(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str,
     return one[: draw(st.integers(fork + 1, len(one)))], [*one[:fork], other, *more]
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("tokenizer", ["byte-level", "whole-text"])
 @pytest.mark.parametrize("template", TEMPLATES)
 @settings(max_examples=12)
 @given(pair=conversations())
 def test_claims_hold_for_every_conversation_with_the_same_chain(
-    template: str, tokenizer: str, pair: tuple[list[dict[str, Any]], list[dict[str, Any]]]
+    tokenizers: dict[str, Tokenizer],
+    template: str,
+    tokenizer: str,
+    pair: tuple[list[dict[str, Any]], list[dict[str, Any]]],
 ) -> None:
-    made = TOKENIZERS[tokenizer]
+    made = tokenizers[tokenizer]
     assume(all(any(m["role"] == "user" for m in messages) for messages in pair))
     try:
         one, other = (Prompt(ChatTemplate(TEMPLATES[template]), made, each) for each in pair)
@@ -200,7 +182,11 @@ def test_claims_hold_for_every_conversation_with_the_same_chain(
 
 
 THOUGHT = f"<think>{LONG}</think>{LONG}"
+
+
 ASK = {"role": "user", "content": "a question"}
+
+
 FORKS = {
     "an answer's reasoning is dropped behind the next question": (
         "reasoning",
@@ -234,10 +220,12 @@ FORKS = {
 }
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("tokenizer", ["byte-level", "whole-text"])
 @pytest.mark.parametrize("fork", FORKS)
-def test_claims_hold_where_templates_look_ahead(fork: str, tokenizer: str) -> None:
-    made = TOKENIZERS[tokenizer]
+def test_claims_hold_where_templates_look_ahead(
+    tokenizers: dict[str, Tokenizer], fork: str, tokenizer: str
+) -> None:
+    made = tokenizers[tokenizer]
     template, *pair = FORKS[fork]
     one, other = (Prompt(ChatTemplate(TEMPLATES[template]), made, each) for each in pair)
     assert one.text[0] == other.text[0]
@@ -248,12 +236,12 @@ def test_claims_hold_where_templates_look_ahead(fork: str, tokenizer: str) -> No
         check_claims(report, second.text, second.kv)
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("tokenizer", ["byte-level", "whole-text"])
 @given(one=long_text, ending=st.sampled_from(["", "x", " y", "ü"]), cut=st.floats(0, 1))
 def test_completion_claims_hold_for_every_prompt_with_the_same_chain(
-    tokenizer: str, one: str, ending: str, cut: float
+    tokenizers: dict[str, Tokenizer], tokenizer: str, one: str, ending: str, cut: float
 ) -> None:
-    made = TOKENIZERS[tokenizer]
+    made = tokenizers[tokenizer]
     other = one[: int(cut * len(one))] + ending
     kv = [split(chain_hashes(made.encode(text), BLOCK)) for text in (one, other)]
     report = reporter_module._ReportMaker(made, BLOCK).make(
@@ -271,10 +259,12 @@ def talk(*contents: str) -> list[dict[str, Any]]:
     return [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+@pytest.mark.parametrize("tokenizer", ["byte-level", "whole-text"])
 @pytest.mark.parametrize("template", ["chatml", "trimmed", "reasoning", "alternating"])
-def test_nearly_all_of_a_shared_prefix_is_claimed(template: str, tokenizer: str) -> None:
-    made = TOKENIZERS[tokenizer]
+def test_nearly_all_of_a_shared_prefix_is_claimed(
+    tokenizers: dict[str, Tokenizer], template: str, tokenizer: str
+) -> None:
+    made = tokenizers[tokenizer]
     prompt = Prompt(
         ChatTemplate(TEMPLATES[template]), made, talk(LONG, "a question", "a reply", LONG)
     )
@@ -290,16 +280,18 @@ def test_nearly_all_of_a_shared_prefix_is_claimed(template: str, tokenizer: str)
         assert len(text.encode()) > (block - 1) * BLOCK_BYTES
 
 
-def test_what_moves_is_not_claimed() -> None:
-    made = TOKENIZERS["byte-level"]
+def test_what_moves_is_not_claimed(tokenizers: dict[str, Tokenizer]) -> None:
+    made = tokenizers["byte-level"]
     prompt = Prompt(ChatTemplate(SYSTEM_LAST), made, talk(LONG, "a question"))
     report = make_report(reporter_module._ReportMaker(made, BLOCK), prompt)
     assert report is not None
     assert max(report.kv_blocks) == 0
 
 
-def test_a_conversation_that_goes_on_reports_only_what_is_new() -> None:
-    made = TOKENIZERS["byte-level"]
+def test_a_conversation_that_goes_on_reports_only_what_is_new(
+    tokenizers: dict[str, Tokenizer],
+) -> None:
+    made = tokenizers["byte-level"]
     template = ChatTemplate(CHATML)
     maker = reporter_module._ReportMaker(made, BLOCK)
     before = Prompt(template, made, talk(LONG, "a question"))
@@ -313,8 +305,8 @@ def test_a_conversation_that_goes_on_reports_only_what_is_new() -> None:
     assert make_report(maker.fresh(), after) is not None
 
 
-def test_many_messages_have_bounded_probes() -> None:
-    made = TOKENIZERS["byte-level"]
+def test_many_messages_have_bounded_probes(tokenizers: dict[str, Tokenizer]) -> None:
+    made = tokenizers["byte-level"]
     prompt = Prompt(ChatTemplate(CHATML), made, talk(*["a text of a turn " * 40] * 60))
     calls = 0
 
@@ -339,68 +331,11 @@ def test_many_messages_have_bounded_probes() -> None:
     assert report.kv_blocks[-1] > 0.9 * len(prompt.kv)
 
 
-def test_ids_of_another_text_are_not_reported() -> None:
-    made = TOKENIZERS["byte-level"]
+def test_ids_of_another_text_are_not_reported(tokenizers: dict[str, Tokenizer]) -> None:
+    made = tokenizers["byte-level"]
     prompt = Prompt(ChatTemplate(CHATML), made, talk(LONG))
     prompt.token_ids = prompt.token_ids[:-1]
     assert make_report(reporter_module._ReportMaker(made, BLOCK), prompt) is None
-
-
-@pytest.fixture
-def reporter() -> Iterator[PromptReporter]:
-    made = PromptReporter(TOKENIZERS["byte-level"], BLOCK)
-    yield made
-    made.close()
-
-
-def offer(reporter: PromptReporter, text: str) -> None:
-    ids = TOKENIZERS["byte-level"].encode(text)
-    hashes = chain_hashes(ids, BLOCK)
-    reporter.completion({}, text, ids, hashes, add_special_tokens=True)
-
-
-async def test_nothing_is_made_while_nobody_watches(reporter: PromptReporter) -> None:
-    offer(reporter, LONG)
-    with reporter.subscribe() as subscription:
-        offer(reporter, "other " + LONG)
-        async with asyncio.timeout(10):
-            reports, dropped = await subscription.take()
-        assert len(reports) == 1
-        assert dropped == 0
-    assert not reporter.watched
-
-
-async def test_a_late_watcher_hears_of_what_others_heard_before(reporter: PromptReporter) -> None:
-    with reporter.subscribe() as first:
-        offer(reporter, LONG)
-        async with asyncio.timeout(10):
-            [report], _ = await first.take()
-            with reporter.subscribe() as second:
-                offer(reporter, LONG)
-                [again], _ = await second.take()
-        assert again == report
-
-
-async def test_a_slow_watcher_loses_the_oldest(
-    reporter: PromptReporter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reporter_module, "MAX_QUEUED_REPORTS", 2)
-    with reporter.subscribe() as subscription:
-        for number in range(5):
-            subscription.put(PromptReport([number], [0], bytes(16)))
-        reports, dropped = await subscription.take()
-    assert [list(report.text_hashes) for report in reports] == [[3], [4]]
-    assert dropped == 3
-
-
-async def test_prompts_beyond_the_queue_are_dropped(
-    reporter: PromptReporter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reporter_module, "MAX_QUEUED_PROMPTS", 3)
-    with reporter.subscribe():
-        for number in range(5):
-            offer(reporter, f"{number} {LONG}")
-        assert reporter.dropped_prompts == 2
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20))
@@ -411,51 +346,3 @@ def test_common_prefix(shared: bytes, one: bytes, other: bytes) -> None:
     assert (shared + one)[: length + 1] != (shared + other)[: length + 1] or length == min(
         len(shared + one), len(shared + other)
     )
-
-
-@pytest.mark.parametrize("tokenizer", TOKENIZERS)
-@pytest.mark.parametrize("text", ["", "plain words here", "ü<|end|> 東京\n\n x", " leading"])
-def test_token_ends_cover_the_text(tokenizer: str, text: str) -> None:
-    made = TOKENIZERS[tokenizer]
-    ids = made.encode(text, add_special_tokens=False)
-    ends = token_ends(made, text, ids, add_special_tokens=False)
-    assert ends is not None
-    assert len(ends) == len(ids)
-    assert ends == sorted(ends)
-    assert (ends or [0])[-1] == len(text.encode())
-
-
-def test_cuts_stay_before_what_may_still_change() -> None:
-    made = TOKENIZERS["byte-level"]
-    text = "some words<|end|>more words"
-    ids = made.encode(text, add_special_tokens=False)
-    ends = token_ends(made, text, ids, add_special_tokens=False)
-    assert ends is not None
-    cuts = TokenCuts(text.encode(), ids, ends, CutRules(made))
-
-    def within(end: int) -> str:
-        return made.decode(ids[: cuts.tokens_within(end)], skip_special_tokens=False)
-
-    assert within(len("some wor")) == "some"
-    assert within(len("some")) == ""
-    assert within(len("some words<|e")) == "some"
-    assert within(len("some words<|end|>mo")) == "some words<|end|>"
-    assert within(len(text)) == "some words<|end|>more"
-
-
-def test_a_space_is_no_cut_where_a_token_crosses_it() -> None:
-    assert not CutRules(TOKENIZERS["byte-level"]).crossing
-    made = TOKENIZERS["whole-text"]
-    crossing = CutRules(made).crossing
-    text = "The engine reads a prompt and writes an answer."
-    ids = made.encode(text, add_special_tokens=False)
-    ends = token_ends(made, text, ids, add_special_tokens=False)
-    assert ends is not None
-    cuts = TokenCuts(text.encode(), ids, ends, CutRules(made))
-    ended_by = {
-        text[ends[count - 1] - 1].encode()
-        for end in range(len(text))
-        if (count := cuts.tokens_within(end))
-    }
-    assert b"e" in crossing
-    assert ended_by.isdisjoint(crossing)

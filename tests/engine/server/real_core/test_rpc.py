@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,57 +15,24 @@ from kvasir import kv_events
 from kvasir.block_hash import chain_hashes
 from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir.proto.engine.v1 import engine_pb2_grpc
-from kvasir_engine.core.channels import CoreConfig
-from kvasir_engine.core.spawn import CoreProcess
-from kvasir_engine.core.zmq_client import ZmqCoreClient
-from kvasir_engine.server.model import load_served_model
 from kvasir_engine.server.rpc.start import start_grpc
-from kvasir_engine.server.settings import ServerSettings
-from kvasir_engine.settings import make_settings
 
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 128,
-    "vocab_size": 258,
-    "max_position_embeddings": 512,
-    "eos_token_id": 257,
-    "rms_norm_eps": 1e-5,
-}
 PROMPT = "a prompt of more than a few blocks, of which every one is announced "
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, byte_tokenizer: Any, serve_app: Any) -> AsyncIterator[Any]:
+async def engine(tmp_path: Path, start_real: Any) -> AsyncIterator[Any]:
     """(stub of the service, KV events' subscriber)"""
-    byte_tokenizer.backend.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     events = f"ipc://{tmp_path}/events"
-    made = make_settings(str(tmp_path), device="sim", num_blocks=200, kv_events_endpoint=events)
-    core = CoreProcess(CoreConfig(made, str(tmp_path), 1))
-    client = ZmqCoreClient(core.channels)
-    ended = asyncio.create_task(asyncio.to_thread(core.wait))
-    settings = ServerSettings("tiny", tmp_path)
-    context = zmq.Context()
-    subscriber = context.socket(zmq.SUB)
-    subscriber.subscribe(b"")
-    subscriber.connect(events)
-    try:
-        async with serve_app(client, load_served_model(settings), settings) as server:
+    with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
+        subscriber.subscribe(b"")
+        subscriber.connect(events)
+        async with start_real(num_blocks=200, kv_events_endpoint=events) as server:
             serving = await start_grpc(server.app.state.server, 0)
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{serving.port}")
             yield engine_pb2_grpc.EngineStub(channel), subscriber
             await channel.close()
             await serving.stop(0)
-    finally:
-        context.destroy(linger=0)
-        client.close()
-        await asyncio.to_thread(core.stop)
-        await ended
 
 
 async def generate(stub: Any, **fields: Any) -> tuple[list[int], pb.GenerateResponse]:

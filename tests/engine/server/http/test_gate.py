@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("sent", ["my-id.7", "a/b:c_d"])
+async def test_a_request_id_is_echoed_and_used(server, sent):
+    answer = await server.post(
+        "/v1/completions", {"prompt": "a", "max_tokens": 1}, headers={"x-request-id": sent}
+    )
+    assert answer.headers["x-request-id"] == sent
+    assert answer.json()["id"] == f"cmpl-{sent}"
+    assert server.core.requests[0].request_id == sent
+
+
+@pytest.mark.parametrize("sent", ["", "a b", "x" * 129, "a\u00e9", 'a"b'])
+async def test_a_harmful_request_id_is_replaced(server, sent):
+    made = {
+        (await server.get("/health", headers={"x-request-id": sent.encode()})).headers[
+            "x-request-id"
+        ]
+        for _ in range(2)
+    }
+    assert len(made) == 2
+    assert sent not in made
+
+
+async def test_keys_guard_all_but_the_probes(start_server):
+    server = await start_server(api_keys=("one", "two"), fleet_secret="fleet")
+    for path in ("/health", "/ready", "/version", "/metrics"):
+        assert (await server.get(path)).status_code == 200
+    for path in ("/v1/models", "/load", "/nope"):
+        answer = await server.get(path)
+        assert answer.status_code == 401
+        assert answer.json()["error"]["code"] == "invalid_api_key"
+    for value in ("Bearer one", "bearer two", "Bearer  two"):
+        answer = await server.get("/v1/models", headers={"authorization": value})
+        assert answer.status_code == 200
+    for value in ("Bearer three", "Basic one", "one", "Bearer", "Bearer on"):
+        answer = await server.get("/v1/models", headers={"authorization": value})
+        assert answer.status_code == 401
+    fleet = {"x-kvasir-fleet-secret": "fleet"}
+    assert (await server.get("/v1/models", headers=fleet)).status_code == 200

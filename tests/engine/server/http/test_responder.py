@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from kvasir_engine.core.client import RequestRejectedError
+
+
+def error_of(answer: httpx.Response, status: int) -> dict:
+    assert answer.status_code == status, answer.text
+    [(key, error)] = answer.json().items()
+    assert key == "error"
+    assert set(error) >= {"message", "type", "param", "code"}
+    assert answer.headers["x-request-id"]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("rejection", "status", "retry_after"),
+    [
+        (RequestRejectedError("The queue is full.", status=429, retry_after=7), 429, "7"),
+        (RequestRejectedError("Draining.", status=503), 503, "1"),
+        (RequestRejectedError("Too wide.", status=400, param="n"), 400, None),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_cores_refusal_comes_before_any_head(
+    server, rejection, status, retry_after, stream
+):
+    server.core.reject = rejection
+    answer = await server.post("/v1/completions", {"prompt": "x", "stream": stream})
+    error = error_of(answer, status)
+    assert error["message"] == str(rejection)
+    assert error["param"] == rejection.param
+    assert answer.headers.get("retry-after") == retry_after
+
+
+async def test_of_several_prompts_all_are_taken_back_when_one_is_refused(server):
+    submit = server.core.submit
+
+    async def second_is_refused(request):
+        if server.core.requests:
+            raise RequestRejectedError("The queue is full.", status=429)
+        return await submit(request)
+
+    server.core.submit = second_is_refused
+    error_of(await server.post("/v1/completions", {"prompt": ["a", "b"]}), 429)
+    assert [still_ran for _, still_ran in server.core.closed] == [True]
+
+
+async def test_an_error_of_one_request_leaves_the_others_alone(server):
+    server.core.error = "This request ran into a wall."
+    error = error_of(await server.post("/v1/completions", {"prompt": "x"}), 500)
+    assert error["message"] == "This request ran into a wall."
+    answer = await server.post("/v1/completions", {"prompt": "x", "stream": True})
+    assert answer.status_code == 200
+    assert "ran into a wall" in answer.text
+    assert "[DONE]" not in answer.text
+    server.core.error = None
+    assert (await server.post("/v1/completions", {"prompt": "x"})).status_code == 200
+
+
+BODY = {"prompt": "abc", "max_tokens": 100, "stream": True}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("prompt", ["a", ["a", "b"]])
+async def test_a_client_that_leaves_is_aborted_at_once(server, stream, prompt, until):
+    server.core.step_seconds = 0.001
+    body = {"prompt": prompt, "max_tokens": 400, "ignore_eos": True, "stream": stream}
+    async with httpx.AsyncClient(base_url=server.url, verify=False) as client:
+        request = asyncio.create_task(client.post("/v1/completions", json=body))
+        count = 1 if prompt == "a" else 2
+        await until(lambda: len(server.core.requests) == count)
+        await asyncio.sleep(0.02)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+    await until(lambda: len(server.core.closed) == count)
+    assert all(still_ran for _, still_ran in server.core.closed)
+    async with asyncio.timeout(1):
+        await server.lifecycle.drain(1.0)
+
+
+async def test_a_client_that_leaves_while_the_core_is_silent_is_aborted(server, until):
+    server.core.paused.clear()
+    async with httpx.AsyncClient(base_url=server.url, verify=False) as client:
+        request = asyncio.create_task(client.post("/v1/completions", json=BODY))
+        await until(lambda: server.core.requests)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+    await until(lambda: server.core.closed)
+
+
+async def test_a_slow_reader_holds_up_nobody(server):
+    body = {**BODY, "max_tokens": 500, "ignore_eos": True}
+    async with server.http.stream("POST", "/v1/completions", json=body) as slow:
+        answer = await server.post("/v1/completions", {"prompt": "b", "max_tokens": 5})
+        assert answer.json()["usage"]["completion_tokens"] == 5
+        text = "".join([part async for part in slow.aiter_text()])
+    assert text.count("data: ") >= 3

@@ -1,0 +1,78 @@
+"""The server over the real core in its own process, with the simulated runner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+SECRET = {"x-kvasir-fleet-secret": "fleet"}
+
+
+async def text_of(stream) -> str:
+    return "".join([chunk.choices[0].text async for chunk in stream if chunk.choices])
+
+
+async def test_streams_answers_and_resumes(start_real):
+    async with start_real(secret="fleet", max_num_seqs=8, num_blocks=200) as server:
+        client = server.openai()
+        body = {"model": "tiny", "prompt": "hello there", "max_tokens": 40, "seed": 7}
+        unary = await client.completions.create(**body, n=2)
+        assert unary.usage.completion_tokens == 80
+        assert await text_of(await client.completions.create(**body, stream=True)) == (
+            unary.choices[0].text
+        )
+        ids = (await server.post("/v1/completions", {**body, "return_token_ids": True})).json()[
+            "choices"
+        ][0]["token_ids"]
+        for at in (0, 1, 17, 39, 40):
+            resume = {"output_token_ids": ids[:at], "seed": 7, "sent_chars": 0}
+            again = await server.post("/v1/completions", {**body, "resume": resume}, headers=SECRET)
+            assert again.json()["choices"][0]["text"] == unary.choices[0].text
+            assert again.json()["usage"]["completion_tokens"] == 40
+            assert again.headers["x-kvasir-seed"] == "7"
+
+
+async def test_a_left_request_frees_the_core(start_real):
+    async with start_real(max_num_seqs=4, num_blocks=100) as server:
+        body = {"prompt": "x", "max_tokens": 400, "stream": True, "ignore_eos": True}
+        async with server.http.stream("POST", "/v1/completions", json=body) as answer:
+            await anext(answer.aiter_text())
+        async with asyncio.timeout(10):
+            while (await server.get("/load")).json()["kv_usage"] > 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert (await server.get("/load")).json()["running"] == 0
+
+
+async def test_a_full_queue_is_429_before_any_head(start_real, model_dir):
+    slow = json.loads(INSTANT) | {"name": "slow", "overhead_ms": 50.0}
+    (model_dir / "slow.json").write_text(json.dumps(slow))
+    profile = str(model_dir / "slow.json")
+    async with start_real(
+        max_num_seqs=1, max_queued_requests=1, num_blocks=100, speed_profile=profile
+    ) as server:
+        body = {"prompt": "x", "max_tokens": 16, "ignore_eos": True, "stream": True}
+        answers = await asyncio.gather(
+            *(server.post("/v1/completions", {**body, "prompt": f"{i}"}) for i in range(6))
+        )
+        statuses = sorted(answer.status_code for answer in answers)
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+
+
+async def test_a_drain_ends_with_the_last_request(start_real):
+    async with start_real(max_num_seqs=4, num_blocks=100) as server:
+        body = {"prompt": "x", "max_tokens": 300, "ignore_eos": True}
+        running = asyncio.create_task(server.post("/v1/completions", body))
+        async with asyncio.timeout(10):
+            while not (await server.get("/load")).json()["running"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await server.lifecycle.drain(30.0)
+        assert (await running).json()["usage"]["completion_tokens"] == 300
+
+
+INSTANT = """{"name": "instant", "source": "test", "date": "2026-01-01", "gemm_points": [[1, 0.0]],
+"kv_bytes_per_token": 0.0, "kv_bandwidth_bytes_s": 1.0, "attention_flops_per_pair": 0.0,
+"attention_flops_s": 1.0, "overhead_ms": 0.0, "small_us_per_token": 0.0, "num_kv_blocks": 1000}"""

@@ -1,0 +1,6 @@
+from __future__ import annotations
+
+
+async def test_settings_do_not_show_their_secrets(start_server):
+    server = await start_server(api_keys=("hidden-key",), fleet_secret="hidden-secret")
+    assert "hidden" not in repr(server.app.state.server.settings)
