@@ -8,7 +8,7 @@ replica.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -47,6 +47,9 @@ _SECONDS = (
 )
 
 
+_BY_RESULT = ("model", "result")
+
+
 class Distribution:
     """A histogram of seconds over fixed buckets."""
 
@@ -73,15 +76,38 @@ class Distribution:
 class ModelMetrics:
     """One model's numbers."""
 
-    __slots__ = ("broken", "codes", "disconnects", "duration", "first_byte", "retries")
+    __slots__ = (
+        "broken",
+        "cached_tokens",
+        "codes",
+        "completion_tokens",
+        "deadlines",
+        "disconnects",
+        "duration",
+        "first_byte",
+        "hedges",
+        "migrations",
+        "poison",
+        "prompt_tokens",
+        "refusals",
+        "retries",
+    )
 
     def __init__(self) -> None:
         self.codes: Counter[int] = Counter()
         self.retries: Counter[str] = Counter()
         self.duration = Distribution()
         self.first_byte = Distribution()
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+        self.refusals: Counter[str] = Counter()
         self.broken = 0
         self.disconnects = 0
+        self.migrations: Counter[str] = Counter()
+        self.hedges: Counter[str] = Counter()
+        self.poison: Counter[str] = Counter()
+        self.deadlines = 0
 
 
 class Metrics:
@@ -94,6 +120,7 @@ class Metrics:
         self.dropped_log_lines = 0
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
+        self.transcript_bytes: Callable[[], int] = lambda: 0
         self._registry = CollectorRegistry()
         self._registry.register(_RouterCollector(self))
         self._registry.register(_FleetCollector(fleet))
@@ -117,6 +144,10 @@ class Metrics:
     def log_line_dropped(self) -> None:
         self.dropped_log_lines += 1
 
+    def register(self, collector: Collector) -> None:
+        """Add what it collects to the text."""
+        self._registry.register(collector)
+
     def text(self) -> bytes:
         """In Prometheus' text format."""
         return generate_latest(self._registry)
@@ -129,31 +160,32 @@ class _RouterCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         metrics = self._metrics
         yield from self._models()
-        reads = _counter("discovery_reads", "Times discovery was read, by result.", "result")
+        yield from self._failover()
+        reads = counter("discovery_reads", "Times discovery was read, by result.", "result")
         for result, count in metrics.discovery_reads.items():
             reads.add_metric((result,), count)
         yield reads
-        good = _gauge("discovery_good", "1 when what discovery said last is in use, else 0.")
+        good = gauge("discovery_good", "1 when what discovery said last is in use, else 0.")
         good.add_metric((), metrics.discovery_good)
         yield good
-        connections = _gauge("client_connections", "Open client connections.")
+        connections = gauge("client_connections", "Open client connections.")
         connections.add_metric((), metrics.connections)
         yield connections
-        dropped = _counter("access_log_dropped", "Access log lines dropped: it is read too slowly.")
+        dropped = counter("access_log_dropped", "Access log lines dropped: it is read too slowly.")
         dropped.add_metric((), metrics.dropped_log_lines)
         yield dropped
 
     def _models(self) -> Iterator[Metric]:
-        requests = _counter(
+        requests = counter(
             "requests", "Requests answered; code 499: the client left first.", "model", "code"
         )
-        retries = _counter(
+        retries = counter(
             "retries", "Requests sent to another replica, by reason.", "model", "reason"
         )
-        broken = _counter(
+        broken = counter(
             "broken_answers", "Answers that a replica cut after their first byte.", "model"
         )
-        disconnects = _counter(
+        disconnects = counter(
             "client_disconnects", "Clients that left before their answer was complete.", "model"
         )
         duration = _histogram(
@@ -173,6 +205,39 @@ class _RouterCollector(Collector):
             first_byte.add_metric((name,), model.first_byte.buckets(), model.first_byte.total)
         yield from (requests, retries, broken, disconnects, duration, first_byte)
 
+    def _failover(self) -> Iterator[Metric]:
+        moves = counter(
+            "stream_migrations",
+            "Broken streams by what became of them: moved, completed, or why neither.",
+            *("model", "outcome"),
+        )
+        hedges = counter(
+            "hedges", "Second requests sent for late answers, and those that won.", *_BY_RESULT
+        )
+        poison = counter(
+            "poison_requests",
+            "Requests in flight at two engine deaths, and their like.",
+            *_BY_RESULT,
+        )
+        deadlines = counter("deadlines_exceeded", "Requests not answered in their time.", "model")
+        refusals = counter(
+            "retry_budget_refusals", "Retries and hedges that the budget did not allow.", "model"
+        )
+        for name, model in self._metrics.models.items():
+            for outcome, count in model.migrations.items():
+                moves.add_metric((name, outcome), count)
+            for result, count in model.hedges.items():
+                hedges.add_metric((name, result), count)
+            for result, count in model.poison.items():
+                poison.add_metric((name, result), count)
+            deadlines.add_metric((name,), model.deadlines)
+        for fleet_model in self._metrics.fleet.models.values():
+            refusals.add_metric((fleet_model.name,), fleet_model.budget.refused)
+        yield from (moves, hedges, poison, deadlines, refusals)
+        kept = gauge("stream_transcript_bytes", "Memory given to the transcripts of streams.")
+        kept.add_metric((), self._metrics.transcript_bytes())
+        yield kept
+
 
 class _FleetCollector(Collector):
     def __init__(self, fleet: Fleet) -> None:
@@ -180,10 +245,10 @@ class _FleetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         labels = ("model", "replica")
-        ready = _gauge("replica_ready", "1 when the replica gets requests.", *labels)
-        in_flight = _gauge("replica_in_flight", "Requests in flight to the replica.", *labels)
-        served = _counter("replica_requests", "Requests sent to the replica.", *labels)
-        failures = _counter(
+        ready = gauge("replica_ready", "1 when the replica gets requests.", *labels)
+        in_flight = gauge("replica_in_flight", "Requests in flight to the replica.", *labels)
+        served = counter("replica_requests", "Requests sent to the replica.", *labels)
+        failures = counter(
             "replica_failures", "Requests that failed at the replica.", *labels, "reason"
         )
         for model, replica in self._fleet.replicas():
@@ -197,11 +262,13 @@ class _FleetCollector(Collector):
         yield from (ready, in_flight, served, failures)
 
 
-def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+def counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    """An empty family; PREFIX goes before its name."""
     return CounterMetricFamily(PREFIX + name, text, labels=labels)
 
 
-def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    """An empty family; PREFIX goes before its name."""
     return GaugeMetricFamily(PREFIX + name, text, labels=labels)
 
 

@@ -59,6 +59,42 @@ class Feeding:
 
 
 @dataclass(frozen=True, slots=True)
+class Failover:
+    """What is done about replicas that fail, and about time that passes."""
+
+    request_timeout: float | None = None
+    """Seconds for a whole answer where the request has no `x-request-timeout`; None = no limit."""
+
+    migration: bool = True
+    """Whether broken streams are gone on with by another replica."""
+
+    max_moves: int = 3
+    """Times that a request goes elsewhere because its replica ended or drained."""
+
+    stream_bytes: int = 4 * 1024 * 1024
+    """What is kept of a stream, so that it can be gone on with. A larger one cannot."""
+
+    streams_bytes: int = 256 * 1024 * 1024
+    """What is kept of all streams together."""
+
+    hedging: bool = False
+    """Whether a second replica is asked when a unary answer takes longer than 95 % of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificate files, all PEM."""
+
+    cert: Path | None = None
+    """Shown to clients, with its chain; None = plain HTTP."""
+
+    key: Path | None = None
+
+    replica_ca: Path | None = None
+    """Authorities that vouch for replicas with an https URL; None = the system's."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterSettings:
     """A router process. The defaults are those of `kvasir router`."""
 
@@ -69,13 +105,16 @@ class RouterSettings:
     port: int = 8080
     admin_port: int = 8081
 
-    policy: str = "least_load"
+    policy: str = "kv_aware"
     """A name in `kvasir_router.policy.registry`."""
 
     limits: Limits = field(default_factory=Limits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     probing: Probing = field(default_factory=Probing)
+    failover: Failover = field(default_factory=Failover)
     feeding: Feeding = field(default_factory=Feeding)
+
+    tls: Tls = field(default_factory=Tls)
 
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call the API from a browser; `*` is every one."""

@@ -18,6 +18,7 @@ _MIN_PAUSE = 0.05
 
 class _Card(msgspec.Struct):
     max_model_len: int | None = None
+    root: str | None = None
 
 
 class _Cards(msgspec.Struct):
@@ -96,7 +97,7 @@ class HealthMonitor:
         return Health.READY if status == 200 else Health.NOT_READY
 
     async def _read_card(self, replica: Replica) -> None:
-        """Learn the context length; a replica that does not tell is used all the same."""
+        """Learn the model and its context length, of replicas that tell."""
         try:
             async with asyncio.timeout(self._probing.timeout):
                 status, body = await fetch(replica.pool, "/v1/models", self._lines)
@@ -105,3 +106,4 @@ class HealthMonitor:
             return
         lengths = [card.max_model_len for card in cards if card.max_model_len]
         replica.max_model_len = min(lengths, default=None)
+        replica.root = cards[0].root if cards else None

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 from kvasir_router.discovery.base import ModelSpec
 from kvasir_router.fleet.breaker import BreakerState
+from kvasir_router.fleet.budget import RetryBudget
+from kvasir_router.fleet.hedge_delay import HedgeDelay
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.base import Choice, Policy
 from kvasir_router.query import Query
@@ -29,11 +31,18 @@ class Model:
         self.policy = policy
         self.created = created
         """Unix seconds."""
+        self.budget = RetryBudget()
+        self.hedge_delay = HedgeDelay()
         self.replicas: dict[ReplicaKey, Replica] = {}
         self.serving: list[str] = []
         """Ids of the replicas that are ready."""
         self._serving_changed = serving_changed
-        self._usable: list[Replica] = []
+        self.usable: list[Replica] = []
+        """What may take a request now."""
+        self.has_room = False
+        """Whether a replica that is not down may take a request now."""
+        self.room: Callable[[], None] = lambda: None
+        """Called when there is room after there was none."""
 
     @property
     def ready(self) -> bool:
@@ -45,14 +54,9 @@ class Model:
         ready = [replica for replica in self._serving() if replica.health is Health.READY]
         return bool(ready) and all(replica.full for replica in ready)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a replica may take a request now."""
-        return bool(self._usable)
-
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
         """A replica not in `tried`, or None when no other one may take the request."""
-        candidates: Sequence[Replica] = self._usable
+        candidates: Sequence[Replica] = self.usable
         if tried:
             candidates = [replica for replica in candidates if replica not in tried]
         if not candidates:
@@ -75,7 +79,11 @@ class Model:
             usable = ready + suspects
         if not usable and not self.ready:
             usable = [replica for replica in known if replica.health is Health.DOWN]
-        self._usable = [replica for replica in usable if not replica.full]
+        self.usable = [replica for replica in usable if not replica.full]
+        had_room = self.has_room
+        self.has_room = any(replica.health is not Health.DOWN for replica in self.usable)
+        if self.has_room and not had_room:
+            self.room()
         serving = [replica.id for replica in known if replica.health is Health.READY]
         if serving != self.serving:
             self.serving = serving

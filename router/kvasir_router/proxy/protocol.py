@@ -125,7 +125,7 @@ class ClientConnection(asyncio.Protocol):
     def relay(self, relay: Relay) -> None:
         """`relay` answers the request in progress."""
         self._relay = relay
-        relay.start()
+        relay.open()
 
     def write(self, data: bytes) -> None:
         """Part of an answer. Slow clients pause their relay, see `pause_writing`. Nothing is

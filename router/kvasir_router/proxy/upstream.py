@@ -9,13 +9,12 @@ from kvasir_router.proxy.header_names import HOP_BY_HOP
 
 _MAX_HEADER_BYTES = 64 * 1024
 _MAX_HEADERS = 200
-_MAX_DISCARD = 64 * 1024
 
 
 class ResponseHead:
     """A response's status and headers: the lines to pass on, and how its body ends."""
 
-    __slots__ = ("content_length", "content_type", "lines", "status")
+    __slots__ = ("content_length", "content_type", "lines", "status", "usage")
 
     def __init__(self) -> None:
         self.status = 0
@@ -23,13 +22,20 @@ class ResponseHead:
         self.content_type = b""
         self.content_length: int | None = None
         """None: the body ends with its last chunk or with the connection."""
+        self.usage = b""
+        """What a Kvasir engine tells routers of a unary answer."""
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the body is an event stream without a known end."""
+        return self.content_length is None and self.content_type.startswith(b"text/event-stream")
 
 
 class Listener(Protocol):
     """Who waits for the answer on a connection."""
 
     def response_started(self, head: ResponseHead) -> None:
-        """The header is complete. May call the connection's `discard()`."""
+        """The header is complete."""
 
     def response_data(self, data: bytes, last: bool) -> None:
         """All body bytes of one read, possibly none; `last` with the end of the answer."""
@@ -70,13 +76,6 @@ class UpstreamConnection(asyncio.Protocol):
             transport.writelines((head, body))
         else:
             transport.write(head)
-
-    def discard(self) -> None:
-        """Nobody wants the rest of this answer; keep the connection if that is little."""
-        length = self._head.content_length
-        if length is None or length > _MAX_DISCARD:
-            self.abort()
-        self._listener = None
 
     def abort(self) -> None:
         """Close at once, so that the replica stops working on the request."""
@@ -167,6 +166,8 @@ class UpstreamConnection(asyncio.Protocol):
             if key == b"content-type":
                 head.content_type = value.lower()
             head.lines.append(b"%b: %b\r\n" % (name, value))
+        elif key == b"x-kvasir-usage":
+            head.usage = value
 
     def on_headers_complete(self) -> None:
         head = self._head

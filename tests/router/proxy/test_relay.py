@@ -7,9 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvasir_router.fleet.breaker import BreakerState
-from kvasir_router.fleet.replica import Health
-from kvasir_router.settings import Probing, Timeouts
+from kvasir_router.settings import Timeouts
 
 BODY = b'{ "model": "m",  "prompt": "\\u00e9" }'
 EVENTS = [b"data: {}\n\n", b": comment\n\n", b'data: {"a": "\xc3\xa9"}\n\n', b"data: [DONE]\n\n"]
@@ -28,44 +26,9 @@ async def break_stream(exchange: Any) -> None:
     exchange.reset()
 
 
-async def reset(exchange: Any) -> None:
-    exchange.reset()
-
-
-def status_script(status: int) -> Any:
-    async def answer(exchange: Any) -> None:
-        await exchange.json(status, {"from": status}, b"Retry-After: 7")
-
-    return answer
-
-
-@pytest.fixture
-def two(start_replica, start_router, model_entry):
-    """A router with two replicas that run these scripts."""
-
-    async def start(first: Any, second: Any, **options: Any) -> Any:
-        a, b = await start_replica(script=first), await start_replica(script=second)
-        return await start_router([model_entry("m", a, b)], **options), a, b
-
-    return start
-
-
-@pytest.fixture
-def one(start_replica, start_router, model_entry):
-    async def start(script: Any, **options: Any) -> Any:
-        replica = await start_replica(script=script)
-        return await start_router([model_entry("m", replica)], **options), replica
-
-    return start
-
-
-async def ok(exchange: Any) -> None:
-    await exchange.json(200, {"ok": True})
-
-
 class TestRequest:
-    async def test_body_target_and_headers_arrive_as_they_were(self, one, client) -> None:
-        router, replica = await one(ok, fleet_secret="s3cret")
+    async def test_body_target_and_headers_arrive_as_they_were(self, one, scripts, client) -> None:
+        router, replica = await one(scripts.ok, fleet_secret="s3cret")
         headers = {
             "X-Request-Id": "mine",
             "Authorization": "Bearer k",
@@ -85,21 +48,21 @@ class TestRequest:
         assert request.header("host") == f"127.0.0.1:{replica.port}"
         assert request.header("x-request-id") == response.headers["x-request-id"] == "mine"
 
-    async def test_no_secret_is_sent_without_one(self, one, client) -> None:
-        router, replica = await one(ok)
+    async def test_no_secret_is_sent_without_one(self, one, scripts, client) -> None:
+        router, replica = await one(scripts.ok)
         await client.post(
             f"{router.url}/v1/x", content=BODY, headers={"x-kvasir-fleet-secret": "a"}
         )
         assert replica.requests[0].header("x-kvasir-fleet-secret") is None
 
-    async def test_a_request_id_is_made(self, one, client) -> None:
-        router, replica = await one(ok)
+    async def test_a_request_id_is_made(self, one, scripts, client) -> None:
+        router, replica = await one(scripts.ok)
         response = await client.post(f"{router.url}/tokenize", content=BODY)
         assert len(response.headers["x-request-id"]) == 32
         assert replica.requests[0].header("x-request-id") == response.headers["x-request-id"]
 
-    async def test_a_chunked_upload_arrives_with_a_length(self, one, client) -> None:
-        router, replica = await one(ok)
+    async def test_a_chunked_upload_arrives_with_a_length(self, one, scripts, client) -> None:
+        router, replica = await one(scripts.ok)
 
         async def parts():
             for i in range(0, len(BODY), 7):
@@ -110,14 +73,14 @@ class TestRequest:
         assert replica.requests[0].body == BODY
         assert replica.requests[0].header("transfer-encoding") is None
 
-    async def test_a_large_body_arrives_whole(self, one, client) -> None:
-        router, replica = await one(ok)
+    async def test_a_large_body_arrives_whole(self, one, scripts, client) -> None:
+        router, replica = await one(scripts.ok)
         body = b'{"prompt": "' + b"x" * 5_000_000 + b'", "model": "m"}'
         assert (await client.post(f"{router.url}/v1/x", content=body)).status_code == 200
         assert replica.requests[0].body == body
 
-    async def test_connections_are_kept(self, one, client) -> None:
-        router, replica = await one(ok)
+    async def test_connections_are_kept(self, one, scripts, client) -> None:
+        router, replica = await one(scripts.ok)
         before = replica.connections
         for _ in range(5):
             await client.post(f"{router.url}/v1/x", content=BODY)
@@ -214,8 +177,8 @@ class TestAnswer:
         assert response.status_code == 200
         assert "link" not in response.headers
 
-    async def test_errors_of_the_engine_are_passed(self, one, client) -> None:
-        router, replica = await one(status_script(422))
+    async def test_errors_of_the_engine_are_passed(self, one, scripts, client) -> None:
+        router, replica = await one(scripts.status(422))
         response = await client.post(f"{router.url}/v1/x", content=BODY)
         assert (response.status_code, response.json()) == (422, {"from": 422})
         assert len(replica.requests) == 1
@@ -230,101 +193,6 @@ class TestAnswer:
         assert b"chunked" not in head
 
 
-class TestRetry:
-    async def test_refused_connections(self, two, client) -> None:
-        # No probe tells the router: only the requests find out.
-        router, a, _ = await two(ok, ok, probing=Probing(600, 0.02, 0.5))
-        await a.stop()
-        for _ in range(10):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).status_code == 200
-        assert router.replica("m", "r0").health is Health.DOWN
-        assert router.replica("m", "r1").served == 10
-        assert router.in_flight() == 0
-
-    async def test_killed_before_the_first_byte(self, two, client) -> None:
-        router, a, b = await two(reset, ok, policy="round_robin")
-        for _ in range(4):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).status_code == 200
-        assert a.requests
-        assert len(b.requests) == 4
-        assert await router.metric("retries_total", model="m", reason="reset") == len(a.requests)
-        assert router.in_flight() == 0
-
-    async def test_half_a_header_is_before_the_first_byte(self, two, client) -> None:
-        async def half(exchange: Any) -> None:
-            await exchange.write(b"HTTP/1.1 200 OK\r\nContent-")
-            exchange.reset()
-
-        router, _, b = await two(half, ok, policy="round_robin")
-        for _ in range(2):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
-        assert len(b.requests) == 2
-
-    async def test_what_is_no_http_is_tried_elsewhere(self, two, client) -> None:
-        async def nonsense(exchange: Any) -> None:
-            await exchange.write(b"SSH-2.0-OpenSSH_9.6\r\n")
-
-        router, _, b = await two(nonsense, ok, policy="round_robin")
-        for _ in range(2):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
-        assert len(b.requests) == 2
-
-    @pytest.mark.parametrize("status", [429, 503])
-    async def test_full_or_draining_goes_elsewhere_once(self, two, client, status: int) -> None:
-        router, a, b = await two(status_script(status), ok, policy="round_robin")
-        for _ in range(4):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).status_code == 200
-        assert a.requests
-        assert len(b.requests) == 4
-        assert router.in_flight() == 0
-
-    @pytest.mark.parametrize("status", [429, 503])
-    async def test_it_is_passed_on_when_all_say_so(self, two, client, status: int) -> None:
-        router, a, b = await two(status_script(status), status_script(status))
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
-        assert response.status_code == status
-        assert response.headers["retry-after"] == "7"
-        assert response.json() == {"from": status}
-        assert len(a.requests) == len(b.requests) == 1
-
-    async def test_a_500_is_not_retried_but_opens_the_breaker(self, two, client) -> None:
-        router, a, b = await two(status_script(500), ok, policy="round_robin")
-        codes = [
-            (await client.post(f"{router.url}/v1/x", content=BODY)).status_code for _ in range(20)
-        ]
-        assert codes.count(500) == len(a.requests) == 5
-        assert len(b.requests) == 15
-        assert router.replica("m", "r0").breaker.state is BreakerState.OPEN
-
-    async def test_three_attempts_at_most(
-        self, start_replica, start_router, model_entry, client
-    ) -> None:
-        replicas = [await start_replica(script=reset) for _ in range(5)]
-        router = await start_router([model_entry("m", *replicas)])
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
-        assert response.status_code == 503
-        assert response.json()["error"]["code"] == "model_not_ready"
-        assert int(response.headers["retry-after"]) >= 1
-        assert [len(replica.requests) for replica in replicas].count(1) == 3
-        assert router.in_flight() == 0
-
-    async def test_a_kept_connection_that_was_closed_is_no_fault(self, one, client) -> None:
-        async def answer_and_close(exchange: Any) -> None:
-            if closing.is_set() and exchange.request.header("x-request-id") not in seen:
-                seen.add(exchange.request.header("x-request-id"))
-                exchange.writer.transport.abort()
-                return
-            await exchange.json(200, {"ok": True})
-
-        closing, seen = asyncio.Event(), set()
-        router, replica = await one(answer_and_close)
-        await client.post(f"{router.url}/v1/x", content=BODY)
-        closing.set()
-        assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
-        assert len(replica.requests) == 3
-        assert not router.replica("m", "r0").failures
-
-
 class TestBrokenAnswer:
     async def test_an_event_stream_ends_with_an_error_event(self, one, client) -> None:
         router, _ = await one(break_stream)
@@ -337,12 +205,12 @@ class TestBrokenAnswer:
         assert await router.metric("broken_answers_total", model="m") == 1
         assert router.in_flight() == 0
 
-    async def test_the_connection_is_good_for_another_request(self, one, post) -> None:
+    async def test_the_connection_is_good_for_another_request(self, one, scripts, post) -> None:
         router, replica = await one(break_stream)
         reader, writer = await router.connect()
         writer.write(post(BODY))
         await reader.readuntil(b"\r\n0\r\n\r\n")
-        replica.script = ok
+        replica.script = scripts.ok
         writer.write(post(BODY, b"Connection: close"))
         assert (await reader.read()).endswith(b'{"ok": true}')
         writer.close()
@@ -366,9 +234,10 @@ class TestBrokenAnswer:
         assert b"no chunk" not in rest
         writer.close()
 
-    async def test_half_a_unary_answer_cuts_the_connection(self, one, client) -> None:
+    async def test_half_a_large_answer_cuts_the_connection(self, one, client) -> None:
         async def half(exchange: Any) -> None:
-            await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+            await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\nhalf")
+            await asyncio.sleep(0.05)
             exchange.reset()
 
         router, _ = await one(half)

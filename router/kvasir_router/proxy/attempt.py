@@ -1,0 +1,195 @@
+"""One sending of a request to one replica, up to its answer."""
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from kvasir_router.discovery.base import EngineKind
+from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.policy.base import Choice
+from kvasir_router.proxy.failure import Failure, Kind, broken
+from kvasir_router.proxy.upstream import ResponseHead, UpstreamConnection
+
+if TYPE_CHECKING:
+    from kvasir_router.proxy.attempts import Attempts
+
+HELD_BYTES = 1 << 20
+"""Answers up to this length are passed on when they are whole: half of one can still be replaced
+by another replica's."""
+
+
+class Sink(Protocol):
+    """Where an answer's body goes."""
+
+    def take(self, data: bytes, last: bool) -> None:
+        """All body bytes of one read, possibly none; `last` with the end of the answer."""
+
+
+class Attempt:
+    """Counted by its replica from its making until `leave`, which every way out goes through.
+
+    Nothing here awaits, except for opening a connection when none is idle. `Attempts` hears of
+    the answer's head (`answer_began`) or, if it is held, of all of it (`answered`), and of a
+    failure (`failed`), at which the attempt has left.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_connecting",
+        "_connection",
+        "_credit",
+        "_head",
+        "_parts",
+        "_sent_before",
+        "_sink",
+        "asks_for_usage",
+        "choice",
+        "contract",
+        "replica",
+    )
+
+    def __init__(self, attempts: "Attempts", choice: Choice, contract: bool) -> None:
+        replica = choice.replica
+        self._attempts = attempts
+        self.choice = choice
+        self.replica = replica
+        self.contract = contract and replica.spec.engine is EngineKind.KVASIR
+        """Whether the replica knows the router, and so keeps the engine contract."""
+        self.asks_for_usage = False
+        """Whether the router asked for usage that the client did not ask for."""
+        self._connection: UpstreamConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._sent_before = False
+        self._head: ResponseHead | None = None
+        self._parts: list[bytes] = []
+        self._sink: Sink = self
+        replica.acquire()
+        replica.watchers.add(self)
+        self._credit = choice.new_tokens
+        replica.load.give(self._credit)
+
+    def start(self) -> None:
+        connection = self.replica.pool.take_idle()
+        if connection is not None:
+            self._send(connection)
+        else:
+            self._connect()
+
+    def pass_to(self, sink: Sink, paused: bool) -> None:
+        """The answer's body goes to `sink` from now on."""
+        self._sink = sink
+        if paused:
+            self.pause()
+
+    def pause(self) -> None:
+        """Stop reading the answer."""
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        if self._connection is not None:
+            self._connection.resume()
+
+    def leave(self) -> None:
+        """The replica has nothing to do with the request any more; what it still does for it is
+        stopped at once."""
+        self._return_credit()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+        self.replica.watchers.discard(self)
+        self.replica.release()
+
+    def note(self, failure: Failure) -> None:
+        """Tell the replica what an answer of its says about it."""
+        reason = failure.reason
+        if failure.kind is Kind.DEATH:
+            self.replica.failed(reason, Health.SUSPECT)
+        elif failure.kind is Kind.LEAVING or reason == "503":
+            self.replica.probe_now.set()
+        elif reason != "429":
+            self.replica.failed(reason)
+
+    def give_up(self, failure: Failure) -> None:
+        """The replica ended its answer as one that is not complete."""
+        self.note(failure)
+        self._failed(failure)
+
+    # Listener
+
+    def response_started(self, head: ResponseHead) -> None:
+        self._head = head
+        self._return_credit()
+        if head.content_length is None or head.content_length > HELD_BYTES:
+            self._attempts.answer_began(self, head)
+
+    def response_data(self, data: bytes, last: bool) -> None:
+        if last:
+            self._connection = None
+        self._sink.take(data, last)
+
+    def response_broken(self, reason: str) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._head is None and connection.reused and not self._sent_before:
+            # The replica closed a kept connection as the request came, or it has ended: a fresh
+            # connection tells.
+            self._sent_before = True
+            self._connect()
+            return
+        self.replica.failed(reason, Health.SUSPECT)
+        self._failed(broken(reason))
+
+    # Sink of a held answer
+
+    def take(self, data: bytes, last: bool) -> None:
+        if not last:
+            self._parts.append(data)
+            return
+        head = self._head
+        if head is not None:
+            body = b"".join((*self._parts, data)) if self._parts else data
+            self._attempts.answered(self, head, body)
+
+    # Watcher
+
+    def replica_suspected(self, replica: Replica) -> None:
+        self._attempts.replica_suspected(self)
+
+    def _connect(self) -> None:
+        self._connecting = asyncio.create_task(self._open())
+
+    async def _open(self) -> None:
+        try:
+            connection = await self.replica.pool.connect()
+            self._connecting = None
+            self._send(connection)
+        except ConnectionRefusedError:
+            self._failed_to_connect("refused", Health.DOWN, Kind.UNSENT)
+        except TimeoutError:
+            self._failed_to_connect("connect_timeout", Health.SUSPECT, Kind.CHARGED)
+        except OSError:
+            self._failed_to_connect("connect_error", Health.SUSPECT, Kind.UNSENT)
+
+    def _failed_to_connect(self, reason: str, health: Health, kind: Kind) -> None:
+        self._connecting = None
+        self.replica.failed(reason, health)
+        self._failed(Failure(reason, Kind.DEATH if self._sent_before else kind))
+
+    def _failed(self, failure: Failure) -> None:
+        self.leave()
+        self._attempts.failed(self, failure)
+
+    def _send(self, connection: UpstreamConnection) -> None:
+        self._connection = connection
+        head, body = self._attempts.rendered(self)
+        connection.send(self, head, body)
+
+    def _return_credit(self) -> None:
+        """Its prompt is computed, or never will be here."""
+        if self._credit:
+            self.replica.load.take_back(self._credit)
+            self._credit = 0

@@ -1,0 +1,261 @@
+"""Looking for a replica that answers one request, and for the next one when it fails."""
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.policy.base import Choice
+from kvasir_router.proxy import endings
+from kvasir_router.proxy.attempt import Attempt
+from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer
+from kvasir_router.proxy.migration import Obstacle, ObstacleError, Plan, after_handover, plan
+from kvasir_router.proxy.upstream import ResponseHead
+from kvasir_router.proxy.usage import ask_for_usage
+
+if TYPE_CHECKING:
+    from kvasir_router.proxy.relay import Relay
+
+_SUSPECT = Failure("suspect", Kind.LEAVING)
+
+
+class Attempts:
+    """At most two are under way, the second one a hedge.
+
+    While the client has nothing of an answer, a failed attempt is followed by another one. After
+    that only a stream can be gone on with, by a replica that serves the same.
+    """
+
+    __slots__ = (
+        "_body",
+        "_current",
+        "_gateway",
+        "_hedge",
+        "_metrics",
+        "_model",
+        "_moves",
+        "_query",
+        "_relay",
+        "_tried",
+    )
+
+    def __init__(self, relay: "Relay") -> None:
+        gateway = relay.gateway
+        self._relay = relay
+        self._gateway = gateway
+        self._query = relay.query
+        self._model = relay.model
+        self._metrics = relay.metrics
+        self._moves = Moves(gateway.settings.failover.max_moves)
+        self._tried: list[Replica] = []
+        self._body = relay.request.body
+        self._current: Attempt | None = None
+        self._hedge: Attempt | None = None
+
+    def start(self) -> bool:
+        """Look for a replica; False when none may take the request. After a wait, those that
+        failed before may serve again."""
+        self._tried.clear()
+        choice = self._choose()
+        if choice is not None:
+            self._send(choice)
+        return choice is not None
+
+    def send_hedge(self) -> None:
+        """The answer is late: ask a second replica, and take whichever is first."""
+        if self._current is None or self._relay.answer is not None:
+            return
+        choice = self._choose()
+        if choice is not None and self._model.budget.spend(time.monotonic()):
+            self._metrics.hedges["sent"] += 1
+            self._hedge = self._make(choice)
+            self._hedge.start()
+
+    def pause(self) -> None:
+        """Stop reading the answer that is passed on."""
+        if self._current is not None:
+            self._current.pause()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._current is not None:
+            self._current.resume()
+
+    def answered_well(self) -> None:
+        """The answer is complete and no fault of the replica's."""
+        if self._current is not None:
+            self._current.replica.succeeded()
+
+    def give_up(self, failure: Failure) -> None:
+        """The replica ended its answer as one that is not complete."""
+        if self._current is not None:
+            self._current.give_up(failure)
+
+    def stop(self) -> None:
+        """Whatever runs is stopped at once."""
+        for attempt in (self._current, self._hedge):
+            if attempt is not None:
+                attempt.leave()
+        self._current = self._hedge = None
+
+    # From an attempt
+
+    def rendered(self, attempt: Attempt) -> tuple[bytes, bytes]:
+        """The request's head and body for the attempt's replica."""
+        request, body = self._query.request, self._body
+        if not attempt.contract and self._query.streams and request.path.endswith("/completions"):
+            asking = ask_for_usage(body, self._query.envelope.stream_options)
+            if asking is not None:
+                body, attempt.asks_for_usage = asking, True
+        head = (
+            b"POST %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: %d\r\nX-Request-Id: %b\r\n%b\r\n"
+        ) % (
+            request.target,
+            attempt.replica.authority,
+            b"".join(request.lines),
+            len(body),
+            request.request_id,
+            self._gateway.fleet_lines,
+        )
+        return head, body
+
+    def answer_began(self, attempt: Attempt, head: ResponseHead) -> None:
+        """The head of an answer that is passed on as it comes."""
+        failure = of_answer(head.status, b"", contract=False)
+        if failure is None or not self._turned_away(attempt, failure):
+            self._won(attempt)
+            self._relay.pass_on(attempt, head)
+
+    def answered(self, attempt: Attempt, head: ResponseHead, body: bytes) -> None:
+        """A whole answer."""
+        failure = of_answer(head.status, body, attempt.contract)
+        if failure is not None and failure.reason == "handover":
+            self._body = after_handover(self._query, body)
+        if failure is None or not self._turned_away(attempt, failure):
+            self._won(attempt)
+            self._relay.pass_whole(attempt, head, body)
+
+    def failed(self, attempt: Attempt, failure: Failure) -> None:
+        """It has left its replica; its answer, if it had begun, is broken."""
+        another_runs = self._drop(attempt)
+        if self._moves.failed(failure.kind):
+            self._relay.end_as_poison()
+        elif another_runs:
+            return
+        elif self._relay.is_blank:
+            self._go_elsewhere(failure)
+        else:
+            self._go_on(attempt, failure)
+
+    def replica_suspected(self, attempt: Attempt) -> None:
+        """The replica does not answer: go to one that does, if there is one."""
+        choice = None
+        if self._relay.is_blank:
+            choice = self._choose()
+        else:
+            with suppress(ObstacleError):
+                self._body, choice = self._plan(attempt)
+        if choice is None or choice.replica.health is not Health.READY:
+            return
+        if self._allows(Kind.LEAVING):
+            attempt.leave()
+            if not self._drop(attempt):
+                self._retry(choice, _SUSPECT)
+
+    # One after the other
+
+    def _choose(self) -> Choice | None:
+        return self._model.choose(self._query, self._tried)
+
+    def _send(self, choice: Choice) -> None:
+        self._current = attempt = self._make(choice)
+        attempt.start()
+
+    def _make(self, choice: Choice) -> Attempt:
+        self._tried.append(choice.replica)
+        self._relay.replica_id = choice.replica.id
+        self._model.policy.sent(self._query, choice)
+        return Attempt(self, choice, self._gateway.keeps_contract)
+
+    def _retry(self, choice: Choice, failure: Failure) -> None:
+        self._metrics.retries[failure.reason] += 1
+        self._send(choice)
+
+    def _allows(self, kind: Kind) -> bool:
+        return self._moves.allows(kind, self._model.budget, time.monotonic())
+
+    def _go_elsewhere(self, failure: Failure) -> None:
+        choice = self._choose()
+        if choice is None:
+            self._relay.wait()
+        elif self._allows(failure.kind):
+            self._retry(choice, failure)
+        else:
+            self._relay.fail(endings.not_ready(self._model))
+
+    def _turned_away(self, attempt: Attempt, failure: Failure) -> bool:
+        """Whether an answer that says no is dropped, because somebody else may have a better one.
+        One that says that the replica is ending always is."""
+        attempt.note(failure)
+        if failure.kind is not Kind.CHARGED:
+            attempt.leave()
+            self.failed(attempt, failure)
+            return True
+        if self._hedge is not None:
+            attempt.leave()
+            return self._drop(attempt)
+        choice = self._choose() if self._relay.is_blank else None
+        if choice is None or not self._allows(failure.kind):
+            return False
+        attempt.leave()
+        self._retry(choice, failure)
+        return True
+
+    # Two at once
+
+    def _drop(self, attempt: Attempt) -> bool:
+        """Forget an attempt that has left; whether another one goes on without it."""
+        if attempt is not self._hedge:
+            self._current = self._hedge
+        self._hedge = None
+        return self._current is not None
+
+    def _won(self, attempt: Attempt) -> None:
+        """Its answer is the client's; another attempt is not needed any more."""
+        hedge, self._hedge = self._hedge, None
+        if hedge is None or self._current is None:
+            return
+        if attempt is hedge:
+            self._metrics.hedges["won"] += 1
+            self._current.leave()
+            self._current = hedge
+        else:
+            hedge.leave()
+
+    # Going on with a stream
+
+    def adopted(self, attempt: Attempt) -> None:
+        """The attempt's replica goes on with a stream; the others may again, should it break."""
+        self._tried = [attempt.replica]
+
+    def _plan(self, attempt: Attempt) -> Plan:
+        if not self._gateway.settings.failover.migration:
+            raise ObstacleError(Obstacle.OFF)
+        if not attempt.contract:
+            raise ObstacleError(Obstacle.CONTRACT)
+        transcript = self._relay.transcript
+        return plan(self._query, self._model, transcript, attempt.replica, self._tried)
+
+    def _go_on(self, attempt: Attempt, failure: Failure) -> None:
+        try:
+            self._body, choice = self._plan(attempt)
+        except ObstacleError as error:
+            if error.obstacle is Obstacle.NOTHING_LEFT:
+                self._relay.finish_stream()
+            else:
+                self._relay.lose(error.obstacle)
+            return
+        if self._allows(failure.kind):
+            self._retry(choice, failure)
+        else:
+            self._relay.lose(Obstacle.MOVES)

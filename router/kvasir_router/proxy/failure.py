@@ -1,0 +1,119 @@
+"""What went wrong at a replica, and how often a request may go to another one for it."""
+
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from kvasir_router.fleet.budget import RetryBudget
+from kvasir_router.proxy.stream_end import ENGINE_DEAD, HANDOVER
+
+MAX_CHARGED_MOVES = 2
+"""Of one request, if the model's budget has them."""
+
+
+class Kind(Enum):
+    """What a failure says, and so what moving the request costs."""
+
+    UNSENT = 1
+    """The replica never got it: free, each replica is asked once."""
+
+    DEATH = 2
+    """The replica ended with it in flight. The first time is free; after the second one the
+    request itself is suspected."""
+
+    LEAVING = 3
+    """The replica gives it up before its own end, or does not answer at all: free, a few times."""
+
+    CHARGED = 4
+    """It answered that it cannot, or too late: on the budget."""
+
+
+class Failure(NamedTuple):
+    """One attempt's."""
+
+    reason: str
+    """One of a few words, for metrics."""
+    kind: Kind
+
+
+_CODES = {
+    ENGINE_DEAD: Kind.DEATH,
+    HANDOVER: Kind.LEAVING,
+    "draining": Kind.LEAVING,
+}
+"""Codes of a Kvasir engine's 503."""
+
+_RETRIED = frozenset({429, 500, 502, 503, 504})
+FAULTS = frozenset({500, 502, 504})
+"""Statuses of a broken engine; a full or ending one answers 429 or 503."""
+
+_BROKEN = {
+    "reset": Kind.DEATH,
+    "connection_lost": Kind.DEATH,
+    "invalid_response": Kind.CHARGED,
+}
+
+
+class _ErrorCode(msgspec.Struct):
+    code: str | None = None
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _ErrorCode
+
+
+def broken(reason: str) -> Failure:
+    """A connection that ended before its answer, for one of upstream.py's reasons."""
+    return Failure(reason, _BROKEN.get(reason, Kind.CHARGED))
+
+
+def interrupted(reason: str) -> Failure:
+    """A stream that its engine gave up, for one of stream_end.py's reasons."""
+    return Failure(reason, _CODES[reason])
+
+
+def of_answer(status: int, body: bytes, contract: bool) -> Failure | None:
+    """What an answer means; None when it is to be passed on, errors of the client's included.
+    Only of engines that keep the contract is the `body` of a 503 believed."""
+    if status not in _RETRIED:
+        return None
+    if status == 503 and contract and body:
+        try:
+            code = msgspec.json.decode(body, type=_ErrorBody).error.code or ""
+        except msgspec.MsgspecError:
+            code = ""
+        if code in _CODES:
+            return Failure(code, _CODES[code])
+    return Failure(str(status), Kind.CHARGED)
+
+
+class Moves:
+    """One request's moves from replica to replica."""
+
+    __slots__ = ("_charged", "_deaths", "_left")
+
+    def __init__(self, max_free: int) -> None:
+        self._left = max_free
+        self._charged = 0
+        self._deaths = 0
+
+    def failed(self, kind: Kind) -> bool:
+        """Hear of a failure; whether the request is now suspected of ending engines."""
+        if kind is Kind.DEATH:
+            self._deaths += 1
+        return self._deaths > 1
+
+    def allows(self, kind: Kind, budget: RetryBudget, now: float) -> bool:
+        """Whether the request may go to another replica; counts it if so."""
+        if kind is Kind.UNSENT:
+            return True
+        if kind is Kind.CHARGED:
+            if self._charged >= MAX_CHARGED_MOVES or not budget.spend(now):
+                return False
+            self._charged += 1
+            return True
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,236 @@
+"""Going on with a broken stream: what its client has, and the request that asks for the rest.
+
+The engine contract (kvasir_engine.server.openai.contract) says why the bytes that the client has
+are enough. They are parsed here and nowhere else, and only when a stream has broken.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.policy.base import Choice
+from kvasir_router.proxy.transcript import Transcript
+from kvasir_router.query import Query
+
+# What a unary answer says of each token, which a resumed engine does not know of earlier ones.
+_TOLD_OF_TOKENS = ("logprobs", "prompt_logprobs", "return_token_ids")
+
+
+class Obstacle(StrEnum):
+    """Why a stream cannot be gone on with: a metric's label."""
+
+    OFF = "off"
+    ROUTE = "route"
+    """Not a completion."""
+    CHOICES = "several_choices"
+    RESUMED = "resumed_by_client"
+    TOO_LARGE = "too_large"
+    """Its transcript was not kept to the end."""
+    CONTRACT = "no_contract"
+    """Its engine does not say what a resume needs."""
+    MOVES = "moves_spent"
+    REPLICA = "no_replica"
+    """No other one of the same model may take it."""
+    REFUSED = "refused"
+    """The other replica did not answer with a stream."""
+    NOTHING_LEFT = "completed"
+    """The client has it all but the word that it is over."""
+
+
+class ObstacleError(Exception):
+    """The stream cannot be gone on with."""
+
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.value)
+        self.obstacle = obstacle
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a stream of one choice stands, as its client sees it."""
+
+    id: str | None = None
+    created: int | None = None
+    seed: int | None = None
+    cached_tokens: int | None = None
+    token_ids: list[int] = field(default_factory=list)
+    sent_chars: int = 0
+    """Unicode code points of the choice's text."""
+    opened: bool = False
+    """The client has an event of the choice."""
+    finished: bool = False
+    """It has the finish reason."""
+    has_usage: bool = False
+    """It has the chunk with the usage."""
+
+
+class _HandedChoice(msgspec.Struct):
+    t: list[int] = []
+
+
+class _Handover(msgspec.Struct):
+    choices: list[_HandedChoice]
+    seed: int | None = None
+
+
+class _HandoverError(msgspec.Struct):
+    handover: _Handover
+
+
+class _HandoverBody(msgspec.Struct):
+    error: _HandoverError
+
+
+class _Comment(msgspec.Struct):
+    i: int | None = None
+    t: list[int] = []
+    s: int | None = None
+    c: int | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    id: str | None = None
+    created: int | None = None
+    choices: list[_Choice] = []
+    usage: dict[str, Any] | None = None
+
+
+_decode_comment = msgspec.json.Decoder(_Comment).decode
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def read_progress(transcript: bytes) -> Progress:
+    """From the whole events of a stream. Raises ObstacleError when an event lacks its comment or
+    is none of a completion."""
+    progress = Progress()
+    try:
+        for event in transcript.split(b"\n\n"):
+            if event:
+                _read_event(progress, event)
+    except msgspec.MsgspecError:
+        raise ObstacleError(Obstacle.CONTRACT) from None
+    return progress
+
+
+def _read_event(progress: Progress, event: bytes) -> None:
+    first, _, rest = event.partition(b"\n")
+    if not first.startswith(b": kvasir ") or not rest.startswith(b"data: "):
+        raise ObstacleError(Obstacle.CONTRACT)
+    comment = _decode_comment(first.removeprefix(b": kvasir "))
+    chunk = _decode_chunk(rest.removeprefix(b"data: "))
+    if comment.i is not None:
+        progress.opened = True
+    if comment.s is not None and progress.seed is None:
+        progress.seed, progress.cached_tokens = comment.s, comment.c
+    progress.token_ids += comment.t
+    progress.id = progress.id or chunk.id
+    progress.created = progress.created or chunk.created
+    for choice in chunk.choices:
+        text = choice.text or (choice.delta and choice.delta.content) or ""
+        progress.sent_chars += len(text)
+        progress.finished = progress.finished or choice.finish_reason is not None
+    if not chunk.choices and chunk.usage is not None:
+        progress.has_usage = True
+
+
+class Plan(NamedTuple):
+    """How to go on with a stream."""
+
+    body: bytes
+    choice: Choice
+
+
+def plan(
+    query: Query,
+    model: Model,
+    transcript: Transcript | None,
+    replica: Replica,
+    tried: Sequence[Replica],
+) -> Plan:
+    """Where to go on with `replica`'s stream, and with which body. Raises ObstacleError."""
+    _check_movable(query)
+    if transcript is None:
+        raise ObstacleError(Obstacle.TOO_LARGE)
+    progress = read_progress(transcript.content())
+    options = query.body.get("stream_options")
+    wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+    if progress.finished and (progress.has_usage or not wants_usage):
+        raise ObstacleError(Obstacle.NOTHING_LEFT)
+    unlike = [each for each in model.replicas.values() if not _serve_alike(each, replica)]
+    choice = model.choose(query, [*tried, *unlike])
+    if choice is None:
+        raise ObstacleError(Obstacle.REPLICA)
+    return Plan(resume_body(query.request.body, progress), choice)
+
+
+def after_handover(query: Query, error_body: bytes) -> bytes:
+    """The body with which another replica goes on with a unary request that a draining one gave
+    up, or the original one when its answer needs what only that replica knew of its tokens."""
+    body = query.body
+    with suppress(msgspec.MsgspecError, ObstacleError):
+        _check_movable(query)
+        if any(body.get(name) for name in _TOLD_OF_TOKENS):
+            return query.request.body
+        state = msgspec.json.decode(error_body, type=_HandoverBody).error.handover
+        [sample] = state.choices
+        progress = Progress(seed=state.seed, token_ids=sample.t)
+        return resume_body(query.request.body, progress)
+    return query.request.body
+
+
+def _serve_alike(one: Replica, other: Replica) -> bool:
+    """Whether both are Kvasir engines that serve the same model: the one they say they loaded."""
+    return one.spec.engine is other.spec.engine and one.root == other.root
+
+
+def _check_movable(query: Query) -> None:
+    """Raises ObstacleError for requests whose answers cannot be gone on with."""
+    if not query.request.path.endswith("/completions"):
+        raise ObstacleError(Obstacle.ROUTE)
+    body = query.body
+    if "resume" in body:
+        raise ObstacleError(Obstacle.RESUMED)
+    one = (None, 1)
+    several = body.get("n") not in one or body.get("best_of") not in one
+    if several or body.get("use_beam_search") or _prompts(body) > 1:
+        raise ObstacleError(Obstacle.CHOICES)
+
+
+def _prompts(body: Any) -> int:
+    """Prompts in a completion's body; a list of ids is one."""
+    prompt = body.get("prompt")
+    if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
+        return 1
+    return len(prompt)
+
+
+def resume_body(body: bytes, progress: Progress) -> bytes:
+    """The original body with `resume`, as the contract has it."""
+    resume = {
+        "output_token_ids": progress.token_ids,
+        "seed": progress.seed,
+        "sample_index": 0,
+        "sent_chars": progress.sent_chars,
+        "opened": progress.opened,
+        "cached_tokens": progress.cached_tokens,
+        "id": progress.id,
+        "created": progress.created,
+    }
+    at = body.index(b"{") + 1
+    return b'%b"resume":%b,%b' % (body[:at], msgspec.json.encode(resume), body[at:])

@@ -1,0 +1,77 @@
+"""What the client of a stream has received, kept for as long as the stream runs."""
+
+_STEP = 64 * 1024
+
+
+class TranscriptRoom:
+    """Memory for all transcripts of a process, given out in steps of 64 KiB."""
+
+    def __init__(self, stream_bytes: int, total_bytes: int) -> None:
+        self.stream_bytes = stream_bytes
+        """For one stream at most; 0 = none are kept."""
+        self._total = total_bytes
+        self.used = 0
+        """Bytes given out."""
+
+    def take(self, held: int) -> int:
+        """The next step for a transcript that holds `held` bytes; 0 when there is none."""
+        step = min(_STEP, self.stream_bytes - held)
+        if step <= 0 or self.used + step > self._total:
+            return 0
+        self.used += step
+        return step
+
+    def give_back(self, size: int) -> None:
+        self.used -= size
+
+
+NO_ROOM = TranscriptRoom(0, 0)
+"""For streams that cannot be gone on with: nothing of them is kept."""
+
+
+class Transcript:
+    """The bytes of a stream, unparsed. Kept as they came, and joined once a step: many small
+    objects would need far more memory than their bytes."""
+
+    __slots__ = ("_blocks", "_held", "_parts", "_room", "_size")
+
+    def __init__(self, room: TranscriptRoom) -> None:
+        self._room = room
+        self._blocks: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._held = 0
+
+    def add(self, data: bytes) -> bool:
+        """False when there is no room: nothing is kept any more."""
+        self._size += len(data)
+        if self._size > self._held and not self._grow():
+            return False
+        self._parts.append(data)
+        return True
+
+    def content(self) -> bytes:
+        """All of it."""
+        return b"".join((*self._blocks, *self._parts))
+
+    @property
+    def empty(self) -> bool:
+        return self._size == 0
+
+    def close(self) -> None:
+        """Give the memory back; safe to call twice."""
+        self._blocks.clear()
+        self._parts.clear()
+        self._room.give_back(self._held)
+        self._held = 0
+
+    def _grow(self) -> bool:
+        self._blocks.append(b"".join(self._parts))
+        self._parts.clear()
+        while self._size > self._held:
+            step = self._room.take(self._held)
+            if not step:
+                self.close()
+                return False
+            self._held += step
+        return True

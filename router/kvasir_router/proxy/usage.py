@@ -1,0 +1,71 @@
+"""What a request has used, read from the end of its answer.
+
+Kvasir engines tell routers: unary answers in the header `x-kvasir-usage`, streams in the comment
+`: kvasir {"u":{...}}` before their last event. Other engines put it into a unary answer's body,
+and into a stream's last chunk if the request asks; so it is made to, and a client that did not ask
+does not get that chunk.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+TAIL_BYTES = 1024
+"""Of a unary body that are searched for its usage."""
+
+_INCLUDE = b'"stream_options":{"include_usage":true},'
+_raw_decode = json.JSONDecoder().raw_decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request, over all its choices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None
+    """Prompt tokens found in the KV cache; None when the engine does not say."""
+
+
+def usage_of(content: object) -> Usage | None:
+    """From OpenAI's usage object; None for anything else."""
+    if not isinstance(content, Mapping):
+        return None
+    details = content.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    prompt, completion = content.get("prompt_tokens"), content.get("completion_tokens", 0)
+    if not isinstance(prompt, int) or not isinstance(completion, int):
+        return None
+    return Usage(prompt, completion, cached if isinstance(cached, int) else None)
+
+
+def decode_usage(text: bytes) -> Usage | None:
+    """From a usage object in JSON, whatever follows it; None for anything else."""
+    try:
+        return usage_of(_raw_decode(text.decode())[0])
+    except (ValueError, RecursionError):
+        return None
+
+
+def usage_in_body(tail: bytes) -> Usage | None:
+    """From the end of a unary answer's body."""
+    tail = tail[-TAIL_BYTES:]
+    at = tail.rfind(b'"usage":')
+    return None if at < 0 else decode_usage(tail[at + len(b'"usage":') :].lstrip())
+
+
+def ask_for_usage(body: bytes, stream_options: object) -> bytes | None:
+    """The body of a streamed request with `stream_options.include_usage`; None if it has it
+    already, or if its `stream_options` are nothing an engine would accept."""
+    options = {} if stream_options is None else stream_options
+    if not isinstance(options, dict) or options.get("include_usage"):
+        return None
+    if b'"stream_options"' not in body:
+        at = body.index(b"{") + 1
+        return body[:at] + _INCLUDE + body[at:]
+    fields = _decode_fields(body)
+    fields["stream_options"] = msgspec.Raw(msgspec.json.encode({**options, "include_usage": True}))
+    return msgspec.json.encode(fields)

@@ -1,0 +1,62 @@
+"""Routers in front of scripted replicas."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+async def ok(exchange: Any) -> None:
+    await exchange.json(200, {"ok": True})
+
+
+async def reset(exchange: Any) -> None:
+    exchange.reset()
+
+
+async def silent(exchange: Any) -> None:
+    """Works on the request until the router gives it up."""
+    await exchange.client_left()
+
+
+def status(number: int, **error: Any) -> Any:
+    async def answer(exchange: Any) -> None:
+        content = {"error": error} if error else {"from": number}
+        await exchange.json(number, content, b"Retry-After: 7")
+
+    return answer
+
+
+def after(seconds: float, script: Any) -> Any:
+    async def answer(exchange: Any) -> None:
+        await asyncio.sleep(seconds)
+        await script(exchange)
+
+    return answer
+
+
+@pytest.fixture
+def scripts() -> SimpleNamespace:
+    """What a replica may do with a request."""
+    return SimpleNamespace(ok=ok, reset=reset, silent=silent, status=status, after=after)
+
+
+@pytest.fixture
+def two(start_replica, start_router, model_entry):
+    """A router with two replicas that run these scripts."""
+
+    async def start(first: Any, second: Any, **options: Any) -> Any:
+        a, b = await start_replica(script=first), await start_replica(script=second)
+        return await start_router([model_entry("m", a, b)], **options), a, b
+
+    return start
+
+
+@pytest.fixture
+def one(start_replica, start_router, model_entry):
+    async def start(script: Any, **options: Any) -> Any:
+        replica = await start_replica(script=script)
+        return await start_router([model_entry("m", replica)], **options), replica
+
+    return start
