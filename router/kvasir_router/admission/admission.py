@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from math import ceil, isfinite
+from pathlib import Path
 
 from kvasir_router.admission.keyring import Holder, Keyring
 from kvasir_router.admission.limits import DAY, Excess, Limit
@@ -29,11 +30,14 @@ _UNAUTHORIZED.lines = b"WWW-Authenticate: Bearer\r\n"
 class Admission:
     """The first two gates of a request: `holder` before its body is looked at, `admit` after.
 
-    Without a keyring everybody may use everything.
+    Without a key file everybody may use everything; its keys are divided by the number of
+    `routers` that share the clients.
     """
 
-    def __init__(self, keyring: Keyring | None) -> None:
-        self.keyring = keyring
+    def __init__(self, keys_file: Path | None = None, routers: int = 1) -> None:
+        self.keyring = None if keys_file is None else Keyring(keys_file, routers, self._keys_read)
+        self.reads: Counter[str] = Counter()
+        """Of the key file, by result."""
         self.refusals: Counter[tuple[str, str]] = Counter()
         """By tenant ("" = unknown) and reason."""
 
@@ -74,6 +78,9 @@ class Admission:
             limits=holder.limits,
             admitted=unix,
         )
+
+    def _keys_read(self, good: bool) -> None:
+        self.reads["ok" if good else "refused"] += 1
 
 
 def forbidden(key_id: str, name: str) -> Answer:

@@ -1,5 +1,6 @@
 """The keys in use: found by what a client sends, kept as their file says."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from kvasir_router.admission.keys import ApiKey, hash_key, read_keys
 from kvasir_router.admission.limits import KeyLimits
 from kvasir_router.fleet.target import Target
 from kvasir_router.yaml_file import FileWatch, YamlFileError
+
+_LOOK_SECONDS = 0.5
 
 _log = structlog.get_logger("kvasir_router.keys")
 
@@ -28,11 +31,12 @@ class Holder:
     def may_use(self, name: str, target: Target) -> bool:
         """Whether it may use what clients call `name`. A model's aliases are the model; adapters
         and canaries are names of their own."""
-        if self._allows(name):
+        if self.allows(name):
             return True
-        return name in target.model.spec.aliases and self._allows(target.model.name)
+        return name in target.model.spec.aliases and self.allows(target.model.name)
 
-    def _allows(self, name: str) -> bool:
+    def allows(self, name: str) -> bool:
+        """Whether the name is among its models, or begins like one with a `*`."""
         return name in self._exact or name.startswith(self._prefixes)
 
 
@@ -53,11 +57,6 @@ class Keyring:
     def __len__(self) -> int:
         return len(self._holders)
 
-    @property
-    def tenants(self) -> set[str]:
-        """Of all keys."""
-        return {holder.key.tenant for holder in self._holders.values()}
-
     def find(self, authorization: bytes) -> Holder | None:
         """Whose key an Authorization header holds; None for none and for anything else."""
         scheme, _, key = authorization.partition(b" ")
@@ -65,23 +64,28 @@ class Keyring:
             return None
         return self._holders.get(hash_key(key.strip()))
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read the file. Raises YamlFileError."""
         self._watch.changed()
-        self._use(read_keys(self._path).keys)
+        self._use((await asyncio.to_thread(read_keys, self._path)).keys)
         self._reported(True)
 
-    def refresh(self) -> None:
+    async def follow(self) -> None:
+        """Read the file whenever it has changed, forever."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
         """Read the file if it has changed."""
         if not self._watch.changed():
             return
         try:
-            self._use(read_keys(self._path).keys)
+            await self.load()
         except YamlFileError as error:
             self._reported(False)
             _log.error("key file refused, the last good one stays", error=str(error))
         else:
-            self._reported(True)
             _log.info("key file read", keys=len(self._holders))
 
     def _use(self, keys: tuple[ApiKey, ...]) -> None:

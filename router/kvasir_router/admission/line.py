@@ -6,7 +6,7 @@ engine's queue, where who came first goes first. Whenever a replica has room, th
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from time import monotonic
 
@@ -82,10 +82,17 @@ class WaitingLine:
         settings = self._settings
         patience = settings.timeout if waiter.model.ready else settings.hold
         size = len(waiter.request.body)
+        ticket = waiter.ticket
+        ticket.waits_since = ticket.waits_since or now
+        deadline = ticket.waits_since + patience
         if self.draining:
             self._refuse(waiter, "draining")
-        elif patience > 0 and self._make_place(queue, waiter.ticket, size):
-            place = Place(waiter, now + patience, now + settings.heartbeat, size)
+        elif patience <= 0 or not settings.requests:
+            self._refuse(waiter, "full")
+        elif now >= deadline:
+            self._refuse(waiter, "timeout")
+        elif self._make_place(queue, ticket, size):
+            place = Place(waiter, deadline, now + settings.heartbeat, size)
             self._add(queue, place)
         else:
             self._refuse(waiter, "full")
@@ -118,6 +125,11 @@ class WaitingLine:
         queue = self._queues.get(model)
         return sum(place.waiter.ticket.prompt_tokens for place in queue or ())
 
+    def room(self, model: Model) -> None:
+        """A replica has room again: serve, after what is being done now."""
+        if self.waiting(model):
+            asyncio.get_running_loop().call_soon(self.serve, model)
+
     def serve(self, model: Model) -> None:
         """Start waiting requests while a replica has room."""
         queue = self._queues.get(model)
@@ -138,11 +150,12 @@ class WaitingLine:
                 return
             queue.served(self._clock())
 
-    def forget(self, model: Model) -> None:
-        """The model is gone."""
-        queue = self._queues.pop(model, None)
-        for place in list(queue or ()):
-            self._end(place, "timeout")
+    def keep_models(self, models: Collection[Model]) -> None:
+        """All others are gone."""
+        for model in self._queues.keys() - set(models):
+            for place in list(self._queues[model]):
+                self._end(place, "timeout")
+            del self._queues[model]
 
     def drain(self) -> None:
         """Nobody joins any more, and who waits for a replica that is not there goes. The others

@@ -34,6 +34,7 @@ class Ticket:
         "priority",
         "prompt_tokens",
         "tenant",
+        "waits_since",
         "weight",
     )
 
@@ -62,6 +63,8 @@ class Ticket:
         """Of its key, until it is settled; None without keys."""
         self.admitted = admitted
         """Unix seconds."""
+        self.waits_since = 0.0
+        """When it first had to wait, by the line's clock; 0 = never."""
         self.charged = 0.0
         """Service that its tenant's counter holds for it (see `fairness`)."""
 

@@ -32,16 +32,16 @@ def write(tmp_path):
 
 @pytest.fixture
 def make_keyring(write):
-    def make(*keys: ApiKey, routers: int = 1) -> Keyring:
+    async def make(*keys: ApiKey, routers: int = 1) -> Keyring:
         keyring = Keyring(write(*keys), routers, lambda good: None)
-        keyring.load()
+        await keyring.load()
         return keyring
 
     return make
 
 
-def test_a_key_is_found_by_its_header(make_keyring) -> None:
-    keyring = make_keyring(entry("a"), entry("b"))
+async def test_a_key_is_found_by_its_header(make_keyring) -> None:
+    keyring = await make_keyring(entry("a"), entry("b"))
     for header in (b"Bearer kv-b", b"bearer  kv-b", b"BEARER kv-b "):
         assert keyring.find(header).key.id == "b"
 
@@ -50,12 +50,12 @@ def test_a_key_is_found_by_its_header(make_keyring) -> None:
     "header",
     [b"", b"Bearer", b"Bearer ", b"kv-a", b"Basic kv-a", b"Bearer kv-c", b"Bearer kv-a kv-a"],
 )
-def test_anything_else_is_nobody(make_keyring, header) -> None:
-    assert make_keyring(entry("a")).find(header) is None
+async def test_anything_else_is_nobody(make_keyring, header) -> None:
+    assert (await make_keyring(entry("a"))).find(header) is None
 
 
-def test_the_hash_itself_is_no_key(make_keyring) -> None:
-    keyring = make_keyring(entry("a"))
+async def test_the_hash_itself_is_no_key(make_keyring) -> None:
+    keyring = await make_keyring(entry("a"))
     assert keyring.find(b"Bearer " + hash_key(b"kv-a").encode()) is None
 
 
@@ -80,51 +80,50 @@ def test_models_by_exact_name_or_beginning(patterns, name, adapter, allowed) -> 
     assert holder.may_use(name, Target(model, adapter)) is allowed
 
 
-def test_an_edited_file_is_in_use_at_the_next_look(make_keyring, write) -> None:
-    keyring = make_keyring(entry("a"))
-    keyring.refresh()
+async def test_an_edited_file_is_in_use_at_the_next_look(make_keyring, write) -> None:
+    keyring = await make_keyring(entry("a"))
+    await keyring.look()
     write(entry("b", tenant="t"))
-    keyring.refresh()
+    await keyring.look()
     assert keyring.find(b"Bearer kv-a") is None
     assert keyring.find(b"Bearer kv-b").key.tenant == "t"
-    assert keyring.tenants == {"t"}
 
 
-def test_a_bad_or_missing_file_keeps_the_last_good_one_and_says_so(write) -> None:
+async def test_a_bad_or_missing_file_keeps_the_last_good_one_and_says_so(write) -> None:
     told = []
     path = write(entry("a"))
     keyring = Keyring(path, 1, told.append)
-    keyring.load()
+    await keyring.load()
     write(text=b"keys: [")
-    keyring.refresh()
-    keyring.refresh()
+    await keyring.look()
+    await keyring.look()
     path.unlink()
-    keyring.refresh()
+    await keyring.look()
     assert keyring.find(b"Bearer kv-a") is not None
     assert told == [True, False, False]
     write(entry("b"))
-    keyring.refresh()
+    await keyring.look()
     assert told[-1]
     assert len(keyring) == 1
 
 
-def test_a_bad_file_at_the_start_is_an_error(write) -> None:
+async def test_a_bad_file_at_the_start_is_an_error(write) -> None:
     with pytest.raises(YamlFileError):
-        Keyring(write(text=b"x"), 1, lambda good: None).load()
+        await Keyring(write(text=b"x"), 1, lambda good: None).load()
 
 
-def test_a_reload_keeps_what_is_used(make_keyring, write) -> None:
-    keyring = make_keyring(entry("a", tokens_per_day=100))
+async def test_a_reload_keeps_what_is_used(make_keyring, write) -> None:
+    keyring = await make_keyring(entry("a", tokens_per_day=100))
     assert keyring.find(b"Bearer kv-a").limits.admit(100, 0.0, 0.0) is None
     write(entry("a", tokens_per_day=100, weight=2.0), entry("b"))
-    keyring.refresh()
+    await keyring.look()
     holder = keyring.find(b"Bearer kv-a")
     assert holder.key.weight == 2.0
     assert holder.limits.admit(1, 0.0, 0.0).limit is Limit.BUDGET
 
 
-def test_limits_are_divided_by_the_number_of_routers(make_keyring) -> None:
-    keyring = make_keyring(entry("a", tokens_per_day=100), routers=4)
+async def test_limits_are_divided_by_the_number_of_routers(make_keyring) -> None:
+    keyring = await make_keyring(entry("a", tokens_per_day=100), routers=4)
     limits = keyring.find(b"Bearer kv-a").limits
     assert limits.admit(25, 0.0, 0.0) is None
     assert limits.admit(1, 0.0, 0.0).allowed == 25

@@ -289,7 +289,7 @@ def test_draining_ends_those_without_a_replica_and_takes_no_more(make_line) -> N
 def test_a_model_that_is_gone_ends_its_requests(make_line) -> None:
     line, model = make_line(), Room(ready=False)
     asking = Asking(line, model).come()
-    line.forget(model)
+    line.keep_models(())
     assert asking.answer.status == 503
 
 

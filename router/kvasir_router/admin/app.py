@@ -1,0 +1,167 @@
+"""The routes of the admin port.
+
+Starlette without FastAPI, whose import alone costs more than all the rest of the router's.
+"""
+
+import hmac
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kvasir.fleet_secret import FLEET_SECRET_HEADER
+from kvasir_router.admin.explain import UnknownModelError, explain
+from kvasir_router.admin.views import fleet_view, scaling_view
+from kvasir_router.fleet.model import Model
+from kvasir_router.metrics import CONTENT_TYPE
+from kvasir_router.proxy.answers import error_object
+from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.scaling.signals import external_metrics
+
+_MAX_SMALL_BODY = 4096
+_PAGE = Path(__file__).with_name("page.html")
+_PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'; frame-ancestors 'none'"
+    )
+}
+
+
+class _ProblemError(Exception):
+    """An answer other than what was asked for."""
+
+    def __init__(self, status: int, message: str, code: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
+    policy: str
+
+
+_decode_change = msgspec.json.Decoder(_PolicyChange).decode
+
+
+class AdminRoutes:
+    """One method a route."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def page(self, request: Request) -> Response:
+        """The fleet, for a person."""
+        return Response(_PAGE.read_bytes(), media_type="text/html", headers=_PAGE_HEADERS)
+
+    async def health(self, request: Request) -> Response:
+        """The process is alive and its loop turns."""
+        return _json({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """At least one model has a ready replica, and the router is not stopping."""
+        ready = self._gateway.ready
+        return _json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._gateway.metrics.text(), media_type=CONTENT_TYPE.decode())
+
+    async def fleet(self, request: Request) -> Response:
+        return _json(fleet_view(self._gateway))
+
+    async def scaling(self, request: Request) -> Response:
+        """Signals of one model: a plain object, or `?format=external-metrics`."""
+        report = scaling_view(self._gateway, self._model(request))
+        form = request.query_params.get("format", "plain")
+        if form == "external-metrics":
+            return _json(external_metrics(report, datetime.now(UTC).strftime("%FT%TZ")))
+        if form != "plain":
+            message = f"format {form[:64]!r} is not plain or external-metrics"
+            raise _ProblemError(400, message, "bad_request")
+        return _json(report)
+
+    async def set_policy(self, request: Request) -> Response:
+        """Another policy for a model, until discovery names another one or the router ends."""
+        self._authorize(request)
+        model = self._model(request)
+        try:
+            name = _decode_change(await _body(request, _MAX_SMALL_BODY)).policy
+        except msgspec.DecodeError as error:
+            message = f'the body must be {{"policy": NAME}}: {error}'
+            raise _ProblemError(400, message, "bad_request") from None
+        try:
+            self._gateway.fleet.set_policy(model, name)
+        except ValueError as error:
+            raise _ProblemError(400, str(error), "bad_request") from None
+        return _json({"model": model.name, "policy": name})
+
+    async def explain(self, request: Request) -> Response:
+        """Where a request with this body would go and why; it goes nowhere."""
+        body = await _body(request, self._gateway.settings.limits.body_bytes)
+        path = request.query_params.get("path", "/v1/chat/completions")
+        try:
+            return _json(explain(self._gateway, body, path))
+        except msgspec.DecodeError as error:
+            raise _ProblemError(400, f"the body is not a request: {error}", "bad_request") from None
+        except UnknownModelError as error:
+            raise _ProblemError(404, str(error), "model_not_found") from None
+
+    def _authorize(self, request: Request) -> None:
+        """What changes something needs the fleet secret, if there is one."""
+        secret = self._gateway.settings.fleet_secret
+        sent = request.headers.get(FLEET_SECRET_HEADER, "")
+        if secret and not hmac.compare_digest(sent.encode(), secret.encode()):
+            raise _ProblemError(
+                401, f"send the fleet secret in the header {FLEET_SECRET_HEADER}", "unauthorized"
+            )
+
+    def _model(self, request: Request) -> Model:
+        name = request.path_params["model"]
+        model = self._gateway.fleet.models.get(name)
+        if model is None:
+            raise _ProblemError(404, f"there is no model {name[:256]!r}", "model_not_found")
+        return model
+
+
+def make_admin_app(gateway: Gateway) -> Starlette:
+    """The application on the admin port, for operators and probes; not for clients."""
+    routes = AdminRoutes(gateway)
+    return Starlette(
+        routes=[
+            Route("/", routes.page),
+            Route("/health", routes.health),
+            Route("/ready", routes.ready),
+            Route("/metrics", routes.metrics),
+            Route("/debug/fleet", routes.fleet),
+            Route("/debug/route", routes.explain, methods=["POST"]),
+            Route("/scaling/{model:path}", routes.scaling),
+            Route("/policy/{model:path}", routes.set_policy, methods=["PUT", "POST"]),
+        ],
+        exception_handlers={_ProblemError: _answer_problem},
+    )
+
+
+async def _answer_problem(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, _ProblemError)  # noqa: S101 - registered for these alone
+    return _json(error_object(problem.status, str(problem), problem.code), problem.status)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """Raises _ProblemError when it is larger than `limit` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _ProblemError(413, f"the body is larger than {limit} bytes", "request_too_large")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")

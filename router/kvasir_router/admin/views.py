@@ -1,0 +1,82 @@
+"""What the admin port says of the fleet, as JSON objects."""
+
+import re
+import time
+from typing import Any
+
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.policy.base import Policy
+from kvasir_router.proxy.gateway import Gateway
+
+
+def fleet_view(gateway: Gateway) -> dict[str, Any]:
+    """Every model with its replicas: health, load and failures."""
+    keyring = gateway.admission.keyring
+    return {
+        "ready": gateway.ready,
+        "connections": gateway.metrics.connections,
+        "keys": None if keyring is None else len(keyring),
+        "models": [_model(gateway, model) for model in gateway.fleet.models.values()],
+    }
+
+
+def scaling_view(gateway: Gateway, model: Model) -> dict[str, Any]:
+    """`/scaling/{model}`."""
+    line = gateway.line
+    return gateway.signals.report(model, line.waiting(model), line.waiting_tokens(model))
+
+
+def policy_name(policy: Policy) -> str:
+    """Its name in `kvasir_router.policy.registry`: that of its class, in small letters."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(policy).__name__).lower()
+
+
+def _model(gateway: Gateway, model: Model) -> dict[str, Any]:
+    metrics = gateway.metrics.model(model.name)
+    return {
+        "name": model.name,
+        "aliases": list(model.spec.aliases),
+        "adapters": list(model.spec.adapters),
+        "policy": policy_name(model.policy),
+        "ready": model.ready,
+        "waiting": gateway.line.waiting(model),
+        "requests": sum(metrics.codes.values()),
+        "prompt_tokens": metrics.prompt_tokens,
+        "cached_tokens": metrics.cached_tokens,
+        "completion_tokens": metrics.completion_tokens,
+        "replicas": [_replica(replica) for replica in model.replicas.values()],
+    }
+
+
+def _replica(replica: Replica) -> dict[str, Any]:
+    return {
+        "id": replica.id,
+        "address": replica.pool.authority,
+        "engine": replica.spec.engine.value,
+        "health": replica.health.value,
+        "breaker": replica.breaker.state.value,
+        "draining": replica.draining,
+        "full": replica.full,
+        "in_flight": replica.in_flight,
+        "served": replica.served,
+        "failures": dict(replica.failures),
+        "max_model_len": replica.max_model_len,
+        "load": _load(replica),
+    }
+
+
+def _load(replica: Replica) -> dict[str, Any] | None:
+    """What it said last; None when it never said anything."""
+    report = replica.load.report
+    if report is None:
+        return None
+    return {
+        "running": report.running,
+        "waiting": report.waiting,
+        "inflight_tokens": report.inflight_tokens,
+        "prefill_tokens": replica.load.prefill_tokens,
+        "kv_usage": round(report.kv_usage, 4),
+        "age_seconds": round(time.monotonic() - report.at, 3),
+        "stale": replica.load.stale,
+    }
