@@ -11,7 +11,7 @@ from kvasir_router.fleet.model import Model, ReplicaKey
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.target import Canary, Target
 from kvasir_router.policy.base import Policy
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import POLICIES, make_policy
 from kvasir_router.proxy.pool import ConnectionPool
 
 _log = structlog.get_logger("kvasir_router.fleet")
@@ -19,13 +19,13 @@ _log = structlog.get_logger("kvasir_router.fleet")
 
 class Fleet:
     """The table of models. `came` and `went` are called for each replica, `emptied` for one whose
-    process has ended, `policy_changed` for a model with a new one, `serving` with every ready
-    (model, replica id) when these change."""
+    process has ended, `policy_changed` for a model with a new one, `room` for a model that may take
+    requests again, `serving` with every ready (model, replica id) when these change."""
 
     def __init__(
         self,
         make_policy: Callable[[], Policy],
-        make_pool: Callable[[str, int], ConnectionPool],
+        make_pool: Callable[[ReplicaSpec], ConnectionPool],
         max_in_flight: int,
         engine_queue: int = 0,
     ) -> None:
@@ -40,6 +40,7 @@ class Fleet:
         self.went: Callable[[Model, Replica], None] = lambda model, replica: None
         self.emptied: Callable[[Model, Replica], None] = lambda model, replica: None
         self.policy_changed: Callable[[Model], None] = lambda model: None
+        self.room: Callable[[Model], None] = lambda model: None
         self.serving: Callable[[Sequence[tuple[str, str]]], None] = lambda serving: None
 
     @property
@@ -85,12 +86,21 @@ class Fleet:
         """The one there is, with the spec's policy, or a new one."""
         model = self.models.get(spec.name)
         if model is None:
-            model = Model(spec, self._policy(spec), int(time.time()), self._tell_serving)
-        elif spec.policy != model.spec.policy:
+            made = Model(spec, self._policy(spec), int(time.time()), self._tell_serving)
+            made.room = lambda: self.room(made)
+            return made
+        if spec.policy != model.spec.policy:
             model.policy = self._policy(spec)
             self.policy_changed(model)
             _log.info("policy changed", model=spec.name, policy=spec.policy)
         return model
+
+    def set_policy(self, model: Model, name: str) -> None:
+        """Another policy for the model, until the source names one that it did not before.
+        Raises ValueError."""
+        model.policy = make_policy(name)
+        self.policy_changed(model)
+        _log.info("policy changed", model=model.name, policy=name)
 
     def _policy(self, spec: ModelSpec) -> Policy:
         return POLICIES[spec.policy]() if spec.policy else self._make_policy()
@@ -115,7 +125,7 @@ class Fleet:
         model.refresh()
 
     def _add(self, model: Model, key: ReplicaKey, spec: ReplicaSpec) -> None:
-        pool = self._make_pool(spec.host, spec.port)
+        pool = self._make_pool(spec)
         replica = Replica(spec, pool, self._max_in_flight, model.refresh, self._engine_queue)
         replica.emptied = lambda: self._emptied(model, replica)
         model.replicas[key] = replica
