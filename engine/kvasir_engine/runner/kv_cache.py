@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from kvasir.fit.devices import cpu
 from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_engine.memory import host_memory
 from kvasir_engine.runner.plan import Int32Array
 
 
@@ -34,7 +34,7 @@ def allocate(
     shapes = [
         (2, *blocks_of_layer[i], spec.num_kv_heads, spec.head_dim) for i, spec in enumerate(layers)
     ]
-    if device.type == "cpu" and sum(map(math.prod, shapes)) * dtype.itemsize > host_memory():
+    if device.type == "cpu" and sum(map(math.prod, shapes)) * dtype.itemsize > cpu().memory_bytes:
         # Its pages would be given out, until they are used.
         raise MemoryError
     return [_zeros(shape, dtype, device) for shape in shapes]

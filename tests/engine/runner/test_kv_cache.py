@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from kvasir.fit.devices import cpu
 from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.runner.kv_cache import allocate, copy_blocks
@@ -38,3 +39,11 @@ def test_no_pairs_copy_nothing() -> None:
     (cache,) = allocate([spec(0)], group_layers((None,), 16), [2], torch.float32, CPU)
     copy_blocks([cache], np.empty((0, 2), dtype=np.int32))
     assert not cache.any()
+
+
+def test_more_than_the_machine_has_is_refused_before_it_is_used() -> None:
+    """Each layer's pages alone could be promised."""
+    layers = [spec(layer) for layer in range(8)]
+    blocks = cpu().memory_bytes // (2 * 16 * 2 * 8 * 4) // 8 + 1
+    with pytest.raises(MemoryError):
+        allocate(layers, group_layers((None,) * 8, 16), [blocks], torch.float32, CPU)
