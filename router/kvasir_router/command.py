@@ -31,8 +31,12 @@ def router(
         int, typer.Option(min=0, max=65535, help="Port of /health, /ready, /metrics, /debug/fleet.")
     ] = 8081,
     policy: Annotated[
-        str, typer.Option(help="How a replica is chosen: least_load or round_robin.")
-    ] = "least_load",
+        str,
+        typer.Option(
+            help="How a replica is chosen, where the discovery file does not say: kv_aware, "
+            "least_load, round_robin, prefix_hash or session."
+        ),
+    ] = "kv_aware",
     fleet_secret_file: Annotated[
         Path | None,
         typer.Option(
@@ -45,6 +49,25 @@ def router(
     access_log: Annotated[
         bool, typer.Option(help="One JSON line on stdout for each request; never its body.")
     ] = True,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="Certificate chain (PEM) for HTTPS to clients; needs --tls-key. Both files are "
+            "read again when they change.",
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Its private key (PEM), not encrypted.")
+    ] = None,
+    replica_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="Certificate authorities (PEM) that vouch for replicas with an https URL; "
+            "without it the system's do.",
+        ),
+    ] = None,
     cors_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,9 +124,9 @@ def router(
 ) -> None:
     """Route OpenAI API requests to the replicas of the models they name.
 
-    Requests are relayed to the replica with the fewest requests in flight (or in turn), streams
-    are passed on as they come, and a request whose replica fails before its first byte goes to
-    another one.
+    A request goes to the replica that already holds most of its prompt's KV cache, unless that one
+    is busier than another is slow; streams are passed on as they come, and a request whose replica
+    fails goes to another one.
 
     A discovery file:
 
@@ -111,17 +134,32 @@ def router(
           - name: kvasir-tiny
             aliases: [tiny]
             replicas:
-              - {id: r0, url: "http://127.0.0.1:8000"}
-              - {id: r1, url: "http://127.0.0.1:8001"}
+              - id: r0                      # kvasir serve --port 8000 --grpc-port 8001
+                url: "http://127.0.0.1:8000"
+                grpc_port: 8001             # its load, pushed, and which text its KV stands for
+                kv_events: "tcp://127.0.0.1:5557"
+                kv_replay: "tcp://127.0.0.1:5558"
+          - name: other
+            policy: session                 # instead of --policy
+            adapters: [other-sql]           # LoRA adapters, each a name for clients
+            replicas:
+              - {id: r0, url: "http://10.0.0.7:8000", engine: vllm}   # or sglang, openai
+        canaries:
+          - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
     from kvasir_router.policy.registry import POLICIES
     from kvasir_router.proxy.http import Limits
-    from kvasir_router.settings import Probing, RouterSettings, Timeouts
+    from kvasir_router.settings import Probing, RouterSettings, Timeouts, Tls
 
     if policy not in POLICIES:
         raise typer.BadParameter(
             f"{policy!r} is not a policy; use one of {', '.join(POLICIES)}",
             param_hint="--policy",
+        )
+    if (tls_cert is None) != (tls_key is None):
+        raise typer.BadParameter(
+            "a certificate and its key go together: give both or neither",
+            param_hint="--tls-cert / --tls-key",
         )
     settings = RouterSettings(
         config=config,
@@ -140,6 +178,7 @@ def router(
             connect=connect_timeout,
         ),
         probing=Probing(interval=probe_interval, timeout=probe_timeout),
+        tls=Tls(cert=tls_cert, key=tls_key, replica_ca=replica_ca_file),
         cors_origins=tuple(cors_origin or ()),
         max_connections=max_connections,
         max_in_flight=max_in_flight,
@@ -154,14 +193,16 @@ def router(
 def _run(settings: "RouterSettings") -> None:
     import uvloop
 
+    from kvasir.logs import LogSettingError, configure_logging
     from kvasir_router.discovery.base import DiscoveryError
-    from kvasir_router.logs import configure_logging
     from kvasir_router.server import serve
+    from kvasir_router.tls import TlsError
+    from kvasir_router.yaml_file import YamlFileError
 
-    configure_logging()
     try:
+        configure_logging("router")
         uvloop.run(serve(settings))
-    except (DiscoveryError, OSError) as error:
+    except (DiscoveryError, YamlFileError, LogSettingError, TlsError, OSError) as error:
         message = error.strerror if isinstance(error, OSError) else None
         typer.echo(f"kvasir router: {message or error}", err=True)
         raise typer.Exit(1) from None

@@ -1,32 +1,15 @@
-"""Events as JSON lines on stderr; the access log as JSON lines on stdout, written in a thread."""
+"""The access log: JSON lines on stdout, written in a thread."""
 
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
-import structlog
 
 _MAX_WAITING = 20_000
 _FLUSH_SECONDS = 0.2
-
-
-def configure_logging() -> None:
-    """Make structlog write one JSON object a line to stderr."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(serializer=_to_json),
-        ],
-        wrapper_class=structlog.BoundLogger,
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
 
 
 class AccessRecord(msgspec.Struct, omit_defaults=True):
@@ -42,6 +25,14 @@ class AccessRecord(msgspec.Struct, omit_defaults=True):
     request_id: str = ""
     model: str = ""
     replica: str = ""
+    tenant: str = ""
+    key: str = ""
+    """The id of its API key."""
+    prompt_tokens: int = 0
+    """As the engine's usage says, like the next two."""
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    trace_id: str = ""
     reason: str = ""
     """Why it was refused, if it was no valid request."""
     time: float = msgspec.field(default_factory=time.time)
@@ -89,6 +80,3 @@ class AccessLog:
             except OSError:
                 pass  # nobody reads the log any more; serving goes on
 
-
-def _to_json(event: dict[str, Any], **_: Any) -> str:
-    return msgspec.json.encode(event, enc_hook=repr).decode()

@@ -8,8 +8,9 @@ import sys
 
 import structlog
 
-from kvasir_router.admin import AdminServer
-from kvasir_router.discovery.base import Snapshot, Source
+from kvasir_router.admin.server import AdminServer
+from kvasir_router.admission.collector import AdmissionCollector
+from kvasir_router.discovery.base import ReplicaSpec, Snapshot, Source
 from kvasir_router.discovery.file import FileSource
 from kvasir_router.feeds.feeds import Feeds
 from kvasir_router.fleet.fleet import Fleet
@@ -23,6 +24,7 @@ from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.proxy.protocol import ClientConnection
 from kvasir_router.settings import RouterSettings
+from kvasir_router.tls import ServerTls, client_context
 
 _log = structlog.get_logger("kvasir_router")
 
@@ -62,23 +64,42 @@ class RouterServer:
         self.fleet.policy_changed = self._feeds.policy_changed
         self._source: Source = FileSource(settings.config, self.metrics.discovery_reported)
         self.fleet.serving = self._source.confirm
+        self.fleet.room = self.gateway.line.room
+        self.metrics.register(AdmissionCollector(self.gateway))
+        tls = settings.tls
+        self._tls = ServerTls(tls.cert, tls.key) if tls.cert and tls.key else None
+        self._replica_tls = client_context(tls.replica_ca)
         self._tasks: list[asyncio.Task[None]] = []
+        self._admin_task: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
         self._admin = AdminServer(self.gateway)
 
     async def start(self, sock: socket.socket, admin_sock: socket.socket) -> None:
-        """Listen on both sockets. Raises DiscoveryError when the configuration is refused."""
+        """Listen on both sockets. Raises DiscoveryError or YamlFileError when the configuration
+        or the key file is refused."""
+        keyring = self.gateway.admission.keyring
+        if keyring is not None:
+            await keyring.load()
+            self._tasks.append(asyncio.create_task(keyring.follow()))
         self._apply(await self._source.load())
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            lambda: ClientConnection(self.gateway), sock=sock, backlog=_BACKLOG
+            lambda: ClientConnection(self.gateway),
+            sock=sock,
+            backlog=_BACKLOG,
+            ssl=self._tls.context if self._tls else None,
         )
-        self._tasks = [
+        if self._tls is not None:
+            self._tasks.append(asyncio.create_task(self._tls.follow()))
+        self._tasks += [
             asyncio.create_task(self._follow()),
             asyncio.create_task(self.gateway.sweep()),
-            asyncio.create_task(self._admin.run_on(admin_sock)),
+            asyncio.create_task(self.gateway.line.watch()),
+            asyncio.create_task(self.gateway.sample()),
         ]
-        _log.info("listening", url=_url(sock), admin_url=_url(admin_sock))
+        self._admin_task = asyncio.create_task(self._admin.run_on(admin_sock))
+        scheme = "http" if self._tls is None else "https"
+        _log.info("listening", url=_url(sock, scheme), admin_url=_url(admin_sock))
 
     async def stop(self) -> None:
         """Not ready at once, but accepting for the pre-stop delay; then what runs may end."""
@@ -92,10 +113,11 @@ class RouterServer:
         await self._health.stop()
         await self._feeds.stop()
         self._admin.should_exit = True
-        follow, sweep, admin = self._tasks
-        follow.cancel()
-        sweep.cancel()
-        await asyncio.gather(follow, sweep, admin, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._admin_task is not None:
+            await self._admin_task
         self.fleet.apply(())
         if self._access_log is not None:
             self._access_log.close()
@@ -107,7 +129,7 @@ class RouterServer:
 
     def _apply(self, snapshot: Snapshot) -> None:
         self.fleet.apply(snapshot)
-        self.metrics.keep_models(set(self.fleet.models))
+        self.gateway.keep_models()
 
     def _came(self, model: Model, replica: Replica) -> None:
         self._health.watch(model, replica)
@@ -117,10 +139,14 @@ class RouterServer:
         self._health.forget(model, replica)
         self._feeds.forget(model, replica)
 
-    def _make_pool(self, host: str, port: int) -> ConnectionPool:
+    def _make_pool(self, spec: ReplicaSpec) -> ConnectionPool:
         timeouts = self.settings.timeouts
         return ConnectionPool(
-            host, port, connect_timeout=timeouts.connect, idle_timeout=timeouts.upstream_idle
+            spec.host,
+            spec.port,
+            connect_timeout=timeouts.connect,
+            idle_timeout=timeouts.upstream_idle,
+            tls=self._replica_tls if spec.tls else None,
         )
 
 
@@ -171,6 +197,6 @@ def _stop_signals() -> asyncio.Queue[int]:
     return signals
 
 
-def _url(sock: socket.socket) -> str:
+def _url(sock: socket.socket, scheme: str = "http") -> str:
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

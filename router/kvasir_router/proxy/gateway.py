@@ -6,7 +6,13 @@ import time
 import msgspec
 
 from kvasir.fleet_secret import FLEET_SECRET_HEADER
+from kvasir_router.admission.admission import Admission
+from kvasir_router.admission.collector import TenantMeter
+from kvasir_router.admission.line import WaitingLine
+from kvasir_router.admission.settlement import tokens_used
 from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.poison import PoisonTable
 from kvasir_router.fleet.target import rename
 from kvasir_router.logs import AccessLog, AccessRecord
 from kvasir_router.metrics import Metrics
@@ -17,7 +23,10 @@ from kvasir_router.proxy.http import Request, RequestError
 from kvasir_router.proxy.local import LocalRoutes
 from kvasir_router.proxy.protocol import ClientConnection
 from kvasir_router.proxy.relay import CLIENT_CLOSED, Relay
+from kvasir_router.proxy.transcript import TranscriptRoom
+from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query, decode_envelope
+from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
 from kvasir_router.settings import RouterSettings
 
 _SWEEP_SECONDS = 0.5
@@ -29,6 +38,10 @@ _LAST_WORDS_SECONDS = 0.1
 _ENGINE_PATHS = frozenset(
     {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
 )
+
+
+# Statuses after which an engine has computed something.
+_COMPUTED = frozenset({200, CLIENT_CLOSED})
 
 
 class Gateway:
@@ -50,6 +63,17 @@ class Gateway:
             if settings.fleet_secret
             else b""
         )
+        self.keeps_contract = bool(settings.fleet_secret)
+        """Whether Kvasir engines know this router, and so tell it how to go on with a stream."""
+        self.poison = PoisonTable()
+        failover = settings.failover
+        self.transcripts = TranscriptRoom(failover.stream_bytes, failover.streams_bytes)
+        metrics.transcript_bytes = lambda: self.transcripts.used
+        self.admission = Admission(settings.keys_file, settings.routers)
+        self.tenants = TenantMeter()
+        self.line = WaitingLine(settings.waiting)
+        self.line.refused = self._waited_in_vain
+        self.signals = Signals(settings.slo, settings.slo_by_model)
         self._access_log = access_log
         self._local = LocalRoutes(self)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
@@ -83,9 +107,25 @@ class Gateway:
             for client in [client for client in self._clients if client.deadline < now]:
                 client.expire()
 
+    async def sample(self) -> None:
+        """Take the signals for scaling, forever."""
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            for model in self.fleet.models.values():
+                waiting = self.line.waiting(model)
+                self.signals.sample(model, waiting, self.line.waiting_tokens(model))
+
+    def keep_models(self) -> None:
+        """Forget what is known of models that are gone."""
+        names = set(self.fleet.models)
+        self.metrics.keep_models(names)
+        self.signals.keep_models(names)
+        self.line.keep_models(self.fleet.models.values())
+
     async def drain(self, timeout: float) -> None:
         """Wait until the connections are closed, at most `timeout` seconds; then end them."""
         self.stopping = True
+        self.line.drain()
         until = time.monotonic() + timeout
         while self._clients and time.monotonic() < until:
             for client in list(self._clients):
@@ -114,14 +154,18 @@ class Gateway:
 
     def ended(self, relay: Relay) -> None:
         """Account for a relayed request."""
-        seconds = time.monotonic() - relay.received
-        metrics = self.metrics.model(relay.model.name)
+        seconds = relay.ended_at - relay.received
+        metrics = relay.metrics
         metrics.codes[relay.status] += 1
         metrics.duration.observe(seconds)
-        if relay.started_at:
-            metrics.first_byte.observe(relay.started_at - relay.received)
+        if relay.first_byte_at:
+            metrics.first_byte.observe(relay.first_byte_at - relay.received)
+        if relay.choice is not None:
+            cached = relay.usage.cached_tokens if relay.usage is not None else None
+            relay.model.policy.ended(relay.query, relay.choice, cached)
         if relay.status == CLIENT_CLOSED:
             metrics.disconnects += 1
+        self._settle(relay)
         if self._access_log is not None:
             self._access_log.write(
                 AccessRecord(
@@ -133,8 +177,37 @@ class Gateway:
                     relay.request.request_id.decode(),
                     relay.model.name,
                     relay.replica_id,
+                    relay.ticket.tenant,
+                    relay.ticket.key_id,
+                    *_counted(relay.usage),
                 )
             )
+
+    def _settle(self, relay: Relay) -> None:
+        """What it used goes to its key, its tenant, and the signals for scaling."""
+        ticket, usage = relay.ticket, relay.usage
+        prompt, output = tokens_used(
+            ticket,
+            usage,
+            reached=bool(relay.replica_id) and relay.status in _COMPUTED,
+            streamed=relay.streams,
+            sent_bytes=relay.sent_bytes,
+        )
+        ticket.settle(prompt + output, relay.ended_at, time.time())
+        self.line.settle(relay.model, ticket, prompt, output)
+        if ticket.key_id:
+            self.tenants.used(ticket.tenant, relay.status, prompt, output)
+        if usage is not None:
+            relay.metrics.prompt_tokens += usage.prompt_tokens
+            relay.metrics.cached_tokens += usage.cached_tokens or 0
+            relay.metrics.completion_tokens += usage.completion_tokens
+        first_byte = relay.first_byte_at - relay.received if relay.first_byte_at else 0.0
+        self.signals.model(relay.model.name).ended(
+            relay.status, first_byte, relay.ended_at - relay.received, usage, relay.streams
+        )
+
+    def _waited_in_vain(self, model: Model, reason: str) -> None:
+        self.metrics.model(model.name).refusals[reason] += 1
 
     def refused(self, refusal: RequestError) -> None:
         """Account for something that was not a valid request."""
@@ -143,6 +216,12 @@ class Gateway:
             self._access_log.write(AccessRecord(status=refusal.status, reason=refusal.message))
 
     def _route(self, client: ClientConnection, request: Request) -> None:
+        holder = self.admission.holder(request.authorization)
+        if isinstance(holder, answers.Answer):
+            self._answer(client, request, holder)
+            return
+        if holder is None and request.authorization:
+            request.lines.append(b"Authorization: %b\r\n" % request.authorization)
         try:
             form = form_type(request)
             envelope = read_form(request.body, form) if form else decode_envelope(request.body)
@@ -162,12 +241,16 @@ class Gateway:
         user = envelope.user
         target = self.fleet.find(name, user if isinstance(user, str) else None)
         if target is None:
-            self._answer(client, request, self._local.unknown_model(name))
+            self._answer(client, request, self._local.unknown_model(name, holder))
+            return
+        ticket = self.admission.admit(holder, envelope, len(request.body), name, target)
+        if isinstance(ticket, answers.Answer):
+            self._answer(client, request, ticket)
             return
         if target.renamed and not form:
             request.body = rename(request.body, target.model.name)
         query = Query(request, envelope, lora=target.adapter)
-        client.relay(Relay(self, client, query, target.model))
+        client.relay(Relay(self, client, query, target.model, ticket))
 
     def _bad_body(
         self, client: ClientConnection, request: Request, message: str, param: str | None
@@ -187,3 +270,10 @@ class Gateway:
                 )
             )
         client.answer(request, answer)
+
+
+def _counted(usage: Usage | None) -> tuple[int, int, int]:
+    """Prompt, cached and completion tokens for the access log."""
+    if usage is None:
+        return 0, 0, 0
+    return usage.prompt_tokens, usage.cached_tokens or 0, usage.completion_tokens

@@ -22,6 +22,7 @@ _READ = HOP_BY_HOP | {
     b"expect",
     b"content-encoding",
     b"accept-encoding",
+    b"authorization",
     b"x-request-timeout",
 }
 

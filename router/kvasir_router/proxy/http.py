@@ -82,6 +82,7 @@ class Request:
 
     __slots__ = (
         "answer_lines",
+        "authorization",
         "body",
         "http10",
         "keep_alive",
@@ -96,6 +97,8 @@ class Request:
     def __init__(self) -> None:
         self.answer_lines = b""
         """Header lines for its answer, wherever that comes from."""
+        self.authorization = b""
+        """The header's value; it is not among `lines`: a key for this router goes no further."""
         self.method = b""
         self.target = b""
         self.path = ""
@@ -240,6 +243,10 @@ class RequestParser:
         elif key == b"connection":
             names = {token.strip().lower() for token in value.split(b",")}
             self._connection = (self._connection or set()) | names - {b"keep-alive", b"close"}
+        elif key == b"authorization":
+            if self._request.authorization:
+                raise RequestError(400, "The request must have one Authorization header at most.")
+            self._request.authorization = value
         elif key == b"expect":
             if value.lower() != b"100-continue":
                 raise RequestError(417, "Only `Expect: 100-continue` is understood.")

@@ -7,7 +7,10 @@ from urllib.parse import unquote
 import msgspec
 
 from kvasir_router import metrics
+from kvasir_router.admission.admission import forbidden
+from kvasir_router.admission.keyring import Holder
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.target import Target
 from kvasir_router.proxy import answers
 from kvasir_router.proxy.answers import Answer
 from kvasir_router.proxy.http import Request
@@ -15,6 +18,7 @@ from kvasir_router.proxy.http import Request
 if TYPE_CHECKING:
     from kvasir_router.proxy.gateway import Gateway
 
+_MODELS = frozenset({"/v1/models", "/models"})
 _MODEL_PREFIX = "/v1/models/"
 _MAX_NAMES = 20
 _MAX_NAME = 256
@@ -29,8 +33,6 @@ class LocalRoutes:
             "/health": self._health,
             "/ready": self._ready,
             "/metrics": self._metrics,
-            "/v1/models": self._models,
-            "/models": self._models,
         }
 
     def answer(self, request: Request) -> Answer:
@@ -39,16 +41,24 @@ class LocalRoutes:
         route = self._routes.get(request.path)
         if route is not None:
             return route()
-        if request.path.startswith(_MODEL_PREFIX):
-            return self._one_model(unquote(request.path.removeprefix(_MODEL_PREFIX)))
-        return self.not_found(request)
+        if request.path not in _MODELS and not request.path.startswith(_MODEL_PREFIX):
+            return self.not_found(request)
+        holder = self._gateway.admission.holder(request.authorization)
+        if isinstance(holder, Answer):
+            return holder
+        if request.path in _MODELS:
+            return self._models(holder)
+        return self._one_model(unquote(request.path.removeprefix(_MODEL_PREFIX)), holder)
 
     def not_found(self, request: Request) -> Answer:
         what = f"{request.method.decode()} {request.path[:_MAX_NAME]}"
         return answers.error(404, f"There is no route {what}.", "not_found")
 
-    def unknown_model(self, name: str) -> Answer:
-        names = self._gateway.fleet.names()
+    def unknown_model(self, name: str, holder: Holder | None) -> Answer:
+        """Of the models that exist, those are named that the key may use."""
+        if holder is not None and not holder.allows(name):
+            return forbidden(holder.key.id, name)
+        names = [known for known, _ in self._targets(holder)]
         listed = ", ".join(f"`{known}`" for known in names[:_MAX_NAMES]) or "none"
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         message = f"The model `{name[:_MAX_NAME]}` does not exist. Models here: {listed}{more}."
@@ -64,18 +74,30 @@ class LocalRoutes:
         return Answer(503, msgspec.json.encode({"status": "not ready", "reason": reason}))
 
     def _metrics(self) -> Answer:
+        if self._gateway.admission.keyring is not None:
+            return answers.error(404, "With API keys, metrics are on the admin port.", "not_found")
         return Answer(200, self._gateway.metrics.text(), metrics.CONTENT_TYPE)
 
-    def _models(self) -> Answer:
+    def _targets(self, holder: Holder | None) -> list[tuple[str, Target]]:
+        """What the key may use, by name."""
         fleet = self._gateway.fleet
-        found = [(name, fleet.find(name, name)) for name in fleet.names()]
-        cards = [model_card(name, target.model) for name, target in found if target is not None]
+        found = ((name, fleet.find(name, name)) for name in fleet.names())
+        return [
+            (name, target)
+            for name, target in found
+            if target is not None and (holder is None or holder.may_use(name, target))
+        ]
+
+    def _models(self, holder: Holder | None) -> Answer:
+        cards = [model_card(name, target.model) for name, target in self._targets(holder)]
         return Answer(200, msgspec.json.encode({"object": "list", "data": cards}))
 
-    def _one_model(self, name: str) -> Answer:
+    def _one_model(self, name: str, holder: Holder | None) -> Answer:
         target = self._gateway.fleet.find(name, name)
         if target is None:
-            return self.unknown_model(name)
+            return self.unknown_model(name, holder)
+        if holder is not None and not holder.may_use(name, target):
+            return forbidden(holder.key.id, name)
         return Answer(200, msgspec.json.encode(model_card(name, target.model)))
 
 
