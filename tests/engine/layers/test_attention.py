@@ -29,7 +29,7 @@ def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def turn(x: torch.Tensor, theta: float) -> torch.Tensor:
-    """[tokens, heads, dim] with the pairs (i, i + dim / 2) turned by position, as complex numbers."""
+    """[tokens, heads, dim] with the pairs (i, i + dim / 2) turned by position."""
     half = x.shape[-1] // 2
     speeds = theta ** (-torch.arange(half, dtype=torch.float64) / half)
     angles = torch.arange(len(x), dtype=torch.float64)[:, None] * speeds
