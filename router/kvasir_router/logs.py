@@ -79,4 +79,3 @@ class AccessLog:
                 self._output.flush()
             except OSError:
                 pass  # nobody reads the log any more; serving goes on
-

@@ -118,6 +118,7 @@ class Metrics:
         self.models: dict[str, ModelMetrics] = {}
         self.connections = 0
         self.dropped_log_lines = 0
+        self.dropped_spans = 0
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
         self.transcript_bytes: Callable[[], int] = lambda: 0
@@ -140,6 +141,9 @@ class Metrics:
     def discovery_reported(self, good: bool) -> None:
         self.discovery_reads["ok" if good else "refused"] += 1
         self.discovery_good = good
+
+    def spans_were_dropped(self, count: int) -> None:
+        self.dropped_spans += count
 
     def log_line_dropped(self) -> None:
         self.dropped_log_lines += 1
@@ -174,6 +178,9 @@ class _RouterCollector(Collector):
         dropped = counter("access_log_dropped", "Access log lines dropped: it is read too slowly.")
         dropped.add_metric((), metrics.dropped_log_lines)
         yield dropped
+        spans = counter("spans_dropped", "Spans dropped: the collector does not take them.")
+        spans.add_metric((), metrics.dropped_spans)
+        yield spans
 
     def _models(self) -> Iterator[Metric]:
         requests = counter(

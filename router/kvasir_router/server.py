@@ -121,6 +121,8 @@ class RouterServer:
         self.fleet.apply(())
         if self._access_log is not None:
             self._access_log.close()
+        if self.gateway.tracer is not None:
+            await asyncio.to_thread(self.gateway.tracer.close)
         _log.info("stopped")
 
     async def _follow(self) -> None:

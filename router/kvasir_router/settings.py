@@ -136,6 +136,12 @@ class RouterSettings:
     routers: int = 1
     """Routers that share the clients: each enforces its part of every key's limits."""
 
+    otlp_endpoint: str | None = None
+    """Base URL of an OpenTelemetry collector; None = no spans."""
+
+    trace_ratio: float = 1.0
+    """Part of the requests without a caller's trace that get a span."""
+
     slo: Slo = field(default_factory=Slo)
     slo_by_model: Mapping[str, Slo] = field(default_factory=dict)
 

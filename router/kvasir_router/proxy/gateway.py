@@ -28,6 +28,7 @@ from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query, decode_envelope
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
 from kvasir_router.settings import RouterSettings
+from kvasir_router.tracing.tracer import Tracer
 
 _SWEEP_SECONDS = 0.5
 
@@ -73,6 +74,11 @@ class Gateway:
         self.tenants = TenantMeter()
         self.line = WaitingLine(settings.waiting)
         self.line.refused = self._waited_in_vain
+        self.tracer: Tracer | None = None
+        if settings.otlp_endpoint is not None:
+            self.tracer = Tracer(
+                settings.otlp_endpoint, settings.trace_ratio, metrics.spans_were_dropped
+            )
         self.signals = Signals(settings.slo, settings.slo_by_model)
         self._access_log = access_log
         self._local = LocalRoutes(self)
@@ -166,6 +172,7 @@ class Gateway:
         if relay.status == CLIENT_CLOSED:
             metrics.disconnects += 1
         self._settle(relay)
+        trace_id = self.tracer.ended(relay) if self.tracer is not None else ""
         if self._access_log is not None:
             self._access_log.write(
                 AccessRecord(
@@ -180,6 +187,7 @@ class Gateway:
                     relay.ticket.tenant,
                     relay.ticket.key_id,
                     *_counted(relay.usage),
+                    trace_id,
                 )
             )
 
@@ -250,7 +258,10 @@ class Gateway:
         if target.renamed and not form:
             request.body = rename(request.body, target.model.name)
         query = Query(request, envelope, lora=target.adapter)
-        client.relay(Relay(self, client, query, target.model, ticket))
+        relay = Relay(self, client, query, target.model, ticket)
+        if self.tracer is not None:
+            self.tracer.began(relay)
+        client.relay(relay)
 
     def _bad_body(
         self, client: ClientConnection, request: Request, message: str, param: str | None

@@ -1,0 +1,1 @@
+"""OpenTelemetry spans: one a request, sent as OTLP over HTTP. Off unless an endpoint is given."""

@@ -1,0 +1,57 @@
+"""Trace contexts as they travel in a header, and the router's span of one request.
+
+https://www.w3.org/TR/trace-context/. A request's `traceparent` is replaced by one that names the
+router's span as the parent of the engine's. Without tracing it is passed on as it is, like any
+header.
+"""
+
+import re
+import time
+from random import getrandbits, random
+
+from kvasir_router.proxy.http import Request
+
+_TRACEPARENT = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
+)
+_NAME = b"traceparent:"
+_SAMPLED = 1
+
+
+class Span:
+    """From a whole request to the end of its answer."""
+
+    __slots__ = ("parent_id", "span_id", "started", "trace_id")
+
+    def __init__(self, trace_id: str, parent_id: str) -> None:
+        self.trace_id = trace_id
+        """32 hexadecimal digits."""
+        self.parent_id = parent_id
+        """16 hexadecimal digits; empty for the first span of a trace."""
+        self.span_id = f"{getrandbits(64) or 1:016x}"
+        self.started = time.time_ns()
+        """Unix nanoseconds."""
+
+
+def begin_span(request: Request, ratio: float) -> Span | None:
+    """The request's span, its header replaced; None when it is not sampled: the caller says so, or,
+    when there is no caller's trace, for all but `ratio` of requests."""
+    at = next(
+        (i for i, line in enumerate(request.lines) if line[:12].lower() == _NAME),
+        None,
+    )
+    found = None if at is None else _TRACEPARENT.fullmatch(request.lines[at][12:].strip())
+    if found is None:
+        if random() >= ratio:
+            return None
+        span = Span(f"{getrandbits(128) or 1:032x}", "")
+    else:
+        if not int(found[3], 16) & _SAMPLED:
+            return None
+        span = Span(found[1].decode(), found[2].decode())
+    line = b"traceparent: 00-%b-%b-01\r\n" % (span.trace_id.encode(), span.span_id.encode())
+    if at is None:
+        request.lines.append(line)
+    else:
+        request.lines[at] = line
+    return span
