@@ -75,6 +75,7 @@ class Feeds:
     def emptied(self, model: Model, replica: Replica) -> None:
         """Its process has ended."""
         self._silence.forget(replica)
+        replica.load.lost()
         if replica in self._events:
             self._events[replica].emptied()
 

@@ -56,7 +56,6 @@ class LoadFeed:
         self._backoff = _FIRST_BACKOFF
         self._reported: str | None = None
         """The last trouble in the log."""
-        replica.load.report_every = REPORT_SECONDS
 
     async def run(self) -> None:
         """Listen, forever."""
@@ -104,6 +103,7 @@ class LoadFeed:
     def _take(self, load: Any) -> None:
         now = time.monotonic()
         replica = self._replica
+        replica.load.report_every = REPORT_SECONDS
         replica.load.reported(
             LoadReport(load.running, load.waiting, load.inflight_tokens, load.kv_usage, now)
         )

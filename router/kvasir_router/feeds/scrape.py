@@ -98,7 +98,6 @@ class Scraper:
         self._names = names
         self._interval = interval
         self._lines = lines
-        replica.load.report_every = interval
 
     async def run(self) -> None:
         """Scrape, forever."""

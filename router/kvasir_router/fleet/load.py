@@ -35,7 +35,8 @@ class ReplicaLoad:
     def __init__(self) -> None:
         self.report: LoadReport | None = None
         self.report_every = 0.0
-        """Seconds between reports of the source: 0.2 at most for a push; 0 = there is none."""
+        """Seconds between reports of the source: 0.2 at most for a push; 0 = there is none, or it
+        has said nothing yet."""
         self.kv_capacity = 0
         """Tokens its KV cache holds; 0 = unknown."""
         self.credit = 0
@@ -60,6 +61,11 @@ class ReplicaLoad:
         self.report = report
         self.given = 0
         self.heard(report)
+
+    def lost(self) -> None:
+        """The engine's process is gone, and what it said means nothing any more."""
+        self.report = None
+        self.report_every = 0.0
 
     @property
     def stale(self) -> bool:

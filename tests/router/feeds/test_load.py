@@ -9,7 +9,7 @@ import pytest
 
 from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir.proto.engine.v1 import engine_pb2_grpc
-from kvasir_router.feeds.load import LoadFeed
+from kvasir_router.feeds.load import REPORT_SECONDS, LoadFeed
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.replica import Replica, Speech
 
@@ -87,12 +87,12 @@ async def listen(make_replica, blocks) -> AsyncIterator[Callable[..., Replica]]:
 async def test_every_message_is_the_replicas_load(start_engine, listen, eventually) -> None:
     engine = await start_engine()
     replica = listen(engine)
-    assert replica.load.stale
+    assert not replica.load.stale, "nothing was heard yet, so nothing is late"
     await eventually(lambda: replica.load.report is not None)
     report = replica.load.report
     assert (report.running, report.waiting, report.inflight_tokens) == (3, 2, 700)
     assert report.kv_usage == 0.25
-    assert not replica.load.stale
+    assert replica.load.report_every == REPORT_SECONDS
     assert replica.speech is Speech.READY
     engine.load.running = 9
     await eventually(lambda: replica.load.report.running == 9)

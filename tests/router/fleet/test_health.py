@@ -18,7 +18,7 @@ async def test_a_replica_is_used_once_it_is_ready(
     assert (await client.get(f"{router.url}/ready")).status_code == 503
     response = await client.post(f"{router.url}/v1/x", json=CHAT)
     assert response.status_code == 503
-    assert response.headers["retry-after"] == "1"
+    assert int(response.headers["retry-after"]) >= 1
     assert "`m`" in response.json()["error"]["message"]
     assert replica.requests == []
     replica.ready = 200
@@ -122,7 +122,8 @@ async def test_all_full_is_429(
     first = asyncio.create_task(client.post(f"{router.url}/v1/x", json=CHAT))
     await eventually(lambda: len(replica.requests) == 1)
     response = await client.post(f"{router.url}/v1/x", json=CHAT)
-    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    assert response.status_code == 429
+    assert int(response.headers["retry-after"]) >= 1
     assert response.json()["error"]["type"] == "rate_limit_error"
     go_on.set()
     assert (await first).status_code == 200

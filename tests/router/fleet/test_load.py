@@ -60,3 +60,13 @@ def test_silence_makes_a_report_stale_and_credit_all_there_is() -> None:
     load.give(7)
     assert load.stale
     assert load.prefill_tokens == 7
+
+
+def test_what_a_process_said_goes_with_it() -> None:
+    load = ReplicaLoad()
+    load.report_every = 0.2
+    load.reported(report(400, age=9))
+    load.give(7)
+    load.lost()
+    assert not load.stale
+    assert load.prefill_tokens == 7
