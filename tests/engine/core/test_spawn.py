@@ -1,0 +1,79 @@
+"""A core's process from its parent's side: start, end and what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvasir_engine.core.channels import CoreConfig
+from kvasir_engine.core.spawn import CoreProcess
+from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.settings import make_settings
+
+
+@pytest.fixture
+def spawn(tiny_dir: Path) -> Iterator[Callable[..., CoreProcess]]:
+    """spawn(**settings): a simulated core's process."""
+    started: list[CoreProcess] = []
+
+    def start(**settings: Any) -> CoreProcess:
+        made = make_settings(str(tiny_dir), device="sim", num_blocks=512, **settings)
+        started.append(CoreProcess(CoreConfig(made, str(tiny_dir), num_clients=1)))
+        return started[-1]
+
+    yield start
+    for core in started:
+        core.stop()
+
+
+def until_serving(core: CoreProcess) -> None:
+    status = CoreStatus(core.channels.status)
+    while status.phase is Phase.STARTING:
+        assert core.process.poll() is None
+        time.sleep(0.01)
+    assert status.phase is Phase.SERVING
+    status.close()
+
+
+def test_only_its_owner_may_enter_the_directory(spawn) -> None:
+    directory = spawn().channels.directory
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_stop_ends_it_and_removes_what_it_had(spawn) -> None:
+    core = spawn()
+    until_serving(core)
+    assert (core.dead, core.failure()) == (False, "")
+    assert core.stop() == 0
+    assert core.dead
+    assert not core.channels.directory.exists()
+
+
+def test_a_core_that_does_not_listen_is_killed(spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvasir_engine.core.spawn.KILL_AFTER_SECONDS", 0.1)
+    core = spawn()
+    until_serving(core)
+    core.process.send_signal(signal.SIGSTOP)
+    assert core.stop() == -signal.SIGKILL
+
+
+def test_a_killed_core_is_marked_dead_by_who_waits_for_it(spawn) -> None:
+    core = spawn()
+    until_serving(core)
+    os.kill(core.process.pid, signal.SIGKILL)
+    assert core.wait() == -signal.SIGKILL
+    assert (core.dead, core.failure()) == (True, "")
+
+
+def test_a_setting_that_cannot_work_is_told_in_one_sentence(spawn) -> None:
+    core = spawn(max_model_len=4096)
+    assert core.wait() == 2
+    assert core.dead
+    assert core.failure().startswith("--max-model-len 4096 is longer")
