@@ -3,6 +3,7 @@
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kvasir.text_chain import BLOCK_BYTES
 from kvasir_router.fleet.replica import Replica
@@ -16,15 +17,44 @@ MAX_BLOCKS = 2_000_000
 BYTES_PER_BLOCK = 320
 """Of memory, for a replica's text block: its hash, its place in the LRU list, its mask."""
 
+NEAR = 16
+"""Blocks at the beginning of a chain that are kept one by one."""
+STRIDE = 4
+"""Behind them, one of so many."""
+
 _SWEPT_PER_CALL = 64
-_EMPTY: OrderedDict[int, float] = OrderedDict()
+
+
+class _Sent(NamedTuple):
+    at: float
+    """By the clock."""
+    blocks: int
+    """Text blocks that the entry stands for."""
+
+
+def _kept(chain: Sequence[int]) -> Sequence[int]:
+    if len(chain) < NEAR + STRIDE:
+        return chain[:NEAR]
+    return [*chain[:NEAR], *chain[NEAR + STRIDE - 1 :: STRIDE]]
+
+
+def _blocks(entries: int) -> int:
+    """Text blocks that so many leading entries stand for."""
+    return entries if entries <= NEAR else NEAR + (entries - NEAR) * STRIDE
+
+
+def _entries(blocks: int) -> int:
+    """Leading entries that so many text blocks make."""
+    return blocks if blocks <= NEAR else NEAR + (blocks - NEAR) // STRIDE
 
 
 class ApproximateIndex:
     """Text blocks sent to each replica, in an LRU list as long as the replica's KV cache.
 
-    A prompt's last block is its least recently used one, so a replica that has a block has all
-    before it, and a lookup is one bisection for each different length of hit.
+    Of a chain the first 16 blocks are kept, and every fourth one behind them: a long prompt is
+    told to 2 KB, in a quarter of the work. Its last block is its least recently used one, so a
+    replica that has a block has all before it, and a lookup is one bisection for each different
+    length of hit.
     """
 
     def __init__(
@@ -34,11 +64,13 @@ class ApproximateIndex:
         self._clock = clock
         self._bits = ReplicaBits()
         self._masks: dict[int, int] = {}
-        self._lists: dict[Replica, OrderedDict[int, float]] = {}
+        self._lists: dict[Replica, OrderedDict[int, _Sent]] = {}
         """For each replica: block -> when it was last sent there without being there already."""
-        self._retired: list[tuple[int, OrderedDict[int, float]]] = []
+        self._sizes: dict[Replica, int] = {}
+        """Text blocks that a list stands for."""
+        self._retired: list[tuple[int, OrderedDict[int, _Sent]]] = []
         self.blocks = 0
-        """Pairs of a replica and a text block, with those not cleared yet."""
+        """Pairs of a replica and a kept block, with those not cleared yet."""
 
     @property
     def memory_bytes(self) -> int:
@@ -51,20 +83,22 @@ class ApproximateIndex:
         first = get(chain[0], 0) & alive if chain else 0
         if not first:
             return {}
+        kept = _kept(chain)
         depths = {}
-        for bits, depth in prefix_depths(lambda at: get(chain[at], 0), 0, len(chain), first):
+        for bits, depth in prefix_depths(lambda at: get(kept[at], 0), 0, len(kept), first):
             for replica in self._bits.replicas(bits):
-                depths[replica] = depth
+                depths[replica] = _blocks(depth)
         return depths
 
     def sent_since(self, chain: Sequence[int], replica: Replica, start: int, since: float) -> int:
         """How many leading blocks the replica got of which those from `start` on were sent after
         `since` (by the clock); 0 if block `start` was not."""
-        sent = self._lists.get(replica) or _EMPTY
-        end = start
-        while end < len(chain) and sent.get(chain[end], 0.0) > since:
+        sent = self._lists.get(replica)
+        kept = _kept(chain)
+        end = first = _entries(start)
+        while sent and end < len(kept) and (entry := sent.get(kept[end])) and entry.at > since:
             end += 1
-        return end if end > start else 0
+        return _blocks(end) if end > first else 0
 
     def routed(
         self, chain: Sequence[int], replica: Replica, known: int = 0, capacity_tokens: int = 0
@@ -72,28 +106,33 @@ class ApproximateIndex:
         """The prompt was sent to the replica, which had the first `known` blocks already. As much
         text is remembered as fits into a KV cache of `capacity_tokens`; 0 = unknown."""
         bit = self._bits.take(replica)
-        blocks = self._lists.get(replica)
-        if blocks is None:
-            blocks = self._lists[replica] = OrderedDict()
+        entries = self._lists.get(replica)
+        if entries is None:
+            entries = self._lists[replica] = OrderedDict()
+            self._sizes[replica] = 0
         self._sweep()
-        known = min(known, self._listed(chain, blocks))
-        now, masks, to_end = self._clock(), self._masks, blocks.move_to_end
-        before = len(blocks)
-        for block in reversed(chain[known:]):
-            if block in blocks:
-                to_end(block)
-            else:
-                masks[block] = masks.get(block, 0) | bit
-            blocks[block] = now
-        deque(map(to_end, reversed(chain[:known])), maxlen=0)
-        self.blocks += len(blocks) - before
-        self._evict(blocks, bit, self._room(capacity_tokens), len(chain) + _SWEPT_PER_CALL)
+        kept = _kept(chain)
+        listed = self._listed(kept, entries)
+        old = min(_entries(known), listed)
+        deque(map(entries.__delitem__, kept[old:listed]), maxlen=0)
+        now = self._clock()
+        near, far = _Sent(now, 1), _Sent(now, STRIDE)
+        for at in range(len(kept) - 1, old - 1, -1):
+            entries[kept[at]] = near if at < NEAR else far
+        masks = self._masks
+        for block in kept[listed:]:
+            masks[block] = masks.get(block, 0) | bit
+        deque(map(entries.move_to_end, reversed(kept[:old])), maxlen=0)
+        self.blocks += len(kept) - listed
+        self._sizes[replica] += _blocks(len(kept)) - _blocks(listed)
+        self._evict(replica, bit, self._room(capacity_tokens), len(kept) + _SWEPT_PER_CALL)
 
     def forget(self, replica: Replica) -> None:
         """The replica went or restarted. What it had is cleared with the calls that follow."""
         bit = self._bits.retire(replica)
         if bit:
             self._retired.append((bit, self._lists.pop(replica)))
+            del self._sizes[replica]
 
     def check_integrity(self) -> None:
         """Raises AssertionError when masks and lists disagree. Slow."""
@@ -106,13 +145,16 @@ class ApproximateIndex:
             raise AssertionError("the masks are not those of the lists")
         if self.blocks != sum(len(blocks) for _, blocks in (*lists, *self._retired)):
             raise AssertionError("the number of blocks is not that of the lists")
+        for replica, entries in self._lists.items():
+            if self._sizes[replica] != sum(sent.blocks for sent in entries.values()):
+                raise AssertionError("a list's size is not that of its entries")
 
-    def _listed(self, chain: Sequence[int], blocks: OrderedDict[int, float]) -> int:
+    def _listed(self, kept: Sequence[int], entries: OrderedDict[int, _Sent]) -> int:
         """How many leading blocks are in the list."""
-        low, high = 0, len(chain)
+        low, high = 0, len(kept)
         while low < high:
             middle = (low + high) // 2
-            if chain[middle] in blocks:
+            if kept[middle] in entries:
                 low = middle + 1
             else:
                 high = middle
@@ -123,10 +165,20 @@ class ApproximateIndex:
         tokens = capacity_tokens or DEFAULT_CAPACITY_TOKENS
         return max(1, min(tokens * 4 // BLOCK_BYTES, self._max_blocks // len(self._lists)))
 
-    def _evict(self, blocks: OrderedDict[int, float], bit: int, room: int, at_most: int) -> None:
+    def _evict(self, replica: Replica, bit: int, room: int, at_most: int) -> None:
         """A room that has become much smaller is reached over many calls."""
-        for _ in range(min(len(blocks) - room, at_most)):
-            self._clear(blocks.popitem(last=False)[0], bit)
+        size, entries, masks = self._sizes[replica], self._lists[replica], self._masks
+        while size > room and at_most:
+            at_most -= 1
+            block, sent = entries.popitem(last=False)
+            size -= sent.blocks
+            self.blocks -= 1
+            mask = masks[block] & ~bit
+            if mask:
+                masks[block] = mask
+            else:
+                del masks[block]
+        self._sizes[replica] = size
 
     def _sweep(self) -> None:
         """Clear a few of the blocks of replicas that are gone."""

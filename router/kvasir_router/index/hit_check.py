@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 
 import structlog
 
@@ -17,7 +17,7 @@ COOLDOWN_SECONDS = 60.0
 _log = structlog.get_logger("kvasir_router.index")
 
 
-class Source(Enum):
+class Source(StrEnum):
     """What a prediction comes from."""
 
     EXACT = "exact"

@@ -1,7 +1,7 @@
 """Which KV blocks are in which replica's cache, by the engines' own events."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from kvasir_router.index.block_table import SHARDS, ReplicaTable
 from kvasir_router.index.foreign import ForeignHashes, UnknownBlocksError, own_key
 from kvasir_router.index.replica_bits import ReplicaBits
 from kvasir_router.index.search import prefix_depths
-from kvasir_router.index.text_map import Determined, TextMap
+from kvasir_router.index.text_map import TextMap
 
 MAX_BLOCKS = 10_000_000
 BYTES_PER_BLOCK = 100
@@ -23,8 +23,7 @@ BYTES_PER_FOREIGN_BLOCK = 80
 _MAX_TABLES = 16
 _FOREIGN_SHARES = 16
 """Of the bound on blocks, what a foreign engine's own hashes get: one share."""
-_BACK_SCAN = 4
-_NOTHING = Determined(0, 0)
+_BACK_SCAN = 2
 
 
 class Resident(NamedTuple):
@@ -136,29 +135,30 @@ class Residency:
         known = texts.known(chain) if alive else 0
         if not known:
             return {}
-        determined = partial(_determined, texts, chain)
-        depths = self._depths(determined, known, gpu_only=False)
-        on_gpu = self._depths(determined, known, gpu_only=True) if self._has_tiers else depths
+        depths = self._depths(texts, chain, known, gpu_only=False)
+        on_gpu = depths
+        if self._has_tiers:
+            on_gpu = self._depths(texts, chain, known, gpu_only=True)
         found = {}
         for replica in self._bits.replicas(alive):
-            depth = depths.get(replica, 0)
-            kv_blocks = determined(depth - 1).blocks if depth else 0
-            gpu_depth = on_gpu.get(replica, 0)
-            gpu_blocks = determined(gpu_depth - 1).blocks if gpu_depth else 0
+            depth, gpu_depth = depths.get(replica, 0), on_gpu.get(replica, 0)
+            kv_blocks = texts.at(chain[depth - 1])[0] if depth else 0
+            gpu_blocks = texts.at(chain[gpu_depth - 1])[0] if gpu_depth else 0
             found[replica] = Resident(depth, kv_blocks, gpu_blocks, depth < known)
         return found
 
     def _depths(
-        self, determined: Callable[[int], Determined], known: int, *, gpu_only: bool
+        self, texts: TextMap, chain: Sequence[int], known: int, *, gpu_only: bool
     ) -> dict[Replica, int]:
         """Leading text blocks of which each replica has everything."""
         somewhere = 0
         for mask in self._groups.values():
             somewhere |= mask
+        holders = partial(self._holders, gpu_only) if len(self._tables) > 1 else self._anywhere
 
         def mask_at(at: int) -> int:
-            blocks, last = determined(at)
-            return self._holders(last, gpu_only) & somewhere if blocks else somewhere
+            blocks, last = texts.at(chain[at])
+            return holders(last) & somewhere if blocks else somewhere
 
         found = {}
         for bits, depth in prefix_depths(mask_at, 0, known, somewhere, back_scan=_BACK_SCAN):
@@ -166,7 +166,7 @@ class Residency:
                 found[replica] = depth
         return found
 
-    def _holders(self, key: int, gpu_only: bool) -> int:
+    def _holders(self, gpu_only: bool, key: int) -> int:
         """The replicas that hold the block in each of their groups; bits of others may be set."""
         held = dict.fromkeys(self._groups, 0)
         for (group, tier), table in self._tables.items():
@@ -214,7 +214,3 @@ class Residency:
         if self._next_shard == SHARDS:
             self._bits.freed(self._sweeping)
             self._sweeping = 0
-
-
-def _determined(texts: TextMap, chain: Sequence[int], at: int) -> Determined:
-    return texts.at(chain[at]) or _NOTHING

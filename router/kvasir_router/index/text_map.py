@@ -1,7 +1,6 @@
 """Which KV blocks a prompt's text determines, as engines report it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kvasir.block_hash import HASH_BYTES
 from kvasir_router.feeds.sink import PromptReport
@@ -12,15 +11,6 @@ BYTES_PER_BLOCK = 150
 
 _KEY_BITS = 8 * HASH_BYTES
 _KEY = (1 << _KEY_BITS) - 1
-
-
-class Determined(NamedTuple):
-    """The KV blocks that a text determines."""
-
-    blocks: int
-    """How many, from the first on."""
-    last: int
-    """The hash of the last one as a little-endian number; 0 where there is none."""
 
 
 class TextMap:
@@ -54,14 +44,11 @@ class TextMap:
             self._young[text] = blocks << _KEY_BITS | int.from_bytes(key, "little")
         self._turn()
 
-    def at(self, text: int) -> Determined | None:
-        """What is known of a text block."""
-        found = self._young.get(text)
-        if found is None:
-            found = self._old.get(text)
-        if found is None:
-            return None
-        return Determined(found >> _KEY_BITS, found & _KEY)
+    def at(self, text: int) -> tuple[int, int]:
+        """What the text up to this block determines: how many KV blocks, from the first on, and the
+        last one's hash as a little-endian number. (0, 0) if nothing, or if it is not known."""
+        found = self._young.get(text) or self._old.get(text, 0)
+        return found >> _KEY_BITS, found & _KEY
 
     def known(self, chain: Sequence[int]) -> int:
         """Up to which of its blocks the chain is known: to the deepest one that is.

@@ -1,7 +1,9 @@
 """What replicas have to do, in prompt tokens."""
 
+import time
 from collections.abc import Sequence
 
+from kvasir_router.fleet.load import STALE_SECONDS
 from kvasir_router.fleet.replica import Replica
 
 DECODE_WEIGHT = 0.25
@@ -31,26 +33,31 @@ def token_loads(replicas: Sequence[Replica]) -> list[float]:
 
     A replica whose reports are overdue is taken for more loaded than any other.
     """
-    loads = []
+    now = time.monotonic()
+    loads: list[float] = []
     stale = []
-    for at, replica in enumerate(replicas):
+    for replica in replicas:
         load = replica.load
-        held = float(replica.in_flight * REQUEST_TOKENS)
         report = load.report
-        barrier = 0.0
-        if report is not None:
-            used = report.kv_usage
-            if used > _FULL:
-                used = _FULL
-            barrier = BARRIER_TOKENS * used / (1.0 - used)
+        held = replica.in_flight * REQUEST_TOKENS
+        if load.report_every and (report is None or now - report.at > STALE_SECONDS) and load.stale:
+            stale.append(len(loads))
+            loads.append(0.0)
+        elif report is None:
+            loads.append(load.credit + DECODE_WEIGHT * held)
+        else:
+            used = report.kv_usage if report.kv_usage < _FULL else _FULL
             reported = used * load.kv_capacity
-            if reported > held:
-                held = reported
-        if load.report_every and load.stale:
-            stale.append(at)
-        loads.append(load.prefill_tokens + DECODE_WEIGHT * held + barrier)
+            # load.prefill_tokens; it looks at the clock, which is too slow for each of many
+            prefill = report.inflight_tokens + load.given
+            loads.append(
+                (prefill if prefill > load.credit else load.credit)
+                + DECODE_WEIGHT * (reported if reported > held else held)
+                + BARRIER_TOKENS * used / (1.0 - used)
+            )
     if stale:
         most = max(loads)
         for at in stale:
-            loads[at] = most + MIN_LOAD_TOKENS
+            own = replicas[at].load.credit + DECODE_WEIGHT * replicas[at].in_flight * REQUEST_TOKENS
+            loads[at] = max(most, own) + MIN_LOAD_TOKENS
     return loads
