@@ -1,12 +1,15 @@
 """`kvasir router`: its options, checked and explained; the rest is loaded when it runs."""
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from kvasir_router.scaling.signals import Slo
     from kvasir_router.settings import RouterSettings
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -28,7 +31,8 @@ def router(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API.")] = 8080,
     admin_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of /health, /ready, /metrics, /debug/fleet.")
+        int,
+        typer.Option(min=0, max=65535, help="Port for operators: a page at /, /metrics, /scaling."),
     ] = 8081,
     policy: Annotated[
         str,
@@ -46,6 +50,69 @@ def router(
             f"Without it, the environment variable {SECRET_VARIABLE} is used.",
         ),
     ] = None,
+    keys_file: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            envvar="KVASIR_KEYS_FILE",
+            help="API keys, made by `kvasir keys create`; read again when it changes. With it, "
+            "requests without a known key are refused; without it, everybody may use everything.",
+        ),
+    ] = None,
+    routers: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Routers that share the clients: each enforces its part of limits."
+        ),
+    ] = 1,
+    max_waiting: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Requests that wait for each model when no replica may take them; 0 = none waits.",
+        ),
+    ] = 1024,
+    queue_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.0, help="Seconds a request waits while all replicas are full; then 429."
+        ),
+    ] = 30.0,
+    hold_timeout: Annotated[
+        float,
+        typer.Option(min=0.0, help="Seconds it waits while the model has no replica; then 503."),
+    ] = 60.0,
+    engine_queue: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Requests that may wait inside one engine, where who came first goes first; the "
+            "others wait in the router, in order of priority and fair to tenants. 0 = no bound.",
+        ),
+    ] = 4,
+    slo_ttft: Annotated[
+        float, typer.Option(min=0.001, help="Target for a stream's first byte, in seconds.")
+    ] = 2.0,
+    slo_itl: Annotated[
+        float, typer.Option(min=0.0001, help="Target between two tokens of a stream, in seconds.")
+    ] = 0.1,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL=TTFT:ITL", help="One model's targets; several times for several models."
+        ),
+    ] = None,
+    otlp_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+            help="Base URL of an OpenTelemetry collector (OTLP over HTTP). Without it, no spans.",
+        ),
+    ] = None,
+    trace_ratio: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Part of the requests without a caller's trace."),
+    ] = 1.0,
     access_log: Annotated[
         bool, typer.Option(help="One JSON line on stdout for each request; never its body.")
     ] = True,
@@ -147,8 +214,10 @@ def router(
         canaries:
           - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
+    from kvasir_router.admission.line import Waiting
     from kvasir_router.policy.registry import POLICIES
     from kvasir_router.proxy.http import Limits
+    from kvasir_router.scaling.signals import Slo
     from kvasir_router.settings import Probing, RouterSettings, Timeouts, Tls
 
     if policy not in POLICIES:
@@ -180,6 +249,14 @@ def router(
         probing=Probing(interval=probe_interval, timeout=probe_timeout),
         tls=Tls(cert=tls_cert, key=tls_key, replica_ca=replica_ca_file),
         cors_origins=tuple(cors_origin or ()),
+        keys_file=keys_file,
+        routers=routers,
+        waiting=Waiting(requests=max_waiting, timeout=queue_timeout, hold=hold_timeout),
+        engine_queue=engine_queue,
+        slo=Slo(slo_ttft, slo_itl),
+        slo_by_model=_slo_by_model(slo or ()),
+        otlp_endpoint=_http_url(otlp_endpoint),
+        trace_ratio=trace_ratio,
         max_connections=max_connections,
         max_in_flight=max_in_flight,
         pre_stop_delay=pre_stop_delay,
@@ -206,6 +283,35 @@ def _run(settings: "RouterSettings") -> None:
         message = error.strerror if isinstance(error, OSError) else None
         typer.echo(f"kvasir router: {message or error}", err=True)
         raise typer.Exit(1) from None
+
+
+def _slo_by_model(targets: Iterable[str]) -> "dict[str, Slo]":
+    """From `MODEL=TTFT:ITL`. Raises typer.BadParameter."""
+    from kvasir_router.scaling.signals import Slo
+
+    result = {}
+    for target in targets:
+        found = re.fullmatch(r"(.+)=([0-9.]+):([0-9.]+)", target)
+        try:
+            if found is None:
+                raise ValueError
+            result[found[1]] = Slo(float(found[2]), float(found[3]))
+        except ValueError:
+            raise typer.BadParameter(
+                f"{target!r} is not of the form MODEL=TTFT:ITL, as llama=1.5:0.05",
+                param_hint="--slo",
+            ) from None
+    return result
+
+
+def _http_url(url: str | None) -> str | None:
+    """The URL as it is; empty counts as none. Raises typer.BadParameter."""
+    if url and not url.startswith(("http://", "https://")):
+        raise typer.BadParameter(
+            f"{url!r} must begin with http:// or https://, as http://127.0.0.1:4318",
+            param_hint="--otlp-endpoint",
+        )
+    return url or None
 
 
 def _fleet_secret(path: Path | None) -> str | None:

@@ -194,3 +194,37 @@ def test_the_command_loads_nothing_it_does_not_need() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--slo", "m=fast"), ("--slo", "MODEL=TTFT:ITL")),
+        (("--otlp-endpoint", "localhost:4318"), ("--otlp-endpoint", "http://")),
+        (("--routers", "0"), ("--routers",)),
+    ],
+)
+def test_options_of_admission_and_tracing_are_checked(config, options, words) -> None:
+    runner = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"})
+    result = runner.invoke(app, ["--config", str(config), *options])
+    assert result.exit_code == 2
+    assert all(word in result.output for word in words)
+
+
+def test_a_bad_key_file_ends_the_start_in_one_sentence(config, write_config, tmp_path) -> None:
+    write_config(config, [])
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("keys: [{id: a}]")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "kvasir_router", "--config", str(config)),
+            *("--port", "0", "--admin-port", "0", "--keys-file", str(keys)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "keys.0.hash" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
