@@ -1,0 +1,93 @@
+"""A client of the router does not see that the engine of its stream ended."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+SECRET = "fleet-secret-of-the-tests"
+COPY = "Copy: über Größe naïve 😀 🎉 Zürich"
+"""Copied exactly, one byte a token: most characters arrive in several parts."""
+USAGE = {"include_usage": True}
+
+
+def chat(prompt: str, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": prompt}]
+    return {"model": "m", "messages": messages, "max_tokens": 45, "temperature": 0, **fields}
+
+
+CHATS: list[dict[str, Any]] = [
+    chat(COPY, stream_options=USAGE),
+    chat(COPY, stream_options=USAGE, logprobs=True, top_logprobs=3),
+    chat(COPY, stream_options=USAGE, stop=["🎉 Zü", "Größenwahn", "naive"], logprobs=True),
+    chat(COPY, stop=["ve 😀", "e 🎉"], logprobs=True, stream_options=USAGE),
+    chat(COPY, stream_options=USAGE, max_tokens=24),
+    chat("Tell me a story.", temperature=1.8, seed=11, extra_body={"ignore_eos": True}),
+    chat("Hello!", temperature=1.2, seed=5, presence_penalty=0.7, frequency_penalty=0.9),
+]
+
+
+@pytest.fixture(scope="module")
+def pair(engines: Callable[..., Any]) -> list[Any]:
+    return engines(2, "--served-model-name", "m")
+
+
+@pytest.fixture
+async def routed(
+    pair: list[Any],
+    behind_cutters: Callable[..., Any],
+    start_router: Callable[..., Any],
+    openai_client: Callable[..., Any],
+) -> Callable[..., Any]:
+    """A router for both engines, an openai client, and the list of breaks to come."""
+
+    async def start(**options: Any) -> Any:
+        cutters, plan = await behind_cutters(pair)
+        replicas = [{"id": f"r{i}", "url": cutter.url} for i, cutter in enumerate(cutters)]
+        router = await start_router(
+            [{"name": "m", "replicas": replicas}],
+            fleet_secret=SECRET,
+            policy="round_robin",
+            **options,
+        )
+        return router, openai_client(router.url), plan
+
+    return start
+
+
+async def unbroken(client: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """What both engines say of it once they have the prompt in their caches."""
+    for _ in range(2):
+        await client.chat(**fields)
+    whole: dict[str, Any] = await client.chat(**fields)
+    return whole
+
+
+async def kill_at_random(routed: Any, differences: Any, kills: int) -> None:
+    router, client, plan = await routed()
+    wholes = [await unbroken(client, fields) for fields in CHATS]
+    draw = random.Random(kills)
+    for number in range(kills):
+        which = number % len(CHATS)
+        events = wholes[which]["usage"]["completion_tokens"] if wholes[which]["usage"] else 20
+        plan.append((draw.randint(1, max(2, events)), draw.choice([0, 0, 1, 17, 40])))
+        merged = await client.chat(**CHATS[which])
+        assert differences(merged, wholes[which]) == [], (which, number)
+        plan.clear()
+    moved = await router.metric("stream_migrations_total", outcome="moved")
+    begun_anew = await router.metric("retries_total", model="m")
+    assert moved >= kills * 0.7
+    assert begun_anew <= kills
+    assert await router.metric("broken_answers_total", model="m") == 0
+    assert router.in_flight() == 0
+    assert await router.metric("stream_transcript_bytes") == 0
+
+
+async def test_killed_at_random_events(routed: Any, differences: Any) -> None:
+    await kill_at_random(routed, differences, 14)
+
+
+@pytest.mark.slow
+async def test_killed_at_two_hundred_random_events(routed: Any, differences: Any) -> None:
+    await kill_at_random(routed, differences, 200)
