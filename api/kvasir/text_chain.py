@@ -89,7 +89,11 @@ def content_start(piece: bytes, content: str) -> int:
 
 
 def _first_line(kind: str, body: Mapping[str, Any], fields: Sequence[str], lora: str) -> bytes:
-    given = {name: body[name] for name in fields if body.get(name) not in (None, [], {})}
+    given = {}
+    for name in fields:
+        value = body.get(name)
+        if value is not None and value != [] and value != {}:
+            given[name] = value
     if "tools" not in given:
         given.pop("tool_choice", None)
     return _encode([kind, lora, given]) + b"\n"

@@ -6,14 +6,9 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
-from kvasir.text_chain import (
-    CHAT_FIELDS,
-    COMPLETION_FIELDS,
-    chain_hashes,
-    chat_pieces,
-    completion_pieces,
-)
+from kvasir.text_chain import chain_hashes, chat_pieces, completion_pieces
 from kvasir_router.proxy.http import Request
 
 BYTES_PER_TOKEN = 4.0
@@ -51,8 +46,6 @@ class Envelope(msgspec.Struct):
 
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 """Raises msgspec.ValidationError when `model` is no string, DecodeError when it is no JSON."""
-
-_CHAT = (*CHAT_FIELDS, "messages")
 
 
 class Query:
@@ -103,11 +96,9 @@ class Query:
     def _pieces(self) -> list[bytes]:
         path, envelope = self.request.path, self.envelope
         if path.endswith("/chat/completions"):
-            body = {name: getattr(envelope, name) for name in _CHAT}
-            return chat_pieces(body, lora=self.lora)
+            return chat_pieces(asdict(envelope), lora=self.lora)
         if path.endswith("/completions") and isinstance(envelope.prompt, str):
-            body = {name: getattr(envelope, name) for name in COMPLETION_FIELDS}
-            return completion_pieces(body, envelope.prompt, lora=self.lora)
+            return completion_pieces(asdict(envelope), envelope.prompt, lora=self.lora)
         return []
 
     @property

@@ -1,8 +1,8 @@
 """What replicas probably have in their KV caches, by what was sent to them."""
 
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from kvasir.text_chain import BLOCK_BYTES
@@ -14,14 +14,17 @@ DEFAULT_CAPACITY_TOKENS = 500_000
 """Of a replica that does not say how large its KV cache is."""
 MAX_BLOCKS = 2_000_000
 """Text blocks of all replicas of a model together."""
-BYTES_PER_BLOCK = 320
-"""Of memory, for a replica's text block: its hash, its place in the LRU list, its mask."""
+BYTES_PER_BLOCK = 200
+"""Of memory, for a replica's entry: its hash, and its places in two dictionaries."""
 
 NEAR = 16
 """Blocks at the beginning of a chain that are kept one by one."""
 STRIDE = 4
 """Behind them, one of so many."""
 
+_SLACK = 32
+"""A list may outgrow its room by this part of it before it is cut."""
+_EVICTED_PER_CALL = 256
 _SWEPT_PER_CALL = 64
 
 
@@ -64,11 +67,11 @@ class ApproximateIndex:
         self._clock = clock
         self._bits = ReplicaBits()
         self._masks: dict[int, int] = {}
-        self._lists: dict[Replica, OrderedDict[int, _Sent]] = {}
+        self._lists: dict[Replica, dict[int, _Sent]] = {}
         """For each replica: block -> when it was last sent there without being there already."""
         self._sizes: dict[Replica, int] = {}
         """Text blocks that a list stands for."""
-        self._retired: list[tuple[int, OrderedDict[int, _Sent]]] = []
+        self._retired: list[tuple[int, dict[int, _Sent]]] = []
         self.blocks = 0
         """Pairs of a replica and a kept block, with those not cleared yet."""
 
@@ -108,24 +111,29 @@ class ApproximateIndex:
         bit = self._bits.take(replica)
         entries = self._lists.get(replica)
         if entries is None:
-            entries = self._lists[replica] = OrderedDict()
+            entries = self._lists[replica] = {}
             self._sizes[replica] = 0
         self._sweep()
         kept = _kept(chain)
         listed = self._listed(kept, entries)
         old = min(_entries(known), listed)
-        deque(map(entries.__delitem__, kept[old:listed]), maxlen=0)
+        for block in kept[old:listed]:
+            del entries[block]
         now = self._clock()
         near, far = _Sent(now, 1), _Sent(now, STRIDE)
         for at in range(len(kept) - 1, old - 1, -1):
             entries[kept[at]] = near if at < NEAR else far
+        for at in range(old - 1, -1, -1):
+            block = kept[at]
+            entries[block] = entries.pop(block)
         masks = self._masks
         for block in kept[listed:]:
             masks[block] = masks.get(block, 0) | bit
-        deque(map(entries.move_to_end, reversed(kept[:old])), maxlen=0)
         self.blocks += len(kept) - listed
         self._sizes[replica] += _blocks(len(kept)) - _blocks(listed)
-        self._evict(replica, bit, self._room(capacity_tokens), len(kept) + _SWEPT_PER_CALL)
+        room = self._room(capacity_tokens)
+        if self._sizes[replica] > room + room // _SLACK:
+            self._evict(replica, bit, room, len(kept) + _EVICTED_PER_CALL)
 
     def forget(self, replica: Replica) -> None:
         """The replica went or restarted. What it had is cleared with the calls that follow."""
@@ -149,7 +157,7 @@ class ApproximateIndex:
             if self._sizes[replica] != sum(sent.blocks for sent in entries.values()):
                 raise AssertionError("a list's size is not that of its entries")
 
-    def _listed(self, kept: Sequence[int], entries: OrderedDict[int, _Sent]) -> int:
+    def _listed(self, kept: Sequence[int], entries: dict[int, _Sent]) -> int:
         """How many leading blocks are in the list."""
         low, high = 0, len(kept)
         while low < high:
@@ -166,12 +174,13 @@ class ApproximateIndex:
         return max(1, min(tokens * 4 // BLOCK_BYTES, self._max_blocks // len(self._lists)))
 
     def _evict(self, replica: Replica, bit: int, room: int, at_most: int) -> None:
-        """A room that has become much smaller is reached over many calls."""
+        """Forget the oldest entries, some at once: the first entries of a dictionary are found by
+        skipping all that were deleted before them."""
         size, entries, masks = self._sizes[replica], self._lists[replica], self._masks
-        while size > room and at_most:
-            at_most -= 1
-            block, sent = entries.popitem(last=False)
-            size -= sent.blocks
+        for block in list(islice(entries, at_most)):
+            if size <= room:
+                break
+            size -= entries.pop(block).blocks
             self.blocks -= 1
             mask = masks[block] & ~bit
             if mask:
