@@ -181,21 +181,27 @@ class Router(NamedTuple):
     pid: int
 
 
+def router_command(
+    config: Path, port: int, *options: str
+) -> tuple[list[str | Path], dict[str, str]]:
+    """The command of `kvasir router`, and what its environment needs."""
+    command = [sys.executable, "-m", "kvasir_router", "--config", config]
+    ports = ["--port", str(port), "--admin-port", str(free_port())]
+    return [*command, *ports, *options], {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"}
+
+
 @contextmanager
 def kvasir_router(
     folder: Path, replicas: Sequence[int], cores: Cores, name: str, *options: str
 ) -> Iterator[Router]:
     """`kvasir router` in front of replicas at these ports."""
-    config = folder / f"{name}.yaml"
+    config, port = folder / f"{name}.yaml", free_port()
     entries = [
         {"id": f"r{i}", "url": f"http://127.0.0.1:{port}"} for i, port in enumerate(replicas)
     ]
     config.write_text(json.dumps({"models": [{"name": MODEL, "replicas": entries}]}))
-    port, admin = free_port(), free_port()
-    command = (sys.executable, "-m", "kvasir_router", "--config", config)
-    ports = ("--port", str(port), "--admin-port", str(admin))
-    path = {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"}
-    with process(*command, *ports, *options, cpus=cores.router, environment=path) as running:
+    command, environment = router_command(config, port, *options)
+    with process(*command, cpus=cores.router, environment=environment) as running:
         wait_for(f"http://127.0.0.1:{port}/ready", within=20, process_alive=lambda: _alive(running))
         yield Router(name, port, running.pid)
 
