@@ -89,7 +89,13 @@ def test_headers_for_this_hop_and_for_the_fleet_are_dropped() -> None:
         )
         + b"{}"
     )
-    assert request.lines == [b"Authorization: Bearer k\r\n", b"traceparent: 00-1\r\n"]
+    assert request.lines == [b"traceparent: 00-1\r\n"]
+    assert request.authorization == b"Bearer k"
+
+
+def test_authorization_comes_once() -> None:
+    with pytest.raises(RequestError, match="Authorization"):
+        parse(head(b"Authorization: Bearer a", b"authorization: Bearer b"))
 
 
 @pytest.mark.parametrize("given_id", [b"a b", b"", b"x" * 129, b"\xff"])
