@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+# gRPC's own lines on stderr are no JSON; its errors reach our log as exceptions
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
