@@ -36,6 +36,7 @@ from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.registry import POLICIES
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query, decode_envelope
 
 KV_TOKENS = 300_000
@@ -139,7 +140,7 @@ def measure(size: int, count: int, name: str, *, exact: bool = False) -> dict[st
         each = asked[next_turn()]
         choice = policy.choose(each, replicas)
         policy.sent(each, choice)
-        policy.ended(each, choice, choice.hit_tokens)
+        policy.ended(each, choice, Usage(16_000, 100, choice.hit_tokens))
 
     chained = 0.0
     if name in ("kv_aware", "prefix_hash"):

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
+from typing import NamedTuple
 
 import structlog
 
@@ -28,6 +29,16 @@ class Source(StrEnum):
     """The prompt was sent there before."""
 
 
+class Hit(NamedTuple):
+    """How much of a prompt a replica is believed to have."""
+
+    text_blocks: int
+    """Leading blocks of its text (kvasir.text_chain)."""
+    tokens: float
+    """That it saves computing."""
+    source: Source
+
+
 class HitCheck:
     """Compares predictions with the engines' usage, for each replica and source.
 
@@ -42,13 +53,13 @@ class HitCheck:
         """Hits, predicted and confirmed tokens since the last verdict."""
         self._off: dict[tuple[Replica, Source], float] = {}
         """Until when."""
-        self.predicted: Counter[Source] = Counter()
+        self.predicted: Counter[tuple[Replica, Source]] = Counter()
         """Tokens."""
-        self.confirmed: Counter[Source] = Counter()
+        self.confirmed: Counter[tuple[Replica, Source]] = Counter()
         """Of the predicted tokens, those that were in the cache."""
-        self.surprises = 0
+        self.turned_off: Counter[tuple[Replica, Source]] = Counter()
+        self.surprises: Counter[Replica] = Counter()
         """Requests without a predicted hit of which something was in the cache."""
-        self.turned_off: Counter[Source] = Counter()
 
     def believes(self, replica: Replica, source: Source) -> bool:
         """Whether the source's predictions for the replica are used."""
@@ -60,34 +71,36 @@ class HitCheck:
         del self._off[replica, source]
         return True
 
-    def observed(
-        self, replica: Replica, source: Source | None, predicted: float, cached: int
-    ) -> None:
-        """A request ended; `source` None = nothing was predicted. Both in tokens."""
-        if source is None or predicted <= 0:
-            self.surprises += cached > 0
+    def observed(self, replica: Replica, hit: Hit | None, cached: int) -> None:
+        """A request that was sent because of `hit` had `cached` tokens in the cache."""
+        if hit is None:
+            self.surprises[replica] += cached > 0
             return
-        confirmed = min(predicted, cached)
-        self.predicted[source] += round(predicted)
-        self.confirmed[source] += round(confirmed)
-        running = self._running.setdefault((replica, source), [0, 0.0, 0.0])
+        key = replica, hit.source
+        confirmed = min(hit.tokens, cached)
+        self.predicted[key] += round(hit.tokens)
+        self.confirmed[key] += round(confirmed)
+        running = self._running.setdefault(key, [0, 0.0, 0.0])
         running[0] += 1
-        running[1] += predicted
+        running[1] += hit.tokens
         running[2] += confirmed
         if running[0] >= HITS_PER_VERDICT:
-            del self._running[replica, source]
+            del self._running[key]
             if running[2] < MIN_CONFIRMED * running[1]:
-                self._turn_off(replica, source, running[2] / running[1])
+                self._turn_off(*key, running[2] / running[1])
 
     def forget(self, replica: Replica) -> None:
         """The replica went, or starts anew."""
+        del self.surprises[replica]
         for source in Source:
-            self._running.pop((replica, source), None)
-            self._off.pop((replica, source), None)
+            for memory in (self._running, self._off):
+                memory.pop((replica, source), None)
+            for counter in (self.predicted, self.confirmed, self.turned_off):
+                del counter[replica, source]
 
     def _turn_off(self, replica: Replica, source: Source, share: float) -> None:
         self._off[replica, source] = self._clock() + COOLDOWN_SECONDS
-        self.turned_off[source] += 1
+        self.turned_off[replica, source] += 1
         _log.warning(
             "predicted cache hits are not real; the source is not used for a minute",
             replica=replica.id,

@@ -2,16 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from kvasir.kv_events import BlockRemoved, BlockStored
 from kvasir.text_chain import BLOCK_BYTES
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.approximate import ApproximateIndex
-from kvasir_router.index.hit_check import HitCheck, Source
+from kvasir_router.index.hit_check import Hit, HitCheck, Source
 from kvasir_router.index.residency import Residency, Resident
 from kvasir_router.index.text_map import TextMap
+from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import BYTES_PER_TOKEN
 
 SPECULATIVE_SECONDS = 3.0
@@ -21,14 +21,6 @@ LOWER_TIER_CREDIT = 0.75
 
 _SMOOTHING = 0.02
 """Weight of a new request in the mean length of a token."""
-
-
-class Hit(NamedTuple):
-    """How much of a prompt a replica is believed to have."""
-
-    text_blocks: int
-    tokens: float
-    source: Source
 
 
 class ModelIndex:
@@ -89,22 +81,13 @@ class ModelIndex:
             self.approximate.routed(chain, replica, known, replica.load.kv_capacity)
             self.texts.used(chain)
 
-    def ended(
-        self,
-        replica: Replica,
-        hit: Hit | None,
-        cached_tokens: int,
-        prompt_tokens: int | None,
-        text_bytes: int,
-    ) -> None:
-        """What the engine says of a request: how much was in its cache, how long it was."""
-        if prompt_tokens and text_bytes > BLOCK_BYTES:
-            ratio = text_bytes / prompt_tokens
-            self.bytes_per_token += _SMOOTHING * (ratio - self.bytes_per_token)
-        if hit is None:
-            self.check.observed(replica, None, 0.0, cached_tokens)
-        else:
-            self.check.observed(replica, hit.source, hit.tokens, cached_tokens)
+    def ended(self, replica: Replica, hit: Hit | None, usage: Usage, text_bytes: int) -> None:
+        """A request that was sent to the replica because of `hit` has ended."""
+        if usage.prompt_tokens and text_bytes > BLOCK_BYTES:
+            bytes_per_token = text_bytes / usage.prompt_tokens
+            self.bytes_per_token += _SMOOTHING * (bytes_per_token - self.bytes_per_token)
+        if usage.cached_tokens is not None:
+            self.check.observed(replica, hit, usage.cached_tokens)
 
     def forget(self, replica: Replica) -> None:
         """The replica went or restarted."""

@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol
 
 from kvasir_router.feeds.sink import BlockSink
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.index.model_index import Hit
+from kvasir_router.index.hit_check import Hit
+from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query
 
 
@@ -58,14 +59,8 @@ class Policy(Protocol):
         """The request goes to the chosen replica, which will soon have its prompt's KV."""
         ...
 
-    def ended(
-        self,
-        query: Query,
-        choice: Choice,
-        cached_tokens: int | None,
-        prompt_tokens: int | None = None,
-    ) -> None:
-        """The request was answered; both as the engine's usage says, if it did."""
+    def ended(self, query: Query, choice: Choice, usage: Usage | None) -> None:
+        """The request has ended, with what its engine says that it used, if it did."""
         ...
 
     def forget(self, replica: Replica) -> None:
@@ -85,13 +80,7 @@ class LoadPolicy:
     def sent(self, query: Query, choice: Choice) -> None:
         """Policy.sent."""
 
-    def ended(
-        self,
-        query: Query,
-        choice: Choice,
-        cached_tokens: int | None,
-        prompt_tokens: int | None = None,
-    ) -> None:
+    def ended(self, query: Query, choice: Choice, usage: Usage | None) -> None:
         """Policy.ended."""
 
     def forget(self, replica: Replica) -> None:

@@ -6,9 +6,11 @@ from random import random
 
 from kvasir_router.feeds.sink import BlockSink
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.index.model_index import Hit, ModelIndex
+from kvasir_router.index.hit_check import Hit
+from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.policy.base import Choice, Score
 from kvasir_router.policy.token_load import MIN_LOAD_TOKENS, token_loads
+from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query
 
 MAX_LOAD_RATIO = 1.25
@@ -50,18 +52,10 @@ class KvAware:
         known = choice.hit.text_blocks if choice.hit else 0
         self.index.routed(query.chain, choice.replica, known)
 
-    def ended(
-        self,
-        query: Query,
-        choice: Choice,
-        cached_tokens: int | None,
-        prompt_tokens: int | None = None,
-    ) -> None:
+    def ended(self, query: Query, choice: Choice, usage: Usage | None) -> None:
         """Policy.ended."""
-        if cached_tokens is not None:
-            self.index.ended(
-                choice.replica, choice.hit, cached_tokens, prompt_tokens, query.text_bytes
-            )
+        if usage is not None:
+            self.index.ended(choice.replica, choice.hit, usage, query.text_bytes)
 
     def forget(self, replica: Replica) -> None:
         """Policy.forget."""

@@ -167,8 +167,7 @@ class Gateway:
         if relay.first_byte_at:
             metrics.first_byte.observe(relay.first_byte_at - relay.received)
         if relay.choice is not None:
-            cached = relay.usage.cached_tokens if relay.usage is not None else None
-            relay.model.policy.ended(relay.query, relay.choice, cached)
+            relay.model.policy.ended(relay.query, relay.choice, relay.usage)
         if relay.status == CLIENT_CLOSED:
             metrics.disconnects += 1
         self._settle(relay)
