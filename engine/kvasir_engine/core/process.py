@@ -58,12 +58,15 @@ def main() -> int:
     return 0
 
 
-def _metrics(core: Core, config: CoreConfig) -> AfterStep:
+def _reporters(core: Core, config: CoreConfig, recorder: EventRecorder) -> list[AfterStep]:
     from kvasir_engine.core.metrics import CoreMetrics
     from kvasir_engine.metric_registry import MetricRegistry
 
     registry = MetricRegistry(config.metrics_prefix, config.model_name)
-    return CoreMetrics(registry, core, config.settings.cache.block_size)
+    made: list[AfterStep] = [CoreMetrics(registry, core, config.settings.cache.block_size)]
+    if config.settings.kv_events_endpoint:
+        made.append(BlockEvents(core, config, recorder, registry))
+    return made
 
 
 def _serve(
@@ -86,9 +89,7 @@ def _serve(
     # What exists now lives as long as the process: never walk it again.
     gc.collect()
     gc.freeze()
-    reporters: list[AfterStep] = [_metrics(core, config)]
-    if config.settings.kv_events_endpoint:
-        reporters.append(BlockEvents(core, config, recorder))
+    reporters = _reporters(core, config, recorder)
     service = CoreService(
         core, channels, status, num_clients=config.num_clients, after_step=reporters
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kvasir_engine.core.build import Core
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_engine.kv.events import EventRecorder
+
+if TYPE_CHECKING:
+    from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.scheduler.counters import SchedulerLoad
 
 
@@ -27,9 +30,19 @@ class AfterStep(Protocol):
 class BlockEvents:
     """Publishes what the block pools recorded."""
 
-    def __init__(self, core: Core, config: CoreConfig, recorder: EventRecorder) -> None:
+    def __init__(
+        self,
+        core: Core,
+        config: CoreConfig,
+        recorder: EventRecorder,
+        registry: MetricRegistry,
+    ) -> None:
         settings = config.settings
         self._recorder = recorder
+        self._dropped = registry.counter(
+            "kv_events_dropped", "Batches of KV events dropped because their publisher was behind."
+        )
+        self._num_dropped = 0
         self._publisher = KVEventPublisher(
             settings.kv_events_endpoint,
             settings.kv_events_replay_endpoint,
@@ -41,6 +54,10 @@ class BlockEvents:
     def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
         """AfterStep."""
         self._publisher.publish(self._recorder.take())
+        dropped = self._publisher.dropped_batches
+        if dropped > self._num_dropped:
+            self._dropped.inc(dropped - self._num_dropped)
+            self._num_dropped = dropped
 
     def close(self) -> None:
         """AfterStep.close."""

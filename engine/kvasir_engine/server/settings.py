@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +38,8 @@ class ServerSettings:
     drain_timeout: float = 30.0
     """Seconds that running requests get after SIGTERM."""
     metrics_prefix: str = "kvasir_"
+    created: int = field(default_factory=lambda: int(time.time()))
+    """Unix time of the engine's start, the same in all of its API processes."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvasir_engine.core.client import CoreClient
+from collections.abc import Callable
+
+from kvasir_engine.core.client import CoreClient, CoreInfo
 from kvasir_engine.server.generation.metrics import ApiMetrics
 from kvasir_engine.server.lifecycle import Lifecycle, Phase
 from kvasir_engine.server.model import ServedModel
@@ -36,6 +38,18 @@ class ServerState:
         self.reporter: PromptReporter | None = None
         """Where gRPC is served: takes prompts for the routers that watch them."""
         self._intake: Intake | None = None
+
+    def make_reporter(
+        self, info: CoreInfo, on_watch: Callable[[bool], None] = lambda watched: None
+    ) -> PromptReporter:
+        """Make `reporter`; `on_watch` is told when a watcher comes and when the last one leaves."""
+        self.reporter = PromptReporter(
+            self.model.tokenizer,
+            info.block_size,
+            on_watch,
+            self.metrics.prompt_reports_dropped.inc,
+        )
+        return self.reporter
 
     @property
     def prompt_reporter(self) -> PromptReporter:

@@ -235,9 +235,11 @@ async def running(
         server.lifespan = config.lifespan_class(config)
         await server.startup(sockets=[listener])
         made = RunningServer(f"http://127.0.0.1:{listener.getsockname()[1]}", core, app)
-        yield made
-        await made.http.aclose()
-        await server.shutdown(sockets=[listener])
+        try:
+            yield made
+        finally:
+            await made.http.aclose()
+            await server.shutdown(sockets=[listener])
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ class Generation:
                 if run.request.resume is not None:
                     run.resumed = run.assembler.resume(run.sent_chars)
                     run.resumed.index += run.first_choice
-                if not run.assembler.finished:
+                if not (run.finish_sent or run.assembler.finished):
                     self._check_interrupted()
                     run.stream = await self._wait(self.client.submit(run.request))
         except BaseException:
@@ -95,7 +95,7 @@ class Generation:
         Raises GenerationFailedError, GenerationInterruptedError or EngineDeadError. Whoever does
         not read to the end calls `close`.
         """
-        resumed = [run.resumed for run in self.runs if run.resumed is not None]
+        resumed = [run.resumed for run in self.runs if run.resumed and not run.finish_sent]
         resumed = [update for update in resumed if update.text or update.finish_reason]
         if resumed:
             yield resumed

@@ -30,6 +30,10 @@ class ApiMetrics:
         self.step_age = registry.gauge(
             "last_step_age_seconds", "Age of the oldest unfinished step, 0 when idle."
         )
+        self.prompt_reports_dropped = registry.counter(
+            "prompt_reports_dropped",
+            "Prompts and reports of prompts dropped because their maker or reader was behind.",
+        )
         tokens = build_1_2_5_buckets(_MAX_TOKENS)
         self.time_to_first_token = registry.histogram(
             "time_to_first_token_seconds",

@@ -20,6 +20,8 @@ class PromptRun:
     first_choice: int = 0
     sent_chars: int = 0
     """Characters of a resumed sample's own text that the client has."""
+    finish_sent: bool = False
+    """The client has a resumed sample's finish reason: nothing of the sample is left to send."""
     cached_tokens: int | None = None
     """What was reported of a resumed sample before, and is reported again."""
     resumed: SampleUpdate | None = None

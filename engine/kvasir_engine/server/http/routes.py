@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
@@ -43,7 +42,6 @@ class ApiRoutes:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self._started = int(time.time())
 
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
@@ -133,7 +131,7 @@ class ApiRoutes:
         return {
             "id": name,
             "object": "model",
-            "created": self._started,
+            "created": self._state.settings.created,
             "owned_by": "kvasir",
             "root": self._state.model.root,
             "parent": None,

@@ -19,14 +19,16 @@ them replays them through the same detokeniser and stop strings and stands where
 Its text continues the client's, because text becomes certain in one order only; the caller says
 how many characters the client has (`sent_chars`) and these are skipped. Log-probabilities travel
 in the event of their ids, so none is repeated or missing. Ids without an event are not lost: they
-are sampled again, with the same result. If the ids turn out to be the whole sample (the break came
-between its last event and [DONE]), the new answer repeats only its end: finish reason and usage,
-which overwrite themselves when merged.
+are sampled again, with the same result. If the ids turn out to be the whole sample, the new answer
+is its end: finish reason, usage and [DONE]. A caller whose client has the choice's finish reason
+already (the break came behind that event) says so by `finished`; then the new answer is what comes
+behind it alone: the usage, if the body asked for it, and [DONE].
 
 To resume, the caller sends the original body with
 
     "resume": {"output_token_ids": [...], "seed": 81, "sample_index": 0, "sent_chars": 12,
-               "opened": true, "cached_tokens": 32, "id": "...", "created": 1700000000}
+               "opened": true, "finished": false, "cached_tokens": 32,
+               "id": "...", "created": 1700000000}
 
 The answer has that id and creation time, no second role (unless `opened` is false: the client has
 no event of the choice yet), and the one choice `sample_index` (a body with several choices is

@@ -165,6 +165,7 @@ class Intake:
         )
         run.sent_chars = max(0, resume.sent_chars - echoed)
         run.cached_tokens = resume.cached_tokens
+        run.finish_sent = resume.finished
         return run
 
     def _check_resume(self, resume: ResumeBody, choices: int) -> None:

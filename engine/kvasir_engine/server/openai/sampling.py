@@ -81,3 +81,5 @@ def _check_combinations(body: SamplingBody) -> None:
         raise invalid("use_beam_search does not work with stream.", "use_beam_search")
     if body.resume is not None and body.use_beam_search:
         raise invalid("resume does not work with use_beam_search.", "resume")
+    if body.resume is not None and body.resume.finished and not body.stream:
+        raise invalid("resume.finished needs stream to be true.", "resume.finished")

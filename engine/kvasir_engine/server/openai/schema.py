@@ -19,7 +19,8 @@ class ResumeBody(msgspec.Struct, kw_only=True):
 
     `sample_index` is the choice's index in that answer; the new one holds this choice alone.
     `sent_chars` counts Unicode code points of its text that the client has; `opened` says that it
-    has the choice's first event (the role, an echoed prompt). contract.py explains the rest.
+    has the choice's first event (the role, an echoed prompt), `finished` that it has the one with
+    the finish reason. contract.py explains the rest.
     """
 
     output_token_ids: list[int] = []
@@ -27,6 +28,7 @@ class ResumeBody(msgspec.Struct, kw_only=True):
     sample_index: int = 0
     sent_chars: int = 0
     opened: bool = True
+    finished: bool = False
     cached_tokens: int | None = None
     id: str | None = None
     created: int | None = None

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.server.reports.relay import ReportHub, ReportRelay
-from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.reports.watch_page import WatchPage
 from kvasir_engine.server.rpc.start import start_grpc
 from kvasir_engine.server.state import ServerState
@@ -34,21 +33,22 @@ async def router_interfaces(
 
 async def _serve_grpc(state: ServerState, channels: Channels, port: int) -> None:
     server = await start_grpc(state, port, WatchPage(channels.watch).watch)
-    hub = ReportHub(channels.reports, state.prompt_reporter)
+    reporter = state.prompt_reporter
+    hub = ReportHub(channels.reports, reporter)
     try:
         await asyncio.Event().wait()
     finally:
         await server.stop(grace=GRACE_SECONDS)
         hub.close()
-        state.prompt_reporter.close()
+        reporter.close()
 
 
 async def _relay_reports(state: ServerState, channels: Channels) -> None:
     info = await state.client.wait_ready()
-    state.reporter = PromptReporter(state.model.tokenizer, info.block_size)
-    relay = ReportRelay(channels.reports, WatchPage(channels.watch), state.reporter)
+    reporter = state.make_reporter(info)
+    relay = ReportRelay(channels.reports, WatchPage(channels.watch), reporter)
     try:
         await asyncio.Event().wait()
     finally:
         await relay.close()
-        state.reporter.close()
+        reporter.close()

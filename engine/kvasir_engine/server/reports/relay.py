@@ -84,4 +84,5 @@ class ReportRelay:
             try:
                 self._socket.send(_encoder.encode(plain), zmq.NOBLOCK)
             except zmq.Again:
-                continue  # The hub is behind; a report that is lost only costs a hit.
+                # The hub is behind; a report that is lost only costs a hit.
+                self._reporter.count_dropped(len(reports))

@@ -58,7 +58,8 @@ class _Prompt:
 class Subscription:
     """One watcher's reports. When it is too slow the oldest are dropped and counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, count_dropped: Callable[[int], None]) -> None:
+        self._count_dropped = count_dropped
         self._reports: list[PromptReport] = []
         self._dropped = 0
         self._arrived = asyncio.Event()
@@ -68,6 +69,7 @@ class Subscription:
         if len(self._reports) >= MAX_QUEUED_REPORTS:
             del self._reports[0]
             self._dropped += 1
+            self._count_dropped(1)
         self._reports.append(report)
         self._arrived.set()
 
@@ -88,14 +90,16 @@ class PromptReporter:
         tokenizer: Tokenizer,
         block_size: int,
         on_watch: Callable[[bool], None] = lambda watched: None,
+        count_dropped: Callable[[int], None] = lambda number: None,
     ) -> None:
-        """`on_watch` is called with True when a watcher comes and False when the last one left."""
+        """`on_watch` is called with True when a watcher comes and False when the last one left,
+        `count_dropped` with how many prompts or reports were just lost."""
         self._maker = _ReportMaker(tokenizer, block_size)
         self._on_watch = on_watch
+        self.count_dropped = count_dropped
         self._subscriptions: set[Subscription] = set()
         self._thread: ThreadPoolExecutor | None = None
         self._queued = 0
-        self.dropped_prompts = 0
 
     @property
     def watched(self) -> bool:
@@ -105,7 +109,7 @@ class PromptReporter:
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
         """Reports of prompts from now on; text that was reported to others is reported again."""
-        subscription = Subscription()
+        subscription = Subscription(self.count_dropped)
         self._maker = self._maker.fresh()
         self._subscriptions.add(subscription)
         self._on_watch(True)
@@ -173,7 +177,7 @@ class PromptReporter:
 
     def _queue(self, prompt: _Prompt) -> None:
         if self._queued >= MAX_QUEUED_PROMPTS:
-            self.dropped_prompts += 1
+            self.count_dropped(1)
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="prompt-reports")

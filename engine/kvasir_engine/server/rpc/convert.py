@@ -52,6 +52,7 @@ async def prompt_run(
         OutputAssembler(request, maker.tokenizer),
         prompt_text=None,
         sent_chars=message.resume.sent_chars,
+        finish_sent=message.resume.finished,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvasir_engine.server.auth import Keyring
-from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.rpc.server import GrpcServer
 from kvasir_engine.server.rpc.service import EngineService
 from kvasir_engine.server.state import ServerState
@@ -19,13 +18,13 @@ async def start_grpc(
     `on_watch` is told when the first watcher of prompt reports comes and the last one leaves.
     """
     info, settings = await state.client.wait_ready(), state.settings
-    state.reporter = PromptReporter(state.model.tokenizer, info.block_size, on_watch)
+    reporter = state.make_reporter(info, on_watch)
     service = EngineService(
         state.client,
         state.model.request_maker(info, settings.max_logprobs),
         state.lifecycle,
         state.metrics,
-        state.reporter,
+        reporter,
         max_model_len=info.max_model_len,
     )
     server = GrpcServer(

@@ -109,6 +109,7 @@ class FleetCaller:
             "cached_tokens": first.comment["c"],
             "sample_index": index,
             "opened": bool(mine),
+            "finished": any(choice["finish_reason"] for choice in choices),
             "sent_chars": len("".join(texts)),
             "id": first.data["id"],
             "created": first.data["created"],
@@ -134,6 +135,8 @@ class ClientView:
         """The merged answer, without its id and creation time, which all chunks must share."""
         assert [event.data for event in events].count(DONE) == 1
         assert events[-1].data == DONE
+        ends = [c["index"] for event in events for c in event.choices if c["finish_reason"]]
+        assert len(ends) == len(set(ends)), "a choice ended twice"
         self._raw = b"".join(event.raw for event in events)
         chunks = self._chat_chunks() if path == CHAT else self._completion_chunks()
         assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1

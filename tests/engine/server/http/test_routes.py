@@ -36,3 +36,10 @@ async def test_a_client_that_leaves_within_its_body_is_counted_as_gone(server):
             text = (await server.get("/metrics")).text
     assert 'status="499"' in text
     assert 'status="400"' not in text
+
+
+async def test_models_were_created_when_the_engine_was(start_server):
+    server = await start_server(created=1_700_000_000)
+    models = (await server.get("/v1/models")).json()["data"]
+    assert [model["created"] for model in models] == [1_700_000_000] * 2
+    assert (await server.get("/v1/models/alias")).json() == models[1]

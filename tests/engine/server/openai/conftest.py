@@ -58,6 +58,7 @@ class RouterSide:
             into[name] = (into.get(name) or []) + (values or [])
         into["ids"] = into.get("ids", []) + (choice.get("token_ids") or [])
         into["prompt_ids"] = into.get("prompt_ids", []) + (choice.get("prompt_token_ids") or [])
+        into["ends"] = into.get("ends", 0) + (choice.get("finish_reason") is not None)
         for name in ("finish_reason", "stop_reason"):
             into[name] = choice.get(name) or into.get(name)
 
@@ -66,13 +67,15 @@ class RouterSide:
         """What a router knows of choice `index` after `events`."""
         comments = [event["comment"] for event in events if event["comment"].get("i") == index]
         merged = RouterSide.merge(events)
+        choice = merged["choices"].get(index, {})
         return {
             "output_token_ids": [token for comment in comments for token in comment["t"]],
             "seed": next(e["comment"]["s"] for e in events if "s" in e["comment"]),
             "cached_tokens": next(e["comment"]["c"] for e in events if "c" in e["comment"]),
             "opened": bool(comments),
             "sample_index": index,
-            "sent_chars": len(merged["choices"].get(index, {}).get("text", "")),
+            "finished": bool(choice.get("finish_reason")),
+            "sent_chars": len(choice.get("text", "")),
             "id": merged["id"],
             "created": merged["created"],
         }

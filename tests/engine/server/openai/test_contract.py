@@ -115,6 +115,34 @@ async def test_a_sample_that_was_complete_only_ends_again(server, router):
     assert router.merge(events)["choices"][0]["text"] == ""
 
 
+@pytest.mark.parametrize("usage", [False, True])
+@pytest.mark.parametrize("name", ["chat", "chat_to_the_end", "completion"])
+async def test_behind_the_finish_reason_come_only_usage_and_done(server, name, usage, router):
+    path, body = BODIES[name]
+    body = {**body, "seed": 3, "stream_options": {"include_usage": usage}}
+    events = await router.stream_events(server, path, body)
+    [at] = [i for i, event in enumerate(events) if event["data"] != "[DONE]" and ended(event)]
+    fields = router.resume_fields(events[: at + 1], 0)
+    asked = len(server.core.requests)
+    rest = await router.stream_events(server, path, {**body, "resume": fields})
+    assert len(server.core.requests) == asked
+    assert rest == events[at + 1 :]
+    assert [event["data"] == "[DONE]" for event in rest] == [False] * usage + [True]
+
+
+def ended(event: dict[str, Any]) -> bool:
+    return any(choice.get("finish_reason") for choice in event["data"]["choices"])
+
+
+async def test_a_finish_that_the_ids_do_not_show_is_believed(server, router):
+    path, body = BODIES["chat_to_the_end"]
+    fields = {"output_token_ids": [1, 2], "seed": 0, "sent_chars": 2, "finished": True}
+    [done] = await router.stream_events(server, path, {**body, "resume": fields})
+    assert done["data"] == "[DONE]"
+    assert done["comment"]["u"]["completion_tokens"] == 2
+    assert server.core.requests == []
+
+
 async def test_one_choice_of_several_prompts_is_resumed(server, router):
     body = {"prompt": ["a", "bc"], "n": 2, "max_tokens": 4, "seed": 0}
     fields = {"output_token_ids": server.core.tokenizer.encode("he"), "sample_index": 3, "seed": 0}

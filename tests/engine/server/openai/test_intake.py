@@ -62,6 +62,7 @@ def error_of(answer: httpx.Response, status: int) -> dict:
         ({"resume": {"sent_chars": -1}}, "resume.sent_chars", "at least 0"),
         ({"resume": {"output_token_ids": [258]}}, "resume.output_token_ids", "0 to 257"),
         ({"resume": {}, "use_beam_search": True}, "resume", "use_beam_search"),
+        ({"resume": {"finished": True}}, "resume.finished", "stream to be true"),
     ],
 )
 async def test_a_bad_field_of_a_completion_is_named(server, fields, param, words):

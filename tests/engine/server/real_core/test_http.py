@@ -76,3 +76,18 @@ async def test_a_drain_ends_with_the_last_request(start_real):
 INSTANT = """{"name": "instant", "source": "test", "date": "2026-01-01", "gemm_points": [[1, 0.0]],
 "kv_bytes_per_token": 0.0, "kv_bandwidth_bytes_s": 1.0, "attention_flops_per_pair": 0.0,
 "attention_flops_s": 1.0, "overhead_ms": 0.0, "small_us_per_token": 0.0, "num_kv_blocks": 1000}"""
+
+
+async def test_usage_and_seed_of_beams_are_of_all_beams(start_real):
+    async with start_real(secret="fleet", max_num_seqs=8, num_blocks=200) as server:
+        body = {"prompt": "a prompt of more than two blocks of text", "max_tokens": 9, "seed": 7}
+        body |= {"use_beam_search": True, "ignore_eos": True, "return_token_ids": True}
+        for width in (1, 2, 3, 4):
+            answer = await server.post("/v1/completions", {**body, "n": width}, headers=SECRET)
+            beams = {tuple(choice["token_ids"]) for choice in answer.json()["choices"]}
+            assert len(beams) == width
+            usage = answer.json()["usage"]
+            assert (usage["prompt_tokens"], usage["completion_tokens"]) == (40, 9 * width)
+            assert usage["prompt_tokens_details"]["cached_tokens"] == (0 if width == 1 else 32)
+            assert json.loads(answer.headers["x-kvasir-usage"]) == usage
+            assert answer.headers["x-kvasir-seed"] == "7"

@@ -63,6 +63,16 @@ async def test_a_resumed_sample_that_had_ended_never_reaches_the_core(start_rig:
     assert rig.core.submitted.empty()
 
 
+async def test_behind_the_finish_reason_comes_only_the_usage(start_rig: Any) -> None:
+    rig = await start_rig()
+    resume = pb.Resume(output_token_ids=[rig.hello, rig.world], sent_chars=5, finished=True)
+    call = rig.stub.Generate(pb.GenerateRequest(resume=resume, **TEXT))
+    [response] = [response async for response in call]
+    assert not response.chunks
+    assert response.usage.completion_tokens == 2
+    assert rig.core.submitted.empty()
+
+
 async def test_abort_ends_the_samples_that_run(start_rig: Any, until: Any) -> None:
     rig = await start_rig()
     call, stream = await rig.generate(
