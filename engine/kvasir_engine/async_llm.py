@@ -63,6 +63,7 @@ class AsyncLLM:
             model_dir,
             tokenizer_dir=None if made.tokenizer is None else Path(made.tokenizer),
             chat_template=chat_template,
+            trust_remote_code=made.trust_remote_code,
             vocab_size=info.vocab_size,
             block_size=info.block_size,
             max_logprobs=made.max_logprobs,

@@ -37,13 +37,14 @@ class RequestMaker:
         *,
         tokenizer_dir: Path | None = None,
         chat_template: str | None = None,
+        trust_remote_code: bool = False,
         vocab_size: int,
         block_size: int,
         max_logprobs: int,
     ) -> RequestMaker:
         """Read tokenizer, template and EOS ids. Raises TokenizerError or TemplateError."""
         source = tokenizer_dir or model_dir
-        tokenizer = Tokenizer.load(source)
+        tokenizer = Tokenizer.load(source, trust_remote_code=trust_remote_code)
         return cls(
             tokenizer=tokenizer,
             chat_template=load_chat_template(

@@ -51,6 +51,7 @@ class LLM:
             model_dir,
             tokenizer_dir=None if tokenizer is None else Path(tokenizer),
             chat_template=chat_template,
+            trust_remote_code=trusted,
             vocab_size=self._core.assembled.vocab_size,
             block_size=self._core.assembled.groups[0].block_size,
             max_logprobs=self.settings.max_logprobs,
