@@ -12,6 +12,7 @@ from kvasir_router.admin.server import AdminServer
 from kvasir_router.admission.collector import AdmissionCollector
 from kvasir_router.discovery.base import ReplicaSpec, Snapshot, Source
 from kvasir_router.discovery.file import FileSource
+from kvasir_router.feeds.collector import FeedCollector
 from kvasir_router.feeds.feeds import Feeds
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.health import HealthMonitor
@@ -66,6 +67,7 @@ class RouterServer:
         self.fleet.serving = self._source.confirm
         self.fleet.room = self.gateway.line.room
         self.metrics.register(AdmissionCollector(self.gateway))
+        self.metrics.register(FeedCollector(self.fleet))
         tls = settings.tls
         self._tls = ServerTls(tls.cert, tls.key) if tls.cert and tls.key else None
         self._replica_tls = client_context(tls.replica_ca)

@@ -62,7 +62,10 @@ def _replica(replica: Replica) -> dict[str, Any]:
         "served": replica.served,
         "failures": dict(replica.failures),
         "max_model_len": replica.max_model_len,
+        "kv_capacity": replica.load.kv_capacity,
         "load": _load(replica),
+        "load_stream": replica.speech.value,
+        "feeds": dict(replica.feeds),
     }
 
 

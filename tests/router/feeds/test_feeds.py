@@ -99,6 +99,15 @@ async def test_a_draining_engine_gets_nothing_new(two, client, eventually) -> No
     await eventually(lambda: first.health is Health.READY)
 
 
+async def test_what_was_heard_is_in_the_metrics(two) -> None:
+    router, _, loads, first = two
+    loads[0].silent = True
+    assert await router.metric("replica_reported_running", replica="r0") == 1
+    assert await router.metric("replica_load_age_seconds", replica="r0") < 60
+    first.feeds["kv_replays"] += 2
+    assert await router.metric("replica_feed_events_total", replica="r0", event="kv_replays") == 2
+
+
 async def test_a_replica_that_goes_is_not_listened_to(two, write_config, eventually) -> None:
     router, _, _, first = two
     write_config(router.config, [])
