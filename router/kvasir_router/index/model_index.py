@@ -21,15 +21,19 @@ LOWER_TIER_CREDIT = 0.75
 
 _SMOOTHING = 0.02
 """Weight of a new request in the mean length of a token."""
+_CLAIMS_LITTLE = 1.25
+"""Text that is so many times longer than the KV blocks that are reported for it has parts for which
+none are."""
+_UNKNOWN = Resident(0, 0, 0, refuted=False)
 
 
 class ModelIndex:
     """Joins the exact and the approximate index; takes the feeds' news (BlockSink).
 
     For a replica with block events, the exact index says what it has of a text whose KV blocks are
-    known. The approximate one is asked for the rest: of texts never reported, and of what lies
-    beyond the last block that a report claims, provided that everything claimed is there. What was
-    sent to the replica within the last seconds counts although its events do not confirm it yet.
+    known. The approximate one is asked for the rest, unless a KV block before it is missing: for
+    texts never reported, and for those parts of a text for which a report claims no KV blocks. What
+    was sent to the replica within the last seconds counts although no event confirms it yet.
     A replica without events has the approximate index alone. Predictions that turn out wrong too
     often are not used (HitCheck).
     """
@@ -105,19 +109,19 @@ class ModelIndex:
     ) -> Hit | None:
         """The hit of a replica with events, of whose prompt a part is known."""
         believes = self.check.believes
-        depth, tokens, source = 0, 0.0, Source.EXACT
-        if believes(replica, Source.EXACT):
-            depth = resident.text_blocks
-            lower = resident.kv_blocks - resident.gpu_blocks
-            tokens = (resident.gpu_blocks + LOWER_TIER_CREDIT * lower) * self.residency.block_size
-            if resident.refuted and sent > depth:
-                since = self._clock() - SPECULATIVE_SECONDS
-                sent = self.approximate.sent_since(chain, replica, depth, since)
-                source = Source.SPECULATIVE
-            else:
-                source = Source.APPROXIMATE
-        else:
-            source = Source.APPROXIMATE
-        if sent > depth and believes(replica, source):
-            return Hit(sent, tokens + (sent - depth) * per_block, source)
+        if not believes(replica, Source.EXACT):
+            resident = _UNKNOWN
+        depth = resident.text_blocks
+        lower = resident.kv_blocks - resident.gpu_blocks
+        tokens = (resident.gpu_blocks + LOWER_TIER_CREDIT * lower) * self.residency.block_size
+        source = Source.APPROXIMATE
+        if resident.refuted and sent > depth:
+            since = self._clock() - SPECULATIVE_SECONDS
+            recent = self.approximate.sent_since(chain, replica, depth, since)
+            source = Source.SPECULATIVE if recent else source
+            sent = recent or depth
+        guess = sent * per_block
+        claims_little = guess > _CLAIMS_LITTLE * tokens + per_block
+        if (sent > depth or claims_little) and believes(replica, source):
+            return Hit(sent, max(tokens, guess), source)
         return Hit(depth, tokens, Source.EXACT) if tokens else None
