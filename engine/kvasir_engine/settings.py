@@ -98,6 +98,8 @@ class EngineSettings:
     seed: int = 0
     """Seeds the draw of the seeds of unseeded requests, and dummy weights."""
     overlap: bool = True
+    enforce_eager: bool = False
+    """Launch decodes a kernel at a time instead of as CUDA graphs (CUDA)."""
     max_logprobs: int = 20
     speed_profile: str = "instant"
     """--device sim: a shipped profile's name or a path."""

@@ -61,6 +61,9 @@ class AttentionBatch:
 class AttentionBackend(Protocol):
     """Paged attention on one device. Stateless: caches and batch are passed in."""
 
+    graph_safe: bool
+    """Decodes only launch kernels, sized by the batch's `max_seq_len` at most."""
+
     def write(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:

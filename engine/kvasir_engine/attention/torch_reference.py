@@ -53,6 +53,8 @@ class TorchAttention:
     not be changed once it has been attended to.
     """
 
+    graph_safe = False
+
     def __init__(self, device: torch.device) -> None:
         self.limits = CPU_LIMITS if device.type == "cpu" else CUDA_LIMITS
         self._groups: dict[int, tuple[AttentionBatch, list[_DecodeGroup]]] = {}

@@ -26,6 +26,8 @@ class _Tiles:
 class TritonAttention:
     """Decodes by split keys, prefills by tiles of queries; both read the paged cache in place."""
 
+    graph_safe = True
+
     def __init__(self, device: torch.device, *, multiprocessors: int | None = None) -> None:
         """`multiprocessors` is asked of the device when it is not given."""
         if multiprocessors is None:
@@ -89,7 +91,8 @@ class TritonAttention:
         batch: AttentionBatch,
         out: torch.Tensor,
     ) -> None:
-        tuning = self.prefill_tuning
+        padded = max(16, 1 << (spec.head_dim - 1).bit_length())
+        tuning = self.prefill_tuning.fitted(padded, q.element_size())
         paged_prefill(
             q,
             cache,

@@ -23,7 +23,7 @@ class DecodeTuning:
 
     keys: int = 64
     """Keys of one iteration."""
-    warps: int = 4
+    warps: int = 2
     stages: int = 3
     programs_per_sm: int = 8
     """Programs wanted for each multiprocessor: decides the number of parts."""
@@ -207,7 +207,8 @@ def paged_decode(
         CAP=softcap or 0.0,
         PRECISION="ieee",
         num_warps=tuning.warps,
-        num_stages=tuning.stages,
+        # Shared memory holds the keys and values of all stages: heads of 256 in fp32 have fewer.
+        num_stages=tuning.stages if padded_dim * q.element_size() <= 512 else 2,
     )
     if parts > 1:
         _merge[(entries * heads,)](

@@ -15,6 +15,9 @@ import triton.language as tl
 
 from kvasir_engine.kernels.paged_decode import soft_cap
 
+SHARED_BYTES = 200 << 10
+"""Of a multiprocessor's 227 KiB (H100, H200), for tiles of queries, keys and values."""
+
 
 @dataclass(frozen=True, slots=True)
 class PrefillTuning:
@@ -25,6 +28,20 @@ class PrefillTuning:
     keys: int = 64
     warps: int = 8
     stages: int = 3
+
+    def fitted(self, padded_dim: int, itemsize: int) -> PrefillTuning:
+        """The same, or less of it where heads are so large that shared memory would not do."""
+        rows, keys, stages = self.rows, self.keys, self.stages
+        while padded_dim * itemsize * (rows + 2 * keys * stages) > SHARED_BYTES:
+            if stages > 2:
+                stages -= 1
+            elif keys > 32:
+                keys //= 2
+            elif rows > 32:
+                rows //= 2
+            else:
+                break
+        return PrefillTuning(rows, keys, self.warps, stages)
 
 
 @triton.jit

@@ -14,6 +14,9 @@ class CausalLM(Protocol):
 
     attention_specs: list[AttentionSpec]
     """One a layer, in layer order: what the KV cache must hold."""
+    graph_safe: bool
+    """The forward pass only launches kernels, whose shapes depend on the number of tokens alone:
+    it can be captured as a CUDA graph."""
 
     def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Final hidden states [tokens, hidden_size] of int64 token_ids and positions [tokens]."""

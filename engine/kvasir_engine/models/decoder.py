@@ -85,6 +85,7 @@ class Decoder(nn.Module):
 class DecoderForCausalLM(nn.Module):
     """A decoder with its head, tied or not; `logit_cap` is a soft cap on the logits."""
 
+    graph_safe = True
     unused_prefixes: tuple[str, ...] = ()
     """Beginnings of checkpoint names that the model leaves out on purpose."""
 

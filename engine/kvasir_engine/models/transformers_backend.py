@@ -75,6 +75,8 @@ class TransformersForCausalLM(nn.Module):
     silently see too much. Raises ValueError when the model cannot run over paged KV.
     """
 
+    graph_safe = False
+
     def __init__(self, model: Any, windows: tuple[int | None, ...]) -> None:
         super().__init__()
         prefix = model.base_model_prefix

@@ -69,6 +69,9 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         with memory.or_raise(_too_many_blocks(num_blocks, _block_bytes(loaded, groups), device)):
             caches = kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device)
         runner.use_caches(caches)
+    if runner.can_capture and not settings.enforce_eager:
+        with timeline.part("capture"):
+            runner.capture()
     return Assembled(runner, groups, num_blocks, length, loaded.shape.vocab_size, timeline.seconds)
 
 

@@ -64,10 +64,13 @@ class DeviceBatch:
         def zeros(*shape: int) -> torch.Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
-        self.history = zeros(num_rows, max_tokens)
-        self.num_tokens, self.num_computed = zeros(num_rows), zeros(num_rows)
-        self.num_prompt = zeros(num_rows)
-        self.tables = [zeros(num_rows, self._max_blocks) for _ in groups]
+        # One row more than can be owned: what pads a decode to a captured size.
+        self.spare_row = num_rows
+        rows = num_rows + 1
+        self.history = zeros(rows, max_tokens)
+        self.num_tokens, self.num_computed = zeros(rows), zeros(rows)
+        self.num_prompt = zeros(rows)
+        self.tables = [zeros(rows, self._max_blocks) for _ in groups]
 
     def upload(self, values: npt.NDArray[Any]) -> torch.Tensor:
         """`values` on the device, without waiting for it."""
@@ -167,6 +170,32 @@ class DeviceBatch:
             num_new=num_new,
             query_ends=query_start[1:].long() - 1,
         )
+
+    def decode_inputs(self, rows: torch.Tensor) -> StepInputs:
+        """The inputs of one token for each of `rows` [n] int64, by kernels alone: lengths are
+        bounded by the longest context instead of by what the CPU knows."""
+        count = len(rows)
+        positions = self.num_computed[rows].long()
+        ends = torch.arange(count, device=self.device)
+        ones = torch.ones(count, dtype=torch.int32, device=self.device)
+        query_start = torch.arange(count + 1, dtype=torch.int32, device=self.device)
+        longest = self.history.shape[1]
+        block, within = positions // self.block_size, positions % self.block_size
+        batches = [
+            AttentionBatch(
+                block_table=table[rows],
+                slot_mapping=table[rows, block].long() * self.block_size + within,
+                query_start=query_start,
+                seq_lens=(positions + 1).int(),
+                num_decodes=count,
+                max_seq_len=longest,
+                query_lens_cpu=[1] * count,
+                seq_lens_cpu=[longest] * count,
+            )
+            for table in self.tables
+        ]
+        ids = self.history[rows, positions].long()
+        return StepInputs(ids, positions, batches, rows, ones, ends)
 
     def _batches(
         self,

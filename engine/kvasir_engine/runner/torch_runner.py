@@ -10,7 +10,9 @@ import torch
 from kvasir_engine.attention.base import AttentionBackend, ForwardContext, forward_context
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.base import CausalLM
+from kvasir_engine.parallel.state import tensor_parallel
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
+from kvasir_engine.runner.decode_graphs import DecodeGraphs
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.logprobs import Logprobs, prompt_logprobs
 from kvasir_engine.runner.plan import PromptLogprobs, StepOutput, StepPlan
@@ -83,6 +85,9 @@ class TorchRunner:
         )
         self.sampling = SamplingState(max_rows=num_rows, vocab_size=vocab_size, device=device)
         self._sampler = Sampler(self.sampling)
+        self._graphs = DecodeGraphs(
+            self.batch.decode_inputs, self._model, spare_row=self.batch.spare_row, device=device
+        )
         self._inputs: StepInputs | None = None
         self._hidden: torch.Tensor | None = None
 
@@ -98,10 +103,29 @@ class TorchRunner:
             self.sampling.init_rows(plan.inits)
         for spec, pairs in zip(self.groups, plan.copies, strict=False):
             copy_blocks([self._context.caches[layer] for layer in spec.layers], pairs)
-        self._inputs = inputs = self.batch.inputs(plan)
+        replayed = self._graphs.run(plan)
+        if replayed is not None:
+            self._inputs, self._hidden = replayed.inputs, replayed.hidden
+            return
+        self._inputs = self.batch.inputs(plan)
+        self._hidden = self._model(self._inputs)
+
+    def _model(self, inputs: StepInputs) -> torch.Tensor:
         self._context.batches = inputs.batches
         with forward_context(self._context):
-            self._hidden = self.model(inputs.token_ids, inputs.positions)
+            return self.model(inputs.token_ids, inputs.positions)
+
+    @property
+    def can_capture(self) -> bool:
+        """Whether decode steps of this model and backend can be captured as CUDA graphs."""
+        alone = tensor_parallel().size == 1
+        return alone and self.model.graph_safe and self._context.backend.graph_safe
+
+    @torch.inference_mode()
+    def capture(self) -> list[int]:
+        """Capture decode steps as CUDA graphs, over the caches as they are; the sizes captured."""
+        self._graphs.capture(self.batch.spare_row)
+        return self._graphs.sizes
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:

@@ -73,7 +73,7 @@ def test_inputs_are_gathered_from_the_rows() -> None:
     assert full.seq_lens.tolist() == [40, 20]
     assert full.block_table[0].tolist() == [1, 2, 3]
     batch.advance(inputs)
-    assert batch.num_computed.tolist() == [40, 0, 20, 0]
+    assert batch.num_computed[:4].tolist() == [40, 0, 20, 0]
 
 
 def test_accepted_tokens_extend_history_and_are_the_next_input() -> None:
@@ -108,3 +108,27 @@ def test_beam_moves_may_permute_rows() -> None:
     assert batch.history[1, :6].tolist() == [0, 1, 2, 3, 4, 60]
     assert batch.num_computed[:2].tolist() == [5, 5]
     assert batch.num_tokens[:2].tolist() == [6, 6]
+
+
+def test_a_decode_gathered_on_the_device_equals_one_that_the_cpu_knows() -> None:
+    """What is captured reads the same as what is launched; the spare row touches only the null
+    block."""
+    batch = make_batch()
+    batch.apply(
+        plan(inits=[init(2, 20, 19, ints(5, 9), ints(7, 8)), init(0, 40, 39, *[ints(1, 2, 3)] * 2)])
+    )
+    step = plan(rows=ints(2, 0), num_new=ints(1, 1), starts=ints(19, 39), num_decodes=2)
+    known = batch.inputs(step)
+    rows = torch.tensor([2, 0, batch.spare_row])
+    gathered = batch.decode_inputs(rows)
+    for name in ("token_ids", "positions", "num_new", "query_ends"):
+        assert torch.equal(getattr(gathered, name)[:2], getattr(known, name)), name
+    assert gathered.positions[2] == 0
+    for mine, theirs in zip(gathered.batches, known.batches, strict=True):
+        width = theirs.block_table.shape[1]
+        assert torch.equal(mine.block_table[:2, :width], theirs.block_table)
+        assert torch.equal(mine.slot_mapping[:2], theirs.slot_mapping)
+        assert torch.equal(mine.seq_lens, torch.cat([theirs.seq_lens, torch.tensor([1])]))
+        assert mine.slot_mapping[2] == 0
+        assert mine.num_decodes == 3
+        assert mine.max_seq_len >= theirs.max_seq_len

@@ -59,6 +59,9 @@ ModelImplFlag = Annotated[
     Literal["auto", "native", "transformers"],
     _flag("--model-impl", "Whose model code runs; auto = ours where we have it.", MODEL),
 ]
+EnforceEager = Annotated[
+    bool, _flag("--enforce-eager", "No CUDA graphs: starts sooner, decodes slower.", MODEL)
+]
 ModelConfigDir = Annotated[
     str | None,
     _flag("--model-config", "With --device sim: the directory that stands in for MODEL.", MODEL),
