@@ -18,6 +18,7 @@ from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.health import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.collector import IndexCollector
 from kvasir_router.logs import AccessLog
 from kvasir_router.metrics import Metrics
 from kvasir_router.policy.registry import POLICIES
@@ -68,6 +69,7 @@ class RouterServer:
         self.fleet.room = self.gateway.line.room
         self.metrics.register(AdmissionCollector(self.gateway))
         self.metrics.register(FeedCollector(self.fleet))
+        self.metrics.register(IndexCollector(self.fleet))
         tls = settings.tls
         self._tls = ServerTls(tls.cert, tls.key) if tls.cert and tls.key else None
         self._replica_tls = client_context(tls.replica_ca)
