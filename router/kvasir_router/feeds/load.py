@@ -113,9 +113,11 @@ class LoadFeed:
 
     def _broke(self, trouble: str) -> None:
         replica = self._replica
-        replica.feeds["load_stream_ended"] += 1
-        if replica.speech is not Speech.NONE:
+        spoke = replica.speech is not Speech.NONE
+        if spoke:
+            replica.feeds["load_stream_ended"] += 1
             replica.probe_now.set()
         if trouble != self._reported:
             self._reported = trouble
-            _log.warning("no load stream", replica=replica.id, reason=trouble)
+            log = _log.warning if spoke else _log.info  # an engine that starts is no trouble
+            log("no load stream", replica=replica.id, reason=trouble)

@@ -74,10 +74,12 @@ class Page:
 
 
 def parse_page(text: bytes, names: Names) -> Page | None:
-    """Find the few series there are names for; None when it does not tell what runs."""
+    """Find the few series there are names for; None when there are none. An engine that has not
+    run anything yet may tell its KV cache's size alone."""
     text = b"\n" + text
     running = _values(text, names.running)
-    if not running:
+    capacity = _capacity(text, names)
+    if not running and not capacity:
         return None
     count = sum(_values(text, (names.prompt_tokens + b"_count",)))
     total = sum(_values(text, (names.prompt_tokens + b"_sum",)))
@@ -85,7 +87,7 @@ def parse_page(text: bytes, names: Names) -> Page | None:
         running=int(sum(running)),
         waiting=int(sum(_values(text, names.waiting))),
         kv_usage=max(_values(text, names.kv_usage), default=0.0),
-        kv_capacity=_capacity(text, names),
+        kv_capacity=capacity,
         prompt_tokens=total / count if count else _PROMPT_TOKENS,
     )
 

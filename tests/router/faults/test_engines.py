@@ -98,6 +98,7 @@ async def test_a_killed_engine_comes_back_on_its_port_with_an_empty_cache(
     await eventually(lambda: replicas[0].served > served, 60)
     used = time.monotonic()
     await eventually(lambda: replicas[0].load.report is not None)
+    await eventually(lambda: replicas[0].load.kv_capacity > 0)
     await load.stop()
     assert {status for _, _, status in load.answers} == {200}
     print(f"used {used - ready:.2f} s after it was ready")

@@ -54,6 +54,11 @@ def test_kvasir_with_several_kv_groups() -> None:
     assert page(text, EngineKind.KVASIR) == Page(0, 0, 0.0, 3200, 1024.0)
 
 
+def test_an_engine_that_has_done_nothing_yet() -> None:
+    text = b'vllm:cache_config_info{block_size="16",num_gpu_blocks="10"} 1'
+    assert page(text) == Page(0, 0, 0.0, 160, 1024.0)
+
+
 @pytest.mark.parametrize(
     "text",
     [
