@@ -58,7 +58,9 @@ class AdmissionCollector(Collector):
         refused = counter("line_refusals", "Requests that waited in vain.", "model", "reason")
         for model in self._gateway.fleet.models.values():
             waiting.add_metric((model.name,), self._gateway.line.waiting(model))
-            numbers = self._gateway.metrics.model(model.name)
+            numbers = self._gateway.metrics.models.get(model.name)
+            if numbers is None:
+                continue
             for kind in ("prompt", "cached", "completion"):
                 tokens.add_metric((model.name, kind), getattr(numbers, f"{kind}_tokens"))
             for reason, count in numbers.refusals.items():

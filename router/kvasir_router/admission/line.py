@@ -8,6 +8,7 @@ engine's queue, where who came first goes first. Whenever a replica has room, th
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 
 from kvasir_router.admission.fairness import OUTPUT_WEIGHT
@@ -37,17 +38,32 @@ class Waiting:
     hold: float = 60.0
     """While the model has no replica that serves."""
 
+    headroom: float = 0.1
+    """Part of what a model's replicas can run that tenants with more than their share leave free,
+    while others use the model too: so the others need not wait for a place."""
+
     heartbeat: float = 10.0
     """Between two SSE comments to a client that waits for a stream."""
+
+
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
 
 
 class WaitingLine:
     """All models' queues. A request is in here between `join` and one of `start`, `refuse` (called
     on it) and `leave` (called by it)."""
 
-    def __init__(self, settings: Waiting, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        settings: Waiting,
+        clock: Callable[[], float] = monotonic,
+        soon: Callable[[Callable[[], None]], object] = _call_soon,
+    ) -> None:
+        """`soon` runs what it is given when what is being done now is done."""
         self._settings = settings
         self._clock = clock
+        self._soon = soon
         self._queues: dict[Model, ModelQueue] = {}
         self._places: dict[Waiter, Place] = {}
         self._size = 0
@@ -62,11 +78,13 @@ class WaitingLine:
     def enter(self, waiter: Waiter) -> bool:
         """Whether a new request may look for a replica at once. Otherwise, because others wait,
         it has joined them or was refused."""
-        queue = self._queue(waiter.model)
-        if queue.count:
+        queue, ticket = self._queue(waiter.model), waiter.ticket
+        queue.shares.came(ticket.tenant, ticket.weight, self._clock())
+        if queue.count or self._has_to_leave_room(queue, ticket):
             self.join(waiter)
+            self.room(waiter.model)
             return False
-        self._charge(queue, waiter.ticket)
+        self._charge(queue, ticket)
         return True
 
     def join(self, waiter: Waiter) -> None:
@@ -112,6 +130,7 @@ class WaitingLine:
             queue.counters.charge(ticket.tenant, used, ticket.weight)
         if output_tokens:
             queue.counters.learn(ticket.tenant, output_tokens)
+        self.room(model)
 
     # For the fleet
 
@@ -127,8 +146,8 @@ class WaitingLine:
 
     def room(self, model: Model) -> None:
         """A replica has room again: serve, after what is being done now."""
-        if self.waiting(model):
-            asyncio.get_running_loop().call_soon(self.serve, model)
+        if model.has_room and self.waiting(model):
+            self._soon(partial(self.serve, model))
 
     def serve(self, model: Model) -> None:
         """Start waiting requests while a replica has room."""
@@ -136,7 +155,7 @@ class WaitingLine:
         if self._serving is not None or queue is None:
             return
         while model.has_room:
-            place = queue.next()
+            place = queue.next(self._settings.headroom)
             if place is None:
                 return
             self._remove(place)
@@ -236,11 +255,18 @@ class WaitingLine:
 
     # Service
 
+    def _has_to_leave_room(self, queue: ModelQueue, ticket: Ticket) -> bool:
+        if not queue.shares.over(ticket.tenant, ticket.weight) or not self._settings.requests:
+            return False
+        return queue.model.has_room and queue.model.has_only(self._settings.headroom)
+
     def _charge(self, queue: ModelQueue, ticket: Ticket) -> None:
+        queue.shares.started(ticket.tenant)
         ticket.charged = queue.counters.predict(ticket.tenant, ticket.prompt_tokens)
         queue.counters.charge(ticket.tenant, ticket.charged, ticket.weight)
 
     def _refund(self, queue: ModelQueue, ticket: Ticket) -> None:
         if ticket.charged:
+            queue.shares.ended(ticket.tenant)
             queue.counters.charge(ticket.tenant, -ticket.charged, ticket.weight)
             ticket.charged = 0.0

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Protocol
 
 from kvasir_router.admission.fairness import ServiceCounters
+from kvasir_router.admission.shares import Shares
 from kvasir_router.admission.ticket import Priority, Ticket
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.answers import Answer
@@ -60,6 +61,7 @@ class ModelQueue:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.counters = ServiceCounters()
+        self.shares = Shares()
         self.count = 0
         self.size = 0
         """Bytes of all bodies in it."""
@@ -97,11 +99,16 @@ class ModelQueue:
         self.count -= 1
         self.size -= place.size
 
-    def next(self) -> Place | None:
-        """Whose turn it is; it stays."""
+    def next(self, headroom: float) -> Place | None:
+        """Whose turn it is, if it is anybody's; it stays. The last `headroom` of a model's room is
+        for tenants that are under their share."""
+        if not self.count:
+            return None
+        is_short = self.model.has_only(headroom)
         for tenants in self._classes:
-            if tenants:
-                return next(iter(tenants[self.counters.least(tenants)]))
+            turn = [each for each in tenants if not (is_short and self._is_over(tenants[each]))]
+            if turn:
+                return next(iter(tenants[self.counters.least(turn)]))
         return None
 
     def dispensable(self, ticket: Ticket) -> Place | None:
@@ -128,6 +135,10 @@ class ModelQueue:
             return _RETRY_UNKNOWN
         span = max(now - self._served_at[0], 1.0)
         return min(max(ceil(self.count * span / len(self._served_at)), 1), _RETRY_MAX)
+
+    def _is_over(self, places: "OrderedDict[Place, None]") -> bool:
+        ticket = next(iter(places)).waiter.ticket
+        return self.shares.over(ticket.tenant, ticket.weight)
 
     def _newest_of_longest(self, tenants: _Tenants, ticket: Ticket, anyone: bool) -> Place | None:
         def length(tenant: str) -> float:

@@ -1,6 +1,7 @@
 """One model: its replicas, and which of them may take a request now."""
 
 from collections.abc import Callable, Sequence
+from math import ceil
 
 from kvasir_router.discovery.base import ModelSpec
 from kvasir_router.fleet.breaker import BreakerState
@@ -62,6 +63,12 @@ class Model:
         if not candidates:
             return None
         return self.policy.choose(query, candidates)
+
+    def has_only(self, part: float) -> bool:
+        """Whether no more than this part of what the ready replicas can run is free."""
+        ready = [replica for replica in self._serving() if replica.health is Health.READY]
+        free = sum(replica.free for replica in ready)
+        return free <= ceil(part * sum(replica.capacity for replica in ready))
 
     def refresh(self) -> None:
         """Make the list of usable replicas anew.

@@ -108,6 +108,17 @@ class Replica:
         return self._slots.full and not self.load.stale
 
     @property
+    def capacity(self) -> int:
+        """Requests that it runs at once, as far as known, or else may have in flight."""
+        return min(self._slots.count or self._max_in_flight, self._max_in_flight)
+
+    @property
+    def free(self) -> int:
+        """How many more it would run now, as far as known."""
+        taken = self._slots.taken if self._slots.count else self.in_flight
+        return max(self.capacity - taken, 0)
+
+    @property
     def ever_ready(self) -> bool:
         return self.health is not Health.STARTING
 

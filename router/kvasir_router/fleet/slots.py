@@ -21,11 +21,21 @@ class Slots:
         """Requests sent less those ended since the last report."""
 
     @property
+    def count(self) -> int:
+        """Requests the engine runs at once; 0 = not known."""
+        return self._slots
+
+    @property
+    def taken(self) -> int:
+        """Requests in it, as far as known."""
+        return self._running + self._waiting + self._net
+
+    @property
     def full(self) -> bool:
         """Whether a further request would only wait in the engine."""
         if not self._slots or not self._spare:
             return False
-        return self._running + self._waiting + self._net >= self._slots + self._spare
+        return self.taken >= self._slots + self._spare
 
     def sent(self) -> None:
         """A request goes to the engine."""
@@ -41,5 +51,5 @@ class Slots:
         if waiting and self._waiting and running <= self._running:
             self._slots = max(self._running, 1)
         elif not waiting and self._slots and running >= self._slots:
-            self._slots = running + running // 4 + self._spare
+            self._slots = running + 1 + running // 16
         self._running, self._waiting, self._net = running, waiting, 0

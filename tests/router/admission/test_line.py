@@ -1,6 +1,7 @@
 """The waiting line: order, bounds, patience, departures."""
 
 from collections import Counter
+from math import ceil
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -15,14 +16,18 @@ from kvasir_router.proxy.http import Request
 class Room:
     """A model with so many free places."""
 
-    def __init__(self, free: int = 0, ready: bool = True) -> None:
+    def __init__(self, free: int = 0, ready: bool = True, capacity: int = 0) -> None:
         self.name = "m"
         self.free = free
+        self.capacity = capacity
         self.ready = ready
 
     @property
     def has_room(self) -> bool:
         return self.free > 0
+
+    def has_only(self, part: float) -> bool:
+        return self.free <= ceil(part * self.capacity)
 
 
 class Asking:
@@ -87,7 +92,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make_line(clock):
-    return lambda **settings: WaitingLine(Waiting(**settings), clock)
+    return lambda **settings: WaitingLine(Waiting(**settings), clock, lambda callback: None)
 
 
 def test_who_comes_when_there_is_room_goes_at_once(make_line) -> None:
@@ -293,6 +298,32 @@ def test_a_model_that_is_gone_ends_its_requests(make_line) -> None:
     assert asking.answer.status == 503
 
 
+def test_a_tenant_over_its_share_leaves_some_room_to_the_others(make_line) -> None:
+    line, model = make_line(headroom=0.2), Room(free=10, capacity=10)
+    light = Asking(line, model, "light").come()
+    hog = [Asking(line, model, "hog").come() for _ in range(20)]
+    assert Counter(each.state for each in hog) == {"runs": 7, "waits": 13}
+    assert Asking(line, model, "light").come().state == "waits"  # behind: it is served at once
+    line.serve(model)
+    assert model.free == 1
+    light.end()
+    assert Counter(each.state for each in hog)["runs"] == 7
+
+
+def test_who_is_alone_has_it_all(make_line) -> None:
+    line, model = make_line(headroom=0.2), Room(free=10, capacity=10)
+    hog = [Asking(line, model, "hog").come() for _ in range(20)]
+    assert Counter(each.state for each in hog) == {"runs": 10, "waits": 10}
+
+
+def test_others_that_have_not_come_for_long_need_no_room(make_line, clock) -> None:
+    line, model = make_line(headroom=0.2), Room(free=10, capacity=10)
+    Asking(line, model, "light").come().end()
+    clock.now = 20
+    hog = [Asking(line, model, "hog").come() for _ in range(20)]
+    assert Counter(each.state for each in hog) == {"runs": 10, "waits": 10}
+
+
 def test_refusals_are_told_with_their_reason(make_line, clock) -> None:
     line, model = make_line(requests=1), Room()
     told = []
@@ -312,7 +343,9 @@ class LineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.line = WaitingLine(Waiting(requests=5, body_bytes=2000), self.clock)
+        self.line = WaitingLine(
+            Waiting(requests=5, body_bytes=2000), self.clock, lambda callback: None
+        )
         self.model = Room(free=2)
         self.asked: list[Asking] = []
 
