@@ -4,33 +4,13 @@ from collections import Counter
 
 import pytest
 
-from kvasir_router.discovery.base import ReplicaSpec
-from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.least_load import LeastLoad
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import POLICIES, make_policy
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.http import Request
-from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.query import Envelope, Query
 
 QUERY = Query(Request(), Envelope())
-
-
-@pytest.fixture
-async def replicas(make_replicas) -> list[Replica]:
-    return make_replicas(3)
-
-
-@pytest.fixture
-async def make_replicas():
-    def make(count: int) -> list[Replica]:
-        pool = ConnectionPool("127.0.0.1", 1, connect_timeout=1, idle_timeout=1)
-        return [
-            Replica(ReplicaSpec(f"r{i}", "127.0.0.1", 1), pool, 100, lambda: None)
-            for i in range(count)
-        ]
-
-    return make
 
 
 async def test_least_load_takes_the_fewest_in_flight(replicas) -> None:
@@ -75,5 +55,22 @@ async def test_round_robin_takes_turns_whatever_the_load(replicas) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 async def test_one_candidate_is_chosen(name: str, replicas) -> None:
-    policy = POLICIES[name]()
-    assert policy.choose(QUERY, replicas[2:]).replica is replicas[2]
+    policy = make_policy(name)
+    choice = policy.choose(QUERY, replicas[2:])
+    assert choice.replica is replicas[2]
+    policy.sent(QUERY, choice)
+    policy.ended(QUERY, choice, None)
+    policy.forget(replicas[2])
+
+
+@pytest.mark.parametrize("name", POLICIES)
+async def test_every_policy_explains_its_choice(name: str, replicas) -> None:
+    replicas[0].acquire()
+    scores = make_policy(name).explain(QUERY, replicas)
+    assert [score.replica for score in scores] == ["r0", "r1", "r2"]
+    assert sum(score.chosen for score in scores) == 1
+
+
+def test_a_policy_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(ValueError, match="'best' is not one of kv_aware, least_load, round_robin"):
+        make_policy("best")
