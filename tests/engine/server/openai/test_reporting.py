@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+BODIES = {
+    "/v1/completions": ({"prompt": ["first", "second"], "max_tokens": 1}, 2),
+    "/v1/chat/completions": (
+        {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1},
+        1,
+    ),
+}
+
+
+@pytest.fixture
+async def queued(server: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The prompts that were given to the server's reporter."""
+    reporter = server.app.state.server.make_reporter(await server.core.wait_ready())
+    given: list[Any] = []
+    monkeypatch.setattr(reporter, "_queue", given.append)
+    return given
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_prompts_are_reported_only_while_somebody_watches(
+    server: Any, queued: list[Any], path: str
+) -> None:
+    body, number = BODIES[path]
+    assert (await server.post(path, body)).status_code == 200
+    assert queued == []
+    with server.app.state.server.prompt_reporter.subscribe():
+        assert (await server.post(path, body)).status_code == 200
+    assert len(queued) == number
+    request = server.core.requests[-1]
+    assert queued[-1].token_ids == request.prompt_token_ids
+    assert queued[-1].block_hashes == request.block_hashes
+    assert server.core.tokenizer.encode(queued[-1].text) == request.prompt_token_ids
+
+
+async def test_a_chat_is_rendered_again_with_its_own_flags(server: Any, queued: list[Any]) -> None:
+    body, _ = BODIES["/v1/chat/completions"]
+    with server.app.state.server.prompt_reporter.subscribe():
+        await server.post("/v1/chat/completions", {**body, "chat_template_kwargs": {"shout": 1}})
+    [prompt] = queued
+    assert prompt.render([{"role": "user", "content": "x"}]) == "<user>x!<assistant>"
+
+
+async def test_a_prompt_of_ids_is_not_reported(server: Any, queued: list[Any]) -> None:
+    with server.app.state.server.prompt_reporter.subscribe():
+        await server.post("/v1/completions", {"prompt": [65, 66], "max_tokens": 1})
+    assert queued == []
