@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kvasir_router.command import app
+from kvasir_router.settings import RouterSettings
 
 
 @pytest.fixture
@@ -175,6 +176,16 @@ def test_bad_options_are_explained(options: list[str], words: str) -> None:
     result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, options)
     assert result.exit_code == 2
     assert words in result.output
+
+
+def test_options_that_are_not_given_are_the_settings_own(monkeypatch) -> None:
+    seen: list[RouterSettings] = []
+    monkeypatch.setattr("kvasir_router.command._run", seen.append)
+    for name in ("KVASIR_FLEET_SECRET", "KVASIR_KEYS_FILE", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    result = CliRunner().invoke(app, ["--config", "fleet.yaml"])
+    assert result.exit_code == 0, result.output
+    assert seen == [RouterSettings(config=Path("fleet.yaml"))]
 
 
 def test_help_shows_a_discovery_file() -> None:
