@@ -13,7 +13,7 @@ from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import LogprobEntry, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun
-from kvasir_engine.server.reports.reporter import PromptReport
+from kvasir_engine.server.reports.maker import PromptReport
 from kvasir_engine.text.output import OutputAssembler
 from kvasir_engine.text.sample import SampleUpdate
 

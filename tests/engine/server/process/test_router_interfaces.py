@@ -6,7 +6,7 @@ from typing import Any
 
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.server.process.router_interfaces import router_interfaces
-from kvasir_engine.server.reports.reporter import PromptReport
+from kvasir_engine.server.reports.maker import PromptReport
 from kvasir_engine.server.reports.watch_page import WatchPage
 
 

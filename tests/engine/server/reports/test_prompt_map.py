@@ -16,9 +16,8 @@ from kvasir.template.messages import normalise_messages
 from kvasir.template.tokenizer import Tokenizer
 from kvasir.text_chain import BLOCK_BYTES, chat_pieces, completion_pieces
 from kvasir.text_chain import chain_hashes as text_hashes
-from kvasir_engine.server.reports import reporter as reporter_module
+from kvasir_engine.server.reports.maker import PromptReport, ReportMaker, TokenisedPrompt
 from kvasir_engine.server.reports.prompt_map import Messages, common_prefix
-from kvasir_engine.server.reports.reporter import PromptReport
 
 BLOCK = 8
 
@@ -102,9 +101,9 @@ def split(hashes: bytes) -> list[bytes]:
     return [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
 
 
-def make_report(maker: reporter_module._ReportMaker, prompt: Prompt) -> PromptReport | None:
+def make_report(maker: ReportMaker, prompt: Prompt) -> PromptReport | None:
     return maker.make(
-        reporter_module._Prompt(
+        TokenisedPrompt(
             chat_pieces(prompt.body),
             prompt.body["messages"],
             prompt.rendered,
@@ -171,7 +170,7 @@ def test_claims_hold_for_every_conversation_with_the_same_chain(
     except TemplateError:
         reject()
     for first, second in ((one, other), (other, one)):
-        maker = reporter_module._ReportMaker(made, BLOCK)
+        maker = ReportMaker(made, BLOCK)
         report = make_report(maker, first)
         if report is not None:
             check_claims(report, second.text, second.kv)
@@ -231,7 +230,7 @@ def test_claims_hold_where_templates_look_ahead(
     assert one.text[0] == other.text[0]
     assert one.kv != other.kv
     for first, second in ((one, other), (other, one)):
-        report = make_report(reporter_module._ReportMaker(made, BLOCK), first)
+        report = make_report(ReportMaker(made, BLOCK), first)
         assert report is not None
         check_claims(report, second.text, second.kv)
 
@@ -244,8 +243,8 @@ def test_completion_claims_hold_for_every_prompt_with_the_same_chain(
     made = tokenizers[tokenizer]
     other = one[: int(cut * len(one))] + ending
     kv = [split(chain_hashes(made.encode(text), BLOCK)) for text in (one, other)]
-    report = reporter_module._ReportMaker(made, BLOCK).make(
-        reporter_module._Prompt(
+    report = ReportMaker(made, BLOCK).make(
+        TokenisedPrompt(
             completion_pieces({}, one), (), one, made.encode(one), b"".join(kv[0]), True, None
         )
     )
@@ -268,7 +267,7 @@ def test_nearly_all_of_a_shared_prefix_is_claimed(
     prompt = Prompt(
         ChatTemplate(TEMPLATES[template]), made, talk(LONG, "a question", "a reply", LONG)
     )
-    report = make_report(reporter_module._ReportMaker(made, BLOCK), prompt)
+    report = make_report(ReportMaker(made, BLOCK), prompt)
     assert report is not None
     assert list(report.text_hashes) == prompt.text
     claimed = [
@@ -283,26 +282,9 @@ def test_nearly_all_of_a_shared_prefix_is_claimed(
 def test_what_moves_is_not_claimed(tokenizers: dict[str, Tokenizer]) -> None:
     made = tokenizers["byte-level"]
     prompt = Prompt(ChatTemplate(SYSTEM_LAST), made, talk(LONG, "a question"))
-    report = make_report(reporter_module._ReportMaker(made, BLOCK), prompt)
+    report = make_report(ReportMaker(made, BLOCK), prompt)
     assert report is not None
     assert max(report.kv_blocks) == 0
-
-
-def test_a_conversation_that_goes_on_reports_only_what_is_new(
-    tokenizers: dict[str, Tokenizer],
-) -> None:
-    made = tokenizers["byte-level"]
-    template = ChatTemplate(CHATML)
-    maker = reporter_module._ReportMaker(made, BLOCK)
-    before = Prompt(template, made, talk(LONG, "a question"))
-    after = Prompt(template, made, talk(LONG, "a question", "a reply", LONG))
-    first, second = make_report(maker, before), make_report(maker, after)
-    assert first is not None
-    assert second is not None
-    assert list(second.text_hashes) == after.text[len(before.text) :]
-    assert second.kv_blocks[0] >= first.kv_blocks[-1]
-    assert make_report(maker, after) is None
-    assert make_report(maker.fresh(), after) is not None
 
 
 def test_many_messages_have_bounded_probes(tokenizers: dict[str, Tokenizer]) -> None:
@@ -315,8 +297,8 @@ def test_many_messages_have_bounded_probes(tokenizers: dict[str, Tokenizer]) -> 
         calls += 1
         return prompt.render(messages)
 
-    report = reporter_module._ReportMaker(made, BLOCK).make(
-        reporter_module._Prompt(
+    report = ReportMaker(made, BLOCK).make(
+        TokenisedPrompt(
             chat_pieces(prompt.body),
             prompt.body["messages"],
             prompt.rendered,
@@ -329,13 +311,6 @@ def test_many_messages_have_bounded_probes(tokenizers: dict[str, Tokenizer]) -> 
     assert report is not None
     assert calls <= 32
     assert report.kv_blocks[-1] > 0.9 * len(prompt.kv)
-
-
-def test_ids_of_another_text_are_not_reported(tokenizers: dict[str, Tokenizer]) -> None:
-    made = tokenizers["byte-level"]
-    prompt = Prompt(ChatTemplate(CHATML), made, talk(LONG))
-    prompt.token_ids = prompt.token_ids[:-1]
-    assert make_report(reporter_module._ReportMaker(made, BLOCK), prompt) is None
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20))

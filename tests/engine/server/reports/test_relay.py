@@ -8,8 +8,9 @@ import pytest
 
 from kvasir.template.tokenizer import Tokenizer
 from kvasir_engine.server.reports import relay as relay_module
+from kvasir_engine.server.reports.maker import PromptReport
 from kvasir_engine.server.reports.relay import ReportHub, ReportRelay
-from kvasir_engine.server.reports.reporter import PromptReport, PromptReporter
+from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.reports.watch_page import WatchPage
 
 REPORT = PromptReport([2**63, 7], [1, 2], bytes(range(32)))

@@ -9,7 +9,8 @@ import pytest
 from kvasir.block_hash import chain_hashes
 from kvasir.template.tokenizer import Tokenizer
 from kvasir_engine.server.reports import reporter as reporter_module
-from kvasir_engine.server.reports.reporter import PromptReport, PromptReporter
+from kvasir_engine.server.reports.maker import PromptReport
+from kvasir_engine.server.reports.reporter import PromptReporter
 
 BLOCK = 8
 LONG = "a prompt of more than a block of text. " * 40
