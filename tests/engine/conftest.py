@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -263,3 +264,26 @@ def hf_logits(hf_model_dir: Callable[[str], Path]) -> Callable[[str, list[int]],
         return out
 
     return logits
+
+
+@pytest.fixture(scope="session")
+def triton_interpreter() -> None:
+    """Without a GPU, kernels defined from now on run in Triton's interpreter.
+
+    Triton 3.6 makes loop bounds of arrays with one element, which numpy 2.4 refuses to take for
+    numbers: mended here.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    os.environ["TRITON_INTERPRET"] = "1"
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_lang_tensor(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch_lang_tensor

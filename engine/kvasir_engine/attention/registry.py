@@ -8,27 +8,23 @@ import torch
 
 from kvasir_engine.attention.base import AttentionBackend
 from kvasir_engine.attention.torch_reference import TorchAttention
+from kvasir_engine.kernels.support import OLDEST_CAPABILITY, kernels_run_on
 
 log = logging.getLogger(__name__)
-
-OLDEST_CAPABILITY = (8, 0)
-"""Compute capability from which the Triton kernels are used: bf16 tensor cores."""
 
 
 def make_backend(device: torch.device) -> AttentionBackend:
     """The fastest backend for `device`."""
-    if device.type != "cuda":
-        return TorchAttention(device)
-    capability = torch.cuda.get_device_capability(device)
-    if capability < OLDEST_CAPABILITY:
+    if kernels_run_on(device):
+        # Not at the top: it imports triton, which the CPU does not need.
+        from kvasir_engine.attention.triton_backend import TritonAttention
+
+        return TritonAttention(device)
+    if device.type == "cuda":
         log.warning(
-            "compute capability %d.%d is below %d.%d: attention runs through the reference "
-            "kernels, several times slower.",
-            *capability,
+            "%s has a compute capability below %d.%d: attention and sampling run through the "
+            "reference kernels, several times slower.",
+            torch.cuda.get_device_name(device),
             *OLDEST_CAPABILITY,
         )
-        return TorchAttention(device)
-    # Not at the top: it imports triton, which the CPU does not need.
-    from kvasir_engine.attention.triton_backend import TritonAttention
-
-    return TritonAttention(device)
+    return TorchAttention(device)

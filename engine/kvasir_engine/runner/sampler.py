@@ -19,8 +19,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from kvasir_engine.kernels.support import kernels_run_on
 from kvasir_engine.runner import logits as edits
-from kvasir_engine.runner.gumbel import gumbel_noise
+from kvasir_engine.runner.gumbel import NoiseKeys, gumbel_noise
 from kvasir_engine.runner.logprobs import Logprobs, token_logprobs
 from kvasir_engine.runner.plan import Int32Array, Int64Array
 from kvasir_engine.runner.row_tokens import StepTokens
@@ -30,6 +31,18 @@ from kvasir_engine.runner.upload import upload
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Mask: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Maps logits [n, vocab] and their rows [n] to masked logits."""
+SampleKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, NoiseKeys], Tensor]
+"""`kernels.gumbel_argmax.gumbel_argmax`."""
+
+
+def _sample_kernel(device: torch.device) -> SampleKernel | None:
+    """The kernel where it runs, else None."""
+    if not kernels_run_on(device):
+        return None
+    # Not at the top: it imports triton, which the CPU does not need.
+    from kvasir_engine.kernels.gumbel_argmax import gumbel_argmax
+
+    return gumbel_argmax
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,7 @@ class Sampler:
         self._state = state
         self._device = state.device
         self._chunk = edits.chunk_rows(state.vocab_size)
+        self._sample_kernel = _sample_kernel(state.device)
 
     def __call__(self, logits: Tensor, batch: SampleBatch, top_logprobs: int = -1) -> Sampled:
         """Sample from raw fp32 logits [m, vocab], which are overwritten, and count the tokens.
@@ -135,6 +149,8 @@ class Sampler:
         entries = np.flatnonzero(random)
         if entries.size == 0:
             return logits.argmax(-1)
+        if self._sample_kernel is not None:
+            return self._sample_all(logits, batch, random, self._sample_kernel)
         drawn = [
             self._draw(logits, batch, entries[start : start + self._chunk])
             for start in range(0, entries.size, self._chunk)
@@ -143,6 +159,24 @@ class Sampler:
         if entries.size == random.size:
             return tokens
         return logits.argmax(-1).index_copy_(0, upload(entries, self._device), tokens)
+
+    def _sample_all(
+        self, logits: Tensor, batch: SampleBatch, random: BoolArray, kernel: SampleKernel
+    ) -> Tensor:
+        """All rows in one pass over their logits; truncated ones are drawn again, by themselves."""
+        state = self._state
+        tokens = kernel(
+            logits,
+            state.temperature[batch.rows],
+            upload(random.astype(np.int32), self._device),
+            state.noise_keys(batch.rows, batch.positions),
+        )
+        entries = np.flatnonzero(random & state.truncates(batch.rows_cpu))
+        for start in range(0, entries.size, self._chunk):
+            part = entries[start : start + self._chunk]
+            drawn = self._draw(logits, batch, part)
+            tokens.index_copy_(0, upload(part, self._device), drawn)
+        return tokens
 
     def _draw(self, logits: Tensor, batch: SampleBatch, entries: Int64Array) -> Tensor:
         state, index = self._state, upload(entries, self._device)

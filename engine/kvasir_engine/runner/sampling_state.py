@@ -74,6 +74,13 @@ class SamplingState:
         if counted:
             self.counts.copy_rows([fork.src for fork in counted], [fork.dst for fork in counted])
 
+    def truncates(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        """Whether each of `rows` has a min-p, top-k or top-p, [n]."""
+        wanted: npt.NDArray[np.bool_] = (
+            self.has_min_p[rows] | self.has_top_k[rows] | self.has_top_p[rows]
+        )
+        return wanted
+
     def noise_keys(self, rows: torch.Tensor, positions: torch.Tensor) -> NoiseKeys:
         """What the noise of the tokens at `positions` of `rows` (int64 [n], device) depends on."""
         return NoiseKeys(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,25 +11,6 @@ import pytest
 import torch
 
 from kvasir_engine.attention.base import AttentionBackend, AttentionBatch, AttentionSpec
-
-# Read when a kernel is defined: without a GPU, kernels run in Triton's interpreter.
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
-
-def mend_interpreter() -> None:
-    """Triton 3.6 makes loop bounds of arrays with one element, which numpy 2.4 refuses to take
-    for numbers."""
-    from triton.runtime import interpreter
-
-    patch = interpreter._patch_lang_tensor
-
-    def patch_lang_tensor(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    interpreter._patch_lang_tensor = patch_lang_tensor
-
 
 BLOCK = 4
 DECODES = [1, 30, 4, 5, 17, 64]
@@ -124,10 +105,19 @@ def poison(cache: torch.Tensor, batch: AttentionBatch) -> None:
     cache.flatten(1, 2)[:, ~used] = float("nan")
 
 
+def move(batch: AttentionBatch, device: torch.device) -> AttentionBatch:
+    """The batch on another device."""
+    tensors = {
+        each.name: value.to(device)
+        for each in fields(batch)
+        if isinstance(value := getattr(batch, each.name), torch.Tensor)
+    }
+    return replace(batch, **tensors)
+
+
 @pytest.fixture(scope="session")
 def paged() -> SimpleNamespace:
     """The functions above."""
-    mend_interpreter()
     return SimpleNamespace(
-        make_spec=make_spec, make_batch=make_batch, written_out=written_out, check=check
+        make_spec=make_spec, make_batch=make_batch, written_out=written_out, check=check, move=move
     )

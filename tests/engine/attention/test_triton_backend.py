@@ -13,14 +13,31 @@ from kvasir_engine.attention.base import ForwardContext, attend, forward_context
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+class OnDevice:
+    """A backend whose callers' tensors are on the CPU."""
+
+    def __init__(self, backend, paged) -> None:
+        self.real = backend
+        self._paged = paged
+
+    def attend(self, spec, q, cache, batch):
+        batch = self._paged.move(batch, DEVICE)
+        return self.real.attend(spec, q.to(DEVICE), cache.to(DEVICE), batch).cpu()
+
+    def write(self, cache, k, v, slots) -> None:
+        moved = cache.to(DEVICE)
+        self.real.write(moved, k.to(DEVICE), v.to(DEVICE), slots.to(DEVICE))
+        cache.copy_(moved)
+
+
 @pytest.fixture
-def backend():
+def backend(triton_interpreter, paged):
     from kvasir_engine.attention.triton_backend import TritonAttention
 
     made = TritonAttention(DEVICE, multiprocessors=2)
     made.decode_tuning = made.decode_tuning.__class__(keys=16, least_keys=16)
     made.prefill_tuning = made.prefill_tuning.__class__(rows=16, keys=16)
-    return made
+    return OnDevice(made, paged)
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
@@ -41,7 +58,7 @@ def test_head_sizes_that_are_no_power_of_two(paged, backend, head_dim) -> None:
 
 @pytest.mark.parametrize("programs_per_sm", [1, 8, 64])
 def test_any_number_of_parts(paged, backend, programs_per_sm) -> None:
-    backend.decode_tuning = backend.decode_tuning.__class__(
+    backend.real.decode_tuning = backend.real.decode_tuning.__class__(
         keys=16, least_keys=16, programs_per_sm=programs_per_sm
     )
     for window in (None, 20):

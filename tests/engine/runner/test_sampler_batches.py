@@ -1,6 +1,7 @@
 """A row's tokens depend on nothing but itself, follow HF's distribution, and never wait."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -166,3 +167,22 @@ def test_the_watch_sees_waiting_operations():
     for waiting in (flags.nonzero, flags.tolist, lambda: flags[flags], lambda: bool(flags[0])):
         with pytest.raises(AssertionError), NoSynchronisation():
             waiting()
+
+
+@pytest.mark.usefixtures("triton_interpreter")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the bench's tensors are on the CPU")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_kernel_draws_what_the_sampler_draws(sampler_bench, seed):
+    """Truncated rows and plain ones in one batch, drawn by the kernel and without it."""
+    from kvasir_engine.kernels.gumbel_argmax import gumbel_argmax
+
+    rng = random.Random(seed)
+    plain, fused = (sampler_bench(max_rows=ROWS, vocab_size=VOCAB) for _ in range(2))
+    fused.sampler._sample_kernel = partial(gumbel_argmax, quads=16)
+    filled(plain, random.Random(seed))
+    filled(fused, random.Random(seed))
+    for _ in range(2):
+        rows = rng.sample(range(ROWS), ROWS // 2)
+        logits = torch.randn(len(rows), VOCAB) * 2
+        want = plain.step(rows, logits).tokens.tolist()
+        assert fused.step(rows, logits).tokens.tolist() == want
