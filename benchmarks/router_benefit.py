@@ -3,8 +3,9 @@
     python benchmarks/router_benefit.py [--policies round_robin,least_load,approximate,exact]
         [--works capacity,chat,agent] [--stages below,knee,past] [--scale 4] [--speed 1] [--save]
 
-Eight engines with `--device sim` stand for eight H200s with Llama-3.1-8B and 307,328 tokens of KV
-cache each; `sim_fleet.py` says how tokens are scaled (`--scale`) and clocks run faster (`--speed`).
+Eight engines with `--device sim` stand for llm-d's pods: Qwen3-32B on two GPUs, 15,900 prompt
+tokens a second and 307,328 tokens of KV cache each; `sim_fleet.py` says how tokens are scaled
+(`--scale`) and clocks run faster (`--speed`).
 Figures are given in real tokens and seconds. Each policy starts with a fresh fleet, and each stage
 follows the one before it:
 
@@ -16,8 +17,8 @@ follows the one before it:
   4,000 tokens, results of 800, answers of 80, 1 s for a tool
 
 `round_robin`, `least_load`, ... are the router's policies; `approximate` is kv_aware that hears no
-block events, `exact` kv_aware that does. A stage is below the knee, at it or past it for
-round_robin. Printed with each stage is how busy the machine was: above 90 % the figures say more of
+block events, `exact` kv_aware that does. A stage is below the knee, at it or past it for a policy
+that finds every prefix; round_robin has its knee below. Printed with each stage is how busy the machine was: above 90 % the figures say more of
 the machine than of the policy.
 """
 
@@ -226,9 +227,9 @@ async def agent(scale: Scale, words: Words, source: random.Random) -> AsyncItera
 
 
 WORKS = (
-    Work("capacity", capacity, {"below": 12, "knee": 24, "past": 40}, 15),
-    Work("chat", chat, {"below": 10, "knee": 25, "past": 45}, 10),
-    Work("agent", agent, {"below": 6, "knee": 14, "past": 25}, 6),
+    Work("capacity", capacity, {"below": 8, "knee": 25, "past": 45}, 15),
+    Work("chat", chat, {"below": 4, "knee": 12, "past": 20}, 6),
+    Work("agent", agent, {"below": 2, "knee": 6, "past": 10}, 3),
 )
 
 
@@ -408,7 +409,7 @@ def publish(
         name="router_benefit",
         title="What the choice of a replica is worth",
         work=(
-            f"{REPLICAS} simulated engines (H200, Llama-3.1-8B, {KV_TOKENS:,} tokens of KV cache "
+            f"{REPLICAS} simulated engines (as llm-d's pods, {KV_TOKENS:,} tokens of KV cache "
             f"each) behind one router; one simulated token stands for {scale.tokens}, clocks "
             f"{scale.speed:g} times as fast, stages of {options.stage_seconds:g} s; figures in "
             "real tokens and seconds. A request without a first token when its stage and half as "

@@ -24,6 +24,9 @@ from typing import Any
 from common import ROOT, free_port, wait_for
 from router_tools import process
 
+# llm-d's pods run Qwen3-32B on two H100s and compute 15,928 prompt tokens a second; the measured
+# device, Llama-3.1-8B on an H200, computes 41,320. Their KV bytes a token and GPU are about alike.
+SLOWER = 41_320 / 15_928
 PROFILE = ROOT / "engine/kvasir_engine/assets/profiles/h200-llama-3.1-8b-bf16.json"
 SECRET = "benchmark"
 VOCABULARY = 1800
@@ -111,14 +114,16 @@ class Words:
 
 
 def scaled_profile(scale: Scale, kv_tokens: int) -> dict[str, Any]:
-    """The measured device's profile, with `kv_tokens` real tokens of KV cache."""
+    """The measured device's profile made that of llm-d's pods, with `kv_tokens` real tokens of KV
+    cache."""
     profile: dict[str, Any] = json.loads(PROFILE.read_text())
     once, twice = scale.tokens / scale.speed, scale.tokens**2 / scale.speed
-    profile["gemm_points"] = [[count, ms * once] for count, ms in profile["gemm_points"]]
-    for name in ("overhead_ms", "small_us_per_token"):
-        profile[name] *= once
-    for name in ("kv_bytes_per_token", "attention_flops_per_pair"):
-        profile[name] *= twice
+    points = profile["gemm_points"]
+    profile["gemm_points"] = [[count, ms * SLOWER * once] for count, ms in points]
+    profile["small_us_per_token"] *= SLOWER * once
+    profile["overhead_ms"] *= once
+    profile["attention_flops_per_pair"] *= SLOWER * twice
+    profile["kv_bytes_per_token"] *= twice
     profile["num_kv_blocks"] = kv_tokens // scale.tokens // 16
     return profile
 
@@ -143,7 +148,13 @@ class Engine:
 
 @contextmanager
 def sim_fleet(
-    folder: Path, model: Path, scale: Scale, *, replicas: int, kv_tokens: int
+    folder: Path,
+    model: Path,
+    scale: Scale,
+    *,
+    replicas: int,
+    kv_tokens: int,
+    max_num_seqs: int = 256,
 ) -> Iterator[list[Engine]]:
     """`kvasir serve --device sim`, several times. Raises RuntimeError when one does not start."""
     profile = folder / "profile.json"
@@ -159,7 +170,9 @@ def sim_fleet(
         running = [
             stack.enter_context(
                 process(
-                    *_command(engine, model, profile, scale), cpus=cpus, environment=environment
+                    *_command(engine, model, profile, scale, max_num_seqs),
+                    cpus=cpus,
+                    environment=environment,
                 )
             )
             for engine in engines
@@ -173,7 +186,9 @@ def sim_fleet(
         yield engines
 
 
-def _command(engine: Engine, model: Path, profile: Path, scale: Scale) -> list[str]:
+def _command(
+    engine: Engine, model: Path, profile: Path, scale: Scale, max_num_seqs: int
+) -> list[str]:
     return [
         *(sys.executable, "-m", "kvasir", "serve", str(model), "--device", "sim"),
         *("--speed-profile", str(profile), "--served-model-name", "bench"),
@@ -181,5 +196,5 @@ def _command(engine: Engine, model: Path, profile: Path, scale: Scale) -> list[s
         *("--kv-events-endpoint", f"tcp://127.0.0.1:{engine.events}"),
         *("--kv-events-replay-endpoint", f"tcp://127.0.0.1:{engine.replay}"),
         *("--max-num-batched-tokens", str(max(8192 // scale.tokens, 512))),
-        *("--max-num-seqs", "256", "--drain-timeout", "0"),
+        *("--max-num-seqs", str(max_num_seqs), "--drain-timeout", "0"),
     ]
