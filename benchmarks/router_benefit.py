@@ -18,8 +18,8 @@ follows the one before it:
 
 `round_robin`, `least_load`, ... are the router's policies; `approximate` is kv_aware that hears no
 block events, `exact` kv_aware that does. A stage is below the knee, at it or past it for a policy
-that finds every prefix; round_robin has its knee below. Printed with each stage is how busy the machine was: above 90 % the figures say more of
-the machine than of the policy.
+that finds every prefix; round_robin has its knee below. Printed with each stage is how busy the
+machine was: above 90 % the figures say more of the machine than of the policy.
 """
 
 from __future__ import annotations
