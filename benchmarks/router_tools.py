@@ -7,9 +7,11 @@ core that this process may use; mock, load and this process to the others.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from common import ROOT, free_port, wait_for
 NATIVE = ROOT / "benchmarks" / "native"
 MODEL = "bench"
 API_KEY = "sk-benchmark"
+_SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 RIVALS = {"smg": "1.13.0", "vllm-router": "0.1.17"}
 
 
@@ -72,7 +75,7 @@ def process(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=os.environ | (environment or {}),
-        preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+        preexec_fn=lambda: _pin(cpus),
     )
     try:
         yield running
@@ -83,6 +86,12 @@ def process(
         except subprocess.TimeoutExpired:
             running.kill()
             running.wait()
+
+
+def _pin(cpus: set[int]) -> None:
+    """In a child: run on these cores, and end when the benchmark does, however that ends."""
+    os.sched_setaffinity(0, cpus)
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def cpu_ns(pid: int) -> int:
@@ -161,7 +170,7 @@ def run_load(
     with subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores.others),
+        preexec_fn=lambda: _pin(cores.others),
     ) as load:
         assert load.stdout is not None
         if load.stdout.readline() != b"begin\n":
