@@ -22,6 +22,7 @@ models:
       - {id: r0, url: "http://127.0.0.1:8000"}
       - {id: r1, url: "http://engine-1:9000/", draining: true}
       - {id: r2, url: "http://[::1]:8002"}
+      - {id: r3, url: "https://engine-3"}
   - name: empty
   - name: tuned
     policy: round_robin
@@ -50,6 +51,7 @@ def test_a_good_file(tmp_path: Path) -> None:
                 ReplicaSpec("r0", "127.0.0.1", 8000),
                 ReplicaSpec("r1", "engine-1", 9000, draining=True),
                 ReplicaSpec("r2", "::1", 8002),
+                ReplicaSpec("r3", "engine-3", 443, tls=True),
             ),
         ),
         ModelSpec("empty"),
@@ -101,8 +103,8 @@ def one_canary(split: str) -> str:
             "models: [{name: m, replicas: [{id: r, url: http://a:1}, {id: r, url: http://b:1}]}]",
             ["'r'", "twice"],
         ),
-        ("models: [{name: m, replicas: [{id: r, url: 'https://a:1'}]}]", ["http://HOST:PORT"]),
-        ("models: [{name: m, replicas: [{id: r, url: 'http://a:1/v1'}]}]", ["http://HOST:PORT"]),
+        ("models: [{name: m, replicas: [{id: r, url: 'ftp://a:1'}]}]", ["http(s)://HOST:PORT"]),
+        ("models: [{name: m, replicas: [{id: r, url: 'http://a:1/v1'}]}]", ["http(s)://HOST:PORT"]),
         ("models: [{name: m, replicas: [{id: r, url: 'http://a:x'}]}]", ["ort"]),
         ("models: [{name: m, adapters: [m]}]", ["'m'", "twice"]),
         ("models: [{name: m, policy: magic}]", ["models.0", "'magic'", "least_load"]),
