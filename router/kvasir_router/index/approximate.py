@@ -80,6 +80,10 @@ class ApproximateIndex:
         """An estimate."""
         return self.blocks * BYTES_PER_BLOCK
 
+    def size(self, replica: Replica) -> int:
+        """Text blocks that the replica is believed to have."""
+        return self._sizes.get(replica, 0)
+
     def match(self, chain: Sequence[int]) -> dict[Replica, int]:
         """Leading blocks that each replica has; only those that have any."""
         get, alive = self._masks.get, self._bits.alive

@@ -25,8 +25,9 @@ class KvAware:
 
     A hit counts only if load + new <= max(MIN_LOAD_TOKENS, 1.25 (all loads + prompt) / replicas),
     so that no prefix, however popular, makes a hot spot; else the replica is taken for one that
-    would have to compute the whole prompt. Without a hit this is the least loaded replica. Equals
-    are drawn at random, since several routers that break ties alike would herd.
+    would have to compute the whole prompt. Without a hit this is the least loaded replica. Of
+    equals it is the one to which the least text was sent, so that new prompts fill all caches; of
+    those again a random one, since several routers that break ties alike would herd.
 
     The sum is that of Dynamo's KV router (prefill blocks with the new request's less its overlap,
     and decode blocks); the bound is that of consistent hashing with bounded loads (Mirrokni,
@@ -42,7 +43,7 @@ class KvAware:
         hits = self.index.match(query.chain)
         prompt = query.text_bytes / self.index.bytes_per_token
         loads = token_loads(candidates)
-        best = _least(candidates, _costs(candidates, loads, hits, prompt) if hits else loads)
+        best = self._least(candidates, _costs(candidates, loads, hits, prompt) if hits else loads)
         hit = hits.get(best)
         saved = min(prompt, hit.tokens) if hit else 0.0
         return Choice(best, round(saved), max(1, round(prompt - saved)), hit=hit)
@@ -67,7 +68,7 @@ class KvAware:
         prompt = query.text_bytes / self.index.bytes_per_token
         loads = token_loads(candidates)
         costs = _costs(candidates, loads, hits, prompt)
-        chosen = _least(candidates, costs)
+        chosen = self._least(candidates, costs)
         rows = []
         for replica, load, cost in zip(candidates, loads, costs, strict=True):
             hit = hits.get(replica)
@@ -83,6 +84,14 @@ class KvAware:
                 )
             )
         return rows
+
+    def _least(self, candidates: Sequence[Replica], costs: Sequence[float]) -> Replica:
+        least = min(costs)
+        if costs.count(least) == 1:
+            return candidates[costs.index(least)]
+        size = self.index.approximate.size
+        equals = [each for each, cost in zip(candidates, costs, strict=True) if cost == least]
+        return min(equals, key=lambda replica: (size(replica), random()))
 
 
 def _costs(
@@ -100,11 +109,3 @@ def _costs(
             if cost <= limit:
                 costs[at] = cost
     return costs
-
-
-def _least(candidates: Sequence[Replica], costs: Sequence[float]) -> Replica:
-    least = min(costs)
-    if costs.count(least) == 1:
-        return candidates[costs.index(least)]
-    equals = [replica for replica, cost in zip(candidates, costs, strict=True) if cost == least]
-    return equals[int(random() * len(equals))]

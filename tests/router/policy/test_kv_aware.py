@@ -64,6 +64,13 @@ async def test_what_nobody_has_goes_to_the_least_loaded(replicas, ask) -> None:
     assert policy.choose(ask(SYSTEM), replicas).replica is replicas[1]
 
 
+async def test_new_prompts_fill_all_caches(replicas, ask) -> None:
+    policy = KvAware()
+    for number in range(6):
+        prefilled(policy, ask(f"{number} {SYSTEM}"), replicas).release()
+    assert [replica.served for replica in replicas] == [2, 2, 2]
+
+
 async def test_misses_never_herd(make_replicas, ask) -> None:
     policy, replicas = KvAware(), make_replicas(8)
     chosen = Counter(
