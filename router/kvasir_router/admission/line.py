@@ -90,6 +90,7 @@ class WaitingLine:
     def join(self, waiter: Waiter) -> None:
         """No replica may take it now: it waits, or is refused at once."""
         queue = self._queue(waiter.model)
+        queue.shares.charge(waiter.ticket.tenant, -waiter.ticket.charged, self._clock())
         self._refund(queue, waiter.ticket)
         serving = self._serving
         if serving is not None and serving.waiter is waiter:
@@ -261,12 +262,11 @@ class WaitingLine:
         return queue.model.has_room and queue.model.has_only(self._settings.headroom)
 
     def _charge(self, queue: ModelQueue, ticket: Ticket) -> None:
-        queue.shares.started(ticket.tenant)
         ticket.charged = queue.counters.predict(ticket.tenant, ticket.prompt_tokens)
+        queue.shares.charge(ticket.tenant, ticket.charged, self._clock())
         queue.counters.charge(ticket.tenant, ticket.charged, ticket.weight)
 
     def _refund(self, queue: ModelQueue, ticket: Ticket) -> None:
         if ticket.charged:
-            queue.shares.ended(ticket.tenant)
             queue.counters.charge(ticket.tenant, -ticket.charged, ticket.weight)
             ticket.charged = 0.0

@@ -1,18 +1,25 @@
-"""Who holds more than its share of a model's replicas, while others use it too."""
+"""Who has lately got more than its share of a model's replicas, while others use it too."""
 
-from collections import Counter
+from math import exp
 
 _ACTIVE_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
+_MEMORY_SECONDS = 30.0
+_LARGEST = 1e100
 
 
 class Shares:
-    """Requests in flight by tenant. A tenant's share is its weight over the weights of all tenants
-    that sent something in the last ten seconds."""
+    """Service by tenant, that of `t` seconds ago counting exp(-t / 30). A tenant's share is its
+    weight over the weights of all tenants that sent something in the last ten seconds.
+
+    Only proportions matter, so instead of letting the past fade, the present counts ever more
+    (forward decay: Cormode et al., 2009), and all is scaled down when numbers become large.
+    """
 
     def __init__(self) -> None:
-        self._running: Counter[str] = Counter()
-        self._total = 0
+        self._served: dict[str, float] = {}
+        self._total = 0.0
+        self._since = 0.0
         self._seen: dict[str, tuple[float, float]] = {}
         """When each tenant last came, and its weight."""
         self._weights = 0.0
@@ -25,29 +32,27 @@ class Shares:
         if is_new or now - self._looked > _LOOK_SECONDS:
             self._look(now)
 
-    def started(self, tenant: str) -> None:
-        """A request of the tenant goes to a replica."""
-        self._running[tenant] += 1
-        self._total += 1
-
-    def ended(self, tenant: str) -> None:
-        """It has left it."""
-        self._running[tenant] -= 1
-        self._total -= 1
-        if not self._running[tenant]:
-            del self._running[tenant]
+    def charge(self, tenant: str, tokens: float, now: float) -> None:
+        """It gets so much service; negative = taken back just now."""
+        counted = tokens * exp((now - self._since) / _MEMORY_SECONDS)
+        self._served[tenant] = self._served.get(tenant, 0.0) + counted
+        self._total += counted
 
     def over(self, tenant: str, weight: float) -> bool:
-        """Whether it holds more than its share, and there are others."""
+        """Whether it got more than its share, and there are others."""
         if len(self._seen) < 2:
             return False
-        return self._running[tenant] * self._weights > weight * self._total
+        return self._served.get(tenant, 0.0) * self._weights > weight * self._total
 
     def _look(self, now: float) -> None:
         self._looked = now
         self._seen = {
-            tenant: seen
-            for tenant, seen in self._seen.items()
-            if now - seen[0] <= _ACTIVE_SECONDS or self._running[tenant]
+            tenant: seen for tenant, seen in self._seen.items() if now - seen[0] <= _ACTIVE_SECONDS
         }
         self._weights = sum(weight for _, weight in self._seen.values())
+        factor = exp(min((now - self._since) / _MEMORY_SECONDS, 600.0))
+        if factor > _LARGEST:
+            # What is left of those that come no more is nothing.
+            self._served = {tenant: self._served.get(tenant, 0.0) / factor for tenant in self._seen}
+            self._total = sum(self._served.values())
+            self._since = now

@@ -47,9 +47,9 @@ class Slots:
 
     def reported(self, running: int, waiting: int) -> None:
         """The engine spoke. One report of waiting requests says little: each waits for the next
-        step. When nobody waits at the bound, the bound was too low."""
+        step. A bound that is too low is found out by those who wait beyond it, and run."""
         if waiting and self._waiting and running <= self._running:
             self._slots = max(self._running, 1)
-        elif not waiting and self._slots and running >= self._slots:
-            self._slots = running + 1 + running // 16
+        elif self._slots:
+            self._slots = max(self._slots, running)
         self._running, self._waiting, self._net = running, waiting, 0

@@ -47,10 +47,12 @@ def test_a_bound_at_which_nobody_waits_grows() -> None:
     slots.reported(8, 4)
     slots.reported(8, 4)
     slots.reported(12, 0)
-    for _ in range(5):
+    for _ in range(4):
         assert not slots.full
         slots.sent()
     assert slots.full
+    slots.reported(16, 0)
+    assert not slots.full
 
 
 def test_less_memory_means_fewer_slots() -> None:
