@@ -85,10 +85,19 @@ ScrapeInterval = Annotated[
     ),
 ]
 ProbeInterval = Annotated[
-    float, _flag("--probe-interval", "Seconds between probes of /ready.", ENGINES, min=0.1)
+    float,
+    _flag(
+        "--probe-interval",
+        "Seconds between probes of /ready; half without a load stream.",
+        ENGINES,
+        min=0.1,
+    ),
 ]
 ProbeTimeout = Annotated[
-    float, _flag("--probe-timeout", "Seconds for one probe.", ENGINES, min=0.01)
+    float,
+    _flag(
+        "--probe-timeout", "Seconds for one probe; half without a load stream.", ENGINES, min=0.01
+    ),
 ]
 ConnectTimeout = Annotated[
     float, _flag("--connect-timeout", "Seconds to connect to a replica.", ENGINES, min=0.01)

@@ -35,7 +35,8 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """How each replica's `GET /ready` is asked, in seconds."""
+    """How each replica's `GET /ready` is asked, in seconds: those of a replica that pushes its
+    load. One that does not is asked twice as often and given half the time."""
 
     interval: float = 1.0
     """Between two probes of a replica that has served before."""

@@ -311,7 +311,7 @@ async def start_router(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
                 limits=limits or Limits(),
                 timeouts=timeouts or Timeouts(),
                 waiting=options.pop("waiting", Waiting(requests=0)),
-                probing=options.pop("probing", Probing(0.1, 0.02, 0.5)),
+                probing=options.pop("probing", Probing(0.2, 0.02, 1.0)),
                 access_log=False,
                 drain_timeout=0.1,
                 **options,

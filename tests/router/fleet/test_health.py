@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from kvasir_router.fleet.replica import Health
+from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.settings import Probing
 
 CHAT = {"model": "m"}
@@ -73,6 +73,31 @@ async def test_a_replica_that_hangs_is_suspect(
     await eventually(lambda: router.replica("m", "r0").health is Health.SUSPECT)
     hang.clear()
     await eventually(lambda: router.replica("m", "r0").health is Health.READY)
+
+
+async def test_requests_in_flight_hear_of_a_hanging_replica_after_two_probes(
+    start_router, model_entry, start_replica, eventually
+) -> None:
+    class Waiting:
+        told = 0
+
+        def replica_suspected(self, replica: Replica) -> None:
+            self.told += 1
+
+    replica, other = await start_replica(), await start_replica()
+    router = await start_router([model_entry("m", replica, other)], probing=Probing(0.5, 0.02, 0.2))
+    found = router.replica("m", "r0")
+    waiting = Waiting()
+    found.watchers.add(waiting)
+
+    async def hang(exchange: Any) -> None:
+        await exchange.client_left()
+
+    replica._answer = hang
+    await eventually(lambda: found.health is Health.SUSPECT)
+    assert waiting.told == 0
+    await eventually(lambda: waiting.told == 1)
+    found.watchers.clear()
 
 
 async def test_a_failed_request_asks_for_a_probe_at_once(
