@@ -90,13 +90,10 @@ class EventStream(ClientAnswer):
         if self.transcript is not None:
             self.transcript.close()
 
-    @property
-    def _told_contract(self) -> bool:
-        """Whether the engine knew the router: one with another secret says nothing to it."""
-        return self.transcript is not None and self.transcript.content().startswith(b": kvasir")
-
     def _take_last(self, data: bytes) -> None:
-        if self._end.whole or not self._told_contract:
+        # An engine with another fleet secret does not know the router and tells it nothing.
+        told = self.transcript is not None and b": kvasir" in self.transcript.content() + data
+        if self._end.whole or not told:
             self._relay.usage = self._end.usage
             self._write(data, last=True)
             self._relay.answer_ended()
