@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from kvasir.hf_config import ConfigError, load_config, parse_shape, read_shape
 
+from .llama import LLAMA_8B
+
 SMALL = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -118,21 +120,7 @@ def test_the_text_part_of_a_multimodal_config_and_its_defaults() -> None:
 
 
 def test_published_sizes() -> None:
-    shape = parse_shape(
-        {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "hidden_size": 4096,
-            "intermediate_size": 14336,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "vocab_size": 128256,
-            "max_position_embeddings": 131072,
-            "torch_dtype": "bfloat16",
-            "eos_token_id": [128001, 128008, 128009],
-        }
-    )
+    shape = parse_shape({**LLAMA_8B, "eos_token_id": [128001, 128008, 128009]})
     assert shape.num_parameters == 8_030_261_248  # as the hub states for Llama 3.1 8B
     assert shape.kv_bytes_per_token() == 131072
     assert shape.kv_bytes_per_token("fp8", tensor_parallel=2) == 32768

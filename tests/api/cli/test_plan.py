@@ -9,27 +9,17 @@ from typer.testing import CliRunner, Result
 
 from kvasir.cli.plan import app
 
+from ..llama import LLAMA_8B
+
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 API = MANIFESTS.parent / "api"
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "torch_dtype": "bfloat16",
-}
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
     path = tmp_path / "model" / "config.json"
     path.parent.mkdir()
-    path.write_text(json.dumps(CONFIG))
+    path.write_text(json.dumps(LLAMA_8B))
     return str(path)
 
 
@@ -109,7 +99,7 @@ def test_a_config_in_the_hugging_face_cache(kvasir: Any, tmp_path: Path) -> None
     snapshot.mkdir(parents=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
-    (snapshot / "config.json").write_text(json.dumps(CONFIG))
+    (snapshot / "config.json").write_text(json.dumps(LLAMA_8B))
     done = kvasir("plan", "--model", "hf://org/name", "--gpu", "h100", "--json")
     assert json.loads(done.stdout)[0]["parameters"] == 8_030_261_248
     done = kvasir("plan", "--model", "org/other", "--gpu", "h100")
@@ -124,7 +114,7 @@ def test_the_model_that_comes_with_the_engine(kvasir: Any, tmp_path: Path) -> No
     assets = tmp_path / "kvasir_engine" / "assets" / "tiny"
     assets.mkdir(parents=True)
     (tmp_path / "kvasir_engine" / "__init__.py").write_text("raise ImportError('it is not needed')")
-    (assets / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1}))
+    (assets / "config.json").write_text(json.dumps({**LLAMA_8B, "num_hidden_layers": 1}))
     done = kvasir(
         "plan", "-f", str(MANIFESTS / "tiny.yaml"), "--json", PYTHONPATH=f"{tmp_path}:{API}"
     )

@@ -12,19 +12,9 @@ from kvasir.fit.estimate import CONTEXT_BYTES, reserve_bytes, weight_bytes
 from kvasir.hf_config import parse_shape
 from kvasir.model_shape import ModelShape
 
+from ..llama import LLAMA_8B
+
 GIB = 2**30
-LLAMA_8B: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "torch_dtype": "bfloat16",
-}
 LLAMA_70B = {
     **LLAMA_8B,
     "hidden_size": 8192,

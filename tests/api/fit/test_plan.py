@@ -13,21 +13,9 @@ from kvasir.fit.plan import CPU_KV_BYTES, Option, plan_deployment, plan_model
 from kvasir.hf_config import parse_shape
 from kvasir.llmdeployment import parse_documents
 
-SHAPE = parse_shape(
-    {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-        "torch_dtype": "bfloat16",
-    }
-)
-"""Llama 3.1 8B: 15 GiB of weights, 128 KiB a token."""
+from ..llama import LLAMA_8B
+
+SHAPE = parse_shape(LLAMA_8B)
 CPU = Device("cpu", 64 << 30, is_gpu=False)
 
 
