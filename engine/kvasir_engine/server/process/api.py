@@ -33,7 +33,7 @@ log = get_logger(__name__)
 
 BACKLOG = 4096
 FLUSH_SECONDS = 1.0
-"""After the core's death: what open responses get to send their error."""
+"""After a failure: what open responses get to send their error."""
 
 
 class Server(uvicorn.Server):
@@ -46,7 +46,7 @@ class Server(uvicorn.Server):
 
 
 def main() -> int:
-    """Exit status: 0 after a drain, 1 when the core died."""
+    """Exit status: 0 after a drain, 1 when the core died or a port was not to be had."""
     channels, index, parent = Channels(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
     die_with(parent)
     config = read_api_config(channels)
@@ -68,13 +68,13 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         announcing = asyncio.create_task(_announce(client, config, index))
         state: ServerState = app.state.server
-        async with _for_routers(state, config, channels, index):
-            dead = await _until_stopped(client, state.lifecycle, serving, config)
+        async with _for_routers(state, config, channels, index) as opened:
+            failed = await _until_stopped(client, state.lifecycle, {serving, *opened}, config)
         announcing.cancel()
         server.should_exit = True
         await serving
     client.close()
-    return 1 if dead else 0
+    return 1 if failed else 0
 
 
 def make_server(app: Starlette) -> Server:
@@ -111,23 +111,28 @@ async def _announce(client: ZmqCoreClient, config: ApiConfig, index: int) -> Non
 
 
 async def _until_stopped(
-    client: ZmqCoreClient, lifecycle: Lifecycle, serving: asyncio.Task[None], config: ApiConfig
+    client: ZmqCoreClient,
+    lifecycle: Lifecycle,
+    servers: set[asyncio.Task[None]],
+    config: ApiConfig,
 ) -> bool:
-    """Wait for a signal and drain, or for the core's death. True when the core died."""
+    """Wait for a signal and drain, or for the end of the core or of a server. True when something
+    ended that was not asked to."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     died = asyncio.create_task(client.wait_dead())
     stopping = asyncio.create_task(stopped.wait())
-    await asyncio.wait({died, stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
-    if died.done():
+    await asyncio.wait({died, stopping, *servers}, return_when=asyncio.FIRST_COMPLETED)
+    asked = stopping.done() and not died.done()
+    if not asked:
         await asyncio.sleep(FLUSH_SECONDS)
     elif lifecycle.info is not None:  # while the core still loads there is nothing to finish
         await lifecycle.drain(config.server.drain_timeout)
-    dead = died.done()
+    failed = died.done() or not asked
     died.cancel()
     stopping.cancel()
-    return dead
+    return failed
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -145,16 +150,17 @@ def listen(host: str, port: int) -> socket.socket:
 @contextlib.asynccontextmanager
 async def _for_routers(
     state: ServerState, config: ApiConfig, channels: Channels, index: int
-) -> AsyncIterator[None]:
+) -> AsyncIterator[set[asyncio.Task[None]]]:
     """gRPC and prompt reports, where --grpc-port asks for them."""
     if config.grpc_port is None:
-        yield
+        yield set()
         return
     # Imported here: grpc costs a process without it half a second.
     from kvasir_engine.server.process.router_interfaces import router_interfaces
 
-    async with router_interfaces(state, channels, grpc_port=config.grpc_port, index=index):
-        yield
+    port = config.grpc_port
+    async with router_interfaces(state, channels, grpc_port=port, index=index) as task:
+        yield {task}
 
 
 if __name__ == "__main__":

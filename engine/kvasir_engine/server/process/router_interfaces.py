@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from kvasir.logs import get_logger
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.server.reports.relay import ReportHub, ReportRelay
@@ -13,22 +14,31 @@ from kvasir_engine.server.reports.watch_page import WatchPage
 from kvasir_engine.server.rpc.start import start_grpc
 from kvasir_engine.server.state import ServerState
 
+log = get_logger(__name__)
+
 GRACE_SECONDS = 1.0
 
 
 @contextlib.asynccontextmanager
 async def router_interfaces(
     state: ServerState, channels: Channels, *, grpc_port: int, index: int
-) -> AsyncIterator[None]:
-    """Open those of API process `index` once the core serves, for as long as the block lasts."""
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Open those of API process `index` once the core serves, for as long as the block lasts.
+
+    The task ends within the block only when they cannot be had: the core died, the port is taken.
+    """
     run = _relay_reports(state, channels) if index else _serve_grpc(state, channels, grpc_port)
     task = asyncio.create_task(run)
     try:
-        yield
+        yield task
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, EngineDeadError):
+        try:
             await task
+        except OSError as error:
+            log.error("cannot serve routers", reason=str(error))
+        except (asyncio.CancelledError, EngineDeadError):
+            pass
 
 
 async def _serve_grpc(state: ServerState, channels: Channels, port: int) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.server.process.router_interfaces import router_interfaces
@@ -27,6 +30,24 @@ async def test_a_watcher_in_the_first_process_hears_the_others(
             other.prompt_reporter.deliver(report)
             [heard], _ = await subscription.take()
     assert heard == report
+
+
+async def test_a_port_that_is_taken_ends_it(
+    start_server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    channels = Channels(tmp_path)
+    WatchPage(channels.watch, create=True)
+    state = (await start_server()).app.state.server
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        async with router_interfaces(state, channels, grpc_port=port, index=0) as task:
+            await asyncio.wait({task}, timeout=10)
+            assert task.done()
+    logged = "".join(capsys.readouterr())
+    assert f"127.0.0.1:{port}" in logged
+    assert "--grpc-port" in logged
 
 
 async def test_while_the_core_loads_nothing_is_open_and_the_end_is_clean(
