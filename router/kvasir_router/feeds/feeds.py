@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from kvasir_router.discovery.base import EngineKind
 from kvasir_router.feeds.load import LoadFeed
 from kvasir_router.feeds.scrape import NAMES, Scraper, read_capacity
 from kvasir_router.feeds.silence import SilenceWatch
@@ -15,7 +16,8 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.settings import Feeding
 
 if TYPE_CHECKING:
-    from kvasir_router.feeds.events import EventFeed, EventPlumbing
+    from kvasir_router.feeds.events import EventFeed
+    from kvasir_router.feeds.plumbing import EventPlumbing
 
 _TICK = 0.05
 
@@ -32,7 +34,7 @@ class Feeds:
         *,
         suspect: Callable[[Replica], None],
     ) -> None:
-        """`lines`: header lines sent with each scrape."""
+        """`lines`: header lines sent with each scrape of a Kvasir engine."""
         self._feeding = feeding
         self._secret = fleet_secret
         self._lines = lines
@@ -52,7 +54,8 @@ class Feeds:
         if spec.grpc_port is not None:
             self._watch_load(replica, spec.grpc_port, sink)
         elif names is not None:
-            scraper = Scraper(replica, names, self._feeding.scrape_interval, self._lines)
+            lines = self._lines if spec.engine is EngineKind.KVASIR else b""
+            scraper = Scraper(replica, names, self._feeding.scrape_interval, lines)
             self._run(replica, scraper.run())
         if spec.kv_events is not None and sink is not None:
             self._watch_events(replica, spec.kv_events, spec.kv_replay, sink)
@@ -110,7 +113,8 @@ class Feeds:
         self, replica: Replica, address: str, replay_address: str | None, sink: BlockSink
     ) -> None:
         # Imported here: a fleet without events does without zmq
-        from kvasir_router.feeds.events import EventFeed, EventPlumbing
+        from kvasir_router.feeds.events import EventFeed
+        from kvasir_router.feeds.plumbing import EventPlumbing
 
         if self._plumbing is None:
             self._plumbing = EventPlumbing(self._secret)

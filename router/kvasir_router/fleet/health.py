@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import structlog
 
+from kvasir_router.discovery.base import EngineKind
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica, Speech
 from kvasir_router.proxy.pool import fetch
@@ -26,7 +27,7 @@ class _Cards(msgspec.Struct):
 
 
 class HealthMonitor:
-    """One task for each replica. `lines` are header lines sent with each probe.
+    """One task for each replica. `lines` are header lines sent with each probe of a Kvasir engine.
 
     A replica whose load stream speaks is asked seldom; of any other one nothing else tells that it
     hangs, so it is asked twice as often and given half the time.
@@ -98,7 +99,7 @@ class HealthMonitor:
             seconds = probing.suspect_timeout
         try:
             async with asyncio.timeout(seconds) as self._limits[replica]:
-                status, _ = await fetch(replica.pool, "/ready", self._lines)
+                status, _ = await fetch(replica.pool, "/ready", self._lines_for(replica))
         except ConnectionRefusedError:
             return Health.DOWN
         except (OSError, TimeoutError):
@@ -107,11 +108,14 @@ class HealthMonitor:
             del self._limits[replica]
         return Health.READY if status == 200 else Health.NOT_READY
 
+    def _lines_for(self, replica: Replica) -> bytes:
+        return self._lines if replica.spec.engine is EngineKind.KVASIR else b""
+
     async def _read_card(self, replica: Replica) -> None:
         """Learn the model and its context length, of replicas that tell."""
         try:
             async with asyncio.timeout(self._probing.timeout):
-                status, body = await fetch(replica.pool, "/v1/models", self._lines)
+                status, body = await fetch(replica.pool, "/v1/models", self._lines_for(replica))
             cards = msgspec.json.decode(body, type=_Cards).data if status == 200 else []
         except (OSError, TimeoutError, msgspec.MsgspecError):
             return

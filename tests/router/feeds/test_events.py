@@ -12,8 +12,10 @@ from kvasir.kv_events import REPLAY_END, BlockStored, EventBatch, encode_batch
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_engine.kv.events import Cleared, RemovedBlocks, StoredBlocks
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_router.feeds import events
-from kvasir_router.feeds.events import EventFeed, EventPlumbing
+from kvasir_router.discovery.base import EngineKind
+from kvasir_router.feeds import replay
+from kvasir_router.feeds.events import EventFeed
+from kvasir_router.feeds.plumbing import MAX_MESSAGE_BYTES, EventPlumbing
 
 GROUPS = [KVGroupSpec((0,), 16)]
 ANY = "tcp://127.0.0.1:*"
@@ -53,9 +55,11 @@ async def subscribe(blocks, make_replica) -> AsyncIterator[Callable[..., EventFe
     feeds: list[EventFeed] = []
     plumbings: list[EventPlumbing] = []
 
-    def start(address: str, replay: str | None, secret: str | None = None) -> EventFeed:
+    def start(
+        address: str, replay: str | None, secret: str | None = None, **spec: object
+    ) -> EventFeed:
         plumbings.append(EventPlumbing(secret))
-        replica = make_replica()
+        replica = make_replica(**spec)
         feeds.append(EventFeed(replica, address, replay, blocks, plumbings[-1]))
         return feeds[-1]
 
@@ -158,6 +162,14 @@ async def test_only_a_holder_of_the_secret_reads(start_publisher, subscribe, blo
     await eventually(lambda: blocks.held == held(1))
 
 
+async def test_engines_of_others_know_no_secret(start_publisher, subscribe, blocks, eventually):
+    publisher = start_publisher()
+    publisher.publish([stored(1)])
+    kind = EngineKind.VLLM
+    subscribe(publisher.endpoint, publisher.replay_endpoint, "s3cret", engine=kind)
+    await eventually(lambda: blocks.held == held(1))
+
+
 async def test_a_restarted_engine_is_begun_anew(start_publisher, subscribe, blocks, eventually):
     first = start_publisher()
     feed = subscribe(first.endpoint, first.replay_endpoint)
@@ -228,7 +240,7 @@ async def test_a_gap_is_asked_for(wire, subscribe, blocks, eventually):
 async def test_a_replay_that_does_not_end_is_given_up(
     wire, subscribe, blocks, eventually, monkeypatch
 ):
-    monkeypatch.setattr(events, "REPLAY_IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(replay, "IDLE_SECONDS", 0.2)
     wire.answer = lambda start: [[b"", *batch(5, 5)]]
     feed = subscribe(wire.address, wire.replay_address)
     await eventually(lambda: counts(feed)["kv_replays_failed"] == 1)
@@ -243,7 +255,7 @@ async def test_a_replay_that_does_not_end_is_given_up(
 async def test_a_long_replay_that_goes_on_is_heard_to_its_end(
     wire, subscribe, blocks, eventually, monkeypatch
 ):
-    monkeypatch.setattr(events, "REPLAY_IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(replay, "IDLE_SECONDS", 0.5)
 
     def answer(start: int) -> Iterator[list[bytes]]:
         for n in range(6):
@@ -284,7 +296,7 @@ async def test_a_publisher_of_giant_messages_is_cut_off(
 ):
     feed = subscribe(wire.address, wire.replay_address)
     await connected(feed, eventually)
-    wire.send(b"", (0).to_bytes(8, "big"), b"x" * (events.MAX_MESSAGE_BYTES + 1))
+    wire.send(b"", (0).to_bytes(8, "big"), b"x" * (MAX_MESSAGE_BYTES + 1))
     # It comes back, and is asked what it has
     await eventually(lambda: len(wire.questions) == 2)
     assert not counts(feed)["kv_bad_messages"]

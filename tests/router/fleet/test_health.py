@@ -123,6 +123,17 @@ async def test_probes_carry_the_secret(start_replica, start_router, model_entry)
     assert all(probe.header("x-kvasir-fleet-secret") == "s3cret" for probe in replica.probes)
 
 
+async def test_engines_of_others_do_not_learn_the_secret(
+    start_replica, start_router, model_entry, eventually
+) -> None:
+    replica = await start_replica()
+    entry = model_entry("m", replica)
+    entry["replicas"][0]["engine"] = "vllm"
+    await start_router([entry], fleet_secret="s3cret")
+    await eventually(lambda: "/metrics" in {probe.target for probe in replica.probes})
+    assert all(probe.header("x-kvasir-fleet-secret") is None for probe in replica.probes)
+
+
 async def test_a_replica_without_a_card_serves(
     start_replica, start_router, model_entry, client
 ) -> None:
