@@ -56,6 +56,13 @@ class Breaker:
         self.state = BreakerState.OPEN
         return pause
 
+    def reset(self) -> None:
+        """The replica is another process now: what the last one did says nothing of it."""
+        self.state = BreakerState.CLOSED
+        self._pause = self._first_pause
+        self._failures = 0
+        self._trial_running = False
+
     def retry(self) -> None:
         """The pause is over: allow one trial."""
         if self.state is BreakerState.OPEN:

@@ -190,6 +190,8 @@ class Replica:
         if health is Health.DOWN and self.health is not Health.DOWN:
             self.speech = Speech.NONE
             self.emptied()
+        elif self.health is Health.DOWN and health is Health.READY:
+            self.breaker.reset()
         self.health = health
 
     def _tell(self, watchers: list[Watcher]) -> None:

@@ -61,6 +61,10 @@ class Attempts:
             self._send(choice)
         return choice is not None
 
+    def forget_tried(self) -> None:
+        """The request waits: what failed may have come back by its turn."""
+        self._tried.clear()
+
     def send_hedge(self) -> None:
         """The answer is late: ask a second replica, and take whichever is first."""
         if self._current is None or self._relay.answer is not None:
@@ -97,6 +101,10 @@ class Attempts:
             if attempt is not None:
                 attempt.leave()
         self._current = self._hedge = None
+
+    def forget(self) -> None:
+        """The request is over; nothing here is called again."""
+        del self._relay
 
     # From an attempt
 

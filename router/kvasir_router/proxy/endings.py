@@ -10,14 +10,8 @@ def stopping() -> Answer:
     return error(503, "The router is stopping.", "router_stopping")
 
 
-def saturated(model: Model) -> Answer:
-    """Every replica is full."""
-    message = f"All replicas of model `{model.name}` have all the requests they may."
-    return error(429, message, "overloaded", retry_after=1)
-
-
 def not_ready(model: Model) -> Answer:
-    """No replica may take the request, or those that did failed."""
+    """The replicas that were asked failed, and no more may be."""
     message = f"Model `{model.name}` has no ready replica; try again soon."
     return error(503, message, "model_not_ready", retry_after=1)
 

@@ -228,6 +228,7 @@ def resume_body(body: bytes, progress: Progress) -> bytes:
         "sample_index": 0,
         "sent_chars": progress.sent_chars,
         "opened": progress.opened,
+        "finished": progress.finished,
         "cached_tokens": progress.cached_tokens,
         "id": progress.id,
         "created": progress.created,

@@ -167,6 +167,7 @@ class Relay:
 
     def wait(self) -> None:
         """No replica may take the request now."""
+        self._attempts.forget_tried()
         self.gateway.line.join(self)
 
     def pass_on(self, attempt: Attempt, head: ResponseHead) -> None:
@@ -278,3 +279,6 @@ class Relay:
             self.answer.close()
         self.ended_at = time.monotonic()
         self.gateway.ended(self)
+        # No circle is left: bodies are freed now, not when the collector comes by.
+        self.answer = None
+        self._attempts.forget()

@@ -14,6 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from kvasir_router.fleet.replica import Health
+from kvasir_router.settings import Probing
+
 ROOT = Path(__file__).parents[3]
 SECRET = "fleet-secret"
 MODEL = "sim"
@@ -118,6 +121,27 @@ async def start_engines(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable
     yield start
     for engine in started:
         await engine.kill()
+
+
+@pytest.fixture
+async def start_fleet(start_engines, start_router, eventually):
+    """A router over engines; all ready and heard."""
+
+    async def start(count: int, **options: Any):
+        engines = await start_engines(count)
+        router = await start_router(
+            [{"name": "sim", "replicas": [engine.entry for engine in engines]}],
+            wait=False,
+            fleet_secret="fleet-secret",
+            probing=Probing(),
+            **options,
+        )
+        replicas = [replica for _, replica in router.server.fleet.replicas()]
+        await eventually(lambda: all(r.health is Health.READY for r in replicas), 120)
+        await eventually(lambda: all(r.load.report is not None for r in replicas))
+        return engines, router, replicas
+
+    return start
 
 
 @pytest.fixture

@@ -8,36 +8,15 @@ import pytest
 
 from kvasir.text_chain import chain_hashes, completion_pieces
 from kvasir_router.fleet.replica import Health
-from kvasir_router.settings import Probing
 
 CLIENTS = 12
 
 
-@pytest.fixture
-async def fleet(start_engines, start_router, eventually):
-    """A router over engines; all ready and heard."""
-
-    async def start(count: int):
-        engines = await start_engines(count)
-        router = await start_router(
-            [{"name": "sim", "replicas": [engine.entry for engine in engines]}],
-            wait=False,
-            fleet_secret="fleet-secret",
-            probing=Probing(),
-        )
-        replicas = [replica for _, replica in router.server.fleet.replicas()]
-        await eventually(lambda: all(r.health is Health.READY for r in replicas), 120)
-        await eventually(lambda: all(r.load.report is not None for r in replicas))
-        return engines, router, replicas
-
-    return start
-
-
 @pytest.mark.slow
 async def test_a_stopped_engine_is_left_at_once_and_used_again_when_it_goes_on(
-    fleet, start_load, eventually
+    start_fleet, start_load, eventually
 ) -> None:
-    engines, router, replicas = await fleet(3)
+    engines, router, replicas = await start_fleet(3)
     load = start_load(router.url, CLIENTS)
     await asyncio.sleep(3)
     stopped = time.monotonic()
@@ -68,9 +47,9 @@ async def test_a_stopped_engine_is_left_at_once_and_used_again_when_it_goes_on(
 
 @pytest.mark.slow
 async def test_a_killed_engine_comes_back_on_its_port_with_an_empty_cache(
-    fleet, start_load, eventually, client
+    start_fleet, start_load, eventually, client
 ) -> None:
-    engines, router, replicas = await fleet(2)
+    engines, router, replicas = await start_fleet(2)
     index = router.server.fleet.models["sim"].policy.index
     body = {"model": "sim", "prompt": "shared words " * 100, "max_tokens": 1}
     chain = chain_hashes(completion_pieces(body, body["prompt"]))

@@ -58,6 +58,15 @@ def test_an_abandoned_trial_can_be_made_again() -> None:
     assert breaker.allows
 
 
+def test_a_new_process_begins_with_a_clean_slate() -> None:
+    breaker = opened()
+    breaker.reset()
+    assert breaker.allows
+    breaker.retry()  # of the pause before
+    assert breaker.state is BreakerState.CLOSED
+    assert [breaker.failed() for _ in range(3)] == [None, None, 1.0]
+
+
 class BreakerMachine(RuleBasedStateMachine):
     """Any order of events: it opens only by failures, and always comes back."""
 

@@ -114,3 +114,15 @@ async def test_many_watchers_are_told_in_several_turns(replica: Replica) -> None
     for _ in range(10):
         await asyncio.sleep(0)
     assert [request for request in requests if request.told != 1] == [gone]
+
+
+async def test_a_revived_replica_gets_requests_whatever_its_last_process_did(
+    replica: Replica,
+) -> None:
+    replica.observed(READY)
+    for _ in range(5):
+        replica.failed("reset", SUSPECT)
+    assert not replica.breaker.allows
+    replica.observed(DOWN)
+    replica.observed(READY)
+    assert replica.breaker.allows

@@ -42,7 +42,7 @@ def stream_of(body: dict[str, Any]) -> list[bytes]:
         reason = "stop" if number == len(WORDS) - 1 else None
         comment = {"i": 0, "t": [number]}
         events.append(event(comment, chunk(delta={"content": WORDS[number]}, finish_reason=reason)))
-    if done == len(WORDS):
+    if done == len(WORDS) and not resume.get("finished"):
         events.append(event({"i": 0, "t": []}, chunk(delta={}, finish_reason="stop")))
     if body.get("stream_options"):
         events.append(event({}, {"id": "chatcmpl-1", "choices": [], "usage": USAGE}))
@@ -178,6 +178,7 @@ class TestMoved:
         answer = await ask(router, stream_options={"include_usage": True})
         assert text_of(answer) == "".join(WORDS)
         assert answer.count('"usage"') == 1
+        assert answer.count('"stop"') == 1
         assert len(b.requests) == 1
 
     async def test_the_connection_serves_another_request(self, routed, post) -> None:

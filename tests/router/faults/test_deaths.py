@@ -1,0 +1,91 @@
+"""Engines that end under load: streams move, unary requests are asked again, none is lost."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from kvasir_router.admission.line import Waiting
+from kvasir_router.fleet.replica import Health
+
+UNARY = STREAMS = 30
+PATH = "/v1/completions"
+
+
+def request(number: int, **fields: Any) -> dict[str, Any]:
+    prompt = f"request {number} " + "word " * 20
+    return {"model": "sim", "prompt": prompt, "max_tokens": 120, "ignore_eos": True, **fields}
+
+
+async def unary(http: httpx.AsyncClient, url: str, number: int) -> str:
+    response = await http.post(url + PATH, json=request(number))
+    assert response.status_code == 200, response.text
+    text: str = response.json()["choices"][0]["text"]
+    return text
+
+
+async def streamed(http: httpx.AsyncClient, url: str, number: int) -> str:
+    """The text of all events; an error event is a loss."""
+    body = request(number, stream=True)
+    response = await http.post(url + PATH, json=body)
+    assert response.status_code == 200, response.text
+    lines = [line for line in response.text.split("\n") if line.startswith("data: ")]
+    assert lines[-1] == "data: [DONE]", lines[-1]
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    assert [chunk for chunk in chunks if "error" in chunk] == []
+    return "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"])
+
+
+@pytest.fixture
+async def http():
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(timeout=120, limits=limits, trust_env=False) as client:
+        yield client
+
+
+@pytest.mark.slow
+async def test_one_of_three_is_killed(start_fleet, http, eventually) -> None:
+    engines, router, replicas = await start_fleet(3)
+    expected = [await unary(http, router.url, 0), await streamed(http, router.url, 0)]
+    assert expected[0] == expected[1] != ""
+    asked = [
+        *(asyncio.create_task(unary(http, router.url, number)) for number in range(UNARY)),
+        *(asyncio.create_task(streamed(http, router.url, number)) for number in range(STREAMS)),
+    ]
+    await eventually(lambda: router.in_flight() == UNARY + STREAMS, 30)
+    await asyncio.sleep(0.3)
+    hit = replicas[0].in_flight
+    assert hit > 0
+    killed = time.monotonic()
+    await engines[0].kill()
+    answers = await asyncio.gather(*asked)
+    assert answers[:UNARY] == answers[UNARY:], "a moved stream is the whole answer"
+    assert answers[0] == expected[0]
+    assert router.in_flight() == 0
+    moved = await router.metric("stream_migrations_total", outcome="moved")
+    retried = await router.metric("retries_total", model="sim")
+    assert retried >= hit
+    assert moved > 0
+    assert await router.metric("broken_answers_total") == 0
+    print(
+        f"{hit} were there, {moved:.0f} streams moved; all ended {time.monotonic() - killed:.2f} s"
+    )
+
+
+@pytest.mark.slow
+async def test_all_are_killed_and_come_back(start_fleet, http, eventually) -> None:
+    waiting = Waiting(requests=64, hold=120)
+    engines, router, replicas = await start_fleet(2, waiting=waiting)
+    expected = await unary(http, router.url, 1)
+    for engine in engines:
+        await engine.kill()
+    asked = [asyncio.create_task(unary(http, router.url, 1)) for _ in range(8)]
+    model = router.server.fleet.models["sim"]
+    await eventually(lambda: router.server.gateway.line.waiting(model) == 8, 30)
+    assert {replica.health for replica in replicas} == {Health.DOWN}
+    await engines[1].start()
+    assert await asyncio.gather(*asked) == [expected] * 8
+    assert router.in_flight() == 0
