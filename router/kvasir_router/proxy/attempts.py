@@ -123,7 +123,7 @@ class Attempts:
             b"".join(request.lines),
             len(body),
             request.request_id,
-            self._gateway.fleet_lines,
+            self._gateway.fleet_lines if attempt.contract else b"",
         )
         return head, body
 
