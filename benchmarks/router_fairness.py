@@ -4,7 +4,7 @@
 
 Two engines with `--device sim` of 16 sequences each stand for two H200s with Llama-3.1-8B
 (`sim_fleet.py` says how tokens are scaled); the router has an API key for each of five tenants of
-equal weight. Every request has 800 tokens in and 256 out. A tenant's share is a fifth of what the
+equal weight. Requests have 800 tokens in and 128 to 384 out. A tenant's share is a fifth of what the
 fleet can do, measured first. Then, alternating: all five send 0.6 of their share; four send that
 and the fifth 20 times its share. Arrivals are Poisson, and those of the four are the same in both.
 """
@@ -73,7 +73,7 @@ class Fleet:
         prompt = self._words.text(self._source, SCALE.count(PROMPT))
         content = {"model": "bench", "stream": True, "ignore_eos": True}
         content |= {"messages": [{"role": "user", "content": prompt}]}
-        content["max_tokens"] = SCALE.count(OUTPUT)
+        content["max_tokens"] = SCALE.count(self._source.randint(OUTPUT // 2, OUTPUT * 3 // 2))
         body = json.dumps(content).encode()
         request = (
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n"

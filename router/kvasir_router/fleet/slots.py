@@ -9,7 +9,7 @@ class Slots:
     """An engine that keeps requests waiting while it starts no more of them is full: what it runs
     then is what it can. `spare` more may wait in it; 0 = without bound."""
 
-    __slots__ = ("_net", "_running", "_slots", "_spare", "_waiting")
+    __slots__ = ("_net", "_own", "_running", "_slots", "_spare", "_waiting")
 
     def __init__(self, spare: int) -> None:
         self._spare = spare
@@ -17,6 +17,7 @@ class Slots:
         """0 = not known, and so no bound."""
         self._running = 0
         self._waiting = 0
+        self._own = 0
         self._net = 0
         """Requests sent less those ended since the last report."""
 
@@ -27,8 +28,9 @@ class Slots:
 
     @property
     def taken(self) -> int:
-        """Requests in it, as far as known."""
-        return self._running + self._waiting + self._net
+        """Requests in it, as far as known: what it said and what came since; but never less than
+        this router has there, some of which may not have got to where it counts."""
+        return max(self._own, self._running + self._waiting + self._net)
 
     @property
     def full(self) -> bool:
@@ -39,10 +41,12 @@ class Slots:
 
     def sent(self) -> None:
         """A request goes to the engine."""
+        self._own += 1
         self._net += 1
 
     def ended(self) -> None:
         """A request has left it."""
+        self._own -= 1
         self._net -= 1
 
     def reported(self, running: int, waiting: int) -> None:

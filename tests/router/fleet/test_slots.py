@@ -97,3 +97,13 @@ def test_a_busy_engine_stays_busy_and_its_queue_short(capacity) -> None:
             slots.reported(running, waiting)
     assert idle < 100
     assert queued / 15_000 < 4 + capacity // 4
+
+
+def test_what_is_on_its_way_is_not_forgotten_at_a_report() -> None:
+    slots = Slots(spare=4)
+    slots.reported(16, 4)
+    slots.reported(16, 4)
+    for _ in range(20):
+        slots.sent()
+    slots.reported(16, 0)
+    assert slots.full
