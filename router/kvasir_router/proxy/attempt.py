@@ -61,7 +61,7 @@ class Attempt:
         self._sent_before = False
         self._head: ResponseHead | None = None
         self._parts: list[bytes] = []
-        self._sink: Sink = self
+        self._sink: Sink | None = None  # not itself: a circle would have to be collected
         replica.acquire()
         replica.watchers.add(self)
         self._credit = choice.new_tokens
@@ -128,7 +128,7 @@ class Attempt:
     def response_data(self, data: bytes, last: bool) -> None:
         if last:
             self._connection = None
-        self._sink.take(data, last)
+        (self._sink or self).take(data, last)
 
     def response_broken(self, reason: str) -> None:
         connection, self._connection = self._connection, None
