@@ -4,10 +4,14 @@ searches longer and anew each time."""
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 # Small tensors: a second thread only waits for the first. Read when torch is imported, also by
 # the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Without a GPU kernels run in Triton's interpreter. Read when triton is imported.
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 from hypothesis import HealthCheck, settings

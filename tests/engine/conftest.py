@@ -268,16 +268,10 @@ def hf_logits(hf_model_dir: Callable[[str], Path]) -> Callable[[str, list[int]],
 
 @pytest.fixture(scope="session")
 def triton_interpreter() -> None:
-    """Without a GPU, kernels defined from now on run in Triton's interpreter.
-
-    Triton 3.6 makes loop bounds of arrays with one element, which numpy 2.4 refuses to take for
-    numbers: mended here.
-    """
-    import torch
-
-    if torch.cuda.is_available():
+    """Triton's interpreter makes loop bounds of arrays with one element, which numpy 2.4 refuses
+    to take for numbers (Triton 3.6): mended here, where there is no GPU."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
         return
-    os.environ["TRITON_INTERPRET"] = "1"
     from triton.runtime import interpreter
 
     patch = interpreter._patch_lang_tensor

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from kvasir_engine.layers.fused import fused_ops
+
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -33,5 +35,8 @@ def activation(name: str) -> Activation:
 
 def gated(x: torch.Tensor, act: Activation) -> torch.Tensor:
     """act(gate) * up of x [..., 2 n], whose first half is the gate: [..., n]."""
+    fused = fused_ops(x.device)
+    if fused is not None and act is nn.functional.silu and x.dim() == 2 and x.is_contiguous():
+        return fused.silu_mul(x)
     gate, up = x.chunk(2, dim=-1)
     return act(gate) * up

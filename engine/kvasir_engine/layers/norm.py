@@ -5,11 +5,15 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import WeightedModule, parameter
 
 
 class RMSNorm(WeightedModule):
     """x / rms(x) * weight over the last dimension, computed in fp32."""
+
+    offset = 0.0
+    """Added to the stored weight."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -22,6 +26,9 @@ class RMSNorm(WeightedModule):
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(norm(x + residual), x + residual)."""
+        fused = fused_ops(x.device)
+        if fused is not None:
+            return fused.add_rms_norm(x, residual, self.weight, self.eps, offset=self.offset)
         total = x + residual
         return self.forward(total), total
 
@@ -29,7 +36,9 @@ class RMSNorm(WeightedModule):
 class GemmaRMSNorm(RMSNorm):
     """The weight is stored minus one."""
 
+    offset = 1.0
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The same shape and dtype as x."""
-        weight = 1.0 + self.weight.float()
+        weight = self.offset + self.weight.float()
         return nn.functional.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(x.dtype)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from kvasir_engine.layers.fused import fused_ops
+
 
 @dataclass(frozen=True, slots=True)
 class RotaryConfig:
@@ -152,8 +154,11 @@ RotaryTable = tuple[torch.Tensor, torch.Tensor]
 
 
 def apply_rotary(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
-    """x [tokens, heads, head_dim] with its first rotary_dim channels rotated."""
+    """x [tokens, heads, head_dim] with its first rotary_dim channels rotated, perhaps in place."""
     cos, sin = table
+    fused = fused_ops(x.device)
+    if fused is not None and x.stride()[1:] == (x.shape[2], 1):
+        return fused.rotate(x, cos, sin)
     dim = cos.shape[-1]
     turned = x if dim == x.shape[-1] else x[..., :dim]
     # (a, b) -> (a cos - b sin, b cos + a sin): rolling by half a turn swaps a and b.
