@@ -69,21 +69,26 @@ class ReplicaTable:
 
     def add(self, keys: Iterable[int], bit: int) -> None:
         """The replica holds these blocks."""
-        table, shared = self._table, self._shared
+        table, shards = self._table, self._table.shards
+        alone = self._shared(bit)
         for key in keys:
-            mask = table.get(key)
-            if not mask & bit:
-                table.put(key, shared(mask | bit))
+            shard = shards[key & _SHARD_BITS]
+            mask = shard.get(key)
+            if mask is None:
+                table.put(key, alone)
+            elif not mask & bit:
+                shard[key] = self._shared(mask | bit)
 
     def discard(self, keys: Iterable[int], bit: int) -> None:
         """The replica does not hold these any more."""
-        table, shared = self._table, self._shared
+        shards = self._table.shards
         for key in keys:
-            mask = table.get(key)
+            shard = shards[key & _SHARD_BITS]
+            mask = shard.get(key, 0)
             if mask == bit:
-                table.pop(key)
+                del shard[key]
             elif mask & bit:
-                table.put(key, shared(mask & ~bit))
+                shard[key] = self._shared(mask & ~bit)
 
     def clear(self, bits: int, shard: int) -> None:
         """Clear the replicas' bits in one shard."""

@@ -10,9 +10,9 @@ DECODE_WEIGHT = 0.05
 """Prompt tokens that a token held in the KV cache counts for. Alone it would cost more: read again
 in 200 steps, 128 KiB at 4.3 TB/s take 6 us, a prompt token's computing takes 24 us (Llama-3.1-8B on
 one H200). But held tokens are work wherever they are, and a missed hit is work added to the fleet.
-In a simulated fleet (8 replicas, 150 prefixes of 6,000 tokens, 73 % of the KV cache, 15 requests/s)
-weights of 0.02 to 0.1 do alike; with 1.0 the cached part of the prompts is 0.51 instead of 0.81, and
-the 90th percentile of the time to first token 0.86 s instead of 0.11 s."""
+In a simulated fleet (8 replicas, 150 prefixes of 6,000 tokens, 73 % of the KV cache, 15 requests a
+second) weights of 0.02 to 0.1 do alike; with 1.0 the cached part of the prompts is 0.51 instead of
+0.81, and the 90th percentile of the time to first token 0.86 s instead of 0.11 s."""
 REQUEST_TOKENS = 512
 """That a request in flight is taken to hold at least, as long as no report says so."""
 MIN_LOAD_TOKENS = 16384
