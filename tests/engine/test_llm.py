@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from kvasir_engine import LLM, AsyncLLM, BeamSearchParams, SamplingParams
-from kvasir_engine.core.client import EngineDeadError
+from kvasir_engine import LLM, BeamSearchParams, SamplingParams
 from kvasir_engine.sampling_params import ParameterError
 from kvasir_engine.settings import SettingsError
 
@@ -141,29 +139,3 @@ def test_a_plain_script_needs_no_main_guard_no_zmq_and_no_server() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
-
-
-async def test_async_llm_streams_and_leaves_nothing() -> None:
-    llm = await AsyncLLM.start(TINY, kv_cache_memory_bytes=16 << 20)
-
-    async def last(prompt: str) -> list[int]:
-        seen: list[int] = []
-        async for output in llm.generate(prompt, GREEDY):
-            assert output.outputs[0].token_ids[: len(seen)] == seen
-            seen = output.outputs[0].token_ids
-        assert output.finished
-        return seen
-
-    one, two = await asyncio.gather(last("The quick"), last("The quick"))
-    assert one == two
-    stream = llm.generate("Hello", SamplingParams(max_tokens=1000, ignore_eos=True))
-    await anext(stream)
-    await stream.aclose()
-    pid = llm._core.process.pid
-    await llm.close()
-    assert llm._core.process.poll() is not None, pid
-
-
-async def test_async_llm_says_why_it_cannot_start() -> None:
-    with pytest.raises(EngineDeadError, match="--max-model-len 4096 is longer"):
-        await AsyncLLM.start(TINY, max_model_len=4096)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from kvasir_engine.parallel.plan_channel import PlanWriter
+from kvasir_engine.parallel.protocol import WorkerConfig
+from kvasir_engine.settings import make_settings
 
 _correctness = runpy.run_path(str(Path(__file__).parents[1] / "correctness" / "conftest.py"))
 make_engine = _correctness["make_engine"]
@@ -46,3 +53,21 @@ class Processes:
 def processes() -> Processes:
     """Which processes run."""
     return Processes()
+
+
+@pytest.fixture
+def worker_env() -> dict[str, str]:
+    """The environment of a worker that sees no GPU."""
+    path = os.pathsep.join(sys.path)
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture
+def worker_config(tmp_path: Path) -> Iterator[Callable[[int], WorkerConfig]]:
+    """A configuration that the worker refuses: there is no GPU to be seen."""
+    settings = make_settings("m", device="cuda", tensor_parallel_size=2)
+    writer = PlanWriter(1)
+    yield lambda reports: WorkerConfig(
+        1, tmp_path / "store", tmp_path, settings, writer.reader(0), reports
+    )
+    writer.close()

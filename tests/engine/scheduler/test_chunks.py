@@ -45,7 +45,7 @@ def test_who_is_served_first_gets_the_whole_chunk(
     served = engine.scheduler.by_handle[handles[preferred]].row
     engine.run()
     for step in chunks(engine)[:4]:
-        assert {row: size for row, size in step}[served] == 4
+        assert dict(step)[served] == 4
         assert sum(size for _, size in step) == 6
 
 
