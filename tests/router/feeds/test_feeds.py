@@ -9,6 +9,9 @@ import pytest
 
 from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir.proto.engine.v1 import engine_pb2_grpc
+from kvasir_engine.kv.event_publisher import KVEventPublisher
+from kvasir_engine.kv.events import StoredBlocks
+from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_router.fleet.replica import Health, Speech
 
 
@@ -106,6 +109,28 @@ async def test_what_was_heard_is_in_the_metrics(two) -> None:
     assert await router.metric("replica_load_age_seconds", replica="r0") < 60
     first.feeds["kv_replays"] += 2
     assert await router.metric("replica_feed_events_total", replica="r0", event="kv_replays") == 2
+
+
+async def test_a_new_policy_learns_what_was_before_it(
+    start_replica, start_router, model_entry, eventually
+) -> None:
+    publisher = KVEventPublisher(
+        "tcp://127.0.0.1:*", "tcp://127.0.0.1:*", groups=[KVGroupSpec((0,), 16)]
+    )
+    publisher.publish([StoredBlocks(0, [b"1" * 16, b"2" * 16], None, list(range(32)))])
+    entry = model_entry("m", await start_replica())
+    entry["replicas"][0] |= {
+        "kv_events": publisher.endpoint,
+        "kv_replay": publisher.replay_endpoint,
+    }
+    router = await start_router([entry | {"policy": "least_load"}])
+    fleet = router.server.fleet
+    model = fleet.models["m"]
+    for _ in range(2):
+        fleet.set_policy(model, "kv_aware")
+        residency = model.policy.index.residency
+        await eventually(lambda held=residency: held.blocks == 2)
+    publisher.close()
 
 
 async def test_a_replica_that_goes_is_not_listened_to(two, write_config, eventually) -> None:
