@@ -90,8 +90,10 @@ class WaitingLine:
     def join(self, waiter: Waiter) -> None:
         """No replica may take it now: it waits, or is refused at once."""
         queue = self._queue(waiter.model)
-        queue.shares.charge(waiter.ticket.tenant, -waiter.ticket.charged, self._clock())
-        self._refund(queue, waiter.ticket)
+        ticket = waiter.ticket
+        if ticket.charged:
+            queue.shares.take_back(ticket.tenant, ticket.charged, self._clock())
+            self._refund(queue, ticket)
         serving = self._serving
         if serving is not None and serving.waiter is waiter:
             self._rejoined = True
@@ -101,7 +103,6 @@ class WaitingLine:
         settings = self._settings
         patience = settings.timeout if waiter.model.ready else settings.hold
         size = len(waiter.request.body)
-        ticket = waiter.ticket
         ticket.waits_since = ticket.waits_since or now
         deadline = ticket.waits_since + patience
         if self.draining:
@@ -126,6 +127,7 @@ class WaitingLine:
         """It ended and used so much: correct what its tenant was charged."""
         queue = self._queue(model)
         if ticket.charged:
+            queue.shares.ended(ticket.tenant)
             self._refund(queue, ticket)
             used = prompt_tokens + OUTPUT_WEIGHT * output_tokens
             queue.counters.charge(ticket.tenant, used, ticket.weight)
@@ -257,16 +259,17 @@ class WaitingLine:
     # Service
 
     def _has_to_leave_room(self, queue: ModelQueue, ticket: Ticket) -> bool:
-        if not queue.shares.over(ticket.tenant, ticket.weight) or not self._settings.requests:
+        model = queue.model
+        if not self._settings.requests or not model.has_room:
             return False
-        return queue.model.has_room and queue.model.has_only(self._settings.headroom)
+        is_over = queue.shares.over(ticket.tenant, ticket.weight, model.capacity)
+        return is_over and model.has_only(self._settings.headroom)
 
     def _charge(self, queue: ModelQueue, ticket: Ticket) -> None:
         ticket.charged = queue.counters.predict(ticket.tenant, ticket.prompt_tokens)
-        queue.shares.charge(ticket.tenant, ticket.charged, self._clock())
+        queue.shares.started(ticket.tenant, ticket.charged, self._clock())
         queue.counters.charge(ticket.tenant, ticket.charged, ticket.weight)
 
     def _refund(self, queue: ModelQueue, ticket: Ticket) -> None:
-        if ticket.charged:
-            queue.counters.charge(ticket.tenant, -ticket.charged, ticket.weight)
-            ticket.charged = 0.0
+        queue.counters.charge(ticket.tenant, -ticket.charged, ticket.weight)
+        ticket.charged = 0.0

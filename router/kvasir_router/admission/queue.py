@@ -138,7 +138,7 @@ class ModelQueue:
 
     def _is_over(self, places: "OrderedDict[Place, None]") -> bool:
         ticket = next(iter(places)).waiter.ticket
-        return self.shares.over(ticket.tenant, ticket.weight)
+        return self.shares.over(ticket.tenant, ticket.weight, self.model.capacity)
 
     def _newest_of_longest(self, tenants: _Tenants, ticket: Ticket, anyone: bool) -> Place | None:
         def length(tenant: str) -> float:

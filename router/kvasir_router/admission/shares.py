@@ -1,5 +1,6 @@
-"""Who has lately got more than its share of a model's replicas, while others use it too."""
+"""Who has more than its share of a model's replicas, and had so lately, while others use it too."""
 
+from collections import Counter
 from math import exp
 
 _ACTIVE_SECONDS = 10.0
@@ -19,6 +20,7 @@ class Shares:
     def __init__(self) -> None:
         self._served: dict[str, float] = {}
         self._total = 0.0
+        self._running: Counter[str] = Counter()
         self._since = 0.0
         self._seen: dict[str, tuple[float, float]] = {}
         """When each tenant last came, and its weight."""
@@ -32,17 +34,33 @@ class Shares:
         if is_new or now - self._looked > _LOOK_SECONDS:
             self._look(now)
 
-    def charge(self, tenant: str, tokens: float, now: float) -> None:
-        """It gets so much service; negative = taken back just now."""
+    def started(self, tenant: str, tokens: float, now: float) -> None:
+        """A request that needs so much service goes to a replica."""
+        self._running[tenant] += 1
+        self._charge(tenant, tokens, now)
+
+    def ended(self, tenant: str) -> None:
+        """It has left it."""
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+
+    def take_back(self, tenant: str, tokens: float, now: float) -> None:
+        """There was no replica for it after all."""
+        self.ended(tenant)
+        self._charge(tenant, -tokens, now)
+
+    def over(self, tenant: str, weight: float, capacity: int) -> bool:
+        """Whether there are others, and it has more than its share of the `capacity` requests that
+        run at once, and lately had more than its share of the service."""
+        if len(self._seen) < 2 or self._running[tenant] * self._weights <= weight * capacity:
+            return False
+        return self._served.get(tenant, 0.0) * self._weights > weight * self._total
+
+    def _charge(self, tenant: str, tokens: float, now: float) -> None:
         counted = tokens * exp((now - self._since) / _MEMORY_SECONDS)
         self._served[tenant] = self._served.get(tenant, 0.0) + counted
         self._total += counted
-
-    def over(self, tenant: str, weight: float) -> bool:
-        """Whether it got more than its share, and there are others."""
-        if len(self._seen) < 2:
-            return False
-        return self._served.get(tenant, 0.0) * self._weights > weight * self._total
 
     def _look(self, now: float) -> None:
         self._looked = now

@@ -52,7 +52,7 @@ class Model:
     @property
     def saturated(self) -> bool:
         """Whether replicas serve, but each has all the requests it may."""
-        ready = [replica for replica in self._serving() if replica.health is Health.READY]
+        ready = self._ready()
         return bool(ready) and all(replica.full for replica in ready)
 
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
@@ -64,11 +64,14 @@ class Model:
             return None
         return self.policy.choose(query, candidates)
 
+    @property
+    def capacity(self) -> int:
+        """Requests that the ready replicas run at once, as far as known."""
+        return sum(replica.capacity for replica in self._ready())
+
     def has_only(self, part: float) -> bool:
-        """Whether no more than this part of what the ready replicas can run is free."""
-        ready = [replica for replica in self._serving() if replica.health is Health.READY]
-        free = sum(replica.free for replica in ready)
-        return free <= ceil(part * sum(replica.capacity for replica in ready))
+        """Whether no more than this part of the capacity is free."""
+        return sum(replica.free for replica in self._ready()) <= ceil(part * self.capacity)
 
     def refresh(self) -> None:
         """Make the list of usable replicas anew.
@@ -95,6 +98,9 @@ class Model:
         if serving != self.serving:
             self.serving = serving
             self._serving_changed()
+
+    def _ready(self) -> list[Replica]:
+        return [replica for replica in self._serving() if replica.health is Health.READY]
 
     def _serving(self) -> list[Replica]:
         return [replica for replica in self.replicas.values() if not replica.draining]

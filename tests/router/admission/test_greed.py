@@ -62,10 +62,14 @@ class Model:
     def has_room(self) -> bool:
         return not all(engine.slots.full for engine in self.engines)
 
+    @property
+    def capacity(self) -> int:
+        return sum(engine.slots.count or 2048 for engine in self.engines)
+
     def has_only(self, part: float) -> bool:
-        counts = [(engine.slots.count or 2048, engine.slots.taken) for engine in self.engines]
-        free = sum(max(slots - taken, 0) for slots, taken in counts)
-        return free <= ceil(part * sum(slots for slots, _ in counts))
+        slots = [engine.slots for engine in self.engines]
+        free = sum(max((each.count or 2048) - each.taken, 0) for each in slots)
+        return free <= ceil(part * self.capacity)
 
 
 class Asking:
