@@ -21,6 +21,8 @@ def router(
     policy: flags.Policy = "kv_aware",
     fleet_secret_file: flags.FleetSecretFile = None,
     max_in_flight: flags.MaxInFlight = 2048,
+    session_header: flags.SessionHeader = "x-session-id",
+    session_cookie: flags.SessionCookie = "session_id",
     engine_queue: flags.EngineQueue = 4,
     scrape_interval: flags.ScrapeInterval = 1.0,
     probe_interval: flags.ProbeInterval = 1.0,
@@ -86,7 +88,7 @@ def router(
     from kvasir_router import option_values as values
     from kvasir_router import settings as s
     from kvasir_router.admission.line import Waiting
-    from kvasir_router.policy.registry import POLICIES
+    from kvasir_router.policy.registry import POLICIES, PolicyOptions
     from kvasir_router.proxy.http import Limits
     from kvasir_router.scaling.signals import Slo
 
@@ -106,6 +108,7 @@ def router(
         port=port,
         admin_port=admin_port,
         policy=policy,
+        policy_options=PolicyOptions(session_header, session_cookie),
         limits=Limits(
             header_bytes=max_header_bytes, headers=max_headers, body_bytes=max_body_bytes
         ),

@@ -48,6 +48,12 @@ Policy = Annotated[
         ROUTING,
     ),
 ]
+SessionHeader = Annotated[
+    str, _flag("--session-header", "Header that tells sessions apart (policy session).", ROUTING)
+]
+SessionCookie = Annotated[
+    str, _flag("--session-cookie", "Cookie that does, without the header.", ROUTING)
+]
 
 FleetSecretFile = Annotated[
     Path | None,

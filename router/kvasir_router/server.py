@@ -5,6 +5,7 @@ import gc
 import signal
 import socket
 import sys
+from functools import partial
 
 import structlog
 
@@ -21,7 +22,7 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.collector import IndexCollector
 from kvasir_router.logs import AccessLog
 from kvasir_router.metrics import Metrics
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.proxy.protocol import ClientConnection
@@ -43,11 +44,12 @@ class RouterServer:
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
         self.fleet = Fleet(
-            POLICIES[settings.policy],
+            partial(make_policy, settings.policy, settings.policy_options),
             self._make_pool,
             settings.max_in_flight,
             settings.engine_queue,
         )
+        self.fleet.policy_options = settings.policy_options
         self.metrics = Metrics(self.fleet)
         self._access_log: AccessLog | None = None
         if settings.access_log:

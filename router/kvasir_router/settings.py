@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvasir_router.admission.line import Waiting
+from kvasir_router.policy.registry import PolicyOptions
 from kvasir_router.proxy.http import Limits
 from kvasir_router.scaling.signals import Slo
 
@@ -108,6 +109,9 @@ class RouterSettings:
 
     policy: str = "kv_aware"
     """A name in `kvasir_router.policy.registry`."""
+
+    policy_options: PolicyOptions = field(default_factory=PolicyOptions)
+    """For every policy that is made."""
 
     limits: Limits = field(default_factory=Limits)
     timeouts: Timeouts = field(default_factory=Timeouts)

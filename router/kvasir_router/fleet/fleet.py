@@ -11,7 +11,7 @@ from kvasir_router.fleet.model import Model, ReplicaKey
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.target import Canary, Target
 from kvasir_router.policy.base import Policy
-from kvasir_router.policy.registry import POLICIES, make_policy
+from kvasir_router.policy.registry import PolicyOptions, make_policy
 from kvasir_router.proxy.pool import ConnectionPool
 
 _log = structlog.get_logger("kvasir_router.fleet")
@@ -33,6 +33,7 @@ class Fleet:
         self._names: dict[str, Target | Canary] = {}
         self._served: list[tuple[str, str]] = []
         self._make_policy = make_policy
+        self.policy_options = PolicyOptions()
         self._make_pool = make_pool
         self._max_in_flight = max_in_flight
         self._engine_queue = engine_queue
@@ -98,12 +99,12 @@ class Fleet:
     def set_policy(self, model: Model, name: str) -> None:
         """Another policy for the model, until the source names one that it did not before.
         Raises ValueError."""
-        model.policy = make_policy(name)
+        model.policy = make_policy(name, self.policy_options)
         self.policy_changed(model)
         _log.info("policy changed", model=model.name, policy=name)
 
     def _policy(self, spec: ModelSpec) -> Policy:
-        return POLICIES[spec.policy]() if spec.policy else self._make_policy()
+        return make_policy(spec.policy, self.policy_options) if spec.policy else self._make_policy()
 
     def _tell_serving(self) -> None:
         served = [(m.name, replica) for m in self.models.values() for replica in m.serving]

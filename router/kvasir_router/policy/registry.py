@@ -1,6 +1,7 @@
 """The policies by name."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kvasir_router.policy.base import Policy
 from kvasir_router.policy.keyed import PrefixHash, Session
@@ -8,18 +9,28 @@ from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.policy.round_robin import RoundRobin
 
-POLICIES: dict[str, Callable[[], Policy]] = {
-    "kv_aware": KvAware,
-    "least_load": LeastLoad,
-    "round_robin": RoundRobin,
-    "prefix_hash": PrefixHash,
-    "session": Session,
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """What can be set on policies."""
+
+    session_header: str = "x-session-id"
+    session_cookie: str = "session_id"
+
+
+POLICIES: dict[str, Callable[[PolicyOptions], Policy]] = {
+    "kv_aware": lambda options: KvAware(),
+    "least_load": lambda options: LeastLoad(),
+    "round_robin": lambda options: RoundRobin(),
+    "prefix_hash": lambda options: PrefixHash(),
+    "session": lambda options: Session(options.session_header, options.session_cookie),
 }
+_DEFAULTS = PolicyOptions()
 
 
-def make_policy(name: str) -> Policy:
+def make_policy(name: str, options: PolicyOptions = _DEFAULTS) -> Policy:
     """A new policy. Raises ValueError, naming those that there are."""
     maker = POLICIES.get(name)
     if maker is None:
         raise ValueError(f"policy {name!r} is not one of {', '.join(POLICIES)}")
-    return maker()
+    return maker(options)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from kvasir_router.policy.least_load import LeastLoad
-from kvasir_router.policy.registry import POLICIES, make_policy
+from kvasir_router.policy.registry import POLICIES, PolicyOptions, make_policy
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.http import Request
 from kvasir_router.query import Envelope, Query
@@ -69,6 +69,17 @@ async def test_every_policy_explains_its_choice(name: str, replicas) -> None:
     scores = make_policy(name).explain(QUERY, replicas)
     assert [score.replica for score in scores] == ["r0", "r1", "r2"]
     assert sum(score.chosen for score in scores) == 1
+
+
+async def test_a_session_is_told_as_the_options_say(replicas, ask) -> None:
+    policy = make_policy("session", PolicyOptions("X-Conversation", "conversation"))
+    for line in (b"x-conversation: %d\r\n", b"Cookie: conversation=%d\r\n"):
+        chosen = {}
+        for number in range(40):
+            query = ask(lines=(line % number,))
+            chosen[number] = policy.choose(query, replicas).replica
+            assert policy.choose(query, replicas).replica is chosen[number]
+        assert len(set(chosen.values())) == 3
 
 
 def test_a_policy_that_does_not_exist_is_refused_with_those_that_do() -> None:
