@@ -67,8 +67,9 @@ class Attempt:
         self._credit = choice.new_tokens
         replica.load.give(self._credit)
 
-    def start(self) -> None:
-        connection = self.replica.pool.take_idle()
+    def start(self, *, afresh: bool) -> None:
+        """Send the request; `afresh`: over a new connection, whose end means the replica's."""
+        connection = None if afresh else self.replica.pool.take_idle()
         if connection is not None:
             self._send(connection)
         else:

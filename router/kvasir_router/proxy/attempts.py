@@ -73,7 +73,7 @@ class Attempts:
         if choice is not None and self._model.budget.spend(time.monotonic()):
             self._metrics.hedges["sent"] += 1
             self._hedge = self._make(choice)
-            self._hedge.start()
+            self._hedge.start(afresh=self._moves.in_doubt)
 
     def pause(self) -> None:
         """Stop reading the answer that is passed on."""
@@ -177,7 +177,7 @@ class Attempts:
 
     def _send(self, choice: Choice) -> None:
         self._current = attempt = self._make(choice)
-        attempt.start()
+        attempt.start(afresh=self._moves.in_doubt)
 
     def _make(self, choice: Choice) -> Attempt:
         self._tried.append(choice.replica)

@@ -98,6 +98,12 @@ class Moves:
         self._charged = 0
         self._deaths = 0
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a replica ended with the request in flight. Then kept connections tell too
+        little: one may have been closed before the request, by an end that it has no part in."""
+        return self._deaths > 0
+
     def failed(self, kind: Kind) -> bool:
         """Hear of a failure; whether the request is now suspected of ending engines."""
         if kind is Kind.DEATH:

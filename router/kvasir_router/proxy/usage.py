@@ -8,7 +8,7 @@ does not get that chunk.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,8 +20,7 @@ _raw_decode = json.JSONDecoder().raw_decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Token counts of one request, over all its choices."""
 
     prompt_tokens: int
@@ -42,19 +41,40 @@ def usage_of(content: object) -> Usage | None:
     return Usage(prompt, completion, cached if isinstance(cached, int) else None)
 
 
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+
+
+_decode_usage = msgspec.json.Decoder(_Usage).decode
+
+
 def decode_usage(text: bytes) -> Usage | None:
-    """From a usage object in JSON, whatever follows it; None for anything else."""
+    """From a Kvasir engine's usage object in JSON; None for anything else."""
     try:
-        return usage_of(_raw_decode(text.decode())[0])
-    except (ValueError, RecursionError):
+        usage = _decode_usage(text)
+    except msgspec.MsgspecError:
         return None
+    details = usage.prompt_tokens_details
+    cached = None if details is None else details.cached_tokens
+    return Usage(usage.prompt_tokens, usage.completion_tokens, cached)
 
 
 def usage_in_body(tail: bytes) -> Usage | None:
     """From the end of a unary answer's body."""
     tail = tail[-TAIL_BYTES:]
     at = tail.rfind(b'"usage":')
-    return None if at < 0 else decode_usage(tail[at + len(b'"usage":') :].lstrip())
+    if at < 0:
+        return None
+    try:
+        return usage_of(_raw_decode(tail[at + len(b'"usage":') :].decode().lstrip())[0])
+    except (ValueError, RecursionError):
+        return None
 
 
 def ask_for_usage(body: bytes, stream_options: object) -> bytes | None:
