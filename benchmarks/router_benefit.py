@@ -431,7 +431,7 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=4, help="real tokens a simulated one is")
     parser.add_argument("--speed", type=float, default=1.0, help="of all clocks")
     parser.add_argument("--stage-seconds", type=float, default=40.0, help="real seconds")
-    parser.add_argument("--warmup-seconds", type=float, default=40.0, help="real seconds")
+    parser.add_argument("--warmup-seconds", type=float, default=50.0, help="real seconds")
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
     warn_if_busy()
