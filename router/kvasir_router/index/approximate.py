@@ -14,7 +14,7 @@ DEFAULT_CAPACITY_TOKENS = 500_000
 """Of a replica that does not say how large its KV cache is."""
 MAX_BLOCKS = 2_000_000
 """Text blocks of all replicas of a model together."""
-BYTES_PER_BLOCK = 200
+BYTES_PER_BLOCK = 130
 """Of memory, for a replica's entry: its hash, and its places in two dictionaries."""
 
 NEAR = 16
