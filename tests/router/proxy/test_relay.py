@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.settings import Timeouts
 
 BODY = b'{ "model": "m",  "prompt": "\\u00e9" }'
@@ -274,6 +275,27 @@ class TestClient:
         assert await router.metric("requests_total", model="m", code="499") == 1
         assert not router.replica("m", "r0").failures
 
+    async def test_leaving_is_passed_on_in_the_same_call(
+        self, one, scripts, post, eventually
+    ) -> None:
+        """No matter how much else waits for its turn in the loop."""
+        router, replica = await one(scripts.silent)
+        writers = []
+        for _ in range(20):
+            _, writer = await router.connect()
+            writer.write(post(BODY))
+            writers.append(writer)
+        await eventually(lambda: len(replica.requests) == 20)
+        clients = list(router.server.gateway._clients)
+        upstream = [client._relay._attempts._current._connection for client in clients]
+        assert all(connection.usable for connection in upstream)
+        for client in clients:
+            client.connection_lost(None)
+        assert not any(connection.usable for connection in upstream)
+        assert router.in_flight() == 0
+        for writer in writers:
+            writer.transport.abort()
+
     async def test_a_slow_reader_stops_its_replica(self, one, post, eventually) -> None:
         size = 64 * 1024 * 1024
         sent = 0
@@ -336,3 +358,60 @@ def router_bytes(post):
         return head, content
 
     return exchange
+
+
+class TestUsage:
+    """Where it is read, and where a client does not see that it was asked for."""
+
+    KVASIR = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+
+    @pytest.fixture
+    def usage(self, monkeypatch):
+        """The usage of each relay that ended."""
+        seen = []
+        ended = Gateway.ended
+
+        def spy(gateway: Gateway, relay: Any) -> None:
+            seen.append(relay.usage)
+            ended(gateway, relay)
+
+        monkeypatch.setattr(Gateway, "ended", spy)
+        return seen
+
+    async def test_of_a_kvasir_engine_in_the_header(self, one, client, usage) -> None:
+        async def answer(exchange: Any) -> None:
+            await exchange.json(200, {}, b"x-kvasir-usage: " + json.dumps(self.KVASIR).encode())
+
+        router, _ = await one(answer, fleet_secret="s")
+        response = await client.post(f"{router.url}/v1/completions", content=BODY)
+        assert "x-kvasir-usage" not in response.headers
+        assert usage == [(5, 2, None)]
+
+    async def test_of_another_engine_in_the_body(self, one, client, usage) -> None:
+        async def answer(exchange: Any) -> None:
+            await exchange.json(200, {"choices": [], "usage": self.KVASIR})
+
+        router, _ = await one(answer)
+        await client.post(f"{router.url}/v1/completions", content=BODY)
+        assert usage == [(5, 2, None)]
+
+    @pytest.mark.parametrize("asks", [False, True])
+    async def test_of_another_engines_stream(self, one, client, usage, asks: bool) -> None:
+        last = b'data: {"choices":[],"usage":%b}\n\n' % json.dumps(self.KVASIR).encode()
+
+        async def answer(exchange: Any) -> None:
+            body = json.loads(exchange.request.body)
+            assert body["stream_options"] == {"include_usage": True}
+            await exchange.start_events()
+            await exchange.chunk(EVENTS[0])
+            await exchange.chunk(last + b"data: [DONE]\n\n")
+            await exchange.end()
+
+        router, _ = await one(answer)
+        body = {"model": "m", "prompt": "a", "stream": True}
+        if asks:
+            body["stream_options"] = {"include_usage": True}
+        response = await client.post(f"{router.url}/v1/completions", json=body)
+        assert (b'"usage"' in response.content) is asks
+        assert response.text.endswith("data: [DONE]\n\n")
+        assert usage == [(5, 2, None)]
