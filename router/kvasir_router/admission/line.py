@@ -79,7 +79,8 @@ class WaitingLine:
         """Whether a new request may look for a replica at once. Otherwise, because others wait,
         it has joined them or was refused."""
         queue, ticket = self._queue(waiter.model), waiter.ticket
-        queue.shares.came(ticket.tenant, ticket.weight, self._clock())
+        if ticket.tenant:
+            queue.shares.came(ticket.tenant, ticket.weight, self._clock())
         if queue.count or self._has_to_leave_room(queue, ticket):
             self.join(waiter)
             self.room(waiter.model)
@@ -131,8 +132,8 @@ class WaitingLine:
             self._refund(queue, ticket)
             used = prompt_tokens + OUTPUT_WEIGHT * output_tokens
             queue.counters.charge(ticket.tenant, used, ticket.weight)
-        if output_tokens:
-            queue.counters.learn(ticket.tenant, output_tokens)
+            if output_tokens:
+                queue.counters.learn(ticket.tenant, output_tokens)
         self.room(model)
 
     # For the fleet
@@ -266,6 +267,8 @@ class WaitingLine:
         return is_over and model.has_only(self._settings.headroom)
 
     def _charge(self, queue: ModelQueue, ticket: Ticket) -> None:
+        if not ticket.tenant:
+            return  # without keys all are one tenant
         ticket.charged = queue.counters.predict(ticket.tenant, ticket.prompt_tokens)
         queue.shares.started(ticket.tenant, ticket.charged, self._clock())
         queue.counters.charge(ticket.tenant, ticket.charged, ticket.weight)

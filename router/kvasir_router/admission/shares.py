@@ -1,6 +1,5 @@
 """Who has more than its share of a model's replicas, and had so lately, while others use it too."""
 
-from collections import Counter
 from math import exp
 
 _ACTIVE_SECONDS = 10.0
@@ -20,7 +19,7 @@ class Shares:
     def __init__(self) -> None:
         self._served: dict[str, float] = {}
         self._total = 0.0
-        self._running: Counter[str] = Counter()
+        self._running: dict[str, int] = {}
         self._since = 0.0
         self._seen: dict[str, tuple[float, float]] = {}
         """When each tenant last came, and its weight."""
@@ -36,14 +35,12 @@ class Shares:
 
     def started(self, tenant: str, tokens: float, now: float) -> None:
         """A request that needs so much service goes to a replica."""
-        self._running[tenant] += 1
+        self._running[tenant] = self._running.get(tenant, 0) + 1
         self._charge(tenant, tokens, now)
 
     def ended(self, tenant: str) -> None:
         """It has left it."""
         self._running[tenant] -= 1
-        if not self._running[tenant]:
-            del self._running[tenant]
 
     def take_back(self, tenant: str, tokens: float, now: float) -> None:
         """There was no replica for it after all."""
@@ -53,7 +50,9 @@ class Shares:
     def over(self, tenant: str, weight: float, capacity: int) -> bool:
         """Whether there are others, and it has more than its share of the `capacity` requests that
         run at once, and lately had more than its share of the service."""
-        if len(self._seen) < 2 or self._running[tenant] * self._weights <= weight * capacity:
+        if len(self._seen) < 2:
+            return False
+        if self._running.get(tenant, 0) * self._weights <= weight * capacity:
             return False
         return self._served.get(tenant, 0.0) * self._weights > weight * self._total
 
@@ -67,6 +66,7 @@ class Shares:
         self._seen = {
             tenant: seen for tenant, seen in self._seen.items() if now - seen[0] <= _ACTIVE_SECONDS
         }
+        self._running = {tenant: count for tenant, count in self._running.items() if count}
         self._weights = sum(weight for _, weight in self._seen.values())
         factor = exp(min((now - self._since) / _MEMORY_SECONDS, 600.0))
         if factor > _LARGEST:

@@ -324,6 +324,13 @@ def test_others_that_have_not_come_for_long_need_no_room(make_line, clock) -> No
     assert Counter(each.state for each in hog) == {"runs": 10, "waits": 10}
 
 
+def test_without_keys_nothing_is_counted(make_line) -> None:
+    line, model = make_line(), Room(free=1)
+    running, waiting = Asking(line, model, "").come(), Asking(line, model, "").come()
+    running.end()
+    assert (running.ticket.charged, waiting.state) == (0.0, "runs")
+
+
 def test_refusals_are_told_with_their_reason(make_line, clock) -> None:
     line, model = make_line(requests=1), Room()
     told = []
