@@ -12,9 +12,9 @@ from kvasir_router.proxy.upstream import ResponseHead, UpstreamConnection
 if TYPE_CHECKING:
     from kvasir_router.proxy.attempts import Attempts
 
-HELD_BYTES = 1 << 20
+HELD_BYTES = 256 * 1024
 """Answers up to this length are passed on when they are whole: half of one can still be replaced
-by another replica's."""
+by another replica's. As much as may wait for a client that reads slowly."""
 
 
 class Sink(Protocol):

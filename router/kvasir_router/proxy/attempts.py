@@ -203,16 +203,16 @@ class Attempts:
 
     def _turned_away(self, attempt: Attempt, failure: Failure) -> bool:
         """Whether an answer that says no is dropped, because somebody else may have a better one.
-        One that says that the replica is ending always is."""
+        One that says that the replica is ending always is, and any in the midst of a stream."""
         attempt.note(failure)
-        if failure.kind is not Kind.CHARGED:
+        if failure.kind is not Kind.CHARGED or not self._relay.is_blank:
             attempt.leave()
             self.failed(attempt, failure)
             return True
         if self._hedge is not None:
             attempt.leave()
             return self._drop(attempt)
-        choice = self._choose() if self._relay.is_blank else None
+        choice = self._choose()
         if choice is None or not self._allows(failure.kind):
             return False
         attempt.leave()

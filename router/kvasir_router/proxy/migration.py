@@ -4,7 +4,7 @@ The engine contract (kvasir_engine.server.openai.contract) says why the bytes th
 are enough. They are parsed here and nowhere else, and only when a stream has broken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -164,11 +164,11 @@ def plan(
     tried: Sequence[Replica],
 ) -> Plan:
     """Where to go on with `replica`'s stream, and with which body. Raises ObstacleError."""
-    _check_movable(query)
+    body = _movable_body(query)
     if transcript is None:
         raise ObstacleError(Obstacle.TOO_LARGE)
     progress = read_progress(transcript.content())
-    options = query.body.get("stream_options")
+    options = body.get("stream_options")
     wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
     if progress.finished and (progress.has_usage or not wants_usage):
         raise ObstacleError(Obstacle.NOTHING_LEFT)
@@ -182,9 +182,8 @@ def plan(
 def after_handover(query: Query, error_body: bytes) -> bytes:
     """The body with which another replica goes on with a unary request that a draining one gave
     up, or the original one when its answer needs what only that replica knew of its tokens."""
-    body = query.body
-    with suppress(msgspec.MsgspecError, ObstacleError):
-        _check_movable(query)
+    with suppress(msgspec.MsgspecError, ObstacleError, ValueError):
+        body = _movable_body(query)
         if any(body.get(name) for name in _TOLD_OF_TOKENS):
             return query.request.body
         state = msgspec.json.decode(error_body, type=_HandoverBody).error.handover
@@ -199,17 +198,21 @@ def _serve_alike(one: Replica, other: Replica) -> bool:
     return one.spec.engine is other.spec.engine and one.root == other.root
 
 
-def _check_movable(query: Query) -> None:
+def _movable_body(query: Query) -> Mapping[str, Any]:
     """Raises ObstacleError for requests whose answers cannot be gone on with."""
     if not query.request.path.endswith("/completions"):
         raise ObstacleError(Obstacle.ROUTE)
-    body = query.body
+    try:
+        body = query.body
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise ObstacleError(Obstacle.ROUTE) from None
     if "resume" in body:
         raise ObstacleError(Obstacle.RESUMED)
     one = (None, 1)
     several = body.get("n") not in one or body.get("best_of") not in one
     if several or body.get("use_beam_search") or _prompts(body) > 1:
         raise ObstacleError(Obstacle.CHOICES)
+    return body
 
 
 def _prompts(body: Any) -> int:

@@ -16,6 +16,7 @@ TAIL_BYTES = 1024
 """Of a unary body that are searched for its usage."""
 
 _INCLUDE = b'"stream_options":{"include_usage":true},'
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _raw_decode = json.JSONDecoder().raw_decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -83,9 +84,14 @@ def ask_for_usage(body: bytes, stream_options: object) -> bytes | None:
     options = {} if stream_options is None else stream_options
     if not isinstance(options, dict) or options.get("include_usage"):
         return None
+    at = body.find(b"{") + 1
+    if not at or body[: at - 1].strip():
+        return None
     if b'"stream_options"' not in body:
-        at = body.index(b"{") + 1
         return body[:at] + _INCLUDE + body[at:]
-    fields = _decode_fields(body)
+    try:
+        fields = _decode_fields(body)
+    except _UNREADABLE:
+        return None
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode({**options, "include_usage": True}))
     return msgspec.json.encode(fields)

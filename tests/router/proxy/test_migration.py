@@ -221,6 +221,17 @@ class TestMoved:
         assert text_of(await ask(router)) == "".join(WORDS)
         assert await router.metric("retries_total", reason="unfinished") == 1
 
+    async def test_a_full_replica_is_passed_over(
+        self, start_replica, start_router, model_entry, scripts, ask
+    ) -> None:
+        three = [engine(events=3), engine(), scripts.status(429)]
+        replicas = [await start_replica(script=script) for script in three]
+        router = await start_router(
+            [model_entry("m", *replicas)], policy="round_robin", fleet_secret="s"
+        )
+        assert text_of(await ask(router)) == "".join(WORDS)
+        assert [len(replica.requests) for replica in replicas] == [1, 1, 1]
+
     async def test_a_suspects_stream_moves(self, routed, ask, eventually) -> None:
         async def hang(exchange: Any) -> None:
             replica = router.replica("m", "r0")

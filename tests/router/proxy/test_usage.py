@@ -64,3 +64,8 @@ def test_usage_is_asked_for(body: str, options: dict[str, Any] | None) -> None:
 @pytest.mark.parametrize("options", [{"include_usage": True}, 5, "x", []])
 def test_bodies_that_stay_as_they_are(options: Any) -> None:
     assert ask_for_usage(json.dumps({"stream_options": options}).encode(), options) is None
+
+
+@pytest.mark.parametrize("body", [b"", b"--x\r\n{}", b"no object"])
+def test_what_is_no_object_stays_as_it_is(body: bytes) -> None:
+    assert ask_for_usage(body, None) is None
