@@ -77,9 +77,3 @@ def error(
     return Answer(
         status, msgspec.json.encode(error_object(status, message, code, param)), JSON, lines
     )
-
-
-def sse_error(message: str, code: str) -> bytes:
-    """An SSE event that the OpenAI clients raise as an APIError. The blank line before it ends an
-    event that was cut."""
-    return b"\n\ndata: %b\n\n" % msgspec.json.encode(error_object(502, message, code))
