@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 
 @contextmanager
-def or_raise(shortage: ValueError) -> Iterator[None]:
-    """Raise `shortage` when the block runs out of memory, on the host or on a device."""
+def or_raise(shortage: Callable[[], ValueError]) -> Iterator[None]:
+    """Raise what `shortage` makes when the block runs out of memory, on the host or on a device."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not _is_shortage(error):
             raise
-        raise shortage from error
+        raise shortage() from error
 
 
 def _is_shortage(error: Exception) -> bool:

@@ -76,7 +76,7 @@ def load_model(
     source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
     native = _is_native(config.shape.architecture, model_impl)
     make = source.native if native else source.transformers
-    with memory.or_raise(_too_large(config.shape, kind, device)):
+    with memory.or_raise(lambda: _too_large(config.shape, kind, device)):
         model = make(with_weights=load_format != "dummy")
         if load_format == "dummy":
             fill_randomly(model, seed)

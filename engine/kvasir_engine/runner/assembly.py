@@ -54,7 +54,10 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
     groups = group_layers(
         tuple(spec.window for spec in loaded.model.attention_specs), settings.cache.block_size
     )
-    with timeline.part("batch"), memory.or_raise(_too_many_rows(settings, loaded, groups, wanted)):
+    with (
+        timeline.part("batch"),
+        memory.or_raise(lambda: _too_many_rows(settings, loaded, groups, wanted)),
+    ):
         runner = _make_runner(settings, loaded, groups, wanted)
     with timeline.part("profile"):
         budget = _kv_budget(settings, runner, device)
@@ -66,7 +69,9 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         explicit = settings.max_model_len is not None
         length = kv_sizing.fit_context(wanted, explicit, fitting, budget)
         specs = loaded.model.attention_specs
-        with memory.or_raise(_too_many_blocks(num_blocks, _block_bytes(loaded, groups), device)):
+        with memory.or_raise(
+            lambda: _too_many_blocks(num_blocks, _block_bytes(loaded, groups), device)
+        ):
             caches = kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device)
         runner.use_caches(caches)
     if runner.can_capture and not settings.enforce_eager:
@@ -150,7 +155,7 @@ def _kv_budget(settings: EngineSettings, runner: TorchRunner, device: torch.devi
         return settings.cache.kv_cache_memory_bytes
     if device.type != "cuda":
         return DEFAULT_CPU_KV_BYTES
-    with memory.or_raise(_too_large_a_step(settings, device)):
+    with memory.or_raise(lambda: _too_large_a_step(settings, device)):
         peak = _profile(settings, runner, device)
     free, total = torch.cuda.mem_get_info(device)
     allowed = int(total * settings.cache.gpu_memory_utilization)
