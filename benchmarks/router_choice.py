@@ -33,7 +33,7 @@ from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.load import LoadReport
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.kv_aware import KvAware
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import POLICIES, make_policy
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.proxy.usage import Usage
@@ -116,7 +116,7 @@ def measure(size: int, count: int, name: str, *, exact: bool = False) -> dict[st
     replicas = make_replicas(count)
     source = random.Random(2)
     systems = [text(source, size // 2) for _ in range(20)]
-    policy: Any = POLICIES[name]()
+    policy: Any = make_policy(name)
     fill(policy, replicas, size, systems, exact=exact)
     asked = [query(source, size, systems[number % 20]) for number in range(40)]
     bodies = [each.request.body for each in asked]
