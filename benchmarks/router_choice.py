@@ -140,7 +140,7 @@ def measure(size: int, count: int, name: str, *, exact: bool = False) -> dict[st
         each = asked[next_turn()]
         choice = policy.choose(each, replicas)
         policy.sent(each, choice)
-        policy.ended(each, choice, Usage(16_000, 100, choice.hit_tokens))
+        policy.ended(each, choice, Usage(each.text_bytes // 4, 100, choice.hit_tokens))
 
     chained = 0.0
     if name in ("kv_aware", "prefix_hash"):
