@@ -55,9 +55,3 @@ class ServiceCounters:
     def least(self, waiting: Reversible[str]) -> str:
         """Who is to be served; of equals the one that came last, which had the least lately."""
         return min(reversed(waiting), key=self.served)
-
-    def keep(self, tenants: Collection[str]) -> None:
-        """Forget all others."""
-        for tenant in self._served.keys() - set(tenants):
-            del self._served[tenant]
-            self._output.pop(tenant, None)

@@ -49,11 +49,3 @@ def test_a_prediction_follows_the_tenants_answers() -> None:
     assert before < counters.predict("a", 100)
     assert abs(counters.predict("a", 100) - 2100) < 10
     assert counters.predict("b", 100) == before
-
-
-def test_tenants_that_are_gone_are_forgotten() -> None:
-    counters = ServiceCounters()
-    counters.charge("a", 10, 1)
-    counters.charge("b", 10, 1)
-    counters.keep({"b"})
-    assert (counters.served("a"), counters.served("b")) == (0.0, 10.0)
