@@ -4,7 +4,7 @@
 
 Two engines with `--device sim` of 16 sequences each stand for two H200s with Llama-3.1-8B
 (`sim_fleet.py` says how tokens are scaled); the router has an API key for each of five tenants of
-equal weight. Requests have 800 tokens in and 128 to 384 out. A tenant's share is a fifth of what the
+equal weight. Requests have 800 tokens in and 128 to 384 out. A share is a fifth of what the whole
 fleet can do, measured first. Then, alternating: all five send 0.6 of their share; four send that
 and the fifth 20 times its share. Arrivals are Poisson, and those of the four are the same in both.
 """
