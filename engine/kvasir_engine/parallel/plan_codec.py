@@ -23,6 +23,8 @@ from kvasir_engine.runner.plan import StepPlan
 WORD = 8
 _INT = struct.Struct("<q")
 _FLOAT = struct.Struct("<d")
+_VECTOR = struct.Struct("<2q")
+"""The shape of an array of one axis, which nearly all are."""
 
 Write: TypeAlias = Callable[[list[bytes], Any], None]
 Read: TypeAlias = Callable[["_Cursor"], Any]
@@ -70,9 +72,14 @@ def _array(dtype: np.dtype[Any]) -> Codec:
         if array.dtype != dtype:
             raise TypeError(f"an array of {array.dtype} stands where the plan has one of {dtype}.")
         data = array.tobytes()
-        out.append(struct.pack(f"<{array.ndim + 1}q", array.ndim, *array.shape))
+        if array.ndim == 1:
+            out.append(_VECTOR.pack(1, len(array)))
+        else:
+            out.append(struct.pack(f"<{array.ndim + 1}q", array.ndim, *array.shape))
         out.append(data)
-        out.append(bytes(_padded(len(data)) - len(data)))
+        rest = -len(data) % WORD
+        if rest:
+            out.append(bytes(rest))
 
     def read(cursor: _Cursor) -> np.ndarray[Any, Any]:
         shape = [cursor.integer() for _ in range(cursor.integer())]

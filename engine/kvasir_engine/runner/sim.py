@@ -146,11 +146,13 @@ class SimRunner:
         if not len(rows):
             return StepOutput(plan.step_id, np.empty(0, dtype=np.int32))
         beams = plan.beam_samples
-        variant = np.zeros(len(rows), dtype=np.int64)
+        variant: Int64Array | int = 0
         if beams is not None:
             # Beams share a seed: what tells them apart is the token each of them ends with.
+            variant = np.zeros(len(rows), dtype=np.int64)
             variant[beams] = self._last_token[rows[beams]] + 1
-        words = self._words(rows, self._num_tokens[rows], PURPOSE_SAMPLE, variant)
+        lengths = self._num_tokens[rows]
+        words = self._words(rows, lengths, PURPOSE_SAMPLE, variant)
         ordinary = self._ordinary
         tokens = (words[0] % np.uint64(len(ordinary))).astype(np.int32) + ordinary.start
         output = StepOutput(plan.step_id, tokens)
@@ -161,7 +163,7 @@ class SimRunner:
             found = invent_logprobs(words, tokens, likeliest, plan.top_logprobs, ordinary)
             output.logprobs, output.ranks = found.values, found.ranks
             output.top_ids, output.top_logprobs = found.top_ids, found.top_values
-        self._num_tokens[rows] += 1
+        self._num_tokens[rows] = lengths + 1
         self._last_token[rows] = tokens
         if beams is not None:
             tokens[beams] = -1
@@ -172,7 +174,7 @@ class SimRunner:
         positions = np.arange(wanted.first + 1, wanted.last + 1)
         tokens = self._known[row][wanted.first + 1 : wanted.last + 1]
         rows = np.full(len(positions), row)
-        words = self._words(rows, positions, PURPOSE_PROMPT, np.zeros_like(positions))
+        words = self._words(rows, positions, PURPOSE_PROMPT, 0)
         likeliest = np.zeros(len(positions), dtype=np.bool_)
         found = invent_logprobs(words, tokens, likeliest, wanted.top, self._vocabulary)
         return PromptLogprobs(
@@ -184,7 +186,7 @@ class SimRunner:
         rows: npt.NDArray[np.integer],
         positions: Int64Array,
         purpose: int,
-        variant: Int64Array,
+        variant: Int64Array | int,
     ) -> UInt64Array:
         """Random words [4, n] for tokens at `positions` of `rows`."""
         counter = np.empty((4, len(rows)), dtype=np.uint64)

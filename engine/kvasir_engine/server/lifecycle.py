@@ -34,6 +34,19 @@ class Running(Protocol):
         ...
 
 
+class Peers(Protocol):
+    """The API processes of this engine."""
+
+    def here(self) -> None:
+        """This one serves."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """All of them do."""
+        ...
+
+
 class Lifecycle:
     """Knows whether requests are taken, and ends those that outlast the drain."""
 
@@ -45,6 +58,8 @@ class Lifecycle:
         self._draining = False
         self.info: CoreInfo | None = None
         """None until the core serves."""
+        self.peers: Peers | None = None
+        """Set where the port is shared with further processes."""
 
     @property
     def phase(self) -> Phase:
@@ -53,7 +68,9 @@ class Lifecycle:
             return Phase.DEAD
         if self._draining:
             return Phase.DRAINING
-        return Phase.STARTING if self.info is None else Phase.READY
+        if self.info is None or (self.peers is not None and not self.peers.complete):
+            return Phase.STARTING
+        return Phase.READY
 
     @property
     def ready(self) -> bool:
@@ -76,6 +93,8 @@ class Lifecycle:
         """Wait for the core; returns early when it has ended instead."""
         try:
             self.info = await self._client.wait_ready()
+            if self.peers is not None:
+                self.peers.here()
         except EngineDeadError as error:
             logger.error("the engine's core ended: %s", error)
 

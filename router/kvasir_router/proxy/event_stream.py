@@ -72,7 +72,8 @@ class EventStream(ClientAnswer):
 
     def finish(self) -> None:
         """Nothing is missing but the word that it is over."""
-        self._write(DONE, last=True)
+        said = self.transcript is not None and self.transcript.content().endswith(DONE)
+        self._write(b"" if said else DONE, last=True)
         self._relay.answer_ended()
 
     def beat(self) -> None:

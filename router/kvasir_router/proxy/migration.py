@@ -68,6 +68,8 @@ class Progress:
     """It has the finish reason."""
     has_usage: bool = False
     """It has the chunk with the usage."""
+    done: bool = False
+    """It has [DONE]: only the end of the HTTP answer is missing."""
 
 
 class _HandedChoice(msgspec.Struct):
@@ -132,6 +134,9 @@ def _read_event(progress: Progress, event: bytes) -> None:
     first, _, rest = event.partition(b"\n")
     if not first.startswith(b": kvasir ") or not rest.startswith(b"data: "):
         raise ObstacleError(Obstacle.CONTRACT)
+    if rest == b"data: [DONE]":
+        progress.done = True
+        return
     comment = _decode_comment(first.removeprefix(b": kvasir "))
     chunk = _decode_chunk(rest.removeprefix(b"data: "))
     if comment.i is not None:
@@ -170,7 +175,7 @@ def plan(
     progress = read_progress(transcript.content())
     options = body.get("stream_options")
     wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
-    if progress.finished and (progress.has_usage or not wants_usage):
+    if progress.done or (progress.finished and (progress.has_usage or not wants_usage)):
         raise ObstacleError(Obstacle.NOTHING_LEFT)
     unlike = [each for each in model.replicas.values() if not _serve_alike(each, replica)]
     choice = model.choose(query, [*tried, *unlike])

@@ -25,6 +25,7 @@ from kvasir_engine.core.orphans import die_with
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.process.api_config import ApiConfig, read_api_config
+from kvasir_engine.server.process.roll_call import RollCall
 
 if TYPE_CHECKING:
     from kvasir_engine.server.state import ServerState
@@ -62,12 +63,13 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
 
     client = ZmqCoreClient(channels, index)
     app = create_app(client, load_served_model(config.server), config.server)
+    state: ServerState = app.state.server
+    state.lifecycle.peers = RollCall(channels.directory, index, channels.read_config().num_clients)
     gc.freeze()
     server = make_server(app)
     with listen(config.server.host, config.server.port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         announcing = asyncio.create_task(_announce(client, config, index))
-        state: ServerState = app.state.server
         async with _for_routers(state, config, channels, index) as opened:
             failed = await _until_stopped(client, state.lifecycle, {serving, *opened}, config)
         announcing.cancel()

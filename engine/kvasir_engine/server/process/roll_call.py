@@ -1,0 +1,28 @@
+"""Which API processes of an engine serve, so that none says ready before all do.
+
+They share a port: a client that was told "ready" by one may reach any other one next.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class RollCall:
+    """A file for each process in the runtime directory that they share."""
+
+    def __init__(self, directory: Path, index: int, count: int) -> None:
+        self._files = [directory / f"serving-{each}" for each in range(count)]
+        self._index = index
+        self._complete = False
+
+    def here(self) -> None:
+        """This process serves."""
+        self._files[self._index].touch()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every one has been heard; it stays so."""
+        if not self._complete:
+            self._complete = all(file.exists() for file in self._files)
+        return self._complete
