@@ -31,6 +31,7 @@ answer = client.chat.completions.create(
 print(answer.choices[0].message.content)
 
 In the terminal: kvasir chat --url {url}
+In the browser: {admin_url} shows replicas, load and cache hits
 Logs: {log}
 Ctrl-C stops everything.
 """
@@ -100,6 +101,7 @@ class Display:
         text = _READY.format(
             seconds=time.monotonic() - self._started,
             url=self._fleet.url,
+            admin_url=self._fleet.admin_url,
             models=", ".join(self._fleet.models),
             model=self._fleet.models[0],
             log=self._log.path,

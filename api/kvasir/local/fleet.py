@@ -43,6 +43,8 @@ class Fleet:
     """Where clients reach the router."""
     models: list[str]
     """The first name of each model."""
+    admin_url: str
+    """The router's own page: replicas, load, cache hits."""
 
 
 def plan_fleet(
@@ -86,6 +88,7 @@ def plan_fleet(
         ),
         url=f"http://{reachable}:{port}",
         models=[d.served_names[0] for d in deployments],
+        admin_url=f"http://{reachable}:{admin_port}",
     )
 
 

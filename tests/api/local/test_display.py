@@ -26,7 +26,7 @@ def terminal() -> io.StringIO:
 
 @pytest.fixture
 def display(terminal: io.StringIO, tmp_path: Path) -> Iterator[Display]:
-    fleet = Fleet([], ROUTER, "http://127.0.0.1:8080", ["tiny", "big"])
+    fleet = Fleet([], ROUTER, "http://127.0.0.1:8080", ["tiny", "big"], "http://127.0.0.1:8081")
     log = LogFile(tmp_path / "up.log")
     yield Display(fleet, log, Console(file=terminal, width=200))
     log.close()
@@ -62,6 +62,7 @@ def test_ready_tells_how_to_use_it_without_the_key_itself(
     assert "http://127.0.0.1:8080 serves tiny, big" in said
     assert '"model": "tiny"' in said
     assert "up.log" in said
+    assert "http://127.0.0.1:8081 shows replicas" in said
     assert ("$KVASIR_API_KEY" in said) == (key is not None)
     assert "s3cret" not in said
 

@@ -39,7 +39,7 @@ class Record:
     def __init__(self, engine_code: str, router_code: str = FOREVER) -> None:
         engine, router = free_ports(2)
         self.fleet = Fleet(
-            [process("e", engine_code, engine)], process("router", router_code, router), "", []
+            [process("e", engine_code, engine)], process("router", router_code, router), "", [], ""
         )
         self.states: list[tuple[str, str]] = []
         self.exits: list[tuple[str, int]] = []
