@@ -69,9 +69,18 @@ class SimEngine:
             os.killpg(self._process.pid, number)
 
     async def kill(self) -> None:
+        """Returns when its port is closed: what still connects would be in flight at its death."""
         self.signal(signal.SIGKILL)
         assert self._process is not None
         await self._process.wait()
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", self._ports[0])
+                except OSError:
+                    return
+                writer.close()
+                await asyncio.sleep(0.01)
 
     def log(self) -> str:
         return self._log.read_text()
