@@ -1,10 +1,13 @@
 """Hypothesis profiles: `ci` (the default) repeats the same examples, HYPOTHESIS_PROFILE=deep
-searches longer and anew each time."""
+searches longer and anew each time. And what engine and router compare answers with."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 # Small tensors: a second thread only waits for the first. Read when torch is imported, also by
 # the processes that tests start.
@@ -14,6 +17,7 @@ if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -36,3 +40,26 @@ settings.register_profile(
     suppress_health_check=_SLOW,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+TOLERANCE = 1e-3
+"""Of log-probabilities: a resumed token's come from another shape of matrix product."""
+
+
+def differences(one: Any, other: Any, at: str = "") -> list[str]:
+    """Where two merged answers differ; numbers may by TOLERANCE."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return [d for key in one for d in differences(one[key], other[key], f"{at}.{key}")]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [d for i, (a, b) in pairs for d in differences(a, b, f"{at}[{i}]")]
+    if isinstance(one, float) and isinstance(other, float):
+        same = math.isclose(one, other, abs_tol=TOLERANCE, rel_tol=TOLERANCE)
+    else:
+        same = one == other
+    return [] if same else [f"{at}: {one!r} is not {other!r}"]
+
+
+@pytest.fixture(name="differences")
+def differences_fixture() -> Callable[[Any, Any], list[str]]:
+    """differences(answer, other): where they differ."""
+    return differences

@@ -13,9 +13,11 @@ class YamlFileError(Exception):
     """The file cannot be used; one sentence on what to correct."""
 
 
-def read_yaml(path: Path, what: str, schema: type[Schema], max_bytes: int) -> Schema:
+def read_yaml(
+    path: Path, what: str, schema: type[Schema], max_bytes: int, *, quote: bool = False
+) -> Schema:
     """The file's content; `what` it is begins each message ("key file"). Raises YamlFileError,
-    which never quotes the file: it may hold secrets."""
+    which quotes what is no YAML only if told to: the file may hold secrets."""
     try:
         with path.open("rb") as file:
             text = file.read(max_bytes + 1)
@@ -29,6 +31,8 @@ def read_yaml(path: Path, what: str, schema: type[Schema], max_bytes: int) -> Sc
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""
+        if quote:
+            where = f": {' '.join(str(error).split())}"
         raise YamlFileError(f"{what} {path} is not YAML{where}") from None
     except ValidationError as error:
         first = error.errors()[0]

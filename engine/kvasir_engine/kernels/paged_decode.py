@@ -14,8 +14,6 @@ import torch
 import triton
 import triton.language as tl
 
-LOG2_E = 1.4426950408889634
-
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:

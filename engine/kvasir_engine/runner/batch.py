@@ -165,7 +165,16 @@ class DeviceBatch:
         return StepInputs(
             token_ids=self.history[token_rows, positions].long(),
             positions=positions,
-            batches=self._batches(plan, rows, token_rows, positions, starts + num_new, query_start),
+            batches=self._batches(
+                rows,
+                token_rows,
+                positions,
+                starts + num_new,
+                query_start,
+                num_decodes=plan.num_decodes,
+                query_lens=plan.num_new.tolist(),
+                longest=(plan.starts + plan.num_new).tolist(),
+            ),
             rows=rows,
             num_new=num_new,
             query_ends=query_start[1:].long() - 1,
@@ -179,36 +188,34 @@ class DeviceBatch:
         ends = torch.arange(count, device=self.device)
         ones = torch.ones(count, dtype=torch.int32, device=self.device)
         query_start = torch.arange(count + 1, dtype=torch.int32, device=self.device)
-        longest = self.history.shape[1]
-        block, within = positions // self.block_size, positions % self.block_size
-        batches = [
-            AttentionBatch(
-                block_table=table[rows],
-                slot_mapping=table[rows, block].long() * self.block_size + within,
-                query_start=query_start,
-                seq_lens=(positions + 1).int(),
-                num_decodes=count,
-                max_seq_len=longest,
-                query_lens_cpu=[1] * count,
-                seq_lens_cpu=[longest] * count,
-            )
-            for table in self.tables
-        ]
+        batches = self._batches(
+            rows,
+            rows,
+            positions,
+            (positions + 1).int(),
+            query_start,
+            num_decodes=count,
+            query_lens=[1] * count,
+            longest=[self.history.shape[1]] * count,
+        )
         ids = self.history[rows, positions].long()
         return StepInputs(ids, positions, batches, rows, ones, ends)
 
     def _batches(
         self,
-        plan: StepPlan,
         rows: torch.Tensor,
         token_rows: torch.Tensor,
         positions: torch.Tensor,
         seq_lens: torch.Tensor,
         query_start: torch.Tensor,
+        *,
+        num_decodes: int,
+        query_lens: list[int],
+        longest: list[int],
     ) -> list[AttentionBatch]:
-        lens_cpu = plan.starts + plan.num_new
-        longest = int(lens_cpu.max())
-        width = -(-longest // self.block_size)
+        """`longest` are upper bounds of `seq_lens`, on the CPU."""
+        max_seq_len = max(longest)
+        width = -(-max_seq_len // self.block_size)
         logical = positions // self.block_size
         within = positions % self.block_size
         return [
@@ -217,10 +224,10 @@ class DeviceBatch:
                 slot_mapping=table[token_rows, logical].long() * self.block_size + within,
                 query_start=query_start,
                 seq_lens=seq_lens,
-                num_decodes=plan.num_decodes,
-                max_seq_len=longest,
-                query_lens_cpu=plan.num_new.tolist(),
-                seq_lens_cpu=lens_cpu.tolist(),
+                num_decodes=num_decodes,
+                max_seq_len=max_seq_len,
+                query_lens_cpu=query_lens,
+                seq_lens_cpu=longest,
             )
             for table in self.tables
         ]

@@ -122,10 +122,9 @@ class TorchRunner:
         return alone and self.model.graph_safe and self._context.backend.graph_safe
 
     @torch.inference_mode()
-    def capture(self) -> list[int]:
-        """Capture decode steps as CUDA graphs, over the caches as they are; the sizes captured."""
+    def capture(self) -> None:
+        """Capture decode steps as CUDA graphs, over the caches as they are."""
         self._graphs.capture(self.batch.spare_row)
-        return self._graphs.sizes
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:

@@ -22,14 +22,12 @@ canaries:
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import structlog
-import yaml
-from pydantic import ValidationError
 
 from kvasir_router.discovery.base import DiscoveryError, Snapshot
 from kvasir_router.discovery.schema import FileConfig
+from kvasir_router.yaml_file import FileWatch, YamlFileError, read_yaml
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
@@ -46,10 +44,10 @@ class FileSource:
         self._path = path
         self._reported = reported
         self._interval = interval
-        self._seen: tuple[int, ...] | None = None
+        self._watch = FileWatch(path)
 
     async def load(self) -> Snapshot:
-        self._seen = self._stamp()
+        self._watch.changed()
         snapshot = await asyncio.to_thread(read_snapshot, self._path)
         self._reported(True)
         return snapshot
@@ -57,7 +55,7 @@ class FileSource:
     async def watch(self) -> AsyncIterator[Snapshot]:
         while True:
             await asyncio.sleep(self._interval)
-            if self._stamp() == self._seen:
+            if not self._watch.changed():
                 continue
             try:
                 snapshot = await self.load()
@@ -71,41 +69,11 @@ class FileSource:
     def confirm(self, serving: Sequence[tuple[str, str]]) -> None:
         """Source.confirm: nobody reads a file's back side."""
 
-    def _stamp(self) -> tuple[int, ...] | None:
-        """Changes when the file does, also when another one is moved to its place."""
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_ino, status.st_size
-
 
 def read_snapshot(path: Path) -> Snapshot:
     """Raises DiscoveryError."""
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise DiscoveryError(f"cannot read discovery file {path}: {error.strerror}") from None
-    if len(text) > MAX_FILE_BYTES:
-        raise DiscoveryError(f"discovery file {path} is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        content = _parse_yaml(text)
-        if not isinstance(content, dict):
-            raise DiscoveryError(f"discovery file {path} must be a dictionary with key `models`")
-        return FileConfig.model_validate(content).snapshot()
-    except yaml.YAMLError as error:
-        raise DiscoveryError(f"discovery file {path} is not YAML: {_one_line(error)}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = first["msg"].removeprefix("Value error, ")
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise DiscoveryError(f"discovery file {path}: {where}: {reason}") from None
-
-
-def _parse_yaml(text: bytes) -> Any:
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        content = read_yaml(path, "discovery file", FileConfig, MAX_FILE_BYTES, quote=True)
+    except YamlFileError as error:
+        raise DiscoveryError(str(error)) from None
+    return content.snapshot()

@@ -1,7 +1,7 @@
 """What a discovery file may say, checked: each refusal names the field, the value and a remedy."""
 
 from collections.abc import Iterable
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -114,6 +114,13 @@ class FileCanary(_Strict):
 class FileConfig(_Strict):
     models: list[FileModel]
     canaries: list[FileCanary] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dictionary(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            raise ValueError("must be a dictionary with key `models`")
+        return content
 
     @model_validator(mode="after")
     def _names(self) -> Self:

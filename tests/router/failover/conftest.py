@@ -1,7 +1,6 @@
 """Real engines behind a router, and what ends them."""
 
 import asyncio
-import math
 import os
 import signal
 import socket
@@ -22,8 +21,6 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 ROOT = Path(__file__).parents[3]
 SECRET = "fleet-secret-of-the-tests"
 READY_SECONDS = 120.0
-TOLERANCE = 1e-3
-"""Of log-probabilities: a resumed token's come from another shape of matrix product."""
 
 
 @dataclass
@@ -223,22 +220,3 @@ async def openai_client() -> AsyncIterator[Callable[[str], OpenAIClient]]:
     yield make
     for client in made:
         await client.close()
-
-
-def differences(one: Any, other: Any, at: str = "") -> list[str]:
-    """Where two merged answers differ; numbers may by TOLERANCE."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return [d for key in one for d in differences(one[key], other[key], f"{at}.{key}")]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = enumerate(zip(one, other, strict=True))
-        return [d for i, (a, b) in pairs for d in differences(a, b, f"{at}[{i}]")]
-    if isinstance(one, float) and isinstance(other, float):
-        same = math.isclose(one, other, abs_tol=TOLERANCE, rel_tol=TOLERANCE)
-    else:
-        same = one == other
-    return [] if same else [f"{at}: {one!r} is not {other!r}"]
-
-
-@pytest.fixture(name="differences")
-def differences_fixture() -> Callable[[Any, Any], list[str]]:
-    return differences

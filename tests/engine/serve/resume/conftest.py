@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,6 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 SECRET = "fleet-secret-of-the-tests"
 DONE = "[DONE]"
 CHAT = "/v1/chat/completions"
-TOLERANCE = 1e-3
-"""Of log-probabilities: a resumed token's come from another shape of matrix product."""
 
 
 @dataclass(frozen=True)
@@ -180,20 +177,6 @@ def merge_completion(chunks: Sequence[Any]) -> dict[str, Any]:
     return {"choices": [choices[index] for index in sorted(choices)], "usage": usage}
 
 
-def differences(one: Any, other: Any, at: str = "") -> list[str]:
-    """Where two merged answers differ; numbers may by TOLERANCE."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return [d for key in one for d in differences(one[key], other[key], f"{at}.{key}")]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = enumerate(zip(one, other, strict=True))
-        return [d for i, (a, b) in pairs for d in differences(a, b, f"{at}[{i}]")]
-    if isinstance(one, float) and isinstance(other, float):
-        same = math.isclose(one, other, abs_tol=TOLERANCE, rel_tol=TOLERANCE)
-    else:
-        same = one == other
-    return [] if same else [f"{at}: {one!r} is not {other!r}"]
-
-
 @pytest.fixture
 async def caller() -> AsyncIterator[FleetCaller]:
     """A FleetCaller."""
@@ -208,12 +191,6 @@ def client_view() -> Iterator[ClientView]:
     made = ClientView()
     yield made
     made.close()
-
-
-@pytest.fixture(name="differences")
-def differences_fixture() -> Callable[[Any, Any], list[str]]:
-    """differences(answer, other): where they differ."""
-    return differences
 
 
 @pytest.fixture(scope="module")
