@@ -11,7 +11,7 @@ import asyncio
 import msgspec
 import zmq
 
-from kvasir_engine.server.reports.maker import PromptReport
+from kvasir.prompt_report.report import PromptReport
 from kvasir_engine.server.reports.reporter import PromptReporter, Subscription
 from kvasir_engine.server.reports.watch_page import WatchPage
 

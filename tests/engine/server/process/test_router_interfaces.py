@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kvasir.prompt_report.report import PromptReport
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.server.process.router_interfaces import router_interfaces
-from kvasir_engine.server.reports.maker import PromptReport
 from kvasir_engine.server.reports.watch_page import WatchPage
 
 

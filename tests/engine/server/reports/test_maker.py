@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kvasir.block_hash import HASH_BYTES, chain_hashes
+from kvasir.prompt_report.report import TokenisedPrompt
 from kvasir.template.tokenizer import Tokenizer
 from kvasir.text_chain import BLOCK_BYTES, completion_pieces
 from kvasir.text_chain import chain_hashes as text_hashes
 from kvasir_engine.server.reports import maker as maker_module
-from kvasir_engine.server.reports.maker import ReportMaker, TokenisedPrompt
+from kvasir_engine.server.reports.maker import ReportMaker
 
 BLOCK = 16
 TEXT = "a prompt of many words, which goes on and on. " * 40

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.prompt_report.report import PromptReport
 from kvasir.template.tokenizer import Tokenizer
 from kvasir_engine.server.reports import relay as relay_module
-from kvasir_engine.server.reports.maker import PromptReport
 from kvasir_engine.server.reports.relay import ReportHub, ReportRelay
 from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.reports.watch_page import WatchPage

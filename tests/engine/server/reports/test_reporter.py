@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kvasir.block_hash import chain_hashes
+from kvasir.prompt_report.report import PromptReport
 from kvasir.template.tokenizer import Tokenizer
 from kvasir_engine.server.reports import reporter as reporter_module
-from kvasir_engine.server.reports.maker import PromptReport
 from kvasir_engine.server.reports.reporter import PromptReporter
 
 BLOCK = 8

@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from kvasir.prompt_report.token_cuts import TokenCuts
 from kvasir.text_chain import BLOCK_BYTES, content_start
-from kvasir_engine.server.reports.token_cuts import TokenCuts
 
 MAX_PROBED_MESSAGES = 8
 """Of the messages not reported yet; those between get no claims of their own."""

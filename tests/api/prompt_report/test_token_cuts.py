@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from kvasir.prompt_report.token_cuts import CutRules, TokenCuts, token_ends
 from kvasir.template.tokenizer import Tokenizer
-from kvasir_engine.server.reports.token_cuts import CutRules, TokenCuts, token_ends
 
 BLOCK = 8
 
