@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 PORT ?= 8080
-PACKAGES := api/kvasir engine/kvasir_engine router/kvasir_router
+PACKAGES := api/kvasir engine/kvasir_engine router/kvasir_router operator/kvasir_operator
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

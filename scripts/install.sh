@@ -58,5 +58,5 @@ else
   $uv pip sync --python $venv/bin/python "$lock"
 fi
 $uv pip install --quiet --python $venv/bin/python --no-deps --editable .
-$venv/bin/python -m compileall -q api engine router
+$venv/bin/python -m compileall -q api engine router operator
 echo "$wanted" > "$stamp"

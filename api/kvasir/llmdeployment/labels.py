@@ -1,0 +1,57 @@
+"""Names that operator, router, charts and users' selectors agree on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "kvasir.dev"
+VERSION: Final = "v1alpha1"
+PLURAL: Final = "llmdeployments"
+
+DEPLOYMENT: Final = "kvasir.dev/deployment"
+"""On everything made for an LLMDeployment: its name."""
+
+COMPONENT: Final = "kvasir.dev/component"
+"""What a pod does: one of the values below."""
+
+ENGINE: Final = "engine"
+DOWNLOAD: Final = "download"
+ROUTER: Final = "router"
+OPERATOR: Final = "operator"
+
+KSERVE_SERVICE: Final = "serving.kserve.io/inferenceservice"
+"""KServe's label on its pods: the InferenceService's name."""
+
+ROUTED: Final = "kvasir.dev/routed"
+"""Condition of an engine pod, and its readiness gate: every Ready router serves it."""
+
+ENGINE_CONTAINER: Final = "engine"
+"""Name of the engine's container."""
+
+MANAGER: Final = "kvasir-operator"
+"""Value of app.kubernetes.io/managed-by, and the field manager of what the operator applies."""
+
+HTTP_PORT: Final = 8000
+GRPC_PORT: Final = 8001
+EVENTS_PORT: Final = 5557
+REPLAY_PORT: Final = 5558
+ROUTER_PORT: Final = 8080
+ROUTER_ADMIN_PORT: Final = 8081
+
+MODELS_DIRECTORY: Final = "/models"
+"""Where the model volume is mounted, in engines read-only."""
+
+
+def identity(deployment: str, component: str) -> dict[str, str]:
+    """The labels that select the pods of one component of an LLMDeployment; they never change."""
+    return {DEPLOYMENT: deployment, COMPONENT: component}
+
+
+def common_labels(deployment: str, component: str) -> dict[str, str]:
+    """The labels of everything made for an LLMDeployment."""
+    return {
+        "app.kubernetes.io/name": "kvasir-engine",
+        "app.kubernetes.io/instance": deployment,
+        "app.kubernetes.io/managed-by": MANAGER,
+        **identity(deployment, component),
+    }

@@ -1,0 +1,1 @@
+"""The operator: keeps what a cluster runs equal to its LLMDeployments."""

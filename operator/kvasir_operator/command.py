@@ -1,0 +1,131 @@
+"""`kvasir operator`: its options, checked and explained; the rest is loaded when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kvasir_operator.settings import OperatorSettings
+
+_EPILOG = """\b
+Examples:
+  kvasir operator --namespace kvasir --router-namespace kvasir --image-cpu REGISTRY/engine-cpu:TAG
+  kvasir operator --watch-namespace team-a --watch-namespace team-b --no-node-reads \\
+      --resource-profile default=24Gi
+
+\b
+The cluster is that of the pod it runs in, or else of KUBECONFIG (~/.kube/config).
+Environment: KUBECONFIG, KVASIR_LOG_LEVEL, KVASIR_LOG_FORMAT"""
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(epilog=_EPILOG)
+def operator(
+    watch_namespace: Annotated[
+        list[str] | None,
+        typer.Option(help="Namespace of LLMDeployments to serve; repeatable.", show_default="all"),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Namespace of the operator.")] = "default",
+    router_namespace: Annotated[
+        str, typer.Option(help="Namespace of the routers.", show_default="--namespace")
+    ] = "",
+    router_url: Annotated[
+        str, typer.Option(help="URL of the routers for clients, shown in each status.")
+    ] = "",
+    router_admin_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port on which routers say whom they serve.")
+    ] = 8081,
+    image_cpu: Annotated[str, typer.Option(help="Engine image for CPUs.")] = "",
+    image_cuda: Annotated[str, typer.Option(help="Engine image for NVIDIA GPUs.")] = "",
+    image_sim: Annotated[str, typer.Option(help="Engine image for simulated devices.")] = "",
+    image_pull_secret: Annotated[
+        list[str] | None,
+        typer.Option(help="Secret that engine pods pull images with; repeatable."),
+    ] = None,
+    fleet_secret_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the secret that routers and engines share.", dir_okay=False),
+    ] = None,
+    resync_seconds: Annotated[
+        float, typer.Option(min=1, help="Each LLMDeployment is checked again after this time.")
+    ] = 300.0,
+    node_reads: Annotated[
+        bool,
+        typer.Option("--node-reads/--no-node-reads", help="Read GPU memory from nodes' labels."),
+    ] = True,
+    resource_profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PRODUCT=MEMORY",
+            help="Memory of a GPU product, such as NVIDIA-L40S=48Gi or default=24Gi; repeatable.",
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of /metrics, /healthz and /readyz.")
+    ] = 8080,
+    lease_name: Annotated[
+        str, typer.Option(help="Lease that only one operator at a time holds.")
+    ] = "kvasir-operator",
+) -> None:
+    """Keep engines, volumes and policies in the cluster as its LLMDeployments say."""
+    from kvasir_operator.settings import Images, OperatorSettings
+
+    _run(
+        OperatorSettings(
+            namespace=namespace,
+            watch_namespaces=tuple(watch_namespace or ()),
+            router_namespace=router_namespace or namespace,
+            router_url=router_url,
+            router_admin_port=router_admin_port,
+            images=Images(cpu=image_cpu, cuda=image_cuda, sim=image_sim),
+            image_pull_secrets=tuple(image_pull_secret or ()),
+            fleet_secret=_secret(fleet_secret_file),
+            resync_seconds=resync_seconds,
+            node_reads=node_reads,
+            resource_profiles=dict(_profile(each) for each in resource_profile or ()),
+            metrics_port=metrics_port,
+            lease_name=lease_name,
+        )
+    )
+
+
+def _secret(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error}") from None
+    if not secret:
+        raise typer.BadParameter(f"{file} is empty; write the fleet's secret into it")
+    return secret
+
+
+def _profile(text: str) -> tuple[str, int]:
+    from kvasir.quantity import parse_bytes
+
+    name, equals, memory = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"--resource-profile {text!r} is not of the form PRODUCT=MEMORY")
+    try:
+        return name, parse_bytes(memory)
+    except ValueError as error:
+        raise typer.BadParameter(f"--resource-profile {text!r}: {error}") from None
+
+
+def _run(settings: OperatorSettings) -> None:
+    import asyncio
+
+    from kvasir.logs import LogSettingError, configure_logging
+    from kvasir_operator.run import OperatorError, run
+
+    try:
+        configure_logging("operator")
+        asyncio.run(run(settings))
+    except (OperatorError, LogSettingError, OSError) as error:
+        typer.echo(f"kvasir operator: {error}", err=True)
+        raise typer.Exit(1) from None

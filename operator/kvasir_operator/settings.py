@@ -1,0 +1,60 @@
+"""Everything that can be set on an operator, in one immutable object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Engine images by the device they run on; "" = none is set."""
+
+    cpu: str = ""
+    cuda: str = ""
+    sim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """See the flags of `kvasir operator` for what each one does."""
+
+    namespace: str = "default"
+    """Where the operator runs and holds its Lease."""
+
+    watch_namespaces: tuple[str, ...] = ()
+    """Namespaces whose LLMDeployments it serves; none = all."""
+
+    router_namespace: str = "default"
+    """Where the routers run."""
+
+    router_url: str = ""
+    """Where clients reach the routers: `status.url`."""
+
+    router_admin_port: int = 8081
+
+    images: Images = Images()
+
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets in the namespaces of the LLMDeployments."""
+
+    fleet_secret: str = ""
+    """Shared by routers and engines; "" = they do not know each other."""
+
+    resync_seconds: float = 300.0
+    """Each LLMDeployment is looked at again after this time even if nothing happened."""
+
+    node_reads: bool = True
+    """Whether nodes may be read: their labels tell the GPUs' memory."""
+
+    resource_profiles: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of memory of each GPU by the product that a nodeSelector asks for; `default` is for
+    those that ask for none."""
+
+    metrics_port: int = 8080
+    """/metrics, /healthz and /readyz."""
+
+    lease_name: str = "kvasir-operator"
+
+    lease_seconds: float = 15.0
+    """How long an operator that died keeps its Lease."""
