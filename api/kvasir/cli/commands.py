@@ -42,6 +42,7 @@ COMMANDS = (
     ),
     CommandInfo("serve", "Run one engine: a model behind the OpenAI API.", "engine"),
     CommandInfo("router", "Run the router in front of engines.", "router"),
+    CommandInfo("operator", "Run the operator of a Kubernetes cluster.", "operator"),
     CommandInfo("keys", "Make, list and take back a router's API keys.", "router"),
     CommandInfo(
         "version",
