@@ -1,4 +1,4 @@
-"""Where a model comes from: hf://, builtin://, file://, plain paths and plain Hugging Face ids."""
+"""Where a model comes from: a URI, a plain path or a plain Hugging Face id."""
 
 from __future__ import annotations
 
@@ -12,13 +12,36 @@ MAX_URI_LENGTH = 1024
 LOCAL_SCHEMES = ("hf", "builtin", "file")
 """Schemes that work on any machine."""
 
-CLUSTER_SCHEMES = ("s3", "gs", "pvc", "oci", "https", "http")
-"""Schemes that only a cluster's cache can resolve."""
+CLUSTER_SCHEMES = ("s3", "pvc", "oci", "https", "http")
+"""Schemes that a cluster's cache resolves."""
 
 _HF_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 _HF_ID = re.compile(rf"(?:{_HF_PART}/)?{_HF_PART}")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
 _BUILTIN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_SEGMENTS = r"(?:/(?!\.{1,2}(?:/|$))[^/\s\\]{1,255})*/?"
+_WEB = re.compile(r"[^\s/@?#]+/[^\s@]+")
+_CLUSTER_FORMS = {
+    "s3": (
+        re.compile(rf"[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9]{_SEGMENTS}"),
+        "s3://BUCKET[/PREFIX]",
+    ),
+    "pvc": (
+        re.compile(rf"[a-z0-9](?:[a-z0-9.-]{{0,251}}[a-z0-9])?{_SEGMENTS}"),
+        "pvc://CLAIM[/PATH]",
+    ),
+    "oci": (
+        re.compile(
+            r"[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+"
+            r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+        ),
+        "oci://REGISTRY/REPOSITORY[:TAG][@sha256:DIGEST]",
+    ),
+    "https": (_WEB, "https://HOST/PATH, without a user or password in it"),
+    "http": (_WEB, "http://HOST/PATH, without a user or password in it"),
+}
+"""What follows :// in each of them, and what to write instead of anything else."""
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
@@ -47,7 +70,7 @@ class ModelURI:
         if self.scheme in CLUSTER_SCHEMES:
             raise ModelURIError(
                 f"model URI {str(self)!r}: {self.scheme}:// is not supported without a cluster;"
-                " download the model and name its directory, or use hf://"
+                " download the model (see kvasir download --help) and name its directory"
             )
 
 
@@ -87,6 +110,9 @@ def _parse_scheme(scheme: str, rest: str, text: str) -> ModelURI:
     if scheme in CLUSTER_SCHEMES:
         if not rest.strip("/"):
             raise ModelURIError(f"model URI {text!r} names nothing after {scheme}://")
+        form, remedy = _CLUSTER_FORMS[scheme]
+        if not form.fullmatch(rest):
+            raise ModelURIError(f"model URI {text!r}: write {remedy}")
         return ModelURI(scheme, rest)
     known = ", ".join(f"{name}://" for name in (*LOCAL_SCHEMES, *CLUSTER_SCHEMES))
     raise ModelURIError(f"model URI {text!r}: scheme {scheme!r} is not one of {known}")

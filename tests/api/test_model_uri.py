@@ -23,6 +23,7 @@ from kvasir.model_uri import CLUSTER_SCHEMES, ModelURI, ModelURIError, parse_mod
         ("s3://bucket/key", ModelURI("s3", "bucket/key")),
         ("pvc://claim/path", ModelURI("pvc", "claim/path")),
         ("https://host/model", ModelURI("https", "host/model")),
+        ("oci://ghcr.io/org/model:v1", ModelURI("oci", "ghcr.io/org/model:v1")),
     ],
 )
 def test_forms(text: str, uri: ModelURI) -> None:
@@ -58,6 +59,11 @@ def test_an_existing_directory_wins_over_a_hugging_face_id(
         ("builtin://Tiny", "write builtin://NAME"),
         ("file://models/x", "with three slashes"),
         ("s3:///", "names nothing after s3://"),
+        ("s3://bucket/a/../b", r"write s3://BUCKET\[/PREFIX\]"),
+        ("pvc://claim/..", r"write pvc://CLAIM\[/PATH\]"),
+        ("oci://model", r"write oci://REGISTRY/REPOSITORY"),
+        ("https://user:secret@host/x", "without a user or password"),
+        ("gs://bucket/x", "scheme 'gs' is not one of"),
         ("~no-such-user-here/x", "home directory"),
     ],
 )

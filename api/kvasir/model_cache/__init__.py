@@ -1,0 +1,1 @@
+"""Models on a volume: downloaded once, checked, whole or not there at all, shared by engines."""
