@@ -31,6 +31,9 @@ class Workload:
     block_size: int = 16
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
+    checkpoint_bytes: int | None = None
+    """The weights as they are stored; taken where the layers of the model's family are not known
+    and the stored type stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ def estimate_fit(
     """
     work = work or Workload()
     weights = weight_bytes(shape, tensor_parallel, work.dtype)
+    if work.checkpoint_bytes and not shape.parameters_exact and work.dtype is None:
+        weights = -(-work.checkpoint_bytes // tensor_parallel)
     reserve = reserve_bytes(shape, tensor_parallel, work)
     room = int(memory_bytes * work.gpu_memory_utilization) - weights - reserve
     wanted = work.kv_cache_memory_bytes

@@ -8,6 +8,7 @@ from typing import Any
 from kvasir.fit.devices import Device
 from kvasir.fit.estimate import Fit, Workload, estimate_fit, suggest_tensor_parallel
 from kvasir.llmdeployment import LLMDeployment
+from kvasir.llmdeployment.models import EngineConfig
 from kvasir.model_shape import ModelShape
 from kvasir.quantity import format_bytes
 
@@ -68,29 +69,35 @@ def plan_model(
     replicas: int = 1,
 ) -> Plan:
     """How `shape` fits on `tensor_parallel` of each device, by default on as many as suggested."""
-    options = [_option(shape, device, work, tensor_parallel) for device in devices]
+    options = [fit_option(shape, device, work, tensor_parallel) for device in devices]
     return Plan(name, shape, replicas, options)
 
 
 def plan_deployment(deployment: LLMDeployment, shape: ModelShape, device: Device) -> Plan:
     """How `deployment` fits on the device it shall run on."""
-    config = deployment.spec.engine.config
-    wanted = config.model_dump(exclude_none=True, include=set(Workload.__dataclass_fields__))
-    if wanted["dtype"] == "auto":
-        del wanted["dtype"]
+    tensor: int | str = deployment.spec.parallelism.tensor
     return plan_model(
         deployment.name,
         shape,
         [device],
-        Workload(**wanted),
-        tensor_parallel=deployment.spec.parallelism.tensor,
+        workload(deployment.spec.engine.config),
+        tensor_parallel=tensor if isinstance(tensor, int) else None,
         replicas=deployment.spec.replicas,
     )
 
 
-def _option(
+def workload(config: EngineConfig) -> Workload:
+    """How an engine with `config` is run."""
+    wanted = config.model_dump(exclude_none=True, include=set(Workload.__dataclass_fields__))
+    if wanted["dtype"] == "auto":
+        del wanted["dtype"]
+    return Workload(**wanted)
+
+
+def fit_option(
     shape: ModelShape, device: Device, work: Workload, tensor_parallel: int | None
 ) -> Option:
+    """How `shape` fits on `tensor_parallel` of `device`, by default on as many as suggested."""
     own = work if device.is_gpu else _on_cpu(work)
     suggested = suggest_tensor_parallel(shape, device.memory_bytes, own) if device.is_gpu else 1
     try:
