@@ -1,0 +1,76 @@
+"""What every process of a router has: the fleet, the gateway to it, its numbers and its keys."""
+
+import asyncio
+import sys
+from functools import partial
+from typing import BinaryIO
+
+from kvasir_router.admission.collector import AdmissionCollector
+from kvasir_router.discovery.base import ReplicaSpec, Snapshot
+from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.index.collector import IndexCollector
+from kvasir_router.logs import AccessLog
+from kvasir_router.metrics import Metrics
+from kvasir_router.policy.registry import make_policy
+from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.settings import RouterSettings
+from kvasir_router.tls import client_context
+
+
+class RouterBase:
+    """Neither listens to clients nor watches replicas by itself."""
+
+    def __init__(self, settings: RouterSettings, log_to: BinaryIO | None = None) -> None:
+        """The access log goes to `log_to`, or to stdout."""
+        self.settings = settings
+        self.fleet = Fleet(
+            partial(make_policy, settings.policy, settings.policy_options),
+            self._make_pool,
+            settings.max_in_flight,
+            settings.engine_queue,
+        )
+        self.fleet.policy_options = settings.policy_options
+        self.metrics = Metrics(self.fleet)
+        self._access_log: AccessLog | None = None
+        if settings.access_log:
+            output = log_to or sys.stdout.buffer
+            self._access_log = AccessLog(output, self.metrics.log_line_dropped)
+        self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
+        self.fleet.room = self.gateway.line.room
+        self.metrics.register(AdmissionCollector(self.gateway))
+        self.metrics.register(IndexCollector(self.fleet))
+        self._replica_tls = client_context(settings.tls.replica_ca)
+        self._following: asyncio.Task[None] | None = None
+
+    async def load_keys(self) -> None:
+        """Read the key file, now and whenever it changes. Raises YamlFileError."""
+        keyring = self.gateway.admission.keyring
+        if keyring is not None:
+            await keyring.load()
+            self._following = asyncio.create_task(keyring.follow())
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """What exists now."""
+        self.fleet.apply(snapshot)
+        self.gateway.keep_models()
+
+    async def close(self) -> None:
+        """When nothing is under way any more."""
+        if self._following is not None:
+            self._following.cancel()
+        self.fleet.apply(())
+        if self._access_log is not None:
+            self._access_log.close()
+        if self.gateway.tracer is not None:
+            await asyncio.to_thread(self.gateway.tracer.close)
+
+    def _make_pool(self, spec: ReplicaSpec) -> ConnectionPool:
+        timeouts = self.settings.timeouts
+        return ConnectionPool(
+            spec.host,
+            spec.port,
+            connect_timeout=timeouts.connect,
+            idle_timeout=timeouts.upstream_idle,
+            tls=self._replica_tls if spec.tls else None,
+        )

@@ -1,0 +1,56 @@
+"""All that tells a fleet what exists and how it does: discovery, probes and feeds."""
+
+import asyncio
+
+from kvasir_router.base import RouterBase
+from kvasir_router.discovery.base import Source
+from kvasir_router.discovery.file import FileSource
+from kvasir_router.feeds.collector import FeedCollector
+from kvasir_router.feeds.feeds import Feeds
+from kvasir_router.fleet.health import HealthMonitor
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
+
+
+class FleetWatch:
+    """Keeps the fleet of `router` as its source says, and each replica as it is seen."""
+
+    def __init__(self, router: RouterBase) -> None:
+        settings, fleet, lines = router.settings, router.fleet, router.gateway.fleet_lines
+        self._router = router
+        self._health = HealthMonitor(settings.probing, lines)
+        self._feeds = Feeds(
+            settings.feeding, settings.fleet_secret, lines, suspect=self._health.suspect
+        )
+        self._source: Source = FileSource(settings.config, router.metrics.discovery_reported)
+        self._following: asyncio.Task[None] | None = None
+        fleet.came = self._came
+        fleet.went = self._went
+        fleet.emptied = self._feeds.emptied
+        fleet.policy_changed = self._feeds.policy_changed
+        fleet.serving = self._source.confirm
+        router.metrics.register(FeedCollector(fleet))
+
+    async def start(self) -> None:
+        """Raises DiscoveryError when the source is refused."""
+        self._router.apply(await self._source.load())
+        self._following = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """See nothing more."""
+        if self._following is not None:
+            self._following.cancel()
+        await self._health.stop()
+        await self._feeds.stop()
+
+    async def _follow(self) -> None:
+        async for snapshot in self._source.watch():
+            self._router.apply(snapshot)
+
+    def _came(self, model: Model, replica: Replica) -> None:
+        self._health.watch(model, replica)
+        self._feeds.watch(model, replica)
+
+    def _went(self, model: Model, replica: Replica) -> None:
+        self._health.forget(model, replica)
+        self._feeds.forget(model, replica)
