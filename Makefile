@@ -1,5 +1,5 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install up test quick lint format lock protos bench readme clean
+.PHONY: help install up test quick lint format lock protos crd bench readme clean
 
 BIN := .venv/bin
 PORT ?= 8080
@@ -40,6 +40,9 @@ lock: install  ## resolve every set anew into locks/
 
 protos: install  ## generate the gRPC stubs from api/proto
 	$(BIN)/python scripts/gen_protos.py
+
+crd: install  ## generate the CustomResourceDefinition from the LLMDeployment models
+	$(BIN)/python -m kvasir.llmdeployment.crd charts/kvasir/files/crd.yaml
 
 bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and write it anew
 	@for each in core_loop http_streaming serve_start cpu_throughput; do \

@@ -47,6 +47,10 @@ def up(
     from kvasir.local.gpus import GPUShortageError
     from kvasir.local.run import default_log_dir, run
     from kvasir.local.supervisor import FleetError
+    from kvasir.local.supported import cluster_only
+
+    if problems := [problem for each in deployments for problem in cluster_only(each)]:
+        fail("\n".join(problems), EXIT_USAGE)
 
     try:
         asyncio.run(

@@ -13,22 +13,26 @@ def engine_command(
     host: str,
     port: int,
     model: str | None = None,
+    tensor: int | None = None,
     program: Sequence[str] = ("kvasir",),
 ) -> list[str]:
     """The command that starts one replica, listening on `host`:`port`.
 
-    `model` replaces the URI where the weights already lie in a directory. `program` is what runs
+    `model` replaces the URI where the weights already lie in a directory. `tensor` is the number of
+    GPUs where the deployment leaves it open; else as many as it asks for. `program` is what runs
     Kvasir's CLI.
     """
     spec = deployment.spec
     command = [*program, "serve", model or spec.model.uri, "--host", host, "--port", str(port)]
     command += ["--served-model-name", *deployment.served_names]
-    if spec.model.revision is not None:
+    if spec.model.revision is not None and model is None:
         command += ["--revision", spec.model.revision]
     if spec.model.trust_remote_code:
         command.append("--trust-remote-code")
-    if spec.parallelism.tensor > 1:
-        command += ["--tensor-parallel-size", str(spec.parallelism.tensor)]
+    wanted = spec.parallelism.tensor
+    size = wanted if isinstance(wanted, int) else tensor or spec.resources.limits.gpus
+    if size > 1:
+        command += ["--tensor-parallel-size", str(size)]
     command += ["--drain-timeout", str(spec.lifecycle.drain_seconds)]
     return command + _config_flags(spec.engine.config) + spec.engine.args
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
+from kvasir.llmdeployment.part import RULES, rule
 from kvasir.model_uri import ModelURIError, parse_model_uri
 from kvasir.quantity import parse_bytes
 
-RESERVED_ENV = ("KVASIR_FLEET_SECRET",)
+RESERVED_ENV = ("KVASIR_FLEET_SECRET", "KVASIR_CACHE")
 
+SOURCES = ("hf", "s3", "pvc", "oci", "https", "builtin", "file")
+"""Schemes of models that can be served."""
+
+_SET = "it is set by Kvasir"
 RESERVED_FLAGS = {
-    "--host": "it is set by Kvasir",
-    "--port": "it is set by Kvasir",
+    "--host": _SET,
+    "--port": _SET,
+    "--grpc-port": _SET,
+    "--kv-events-endpoint": _SET,
+    "--kv-events-replay-endpoint": _SET,
+    "--fleet-secret-file": _SET,
     "--served-model-name": "use spec.model.name and spec.model.aliases",
     "--revision": "use spec.model.revision",
     "--trust-remote-code": "use spec.model.trustRemoteCode",
@@ -34,8 +44,10 @@ RESERVED_FLAGS = {
 }
 """Engine flags that `spec.engine.args` may not carry, each with the field that does."""
 
+_QUANTITY = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 
-def _quantity(value: object) -> object:
+
+def _byte_count(value: object) -> object:
     return parse_bytes(value) if isinstance(value, str) else value
 
 
@@ -43,11 +55,21 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
+def _quantity(value: object) -> object:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and not _QUANTITY.fullmatch(text):
+        raise ValueError(f"{text[:80]!r} is not a quantity; write for example 500m, 4 or 16Gi")
+    return text
+
+
 def _model_uri(text: str) -> str:
     try:
-        parse_model_uri(text).require_local()
+        scheme = parse_model_uri(text).scheme
     except ModelURIError as error:
         raise ValueError(str(error)) from None
+    if scheme not in SOURCES:
+        known = ", ".join(f"{name}://" for name in SOURCES)
+        raise ValueError(f"model URI {text!r}: {scheme}:// cannot be served; use one of {known}")
     return text
 
 
@@ -58,9 +80,30 @@ def _flag(text: str) -> str:
     return text
 
 
+def _flag_rule() -> dict[str, str]:
+    remedies = ", ".join(f"'{flag}': '{remedy}'" for flag, remedy in RESERVED_FLAGS.items())
+    name, table = "self.split('=', 2)[0]", f"{{{remedies}}}"
+    return rule(
+        f"!({name} in {list(RESERVED_FLAGS)})",
+        "this flag has a field of its own or is set by Kvasir",
+        message_expression=f"{name} + ' cannot be an extra argument: ' + {table}[{name}]",
+    )
+
+
+def int_or_string(**bounds: Any) -> WithJsonSchema:
+    """The schema of a number that may be written as a string."""
+    return WithJsonSchema({"x-kubernetes-int-or-string": True, **bounds})
+
+
+_CEL_QUANTITY = "isQuantity(string(self)) && !string(self).startsWith('-')"
+
 DNSLabel = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)
 ]
+ObjectName = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)
+]
+"""Name of another object of the cluster."""
 ServedName = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9._:/]*[A-Za-z0-9])?$", max_length=253),
@@ -69,8 +112,77 @@ Revision = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$", max_length=128)
 ]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
-Argument = Annotated[str, StringConstraints(min_length=1, max_length=4096), AfterValidator(_flag)]
-SourceURI = Annotated[str, StringConstraints(max_length=1024), AfterValidator(_model_uri)]
-ByteCount = Annotated[int, BeforeValidator(_quantity), Field(ge=1, le=2**53)]
-GPUCount = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=64)]
+SecretKey = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
+Argument = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=4096),
+    AfterValidator(_flag),
+    Field(json_schema_extra={RULES: [_flag_rule()]}),
+]
+SourceURI = Annotated[
+    str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_model_uri)
+]
+Image = Annotated[
+    str, StringConstraints(pattern=r"^[a-zA-Z0-9][-a-zA-Z0-9._:/@]*$", max_length=512)
+]
+ByteCount = Annotated[
+    int,
+    BeforeValidator(_byte_count),
+    Field(ge=1, le=2**53),
+    int_or_string(
+        **{
+            RULES: [
+                rule(
+                    f"{_CEL_QUANTITY} && quantity(string(self)).isGreaterThan(quantity('0'))",
+                    "write an amount of memory, for example 24Gi",
+                )
+            ]
+        }
+    ),
+]
+Quantity = Annotated[
+    str,
+    BeforeValidator(_quantity),
+    int_or_string(
+        **{RULES: [rule(_CEL_QUANTITY, "write a quantity, for example 500m, 4 or 16Gi")]}
+    ),
+]
+GPUCount = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(ge=0, le=64),
+    int_or_string(
+        **{
+            RULES: [
+                rule(
+                    "string(self).matches('^[0-9]{1,2}$') && int(string(self)) <= 64",
+                    "write a whole number of GPUs from 0 to 64",
+                )
+            ]
+        }
+    ),
+]
+TensorSize = Annotated[
+    Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
+    int_or_string(
+        **{
+            RULES: [
+                rule(
+                    "type(self) == string ? self == 'auto' : (self >= 1 && self <= 64)",
+                    "write a number of GPUs from 1 to 64, or auto",
+                )
+            ]
+        }
+    ),
+]
 Text = Annotated[str, StringConstraints(max_length=32768)]
+LabelKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        max_length=317,
+    ),
+]
+LabelValue = Annotated[
+    str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)
+]

@@ -95,7 +95,7 @@ def plan_fleet(
 def _engine(
     owner: LLMDeployment, index: int, ports: EnginePorts, env: Mapping[str, str]
 ) -> ChildSpec:
-    own = {variable.name: variable.value for variable in owner.spec.engine.env}
+    own = {each.name: each.value for each in owner.spec.engine.env if each.value is not None}
     command = engine_command(owner, host=_LOOPBACK, port=ports.http, program=PROGRAM)
     command += ["--grpc-port", str(ports.grpc)]
     command += ["--kv-events-endpoint", _zmq_address(ports.kv_events)]
@@ -140,7 +140,8 @@ def _discovery(
     for deployment in deployments:
         name, *aliases = deployment.served_names
         own = [_replica(*next(replicas)) for _ in range(deployment.spec.replicas)]
-        models.append({"name": name, "aliases": aliases, "replicas": own})
+        policy = deployment.spec.router.policy
+        models.append({"name": name, "aliases": aliases, "replicas": own, "policy": policy})
     return json.dumps({"models": models}, indent=1).encode()
 
 

@@ -45,8 +45,8 @@ def test_several_documents_and_defaults() -> None:
     [
         ("  engine: {config: {maxModelLn: 1}}", "maxModelLn is not a known field; did you mean"),
         (
-            "  resources: {limits: {cpu: 1}}",
-            "spec.resources.limits.cpu is not a known field; known are nvidia.com/gpu",
+            "  resources: {limits: {disk: 1}}",
+            "spec.resources.limits.disk is not a known field; known are nvidia.com/gpu, cpu, mem",
         ),
         (
             "  engine: {config: {max_model_len: 1}}",
@@ -112,10 +112,11 @@ def test_a_wrong_field_is_named_with_its_value_and_remedy(spec: str, sentence: s
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("{uri: s3://b/k}", "s3:// is not supported without a cluster"),
+        ("{uri: gs://bucket/k}", "gs:// cannot be served; use one of hf://, s3://"),
+        ("{uri: pvc://c/d, secretRef: {name: x}}", "secretRef is for downloads"),
         ("{uri: builtin://kvasir-tiny, revision: x}", "revision has a meaning only with hf://"),
         ("{uri: hf://a/b@x, revision: y}", "revision 'y' and the uri's 'x' differ; give one"),
-        ("{uri: hf://a/b, secretRef: {name: x}}", "spec.model.secretRef is not a known field"),
+        ("{uri: hf://a/b, secretRef: {nam: x}}", "spec.model.secretRef.nam is not a known field"),
         ("{uri: hf://a/b, aliases: [c, c]}", "spec.model serves c more than once"),
         ("{uri: hf://a/b, aliases: [a]}", "spec.model serves a more than once"),
         ("{uri: hf://a/b, name: 'a b'}", "spec.model.name must match pattern"),

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from kvasir.llmdeployment import LLMDeployment
-from kvasir.llmdeployment.models import Part
+from kvasir.llmdeployment.part import Part
 
 
 def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
