@@ -54,6 +54,7 @@ class RouterBase:
         """What exists now."""
         self.fleet.apply(snapshot)
         self.gateway.keep_models()
+        self.gateway.knows_models = True
 
     async def close(self) -> None:
         """When nothing is under way any more."""

@@ -14,7 +14,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 @app.command()
 def router(
-    config: flags.Config,
+    config: flags.Config = None,
+    discovery: flags.Discovery = "file",
+    watch_namespace: flags.WatchNamespace = None,
     host: flags.Host = "127.0.0.1",
     port: flags.Port = 8080,
     admin_port: flags.AdminPort = 8081,
@@ -103,7 +105,8 @@ def router(
             param_hint="--tls-cert / --tls-key",
         )
     settings = s.RouterSettings(
-        config=config,
+        config=values.discovery_file(discovery, config),
+        watch_namespaces=values.namespaces(discovery, watch_namespace or ()),
         host=host,
         port=port,
         admin_port=admin_port,

@@ -1,7 +1,7 @@
 """The flags of `kvasir router`, by topic."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,8 +16,25 @@ def _flag(name: str, help_: str, panel: str, **extra: Any) -> Any:
     return typer.Option(name, help=help_, rich_help_panel=panel, **extra)
 
 
+Discovery = Annotated[
+    Literal["file", "kubernetes"],
+    _flag(
+        "--discovery",
+        "Where models and replicas are learnt from: a file (--config), or the cluster that the "
+        "router's pod runs in.",
+        ROUTING,
+    ),
+]
+WatchNamespace = Annotated[
+    list[str] | None,
+    _flag(
+        "--watch-namespace",
+        "Kubernetes namespace to serve; several times for several. Without it, all.",
+        ROUTING,
+    ),
+]
 Config = Annotated[
-    Path,
+    Path | None,
     _flag(
         "--config",
         "Discovery file (YAML): models, their names, their replicas and what these offer. It is "
@@ -33,7 +50,8 @@ AdminPort = Annotated[
     int,
     _flag(
         "--admin-port",
-        "Port for operators: a page at /, /metrics, /debug/fleet, /debug/route, /scaling.",
+        "Port for operators: a page at /, /metrics, /serving, /scaling, /debug/fleet, "
+        "/debug/route.",
         ROUTING,
         min=0,
         max=65535,

@@ -1,6 +1,7 @@
 """All that tells a fleet what exists and how it does: discovery, probes and feeds."""
 
 import asyncio
+from collections.abc import Callable
 
 from kvasir_router.base import RouterBase
 from kvasir_router.discovery.base import Source
@@ -10,6 +11,7 @@ from kvasir_router.feeds.feeds import Feeds
 from kvasir_router.fleet.health import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.settings import RouterSettings
 
 
 class FleetWatch:
@@ -22,24 +24,26 @@ class FleetWatch:
         self._feeds = Feeds(
             settings.feeding, settings.fleet_secret, lines, suspect=self._health.suspect
         )
-        self._source: Source = FileSource(settings.config, router.metrics.discovery_reported)
+        self._source = _make_source(settings, router.metrics.discovery_reported)
         self._following: asyncio.Task[None] | None = None
         fleet.came = self._came
         fleet.went = self._went
         fleet.emptied = self._feeds.emptied
         fleet.policy_changed = self._feeds.policy_changed
-        fleet.serving = self._source.confirm
         router.metrics.register(FeedCollector(fleet))
 
     async def start(self) -> None:
         """Raises DiscoveryError when the source is refused."""
-        self._router.apply(await self._source.load())
+        snapshot = await self._source.load()
+        if snapshot is not None:
+            self._router.apply(snapshot)
         self._following = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
         """See nothing more."""
         if self._following is not None:
             self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
         await self._health.stop()
         await self._feeds.stop()
 
@@ -54,3 +58,12 @@ class FleetWatch:
     def _went(self, model: Model, replica: Replica) -> None:
         self._health.forget(model, replica)
         self._feeds.forget(model, replica)
+
+
+def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> Source:
+    if settings.config is not None:
+        return FileSource(settings.config, reported)
+    # Imported here: a router with a file does without an HTTP client
+    from kvasir_router.discovery.kubernetes import KubernetesSource
+
+    return KubernetesSource(settings.watch_namespaces, reported, settings.service_account)

@@ -28,6 +28,33 @@ def slo_by_model(targets: Iterable[str]) -> dict[str, Slo]:
     return result
 
 
+def discovery_file(discovery: str, config: Path | None) -> Path | None:
+    """The file of --discovery file, and None for kubernetes. Raises typer.BadParameter."""
+    if discovery == "file" and config is None:
+        raise typer.BadParameter(
+            "name the discovery file, or choose --discovery kubernetes", param_hint="--config"
+        )
+    if discovery == "kubernetes" and config is not None:
+        raise typer.BadParameter(
+            "--discovery kubernetes reads no file; leave one of the two out", param_hint="--config"
+        )
+    return config
+
+
+def namespaces(discovery: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Each once. Raises typer.BadParameter."""
+    result = tuple(dict.fromkeys(names))
+    for name in result:
+        if discovery != "kubernetes":
+            reason = "has a meaning only with --discovery kubernetes"
+        elif not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            reason = "is no namespace: use small letters, digits and -, at most 63"
+        else:
+            continue
+        raise typer.BadParameter(f"{name!r} {reason}", param_hint="--watch-namespace")
+    return result
+
+
 def http_url(url: str | None) -> str | None:
     """The URL as it is; empty counts as none. Raises typer.BadParameter."""
     if url and not url.startswith(("http://", "https://")):

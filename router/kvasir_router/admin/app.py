@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admin.explain import UnknownModelError, explain
-from kvasir_router.admin.views import fleet_view, scaling_view
+from kvasir_router.admin.views import fleet_view, scaling_view, serving_view
 from kvasir_router.fleet.model import Model
 from kvasir_router.metrics import CONTENT_TYPE
 from kvasir_router.proxy.answers import error_object
@@ -64,7 +64,7 @@ class AdminRoutes:
         return _json({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """At least one model has a ready replica, and the router is not stopping."""
+        """As on the main port."""
         ready = self._gateway.ready
         return _json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
@@ -73,6 +73,10 @@ class AdminRoutes:
 
     async def fleet(self, request: Request) -> Response:
         return _json(fleet_view(self._gateway))
+
+    async def serving(self, request: Request) -> Response:
+        """Who opens engine pods' readiness gates asks here."""
+        return _json(serving_view(self._gateway))
 
     async def scaling(self, request: Request) -> Response:
         """Signals of one model: a plain object, or `?format=external-metrics`."""
@@ -137,6 +141,7 @@ def make_admin_app(gateway: Gateway) -> Starlette:
             Route("/health", routes.health),
             Route("/ready", routes.ready),
             Route("/metrics", routes.metrics),
+            Route("/serving", routes.serving),
             Route("/debug/fleet", routes.fleet),
             Route("/debug/route", routes.explain, methods=["POST"]),
             Route("/scaling/{model:path}", routes.scaling),

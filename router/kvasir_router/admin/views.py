@@ -21,6 +21,13 @@ def fleet_view(gateway: Gateway) -> dict[str, Any]:
     }
 
 
+def serving_view(gateway: Gateway) -> dict[str, list[str]]:
+    """`/serving`: the ids of all replicas that get requests now; on Kubernetes these are
+    `<pod's uid>/<restarts>`."""
+    models = gateway.fleet.models.values()
+    return {"serving": sorted(replica for model in models for replica in model.serving)}
+
+
 def scaling_view(gateway: Gateway, model: Model) -> dict[str, Any]:
     """`/scaling/{model}`."""
     line = gateway.line

@@ -45,6 +45,9 @@ class Waiting:
     heartbeat: float = 10.0
     """Between two SSE comments to a client that waits for a stream."""
 
+    hold_heartbeat: float = 2.0
+    """The same while no replica serves: whoever waits for a model to start is told early."""
+
 
 def _call_soon(callback: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(callback)
@@ -102,7 +105,7 @@ class WaitingLine:
             return
         now = self._clock()
         settings = self._settings
-        patience = settings.timeout if waiter.model.ready else settings.hold
+        patience = self._patience(waiter.model)
         size = len(waiter.request.body)
         ticket.waits_since = ticket.waits_since or now
         deadline = ticket.waits_since + patience
@@ -113,7 +116,7 @@ class WaitingLine:
         elif now >= deadline:
             self._refuse(waiter, "timeout")
         elif self._make_place(queue, ticket, size):
-            place = Place(waiter, deadline, now + settings.heartbeat, size)
+            place = Place(waiter, deadline, now + self._heartbeat(waiter.model), size)
             self._add(queue, place)
         else:
             self._refuse(waiter, "full")
@@ -199,15 +202,35 @@ class WaitingLine:
         for model in list(self._queues):
             self.serve(model)
         now = self._clock()
-        for place in list(self._places.values()):
-            if now >= place.deadline:
-                self._end(place, "timeout")
-            elif now >= place.beat_at:
-                place.beat_at = now + self._settings.heartbeat
-                if place.waiter.streams:
-                    place.waiter.heartbeat()
+        for model, queue in list(self._queues.items()):
+            beat = now + self._heartbeat(model)
+            patience = 0.0 if model.ready else self._patience(model)
+            for place in list(queue):
+                # Its replicas may have gone since it came: then it is held as others are.
+                place.deadline = max(place.deadline, place.waiter.ticket.waits_since + patience)
+                self._look_at(place, now, beat)
 
     # Places
+
+    def _look_at(self, place: Place, now: float, next_beat: float) -> None:
+        if now >= place.deadline:
+            self._end(place, "timeout")
+        elif now >= place.beat_at:
+            place.beat_at = next_beat
+            if place.waiter.streams:
+                place.waiter.heartbeat()
+        else:
+            place.beat_at = min(place.beat_at, next_beat)
+
+    def _patience(self, model: Model) -> float:
+        """Seconds that requests for it wait."""
+        if model.ready:
+            return self._settings.timeout
+        return self._settings.hold if model.spec.hold is None else model.spec.hold
+
+    def _heartbeat(self, model: Model) -> float:
+        often = self._settings.heartbeat
+        return often if model.ready else min(often, self._settings.hold_heartbeat)
 
     def _queue(self, model: Model) -> ModelQueue:
         queue = self._queues.get(model)

@@ -5,7 +5,7 @@ replicas come, drain (`draining`, or missing from the next snapshot) and go with
 keeping any state.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -16,6 +16,9 @@ class EngineKind(Enum):
 
     KVASIR = "kvasir"
     """The engine contract: gRPC load and prompt reports, KV events, resume."""
+    KVASIR_OPEN = "kvasir-open"
+    """A Kvasir engine outside the fleet: it is not told the fleet's secret, and of it only its
+    metrics are read."""
     VLLM = "vllm"
     SGLANG = "sglang"
     OPENAI = "openai"
@@ -54,6 +57,8 @@ class ModelSpec:
     """A name in `policy.registry`; None = the router's."""
     adapters: tuple[str, ...] = ()
     """LoRA names that its replicas serve, each a name of its own to clients."""
+    hold: float | None = None
+    """Seconds that requests wait while no replica serves; None = as the router is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +81,9 @@ class DiscoveryError(Exception):
 class Source(Protocol):
     """Where snapshots come from."""
 
-    async def load(self) -> Snapshot:
-        """The state now. Raises DiscoveryError."""
+    async def load(self) -> Snapshot | None:
+        """The state now; None when it is not known yet. Raises DiscoveryError."""
 
     def watch(self) -> AsyncIterator[Snapshot]:
         """The state whenever it changes. Errors are reported and counted, the last good state
         stays."""
-
-    def confirm(self, serving: Sequence[tuple[str, str]]) -> None:
-        """The router now serves these (model, replica id); told at every change."""

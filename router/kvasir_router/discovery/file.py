@@ -20,7 +20,7 @@ canaries:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import structlog
@@ -65,9 +65,6 @@ class FileSource:
             else:
                 _log.info("discovery file read", models=len(snapshot))
                 yield snapshot
-
-    def confirm(self, serving: Sequence[tuple[str, str]]) -> None:
-        """Source.confirm: nobody reads a file's back side."""
 
 
 def read_snapshot(path: Path) -> Snapshot:

@@ -47,6 +47,7 @@ def _vllm_names(prefix: bytes) -> Names:
 
 NAMES = {
     EngineKind.KVASIR: _vllm_names(b"kvasir_"),
+    EngineKind.KVASIR_OPEN: _vllm_names(b"kvasir_"),
     EngineKind.VLLM: _vllm_names(b"vllm:"),
     EngineKind.SGLANG: Names(
         (b"sglang:num_running_reqs",),

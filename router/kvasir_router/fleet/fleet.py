@@ -1,7 +1,7 @@
 """All models, found by any of their names, kept as the discovery source says."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import structlog
@@ -20,7 +20,7 @@ _log = structlog.get_logger("kvasir_router.fleet")
 class Fleet:
     """The table of models. `came` and `went` are called for each replica, `emptied` for one whose
     process has ended, `policy_changed` for a model with a new one, `room` for a model that may take
-    requests again, `serving` with every ready (model, replica id) when these change."""
+    requests again."""
 
     def __init__(
         self,
@@ -31,7 +31,6 @@ class Fleet:
     ) -> None:
         self.models: dict[str, Model] = {}
         self._names: dict[str, Target | Canary] = {}
-        self._served: list[tuple[str, str]] = []
         self._make_policy = make_policy
         self.policy_options = PolicyOptions()
         self._make_pool = make_pool
@@ -42,7 +41,6 @@ class Fleet:
         self.emptied: Callable[[Model, Replica], None] = lambda model, replica: None
         self.policy_changed: Callable[[Model], None] = lambda model: None
         self.room: Callable[[Model], None] = lambda model: None
-        self.serving: Callable[[Sequence[tuple[str, str]]], None] = lambda serving: None
 
     @property
     def ready(self) -> bool:
@@ -81,13 +79,12 @@ class Fleet:
             if isinstance(each, CanarySpec):
                 split = [(self.models[name], weight) for name, weight in each.split]
                 self._names[each.name] = Canary(split)
-        self._tell_serving()
 
     def _model(self, spec: ModelSpec) -> Model:
         """The one there is, with the spec's policy, or a new one."""
         model = self.models.get(spec.name)
         if model is None:
-            made = Model(spec, self._policy(spec), int(time.time()), self._tell_serving)
+            made = Model(spec, self._policy(spec), int(time.time()))
             made.room = lambda: self.room(made)
             return made
         if spec.policy != model.spec.policy:
@@ -105,12 +102,6 @@ class Fleet:
 
     def _policy(self, spec: ModelSpec) -> Policy:
         return make_policy(spec.policy, self.policy_options) if spec.policy else self._make_policy()
-
-    def _tell_serving(self) -> None:
-        served = [(m.name, replica) for m in self.models.values() for replica in m.serving]
-        if served != self._served:
-            self._served = served
-            self.serving(served)
 
     def _apply_model(self, model: Model, spec: ModelSpec) -> None:
         model.spec = spec

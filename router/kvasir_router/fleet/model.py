@@ -20,13 +20,7 @@ ReplicaKey = tuple[str, str, int]
 class Model:
     """Keeps the list of usable replicas, made anew when a replica changes, not for each request."""
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        policy: Policy,
-        created: int,
-        serving_changed: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, spec: ModelSpec, policy: Policy, created: int) -> None:
         self.spec = spec
         self.name = spec.name
         self.policy = policy
@@ -37,7 +31,6 @@ class Model:
         self.replicas: dict[ReplicaKey, Replica] = {}
         self.serving: list[str] = []
         """Ids of the replicas that are ready."""
-        self._serving_changed = serving_changed
         self.usable: list[Replica] = []
         """What may take a request now."""
         self.has_room = False
@@ -94,10 +87,7 @@ class Model:
         self.has_room = any(replica.health is not Health.DOWN for replica in self.usable)
         if self.has_room and not had_room:
             self.room()
-        serving = [replica.id for replica in known if replica.health is Health.READY]
-        if serving != self.serving:
-            self.serving = serving
-            self._serving_changed()
+        self.serving = [replica.id for replica in known if replica.health is Health.READY]
 
     def _ready(self) -> list[Replica]:
         return [replica for replica in self._serving() if replica.health is Health.READY]

@@ -59,6 +59,8 @@ class Gateway:
         self.fleet = fleet
         self.metrics = metrics
         self.stopping = False
+        self.knows_models = False
+        """Whether discovery has spoken once."""
         self.fleet_lines = (
             f"{FLEET_SECRET_HEADER}: {settings.fleet_secret}\r\n".encode()
             if settings.fleet_secret
@@ -90,7 +92,10 @@ class Gateway:
 
     @property
     def ready(self) -> bool:
-        return self.fleet.ready and not self.stopping
+        """Whether requests are answered, or may wait: a file lists replicas, so it takes one that
+        serves; in a cluster they come and go, and knowing of their models is enough."""
+        waits = self.settings.config is None and self.knows_models
+        return (self.fleet.ready or waits) and not self.stopping
 
     # Connections
 

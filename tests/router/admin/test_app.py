@@ -6,6 +6,7 @@ import pytest
 
 from kvasir_router.admin.views import policy_name
 from kvasir_router.fleet.load import LoadReport
+from kvasir_router.fleet.replica import Speech
 from kvasir_router.policy.registry import POLICIES, make_policy
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -36,6 +37,15 @@ async def test_a_replicas_load_is_shown_when_it_is_known(router, client) -> None
     fleet = (await client.get(f"{router.admin_url}/debug/fleet")).json()
     load = fleet["models"][0]["replicas"][0]["load"]
     assert (load["running"], load["waiting"], load["kv_usage"]) == (3, 2, 0.25)
+
+
+async def test_who_serves(router, client, eventually) -> None:
+    async def serving() -> list[str]:
+        return (await client.get(f"{router.admin_url}/serving")).json()["serving"]
+
+    assert await serving() == ["r0", "r1"]
+    router.replica("m", "r0").heard(Speech.NOT_READY)
+    assert await serving() == ["r1"]
 
 
 async def test_health_ready_and_metrics(start_router, client) -> None:

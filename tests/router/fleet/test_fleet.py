@@ -104,20 +104,6 @@ async def test_a_model_may_have_a_policy_of_its_own_and_change_it() -> None:
     assert isinstance(model.policy, LeastLoad)
 
 
-async def test_the_source_hears_each_change_of_what_is_served_once() -> None:
-    fleet, _ = make_fleet()
-    told: list[list[tuple[str, str]]] = []
-    fleet.serving = lambda served: told.append(list(served))
-    fleet.apply((ModelSpec("m", (), (replica("r0"), replica("r1"))),))
-    first, second = (found for _, found in fleet.replicas())
-    for each in (first, second, second):
-        each.observed(Health.READY)
-    first.observed(Health.NOT_READY)
-    fleet.apply((ModelSpec("m", (), (replica("r1", draining=True),)),))
-    served = [[("m", "r0")], [("m", "r0"), ("m", "r1")], [("m", "r1")], []]
-    assert told == served
-
-
 async def test_a_cache_that_is_gone_is_forgotten() -> None:
     class Forgetful(LeastLoad):
         def forget(self, replica: Replica) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 from kvasir_router.admission.line import Waiting
+from kvasir_router.discovery.base import ModelSpec
 
 BODY = {"model": "m", "messages": [], "max_tokens": 100}
 
@@ -267,6 +268,48 @@ async def test_a_held_stream_gets_comments_then_its_events(
         write_config(router.config, [model_entry("m", replica)])
         rest = b"".join([part async for part in parts])
     assert rest.endswith(b'data: {"a":1}\n\ndata: [DONE]\n\n')
+
+
+async def test_a_model_may_be_waited_for_longer_than_others(
+    start_router, model_entry, client
+) -> None:
+    router = await start_router([model_entry("m")], waiting=Waiting(hold=0.05))
+    router.server.apply((ModelSpec("m", hold=30.0), ModelSpec("n", hold=0.0)))
+    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    task = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    refused = await client.post(f"{router.url}/v1/x", json={"model": "n"})
+    assert refused.status_code == 503
+    await asyncio.sleep(0.3)
+    assert line.waiting(model) == 1
+    router.server.apply(())
+    assert (await task).status_code == 503
+
+
+async def test_who_waits_while_the_last_replica_goes_is_held(
+    start_replica, start_router, model_entry, write_config, client, eventually
+) -> None:
+    go_on = asyncio.Event()
+
+    async def answer(exchange) -> None:
+        await go_on.wait()
+        await exchange.json(200, {})
+
+    replica = await start_replica(script=answer)
+    waiting = Waiting(timeout=0.3, hold=30.0)
+    router = await start_router([model_entry("m", replica)], waiting=waiting, max_in_flight=1)
+    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    first = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    await eventually(lambda: router.in_flight() == 1)
+    second = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    await eventually(lambda: line.waiting(model) == 1)
+    router.server.apply((ModelSpec("m"),))
+    await asyncio.sleep(0.6)
+    assert line.waiting(model) == 1, "there is no replica any more: it is held, not timed out"
+    go_on.set()
+    assert (await first).status_code == 200
+    other = await start_replica()
+    write_config(router.config, [model_entry("m", other)])
+    assert (await second).status_code == 200
 
 
 async def test_a_held_stream_that_waits_in_vain_ends_with_an_error_event(

@@ -1,0 +1,125 @@
+"""Models and replicas from a Kubernetes cluster: LLMDeployments and engine pods.
+
+Only read, with the rights of the router's service account: get, list and watch of pods and of
+llmdeployments.kvasir.dev. When the API server is gone, what was known last goes on being served.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+from kvasir.llmdeployment import labels
+from kvasir_router.discovery.base import DiscoveryError, Snapshot
+from kvasir_router.discovery.kubernetes_api import KubernetesApi
+from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Object, Pod
+from kvasir_router.discovery.kubernetes_snapshot import snapshot
+from kvasir_router.discovery.kubernetes_watch import Collection, Reflector, Timing
+
+_CORE = "/api/v1"
+_KVASIR = f"/apis/{labels.GROUP}/{labels.VERSION}"
+_ENGINES = f"{labels.DEPLOYMENT},{labels.COMPONENT}={labels.ENGINE}"
+
+# Events come in bursts, since a rollout is many of them: they are taken together.
+_TOGETHER_SECONDS = 0.02
+
+_Kind = TypeVar("_Kind", bound=Object)
+
+
+class KubernetesSource:
+    """The LLMDeployments and pods of `namespaces`; of all when it is empty.
+
+    `reported` is called after each request to the API server, with whether all that is watched is
+    up to date as far as is known. Raises DiscoveryError outside a pod.
+    """
+
+    def __init__(
+        self,
+        namespaces: Sequence[str],
+        reported: Callable[[bool], None],
+        account: Path,
+        timing: Timing | None = None,
+    ) -> None:
+        self._namespaces = namespaces
+        self._reported = reported
+        self._timing = timing or Timing()
+        self._api = KubernetesApi(_server(), account)
+        self._changed = asyncio.Event()
+        self._failing: set[Collection] = set()
+        self._deployments = self._reflect(LLMDeployment, _KVASIR, labels.PLURAL)
+        self._engines = self._reflect(Pod, _CORE, "pods", _ENGINES)
+        self._kserve = self._reflect(Pod, _CORE, "pods", labels.KSERVE_SERVICE)
+
+    async def load(self) -> None:
+        """Source.load: the first state comes from `watch`, once there is an API server to ask."""
+
+    async def watch(self) -> AsyncIterator[Snapshot]:
+        """Source.watch; first when everything has been listed once."""
+        reflectors = [*self._deployments, *self._engines, *self._kserve]
+        tasks = [asyncio.create_task(each.run()) for each in reflectors]
+        last: Snapshot | None = None
+        try:
+            while True:
+                await self._changed.wait()
+                await asyncio.sleep(_TOGETHER_SECONDS)
+                self._changed.clear()
+                if not all(each.listed for each in reflectors):
+                    continue
+                now = self._snapshot()
+                if now != last:
+                    last = now
+                    yield now
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._api.close()
+
+    def _snapshot(self) -> Snapshot:
+        return snapshot(
+            _objects(self._deployments), _objects(self._engines), _objects(self._kserve)
+        )
+
+    def _reflect(
+        self, kind: type[_Kind], api: str, plural: str, selector: str = ""
+    ) -> list[Reflector[_Kind]]:
+        """One for each namespace, or one for all."""
+        paths = [f"{api}/namespaces/{each}/{plural}" for each in self._namespaces]
+        collections = [Collection(path, selector) for path in paths or [f"{api}/{plural}"]]
+        return [
+            Reflector(
+                self._api,
+                each,
+                kind,
+                self._timing,
+                changed=self._changed.set,
+                reported=partial(self._report, each),
+            )
+            for each in collections
+        ]
+
+    def _report(self, collection: Collection, good: bool) -> None:
+        if good:
+            self._failing.discard(collection)
+        else:
+            self._failing.add(collection)
+        self._reported(not self._failing)
+
+
+def _objects(reflectors: Sequence[Reflector[_Kind]]) -> list[_Kind]:
+    return list(chain.from_iterable(each.objects.values() for each in reflectors))
+
+
+def _server() -> str:
+    """The API server's URL, as the kubelet tells every container. Raises DiscoveryError."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise DiscoveryError(
+            "--discovery kubernetes works in a pod only (KUBERNETES_SERVICE_HOST is not set); "
+            "give --config FILE outside of one"
+        )
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

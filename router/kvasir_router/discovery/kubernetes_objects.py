@@ -1,0 +1,93 @@
+"""What the router reads of Kubernetes objects; everything else is skipped while decoding."""
+
+import msgspec
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """Without the resource version, so that objects which differ in nothing else are equal."""
+
+    uid: str
+    name: str
+    namespace: str = ""
+    creation_timestamp: str = ""
+    """RFC 3339 in UTC: sorts as text."""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+
+
+class Object(msgspec.Struct, frozen=True):
+    """What every kind has."""
+
+    metadata: Metadata
+
+
+class Model(msgspec.Struct, frozen=True):
+    name: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+class Router(msgspec.Struct, frozen=True, rename="camel"):
+    policy: str | None = None
+    hold_seconds: float | None = None
+
+
+class DeploymentSpec(msgspec.Struct, frozen=True):
+    model: Model
+    router: Router = Router()
+
+
+class LLMDeployment(Object, frozen=True):
+    """A resource that its schema has checked: here only what routing needs."""
+
+    spec: DeploymentSpec
+
+    @property
+    def names(self) -> list[str]:
+        """Those it wants to be served under: the model's, then its aliases."""
+        return [self.spec.model.name or self.metadata.name, *self.spec.model.aliases]
+
+
+class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
+    container_port: int
+    name: str = ""
+
+
+class Container(msgspec.Struct, frozen=True):
+    name: str
+    ports: tuple[ContainerPort, ...] = ()
+
+
+class PodSpec(msgspec.Struct, frozen=True):
+    containers: tuple[Container, ...]
+
+
+class Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+
+
+class ContainerState(msgspec.Struct, frozen=True):
+    running: dict[str, str] | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    restart_count: int = 0
+    started: bool | None = None
+    """Whether its startup probe has succeeded since its last start."""
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(Object, frozen=True):
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+    def has_condition(self, kind: str) -> bool:
+        return any(each.type == kind and each.status == "True" for each in self.status.conditions)
