@@ -25,6 +25,8 @@ _INT = struct.Struct("<q")
 _FLOAT = struct.Struct("<d")
 _VECTOR = struct.Struct("<2q")
 """The shape of an array of one axis, which nearly all are."""
+_NOTHING = _INT.pack(0)
+"""An empty list, or None."""
 
 Write: TypeAlias = Callable[[list[bytes], Any], None]
 Read: TypeAlias = Callable[["_Cursor"], Any]
@@ -106,6 +108,9 @@ def _list(item: Codec) -> Codec:
     write_item, read_item = item
 
     def write(out: list[bytes], values: list[Any]) -> None:
+        if not values:  # as nearly every list of nearly every plan
+            out.append(_NOTHING)
+            return
         _write_int(out, len(values))
         for value in values:
             write_item(out, value)
@@ -135,9 +140,11 @@ def _optional(item: Codec) -> Codec:
     write_item, read_item = item
 
     def write(out: list[bytes], value: Any) -> None:
-        _write_int(out, value is not None)
-        if value is not None:
-            write_item(out, value)
+        if value is None:
+            out.append(_NOTHING)
+            return
+        _write_int(out, 1)
+        write_item(out, value)
 
     def read(cursor: _Cursor) -> Any:
         return read_item(cursor) if cursor.integer() else None

@@ -25,7 +25,8 @@ class Decodes:
         left = t.total - t.computed
         going = (t.active & (t.total < t.limit) & (left > 0)).nonzero()[0]
         plain = (left[going] == 1) & ~t.special[going]
-        builder.prefilling = not plain.all()
+        # Counting is several times as fast as all(), which goes through Python.
+        builder.prefilling = np.count_nonzero(plain) < len(plain)
         ready = (going[plain] if builder.prefilling else going).astype(np.int32)
         short = ready[t.computed[ready] >= t.capacity[ready]]
         if len(short):

@@ -85,10 +85,11 @@ class PlanBuilder:
         for group, pair in zip(self.copies, pairs, strict=True):
             group.append(pair)
 
-    def build(self, computed: Int32Array, logprobs: Int32Array) -> StepPlan | None:
+    def build(self, computed: Int32Array, logprobs: Int32Array | None) -> StepPlan | None:
         """The plan, or None when no token would be computed.
 
-        `computed` and `logprobs` are the row table's, before this step.
+        `computed` and `logprobs` are the row table's, before this step; no `logprobs` if no row
+        wants any.
         """
         ones = rows = self.decodes
         if self.beam_rows:
@@ -117,7 +118,7 @@ class PlanBuilder:
         if self.chunks or self.beam_rows:
             self._add_chunk_samples(plan)
         if len(plan.sample_rows):
-            wanted = int(logprobs[plan.sample_rows].max())
+            wanted = -1 if logprobs is None else int(logprobs[plan.sample_rows].max())
             plan.top_logprobs = max(wanted, self.beam_candidates)
         return plan
 

@@ -41,10 +41,14 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     stopped = t.hits_stop(rows, tokens)
     ended = stopped | (known >= t.limit[rows])
     quiet = t.quiet[rows] & ~ended
-    told = rows[quiet]
-    news = StepNews(t.handle[told], tokens[quiet], t.client[told])
+    loud: list[int] = []
+    if np.count_nonzero(quiet) == len(rows):
+        news = StepNews(t.handle[rows], tokens, t.client[rows])
+    else:
+        told = rows[quiet]
+        news = StepNews(t.handle[told], tokens[quiet], t.client[told])
+        loud = (~quiet).nonzero()[0].tolist()
     _add_prompt_logprobs(scheduler, output.prompt_logprobs, news)
-    loud = (~quiet).nonzero()[0].tolist()
     for i in loud:
         sequence = t.sequence(int(rows[i]))
         delta = _delta(sequence, int(tokens[i]), output, i if live is None else int(live[i]))

@@ -43,6 +43,8 @@ class RowTable:
         """Its tokens travel packed: announced, no log-probabilities."""
         self.handle, self.client = zeros(), zeros()
         self.logprobs = np.full(num_rows, -1, dtype=np.int32)
+        self.num_logprobs = 0
+        """Rows that want log-probabilities: mostly none, and then nobody looks for them."""
         self.stop_ids = np.full((num_rows, STOP_IDS_IN_TABLE), NO_TOKEN, dtype=np.int32)
         self.many_stops: set[int] = set()
         """Rows with more stop ids than the table holds."""
@@ -80,6 +82,7 @@ class RowTable:
         params = sequence.request.params
         self.handle[row], self.client[row] = sequence.handle, sequence.request.client
         self.logprobs[row] = -1 if params.logprobs is None else params.logprobs
+        self.num_logprobs += params.logprobs is not None
         self.quiet[row] = sequence.announced and params.logprobs is None
         stops = sequence.all_stop_ids()
         self.stop_ids[row] = NO_TOKEN
@@ -94,6 +97,7 @@ class RowTable:
         tokens = self.history[row, : self.known[row]].copy()
         self.sequences[row] = None
         self.many_stops.discard(row)
+        self.num_logprobs -= sequence.request.params.logprobs is not None
         sequence.row = -1
         self.active[row] = self.special[row] = self.owned[row] = False
         self._free.append(row)
@@ -103,9 +107,11 @@ class RowTable:
         self, rows: Int32Array, tokens: Int32Array
     ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Whether each row's new token ends it, [rows]."""
+        hits = self.stop_ids[rows] == tokens[:, None]
+        # Counting takes a third of the time of any(axis=1), and mostly there is nothing to find.
         ended: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-            self.stop_ids[rows] == tokens[:, None]
-        ).any(axis=1)
+            hits.any(axis=1) if np.count_nonzero(hits) else np.zeros(len(rows), dtype=np.bool_)
+        )
         if self.many_stops:
             for i, (row, token) in enumerate(zip(rows.tolist(), tokens.tolist(), strict=True)):
                 if row in self.many_stops:

@@ -144,7 +144,10 @@ class Scheduler:
     def has_work(self) -> bool:
         """True while a further step may have something to do."""
         return bool(
-            len(self.waiting) or self.rows.active.any() or self.beams.ready or self.releases.pending
+            len(self.waiting)
+            or np.count_nonzero(self.rows.active)
+            or self.beams.ready
+            or self.releases.pending
         )
 
     def prefill_backlog(self) -> int:
@@ -170,7 +173,8 @@ class Scheduler:
         self._chunks.plan(builder)
         self.starts.plan(builder)
         self._forks.plan_copies(builder)
-        plan = builder.build(self.rows.computed, self.rows.logprobs)
+        logprobs = self.rows.logprobs if self.rows.num_logprobs else None
+        plan = builder.build(self.rows.computed, logprobs)
         if plan is not None:
             self._advance(plan)
             self._forks.planned(builder)
@@ -207,7 +211,10 @@ class Scheduler:
         """Make findable the blocks of `rows` that are full, known and written."""
         t = self.rows
         full = np.minimum(t.known[rows], t.computed[rows]) // self.kv.block_size
-        due = (full > t.committed[rows]).nonzero()[0]
+        is_due = full > t.committed[rows]
+        if not np.count_nonzero(is_due):
+            return
+        due = is_due.nonzero()[0]
         for row, count in zip(rows[due].tolist(), full[due].tolist(), strict=True):
             sequence = t.sequence(row)
             self.kv.commit(sequence.block_tables, t.history[row], count * self.kv.block_size)
