@@ -140,8 +140,16 @@ def _discovery(
     for deployment in deployments:
         name, *aliases = deployment.served_names
         own = [_replica(*next(replicas)) for _ in range(deployment.spec.replicas)]
-        policy = deployment.spec.router.policy
-        models.append({"name": name, "aliases": aliases, "replicas": own, "policy": policy})
+        router = deployment.spec.router
+        models.append(
+            {
+                "name": name,
+                "aliases": aliases,
+                "replicas": own,
+                "policy": router.policy,
+                "hold": router.hold_seconds,
+            }
+        )
     return json.dumps({"models": models}, indent=1).encode()
 
 

@@ -5,6 +5,7 @@ models:
     aliases: [tiny]
     policy: kv_aware             # default: the router's --policy
     adapters: [tiny-sql]         # LoRA adapters that its replicas serve, by name
+    hold: 300                    # seconds that requests wait while it has no replica that serves
     replicas:
       - id: r0
         url: "http://127.0.0.1:8000"

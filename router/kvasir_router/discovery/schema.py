@@ -74,6 +74,7 @@ class FileModel(_Strict):
     replicas: list[FileReplica] = []
     policy: str | None = None
     adapters: list[Name] = []
+    hold: Annotated[float, Field(ge=0, le=86400)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -95,6 +96,7 @@ class FileModel(_Strict):
             replicas=tuple(replica.spec() for replica in self.replicas),
             policy=self.policy,
             adapters=tuple(self.adapters),
+            hold=self.hold,
         )
 
 

@@ -27,6 +27,7 @@ models:
   - name: tuned
     policy: round_robin
     adapters: [sql]
+    hold: 300
     replicas:
       - id: r0
         url: "http://10.0.0.1:8000"
@@ -73,6 +74,7 @@ def test_a_good_file(tmp_path: Path) -> None:
             ),
             "round_robin",
             ("sql",),
+            300,
         ),
         CanarySpec("chat", (("kvasir-tiny", 95), ("tuned", 5.5))),
     )
