@@ -1,9 +1,9 @@
 """Which KV blocks are in which replica's cache, by the engines' own events."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kvasir.kv_events import MEDIUM_GPU, BlockRemoved, BlockStored
 from kvasir_router.discovery.base import EngineKind
@@ -39,6 +39,21 @@ class Resident(NamedTuple):
     """The KV blocks of the next text block are known, and are not there."""
 
 
+class BlockJournal(Protocol):
+    """Who passes the events on, to those who keep a copy."""
+
+    def held(
+        self, replica: Replica, group: int, tier: str, block_size: int, keys: Sequence[int]
+    ) -> None:
+        """The replica holds these blocks, by their own hashes."""
+
+    def dropped(self, replica: Replica, group: int, tier: str, keys: Sequence[int]) -> None:
+        """It holds these no more."""
+
+    def cleared(self, replica: Replica) -> None:
+        """It holds nothing."""
+
+
 class Residency:
     """Block residency by KV group and tier. What events say, a feed tells (BlockSink).
 
@@ -62,6 +77,7 @@ class Residency:
         """Events that could not be kept, by reason."""
         self.block_size = 16
         """Tokens of a KV block, as events say."""
+        self.journal: BlockJournal | None = None
 
     @property
     def blocks(self) -> int:
@@ -81,43 +97,73 @@ class Residency:
 
     def stored(self, replica: Replica, event: BlockStored) -> None:
         """Blocks are in the replica's cache."""
-        bit = self._begin(replica)
-        group = event.group_idx or 0
-        table = self._table(group, event.medium or MEDIUM_GPU)
-        if table is None:
-            self.refused["tables"] += 1
-            return
-        foreign = self._foreign.get(replica)
-        keys: Iterable[int]
+        foreign = self._foreign_hashes(replica)
         if foreign is None:
-            keys = map(own_key, event.block_hashes)
+            keys = list(map(own_key, event.block_hashes))
         else:
             try:
                 keys = foreign.stored(event)
             except UnknownBlocksError as error:
                 self.refused[error.reason] += 1
                 return
-        self._groups[group] |= bit
-        self.block_size = event.block_size or self.block_size
-        table.add(keys, bit)
+        group, tier = event.group_idx or 0, event.medium or MEDIUM_GPU
+        block_size = event.block_size or self.block_size
+        self.hold(replica, group, tier, block_size, keys)
+        if self.journal is not None:
+            self.journal.held(replica, group, tier, block_size, keys)
 
     def removed(self, replica: Replica, event: BlockRemoved) -> None:
         """Blocks have left it."""
-        bit = self._begin(replica)
-        table = self._tables.get((event.group_idx or 0, event.medium or MEDIUM_GPU))
-        if table is None:
-            return
-        foreign = self._foreign.get(replica)
+        foreign = self._foreign_hashes(replica)
         if foreign is None:
-            table.discard(map(own_key, event.block_hashes), bit)
+            keys = list(map(own_key, event.block_hashes))
         else:
-            table.discard(foreign.known(event.block_hashes), bit)
+            keys = list(foreign.known(event.block_hashes))
+        group, tier = event.group_idx or 0, event.medium or MEDIUM_GPU
+        self.drop(replica, group, tier, keys)
+        if foreign is not None:
+            bit = self._bits.bit(replica)
             foreign.removed(event.block_hashes, lambda key: self._anywhere(key) & bit)
+        if self.journal is not None:
+            self.journal.dropped(replica, group, tier, keys)
+
+    def hold(
+        self, replica: Replica, group: int, tier: str, block_size: int, keys: Sequence[int]
+    ) -> None:
+        """`stored`, by the blocks' own hashes."""
+        bit = self._begin(replica)
+        table = self._table(group, tier)
+        if table is None:
+            self.refused["tables"] += 1
+            return
+        self._groups[group] |= bit
+        self.block_size = block_size
+        table.add(keys, bit)
+
+    def drop(self, replica: Replica, group: int, tier: str, keys: Sequence[int]) -> None:
+        """`removed`, by the blocks' own hashes."""
+        bit = self._begin(replica)
+        table = self._tables.get((group, tier))
+        if table is not None:
+            table.discard(keys, bit)
+
+    def contents(self, shard: int) -> Iterator[tuple[Replica, int, str, list[int]]]:
+        """A part of all that is held (of SHARDS): replica, KV group, tier and own hashes."""
+        alive = self._bits.alive
+        for (group, tier), table in self._tables.items():
+            held: dict[Replica, list[int]] = {}
+            for key, mask in table.contents(shard):
+                for replica in self._bits.replicas(mask & alive):
+                    held.setdefault(replica, []).append(key)
+            for replica, keys in held.items():
+                yield replica, group, tier, keys
 
     def cleared(self, replica: Replica) -> None:
         """Nothing is known to be in it; what follows is all there is."""
         self.forget(replica)
         self._begin(replica)
+        if self.journal is not None:
+            self.journal.cleared(replica)
 
     def forget(self, replica: Replica) -> None:
         """The replica went or restarted. Its bit is cleared with the events that follow."""
@@ -196,10 +242,15 @@ class Residency:
     def _begin(self, replica: Replica) -> int:
         """The bit of a replica that has events."""
         self._sweep()
-        if replica.spec.engine is not EngineKind.KVASIR and replica not in self._foreign:
-            share = self._max_blocks // max(_FOREIGN_SHARES, len(self._foreign) + 1)
-            self._foreign[replica] = ForeignHashes(share)
         return self._bits.take(replica)
+
+    def _foreign_hashes(self, replica: Replica) -> ForeignHashes | None:
+        """None for engines whose hashes are our own."""
+        found = self._foreign.get(replica)
+        if found is None and replica.spec.engine is not EngineKind.KVASIR:
+            share = self._max_blocks // max(_FOREIGN_SHARES, len(self._foreign) + 1)
+            found = self._foreign[replica] = ForeignHashes(share)
+        return found
 
     def _sweep(self) -> None:
         """Clear some of what replicas that are gone have left, a bounded piece each time."""
