@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 from kvasir.llmdeployment.part import RULES, rule
 from kvasir.model_uri import ModelURIError, parse_model_uri
@@ -60,6 +67,13 @@ def _quantity(value: object) -> object:
     if isinstance(text, str) and not _QUANTITY.fullmatch(text):
         raise ValueError(f"{text[:80]!r} is not a quantity; write for example 500m, 4 or 16Gi")
     return text
+
+
+def _tensor(value: object) -> object:
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 64
+    if not whole and value != "auto":
+        raise ValueError(f"{str(value)[:80]!r} is no number of GPUs from 1 to 64, and not auto")
+    return value
 
 
 def _model_uri(text: str) -> str:
@@ -163,7 +177,8 @@ GPUCount = Annotated[
     ),
 ]
 TensorSize = Annotated[
-    Annotated[int, Field(ge=1, le=64)] | Literal["auto"],
+    int | Literal["auto"],
+    PlainValidator(_tensor),
     int_or_string(
         **{
             RULES: [

@@ -112,7 +112,8 @@ def test_a_wrong_field_is_named_with_its_value_and_remedy(spec: str, sentence: s
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("{uri: gs://bucket/k}", "gs:// cannot be served; use one of hf://, s3://"),
+        ("{uri: gs://bucket/k}", "scheme 'gs' is not one of hf://"),
+        ("{uri: 'http://host/x'}", "http:// cannot be served; use one of hf://, s3://"),
         ("{uri: pvc://c/d, secretRef: {name: x}}", "secretRef is for downloads"),
         ("{uri: builtin://kvasir-tiny, revision: x}", "revision has a meaning only with hf://"),
         ("{uri: hf://a/b@x, revision: y}", "revision 'y' and the uri's 'x' differ; give one"),

@@ -1,0 +1,10 @@
+"""The Kubernetes API over httpx: where a cluster is, and requests to it.
+
+The official client would bring 126 MB and a second HTTP stack for the handful of requests that are
+made.
+"""
+
+from kvasir.cluster.access import AccessError, ClusterAccess, load_access
+from kvasir.cluster.client import ApiError, Cluster, Kind
+
+__all__ = ["AccessError", "ApiError", "Cluster", "ClusterAccess", "Kind", "load_access"]
