@@ -103,7 +103,7 @@ class Cluster:
     async def apply(
         self, kind: Kind, body: Mapping[str, Any], manager: str, part: str = ""
     ) -> Object:
-        """Server-side apply of the whole intent of `manager`, which takes what others hold of it."""
+        """Server-side apply: the whole intent of `manager`, over what others hold of it."""
         metadata = body["metadata"]
         path = kind.path(metadata.get("namespace"), metadata["name"], part)
         query = {"fieldManager": manager, "force": "true"}

@@ -77,10 +77,6 @@ class Router(Part):
     policy: Literal["kv_aware", "least_load", "round_robin", "prefix_hash", "session"] | None = None
     """How a replica is chosen; by default the router's own policy."""
 
-    hold_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
-    """How long a request may wait while no replica serves; by default as long as the router's
-    own setting says."""
-
     hold_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
     """Seconds that requests wait in routers while no replica serves, such as until the first one
     has started; by default the routers' own, 60."""
