@@ -16,6 +16,9 @@ from kvasir_router.proxy.pool import ConnectionPool
 
 _log = structlog.get_logger("kvasir_router.fleet")
 
+ReplicaMaker = Callable[[Model, ReplicaSpec, ConnectionPool, int, int], Replica]
+"""From model, spec, pool, the most requests in flight, and those that may wait in the engine."""
+
 
 class Fleet:
     """The table of models. `came` and `went` are called for each replica, `emptied` for one whose
@@ -41,6 +44,8 @@ class Fleet:
         self.emptied: Callable[[Model, Replica], None] = lambda model, replica: None
         self.policy_changed: Callable[[Model], None] = lambda model: None
         self.room: Callable[[Model], None] = lambda model: None
+        self.make_model: Callable[[ModelSpec, Policy, int], Model] = Model
+        self.make_replica: ReplicaMaker = _make_replica
 
     @property
     def ready(self) -> bool:
@@ -84,7 +89,7 @@ class Fleet:
         """The one there is, with the spec's policy, or a new one."""
         model = self.models.get(spec.name)
         if model is None:
-            made = Model(spec, self._policy(spec), int(time.time()))
+            made = self.make_model(spec, self._policy(spec), int(time.time()))
             made.room = lambda: self.room(made)
             return made
         if spec.policy != model.spec.policy:
@@ -118,7 +123,7 @@ class Fleet:
 
     def _add(self, model: Model, key: ReplicaKey, spec: ReplicaSpec) -> None:
         pool = self._make_pool(spec)
-        replica = Replica(spec, pool, self._max_in_flight, model.refresh, self._engine_queue)
+        replica = self.make_replica(model, spec, pool, self._max_in_flight, self._engine_queue)
         replica.emptied = lambda: self._emptied(model, replica)
         model.replicas[key] = replica
         self.came(model, replica)
@@ -135,6 +140,12 @@ class Fleet:
     def _emptied(self, model: Model, replica: Replica) -> None:
         model.policy.forget(replica)
         self.emptied(model, replica)
+
+
+def _make_replica(
+    model: Model, spec: ReplicaSpec, pool: ConnectionPool, max_in_flight: int, engine_queue: int
+) -> Replica:
+    return Replica(spec, pool, max_in_flight, model.refresh, engine_queue)
 
 
 def _key(spec: ReplicaSpec) -> ReplicaKey:

@@ -104,6 +104,7 @@ class Residency:
             try:
                 keys = foreign.stored(event)
             except UnknownBlocksError as error:
+                self._begin(replica)
                 self.refused[error.reason] += 1
                 return
         group, tier = event.group_idx or 0, event.medium or MEDIUM_GPU
