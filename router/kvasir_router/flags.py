@@ -20,8 +20,8 @@ Discovery = Annotated[
     Literal["file", "kubernetes"],
     _flag(
         "--discovery",
-        "Where models and replicas are learnt from: a file (--config), or the cluster that the "
-        "router's pod runs in.",
+        "Where models and replicas are learnt from: a file (--config), or a cluster: that of "
+        "KUBECONFIG, or else of the pod that the router runs in.",
         ROUTING,
     ),
 ]

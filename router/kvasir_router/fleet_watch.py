@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from kvasir_router.base import RouterBase
-from kvasir_router.discovery.base import Source
+from kvasir_router.discovery.base import DiscoveryError, Source
 from kvasir_router.discovery.file import FileSource
 from kvasir_router.feeds.collector import FeedCollector
 from kvasir_router.feeds.feeds import Feeds
@@ -64,6 +64,10 @@ def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> 
     if settings.config is not None:
         return FileSource(settings.config, reported)
     # Imported here: a router with a file does without an HTTP client
+    from kvasir.cluster import AccessError, load_access
     from kvasir_router.discovery.kubernetes import KubernetesSource
 
-    return KubernetesSource(settings.watch_namespaces, reported, settings.service_account)
+    try:
+        return KubernetesSource(settings.watch_namespaces, reported, load_access())
+    except AccessError as error:
+        raise DiscoveryError(str(error)) from None

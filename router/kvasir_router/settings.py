@@ -10,10 +10,6 @@ from kvasir_router.proxy.http import Limits
 from kvasir_router.scaling.signals import Slo
 
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes mounts a pod's token and the cluster's authorities."""
-
-
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long the router waits, in seconds. No limit is put on an engine's first byte: a long
@@ -105,13 +101,10 @@ class RouterSettings:
     """A router process. The defaults are those of `kvasir router`."""
 
     config: Path | None = None
-    """The discovery file; None = the Kubernetes cluster that the router runs in."""
+    """The discovery file; None = a Kubernetes cluster."""
 
     watch_namespaces: tuple[str, ...] = ()
-    """Of that cluster; none = all."""
-
-    service_account: Path = SERVICE_ACCOUNT
-    """Directory of the token and the authorities that the cluster is asked with."""
+    """Of the cluster; none = all."""
 
     host: str = "127.0.0.1"
     port: int = 8080

@@ -1,19 +1,18 @@
 """Models and replicas from a Kubernetes cluster: LLMDeployments and engine pods.
 
-Only read, with the rights of the router's service account: get, list and watch of pods and of
-llmdeployments.kvasir.dev. When the API server is gone, what was known last goes on being served.
+Only read: get, list and watch of pods and of llmdeployments.kvasir.dev. When the API server is gone,
+what was known last goes on being served.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TypeVar
 
+from kvasir.cluster import ClusterAccess
 from kvasir.llmdeployment import labels
-from kvasir_router.discovery.base import DiscoveryError, Snapshot
+from kvasir_router.discovery.base import Snapshot
 from kvasir_router.discovery.kubernetes_api import KubernetesApi
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Object, Pod
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
@@ -33,20 +32,20 @@ class KubernetesSource:
     """The LLMDeployments and pods of `namespaces`; of all when it is empty.
 
     `reported` is called after each request to the API server, with whether all that is watched is
-    up to date as far as is known. Raises DiscoveryError outside a pod.
+    up to date as far as is known.
     """
 
     def __init__(
         self,
         namespaces: Sequence[str],
         reported: Callable[[bool], None],
-        account: Path,
+        access: ClusterAccess,
         timing: Timing | None = None,
     ) -> None:
         self._namespaces = namespaces
         self._reported = reported
         self._timing = timing or Timing()
-        self._api = KubernetesApi(_server(), account)
+        self._api = KubernetesApi(access)
         self._changed = asyncio.Event()
         self._failing: set[Collection] = set()
         self._deployments = self._reflect(LLMDeployment, _KVASIR, labels.PLURAL)
@@ -111,15 +110,3 @@ class KubernetesSource:
 
 def _objects(reflectors: Sequence[Reflector[_Kind]]) -> list[_Kind]:
     return list(chain.from_iterable(each.objects.values() for each in reflectors))
-
-
-def _server() -> str:
-    """The API server's URL, as the kubelet tells every container. Raises DiscoveryError."""
-    host = os.environ.get("KUBERNETES_SERVICE_HOST")
-    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host:
-        raise DiscoveryError(
-            "--discovery kubernetes works in a pod only (KUBERNETES_SERVICE_HOST is not set); "
-            "give --config FILE outside of one"
-        )
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

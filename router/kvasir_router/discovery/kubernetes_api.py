@@ -1,20 +1,17 @@
-"""The three requests that discovery makes of the Kubernetes API: get, list and watch.
+"""Lists and watches of the Kubernetes API, as a router can afford them.
 
-Over httpx, which every part has already; the official client would bring a second HTTP stack and
-half a second of imports. Objects come as raw JSON: whoever reads them decodes a few fields.
+Unlike in `kvasir.cluster.client`, objects come as raw JSON, a page at a time: whoever reads them
+decodes a few fields, and between two pages requests have their turn.
 """
 
 import socket
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx
 import msgspec
 
-from kvasir_router.discovery.base import DiscoveryError
-from kvasir_router.yaml_file import FileWatch
+from kvasir.cluster import ApiError, ClusterAccess
 
 PAGE_OBJECTS = 100
 """Objects of one page of a list: what is decoded in one turn of the event loop."""
@@ -30,14 +27,6 @@ _KEEP_ALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-
-
-class ApiError(Exception):
-    """The API server refused, or ended a watch with an error."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"{status}: {message}")
-        self.status = status
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -61,6 +50,7 @@ class WatchEvent(msgspec.Struct):
 
 class _Status(msgspec.Struct):
     message: str = ""
+    reason: str = ""
     code: int = 0
 
 
@@ -70,33 +60,22 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 class KubernetesApi:
-    """A client with the rights of a mounted service account.
+    """One API server. `silence` is how long a watch may send nothing, in seconds: bookmarks come
+    at least every 75 s."""
 
-    The token is read again for each request and the authorities whenever their file changes, as the
-    kubelet renews both. `silence` is how long a watch may send nothing, in seconds: bookmarks come
-    at least every 75 s.
-    """
-
-    def __init__(self, url: str, account: Path, silence: float = 90.0) -> None:
-        """Raises DiscoveryError."""
-        self._token = account / "token"
-        self._authorities = account / "ca.crt"
-        self._authorities_watch = FileWatch(self._authorities)
-        self._authorities_watch.changed()
-        try:
-            self._context = ssl.create_default_context(cafile=self._authorities)
-        except OSError as error:
-            raise DiscoveryError(
-                f"cannot read the cluster's authorities {self._authorities}: {error}; "
-                "mount a service account's token (automountServiceAccountToken)"
-            ) from None
+    def __init__(self, access: ClusterAccess, silence: float = 90.0) -> None:
+        self._authorization = access.authorization
         self._client = httpx.AsyncClient(
-            base_url=url,
+            base_url=access.server,
             # Compressed lists would cost more time in the event loop than they save on the wire.
-            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+            headers={
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",
+                "User-Agent": "kvasir-router",
+            },
             timeout=httpx.Timeout(5.0, read=silence),
             transport=httpx.AsyncHTTPTransport(
-                verify=self._context,
+                verify=access.context,
                 limits=httpx.Limits(),  # a connection for each watch
                 socket_options=_KEEP_ALIVE,
             ),
@@ -107,7 +86,7 @@ class KubernetesApi:
         await self._client.aclose()
 
     async def pages(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Page]:
-        """A list, whole. Raises ApiError, httpx.HTTPError or msgspec.MsgspecError."""
+        """A list, whole. Raises ApiError, httpx.HTTPError, OSError or msgspec.MsgspecError."""
         query = {**params, "limit": str(PAGE_OBJECTS)}
         while True:
             async with self._get(path, query) as response:
@@ -129,14 +108,12 @@ class KubernetesApi:
     @asynccontextmanager
     async def _get(self, path: str, params: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
         """A response with status 200."""
-        if self._authorities_watch.changed():
-            self._context.load_verify_locations(self._authorities)
-        token = self._token.read_text(encoding="ascii").strip()
-        headers = {"Authorization": f"Bearer {token}"}
+        credentials = self._authorization()
+        headers = {"Authorization": credentials} if credentials else {}
         async with self._client.stream("GET", path, params=params, headers=headers) as response:
             if response.status_code != 200:
                 text = await _read(response, _MAX_STATUS_BYTES)
-                raise ApiError(response.status_code, _message(text))
+                raise _refusal(response.status_code, text)
             yield response
 
 
@@ -146,7 +123,7 @@ async def _events(response: httpx.Response) -> AsyncIterator[WatchEvent]:
     async for part in response.aiter_bytes():
         *lines, rest = (rest + part).split(b"\n")
         if len(rest) > _MAX_EVENT_BYTES:
-            raise ApiError(response.status_code, f"an event exceeds {_MAX_EVENT_BYTES} bytes")
+            raise ApiError(0, "TooLarge", f"an event is larger than {_MAX_EVENT_BYTES} bytes")
         for line in lines:
             yield _checked(_decode_event(line))
 
@@ -157,21 +134,22 @@ async def _read(response: httpx.Response, limit: int) -> bytes:
     async for part in response.aiter_bytes():
         body += part
         if len(body) > limit:
-            raise ApiError(response.status_code, f"the answer is larger than {limit} bytes")
+            raise ApiError(0, "TooLarge", f"an answer is larger than {limit} bytes")
     return bytes(body)
 
 
-def _message(body: bytes) -> str:
-    """What an answer other than 200 says; empty when it is no Status."""
+def _refusal(status: int, body: bytes) -> ApiError:
+    """What an answer other than 200 says."""
     try:
-        return _decode_status(body).message
+        told = _decode_status(body)
     except msgspec.MsgspecError:
-        return ""
+        return ApiError(status, "", f"status {status}")
+    return ApiError(status, told.reason, told.message)
 
 
 def _checked(event: WatchEvent) -> WatchEvent:
     """Raises ApiError for an event that tells of an error."""
     if event.type == "ERROR":
-        status = _decode_status(event.object)
-        raise ApiError(status.code, status.message)
+        told = _decode_status(event.object)
+        raise ApiError(told.code, told.reason, told.message)
     return event

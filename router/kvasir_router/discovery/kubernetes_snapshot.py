@@ -6,9 +6,10 @@ of the former the oldest one's, of the latter that of the first namespace by nam
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kvasir.llmdeployment import labels
+from kvasir.llmdeployment.claims import Claim, owners
 from kvasir_router.discovery.base import EngineKind, ModelSpec, ReplicaSpec, Snapshot
 from kvasir_router.discovery.kubernetes_objects import ContainerStatus, LLMDeployment, Object, Pod
 from kvasir_router.policy.registry import POLICIES
@@ -28,22 +29,25 @@ def snapshot(
     deployments: Iterable[LLMDeployment], engine_pods: Iterable[Pod], kserve_pods: Iterable[Pod]
 ) -> Snapshot:
     """Every model, also one without a replica: requests for it wait."""
-    models: list[ModelSpec] = []
-    taken: set[str] = set()
+    deployments = list(deployments)
+    owner = owners(_claim(each) for each in deployments)
     pods = _by_owner(engine_pods, labels.DEPLOYMENT)
+    models = []
     for deployment in sorted(deployments, key=_age):
-        names = [name for name in deployment.names if name not in taken]
-        taken.update(names)
+        names = [name for name in deployment.names if owner[name] == deployment.metadata.uid]
         if names:
-            owner = deployment.metadata.namespace, deployment.metadata.name
-            models.append(_model(deployment, names, pods[owner]))
+            own = pods[deployment.metadata.namespace, deployment.metadata.name]
+            models.append(_model(deployment, names, own))
     services = _by_owner(kserve_pods, labels.KSERVE_SERVICE)
-    for (_, name), service_pods in sorted(services.items(), key=lambda item: item[0]):
-        if name not in taken:
-            taken.add(name)
-            replicas = filter(None, map(_kserve_replica, sorted(service_pods, key=_age)))
-            models.append(ModelSpec(name, replicas=tuple(replicas)))
+    for (_, name), own in sorted(services.items(), key=lambda item: item[0]):
+        if name not in owner:
+            owner[name] = name
+            models.append(ModelSpec(name, replicas=_replicas(own, _kserve_replica)))
     return tuple(models)
+
+
+def _claim(deployment: LLMDeployment) -> Claim:
+    return Claim(*_age(deployment), tuple(deployment.names))
 
 
 def _age(it: Object) -> tuple[str, str]:
@@ -62,10 +66,16 @@ def _model(deployment: LLMDeployment, names: list[str], pods: Iterable[Pod]) -> 
     return ModelSpec(
         name=names[0],
         aliases=tuple(names[1:]),
-        replicas=tuple(filter(None, map(_engine_replica, sorted(pods, key=_age)))),
+        replicas=_replicas(pods, _engine_replica),
         policy=router.policy if router.policy in POLICIES else None,
         hold=router.hold_seconds,
     )
+
+
+def _replicas(
+    pods: Iterable[Pod], replica: Callable[[Pod], ReplicaSpec | None]
+) -> tuple[ReplicaSpec, ...]:
+    return tuple(filter(None, map(replica, sorted(pods, key=_age))))
 
 
 def _engine_replica(pod: Pod) -> ReplicaSpec | None:

@@ -17,7 +17,8 @@ import httpx
 import msgspec
 import structlog
 
-from kvasir_router.discovery.kubernetes_api import ApiError, KubernetesApi, WatchEvent
+from kvasir.cluster import ApiError
+from kvasir_router.discovery.kubernetes_api import KubernetesApi, WatchEvent
 from kvasir_router.discovery.kubernetes_objects import Object
 
 _log = structlog.get_logger("kvasir_router.discovery")
@@ -148,7 +149,7 @@ class Reflector(Generic[Kind]):
         if _now() >= self._list_due:
             self._version = None
         if not useful and _now() - began < _SHORTEST_WATCH:
-            raise ApiError(200, "the watch ended as soon as it had begun")
+            raise ApiError(0, "Useless", "the watch ended as soon as it had begun")
 
     def _see(self, event: WatchEvent) -> None:
         self._version = _decode_version(event.object).metadata.resource_version
