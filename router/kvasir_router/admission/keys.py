@@ -11,6 +11,9 @@
         priority: interactive
         weight: 2
 
+Where the file itself is kept secret, an entry may hold the `key` instead of its hash, as that of a
+Helm release does; `kvasir keys` replaces it when it writes the file anew.
+
 The hash is BLAKE2b-256 with a personal string of our own. A slow password hash would be the wrong
 tool: it protects secrets that can be guessed, and a key is 256 random bits, which no speed of
 hashing helps to guess; while its cost would be paid by each request. For the same reason a salt
@@ -38,6 +41,7 @@ EVERY_MODEL = "*"
 
 _PERSON = b"kvasir.api-key"
 _HASH = r"^[0-9a-f]{64}$"
+_KEY = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 _MODEL = re.compile(r"[^\x00-\x20\x7f*]*\*?")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$")]
@@ -73,6 +77,19 @@ class ApiKey(BaseModel):
     priority: Priority = Priority.DEFAULT
     weight: Annotated[float, Field(ge=0.01, le=1000)] = 1.0
     """The tenant's share of a busy model, relative to others'."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _hash_of_key(cls, entry: Any) -> Any:
+        if not isinstance(entry, dict) or "key" not in entry:
+            return entry
+        key = entry["key"]
+        if "hash" in entry:
+            raise ValueError("give the key or its hash, not both")
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise ValueError("key must be 16 to 256 letters, digits, '-', '_', '.' or '~'")
+        rest = {field: value for field, value in entry.items() if field != "key"}
+        return {**rest, "hash": hash_key(key.encode())}
 
     @field_validator("priority", mode="before")
     @classmethod

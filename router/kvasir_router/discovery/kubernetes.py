@@ -1,6 +1,6 @@
 """Models and replicas from a Kubernetes cluster: LLMDeployments and engine pods.
 
-Only read: get, list and watch of pods and of llmdeployments.kvasir.dev. When the API server is gone,
+Only read: get, list and watch of pods and llmdeployments.kvasir.dev. When the API server is gone,
 what was known last goes on being served.
 """
 

@@ -55,6 +55,12 @@ def test_a_whole_entry_is_written_and_read(tmp_path) -> None:
     assert "priority: interactive" in text
 
 
+def test_a_key_may_stand_for_its_hash_and_is_never_written(tmp_path) -> None:
+    keys = read(tmp_path, {"keys": [{"id": "a", "key": "kv-0123456789abcdef"}]})
+    assert keys[0].hash == hash_key(b"kv-0123456789abcdef")
+    assert b"0123456789abcdef" not in dump_keys(KeyFile(keys=keys))
+
+
 def test_json_is_read_too(tmp_path) -> None:
     content = {"keys": [{"id": "a", "hash": HASH, "models": ["m"]}]}
     [key] = read(tmp_path, json.dumps(content))
