@@ -95,6 +95,15 @@ class TokenBucket:
         """Of what was taken; negative = more was used."""
         self._level = min(self.level(now) + amount, self._capacity)
 
+    @property
+    def state(self) -> tuple[float, float]:
+        """What is used of all that it holds, and when that was so."""
+        return self._capacity - self._level, self._at
+
+    def restore(self, used: float, at: float) -> None:
+        """Have the state of a bucket that may have had another limit."""
+        self._level, self._at = self._capacity - used, at
+
     def resize(self, per_minute: float, now: float) -> None:
         """Another limit from now on; what is used stays used."""
         used = self._capacity - self.level(now)
@@ -130,6 +139,15 @@ class DailyBudget:
         self._turn(unix)
         if tokens > 0 or since // DAY == unix // DAY:
             self.used += tokens
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """What is used, and on which day since 1970."""
+        return self.used, self._day
+
+    def restore(self, used: float, day: float) -> None:
+        """Have another budget's state."""
+        self.used, self._day = used, int(day)
 
     def _turn(self, unix: float) -> None:
         day = int(unix // DAY)
@@ -184,6 +202,12 @@ class KeyLimits:
             self._tokens.give_back(reserved - used, now)
         if self._budget is not None:
             self._budget.correct(used - reserved, since, unix)
+
+
+    @property
+    def parts(self) -> tuple[TokenBucket | DailyBudget | None, ...]:
+        """What it consists of; None for what has no limit."""
+        return self._requests, self._tokens, self._budget
 
 
 def _resized(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from hashlib import blake2b
 
 MAX_BODIES = 1024
 """More different ones within the time push the oldest out."""
@@ -13,11 +14,18 @@ class PoisonTable:
     def __init__(self, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._until: dict[int, float] = {}
+        self._until: dict[bytes, float] = {}
+        self.added: Callable[[bytes], None] = lambda digest: None
+        """Told the digest of each body that `add` was called with."""
 
     def add(self, body: bytes) -> None:
         """Refuse this body from now on, for as long as the table says."""
-        key = hash(body)
+        digest = _digest(body)
+        self.add_digest(digest)
+        self.added(digest)
+
+    def add_digest(self, key: bytes) -> None:
+        """The same for a body of which only the digest is known."""
         self._until.pop(key, None)
         while len(self._until) >= MAX_BODIES:
             del self._until[next(iter(self._until))]
@@ -27,7 +35,7 @@ class PoisonTable:
         """Whether it is to be refused. Costs nothing while there is nothing to refuse."""
         if not self._until:
             return False
-        key = hash(body)
+        key = _digest(body)
         until = self._until.get(key)
         if until is None:
             return False
@@ -38,3 +46,7 @@ class PoisonTable:
 
     def __len__(self) -> int:
         return len(self._until)
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()
