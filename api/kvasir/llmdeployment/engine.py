@@ -6,11 +6,29 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kvasir.llmdeployment.model import SecretKeyRef
 from kvasir.llmdeployment.part import Part, rule, rules
-from kvasir.llmdeployment.types import RESERVED_ENV, Argument, ByteCount, EnvName, Image, Text
+from kvasir.llmdeployment.types import (
+    RESERVED_ENV,
+    Argument,
+    ByteCount,
+    EnvName,
+    Image,
+    ObjectName,
+    SecretKey,
+    Text,
+)
 
 _RESERVED = "[" + ", ".join(f"'{name}'" for name in RESERVED_ENV) + "]"
+
+
+class SecretKeyRef(Part):
+    """One key of a Secret in the deployment's namespace."""
+
+    name: ObjectName
+    """The Secret's name."""
+
+    key: SecretKey
+    """The key in it."""
 
 
 class EnvSource(Part):

@@ -14,14 +14,15 @@ _IS_HUB = "(self.uri.startsWith('hf://') || !self.uri.contains('://'))"
 _DOWNLOADED = ("hf", "s3", "oci", "https")
 
 
-class SecretKeyRef(Part):
-    """One key of a Secret in the deployment's namespace."""
+class DownloadSecret(Part):
+    """A Secret in the deployment's namespace."""
 
     name: ObjectName
     """The Secret's name."""
 
-    key: SecretKey = "token"
-    """The key in it."""
+    key: SecretKey | None = None
+    """The key in it: token by default, .dockerconfigjson with `oci://`; with `s3://` all keys are
+    taken."""
 
 
 class Model(Part):
@@ -74,10 +75,10 @@ class Model(Part):
     ] = []
     """Further names of the same model."""
 
-    secret_ref: SecretKeyRef | None = None
-    """What the download needs: the key with the token of `hf://`, `oci://` and `https://`; for
-    `s3://` all keys of the Secret are environment variables (AWS_ACCESS_KEY_ID,
-    AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL). Only the download's pod has it, never an engine."""
+    secret_ref: DownloadSecret | None = None
+    """What the download needs: a token for `hf://` and `https://`, a Docker configuration for
+    `oci://`, and for `s3://` environment variables (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    AWS_ENDPOINT_URL). Only the download's pod has it, never an engine."""
 
     trust_remote_code: bool = False
     """Allows Python code from the model's repository to run in the engine."""
