@@ -8,7 +8,7 @@ replica.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -151,6 +151,10 @@ class Metrics:
     def register(self, collector: Collector) -> None:
         """Add what it collects to the text."""
         self._registry.register(collector)
+
+    def collect(self) -> Iterable[Metric]:
+        """All families."""
+        return self._registry.collect()
 
     def text(self) -> bytes:
         """In Prometheus' text format."""

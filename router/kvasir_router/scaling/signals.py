@@ -43,12 +43,17 @@ class ModelSignals:
 
     def __init__(self, slo: Slo, clock: Callable[[], float]) -> None:
         self.slo = slo
-        self.ttft = Window(clock)
-        self.itl = Window(clock)
-        self.requests = Window(clock)
+        self._clock = clock
+        self.clear()
+        self.samples: deque[Sample] = deque(maxlen=int(WINDOW_SECONDS / SAMPLE_SECONDS))
+
+    def clear(self) -> None:
+        """Have observed nothing."""
+        self.ttft = Window(self._clock)
+        self.itl = Window(self._clock)
+        self.requests = Window(self._clock)
         """Durations, and whether all targets were met. A refusal or a fault meets none; what is the
         client's own doing (other 4xx, leaving) is not counted."""
-        self.samples: deque[Sample] = deque(maxlen=int(WINDOW_SECONDS / SAMPLE_SECONDS))
 
     def ended(
         self, status: int, first_byte: float, duration: float, usage: Usage | None, streamed: bool

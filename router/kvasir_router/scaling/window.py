@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import exp, log, sqrt
 
 WINDOW_SECONDS = 60.0
@@ -17,6 +17,11 @@ _BOUNDS = tuple(
     _SHORTEST * exp(i * log(_RATIO))
     for i in range(int(log(_LONGEST / _SHORTEST) / log(_RATIO)) + 2)
 )
+
+
+SlotState = tuple[int, int, int, dict[int, int]]
+"""Of one part of a window: its number, observations, those that met their target, and the count of
+each bucket that has any."""
 
 
 class _Slot:
@@ -79,6 +84,25 @@ class Window:
         upper = _BOUNDS[min(i, len(_BOUNDS) - 1)]
         # The geometric middle of a bucket is as far from its ends, in proportion.
         return upper / sqrt(_RATIO)
+
+    def state(self) -> list[SlotState]:
+        """What is in the window, for `add` of another one by the same clock."""
+        return [
+            (slot.number, slot.total, slot.met, {i: n for i, n in enumerate(slot.counts) if n})
+            for slot in self._current()
+        ]
+
+    def add(self, state: Iterable[SlotState]) -> None:
+        """Take over what another window has observed."""
+        for number, total, met, counts in state:
+            slot = self._slots[number % _SLOTS]
+            if slot.number < number:
+                slot.clear(number)
+            if slot.number == number:
+                slot.total += total
+                slot.met += met
+                for i, count in counts.items():
+                    slot.counts[i] += count
 
     def _current(self) -> list[_Slot]:
         oldest = int(self._clock() // _SLOT_SECONDS) - _SLOTS
