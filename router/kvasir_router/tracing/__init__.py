@@ -1,1 +1,2 @@
-"""OpenTelemetry spans: one a request, sent as OTLP over HTTP. Off unless an endpoint is given."""
+"""OpenTelemetry spans: one a request, sent by OpenTelemetry's SDK as OTLP over
+HTTP. Off unless an endpoint is given."""

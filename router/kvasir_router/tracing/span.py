@@ -23,12 +23,12 @@ class Span:
 
     __slots__ = ("parent_id", "span_id", "started", "trace_id")
 
-    def __init__(self, trace_id: str, parent_id: str) -> None:
+    def __init__(self, trace_id: int, parent_id: int) -> None:
         self.trace_id = trace_id
-        """32 hexadecimal digits."""
+        """Of 128 bits."""
         self.parent_id = parent_id
-        """16 hexadecimal digits; empty for the first span of a trace."""
-        self.span_id = f"{getrandbits(64) or 1:016x}"
+        """Of 64 bits; 0 for the first span of a trace."""
+        self.span_id = getrandbits(64) or 1
         self.started = time.time_ns()
         """Unix nanoseconds."""
 
@@ -44,12 +44,12 @@ def begin_span(request: Request, ratio: float) -> Span | None:
     if found is None:
         if random() >= ratio:
             return None
-        span = Span(f"{getrandbits(128) or 1:032x}", "")
+        span = Span(getrandbits(128) or 1, 0)
     else:
         if not int(found[3], 16) & _SAMPLED:
             return None
-        span = Span(found[1].decode(), found[2].decode())
-    line = b"traceparent: 00-%b-%b-01\r\n" % (span.trace_id.encode(), span.span_id.encode())
+        span = Span(int(found[1], 16), int(found[2], 16))
+    line = b"traceparent: 00-%032x-%016x-01\r\n" % (span.trace_id, span.span_id)
     if at is None:
         request.lines.append(line)
     else:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kvasir_router.tracing.exporter import SpanExporter
 from kvasir_router.tracing.span import Span, begin_span
 
 if TYPE_CHECKING:
@@ -18,7 +17,10 @@ class Tracer:
     """Spans of the requests that are being relayed."""
 
     def __init__(self, endpoint: str, ratio: float, dropped: Callable[[int], None]) -> None:
-        self._exporter = SpanExporter(endpoint, dropped)
+        # Imported here: a router without tracing does without the SDK
+        from kvasir_router.tracing.exporter import Spans
+
+        self._ended = Spans(endpoint, dropped)
         self._ratio = ratio
         self._spans: dict[Relay, Span] = {}
 
@@ -47,7 +49,7 @@ class Tracer:
             attributes["gen_ai.usage.input_tokens"] = usage.prompt_tokens
             attributes["gen_ai.usage.output_tokens"] = usage.completion_tokens
         first_byte = relay.first_byte_at - relay.received if relay.first_byte_at else 0.0
-        self._exporter.end(
+        self._ended.end(
             span,
             f"POST {relay.request.path[:_MAX_NAME]}",
             time.time_ns(),
@@ -55,8 +57,8 @@ class Tracer:
             failed=relay.status >= 500,
             first_byte=span.started + int(first_byte * _BILLION) if first_byte else 0,
         )
-        return span.trace_id
+        return f"{span.trace_id:032x}"
 
     def close(self) -> None:
         """Send what waits."""
-        self._exporter.close()
+        self._ended.close()
