@@ -58,7 +58,7 @@ def parse_documents(text: str, source: str) -> list[LLMDeployment]:
         try:
             deployments.append((place, LLMDeployment.model_validate(document)))
         except ValidationError as error:
-            problems += [f"{place}: {sentence}" for sentence in _sentences(error)]
+            problems += [f"{place}: {sentence}" for sentence in sentences(error)]
     problems += _clashes(deployments)
     if not problems and not deployments:
         problems = [f"{source} holds no document; write a {KIND} of {API_VERSION}"]
@@ -85,7 +85,8 @@ def _clashes(deployments: list[tuple[str, LLMDeployment]]) -> Iterator[str]:
             served.setdefault(model, place)
 
 
-def _sentences(error: ValidationError) -> Iterator[str]:
+def sentences(error: ValidationError) -> Iterator[str]:
+    """What is wrong with an LLMDeployment, a sentence for each field."""
     for problem in error.errors(include_url=False):
         path, kind = _path(problem["loc"]), problem["type"]
         if kind == "extra_forbidden":

@@ -1,0 +1,47 @@
+"""The kinds of objects that the operator reads and writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvasir.cluster import Kind
+from kvasir.llmdeployment import labels
+
+LLMDEPLOYMENTS = Kind(f"{labels.GROUP}/{labels.VERSION}", labels.PLURAL)
+DEPLOYMENTS = Kind("apps/v1", "deployments")
+PODS = Kind("v1", "pods")
+JOBS = Kind("batch/v1", "jobs")
+CLAIMS = Kind("v1", "persistentvolumeclaims")
+SERVICES = Kind("v1", "services")
+SECRETS = Kind("v1", "secrets")
+ACCOUNTS = Kind("v1", "serviceaccounts")
+BUDGETS = Kind("policy/v1", "poddisruptionbudgets")
+NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies")
+POD_MONITORS = Kind("monitoring.coreos.com/v1", "podmonitors")
+RULES = Kind("monitoring.coreos.com/v1", "prometheusrules")
+SCALED_OBJECTS = Kind("keda.sh/v1alpha1", "scaledobjects")
+NODES = Kind("v1", "nodes", namespaced=False)
+LEASES = Kind("coordination.k8s.io/v1", "leases")
+CRDS = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+
+OPTIONAL = (POD_MONITORS, RULES, SCALED_OBJECTS)
+"""Kinds that other operators bring; nothing of them is made where they are absent."""
+
+_BY_NAME = {
+    "Deployment": DEPLOYMENTS,
+    "Job": JOBS,
+    "PersistentVolumeClaim": CLAIMS,
+    "Service": SERVICES,
+    "Secret": SECRETS,
+    "ServiceAccount": ACCOUNTS,
+    "PodDisruptionBudget": BUDGETS,
+    "NetworkPolicy": NETWORK_POLICIES,
+    "PodMonitor": POD_MONITORS,
+    "PrometheusRule": RULES,
+    "ScaledObject": SCALED_OBJECTS,
+}
+
+
+def kind_of(manifest: dict[str, Any]) -> Kind:
+    """Of a manifest that the operator made."""
+    return _BY_NAME[manifest["kind"]]

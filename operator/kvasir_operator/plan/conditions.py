@@ -1,0 +1,60 @@
+"""Conditions as KEP-1623 has them: a time of transition that moves only when the status does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from kvasir.llmdeployment.status import MAX_MESSAGE, ConditionType, Reason
+from kvasir_operator.objects import Object, format_time
+
+
+class Conditions:
+    """The conditions of one status, in the order in which they are set first."""
+
+    def __init__(self, before: Iterable[Mapping[str, Any]], generation: int, now: datetime) -> None:
+        self._before = {each.get("type"): each for each in before}
+        self._generation = generation
+        self._now = format_time(now)
+        self._set: dict[ConditionType, Object] = {}
+
+    def set(
+        self, kind: ConditionType, status: bool | None, reason: Reason, message: str = ""
+    ) -> None:
+        """`status` None = Unknown."""
+        text = "Unknown" if status is None else str(status)
+        before = self._before.get(kind.value, {})
+        since = before.get("lastTransitionTime") if before.get("status") == text else None
+        self._set[kind] = {
+            "type": kind.value,
+            "status": text,
+            "observedGeneration": self._generation,
+            "lastTransitionTime": since or self._now,
+            "reason": reason.value,
+            "message": message[:MAX_MESSAGE],
+        }
+
+    def keep(self, condition: Object) -> None:
+        """Takes over a condition that was made for this moment already."""
+        self._set[ConditionType(condition["type"])] = condition
+
+    def is_true(self, kind: ConditionType) -> bool:
+        """Whether it was set to True."""
+        return str(self._set[kind]["status"]) == "True"
+
+    def is_false(self, kind: ConditionType) -> bool:
+        """Whether it was set to False."""
+        return str(self._set[kind]["status"]) == "False"
+
+    def reason(self, kind: ConditionType) -> Reason:
+        """Of a condition that was set."""
+        return Reason(self._set[kind]["reason"])
+
+    def message(self, kind: ConditionType) -> str:
+        """Of a condition that was set."""
+        return str(self._set[kind]["message"])
+
+    def as_list(self) -> list[Object]:
+        """As the status has them."""
+        return list(self._set.values())
