@@ -72,6 +72,12 @@ class ClientPort:
             await asyncio.sleep(0.005)
         self._server.close()
 
+    def leave(self) -> None:
+        """Take no more, when the socket goes on in another process."""
+        if self._server is not None:
+            self._sock = None
+            self._server.close()
+
     async def stop(self) -> None:
         """When all clients have left."""
         for task in self._tasks:

@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import Protocol
 
 import msgspec
 
@@ -39,12 +39,22 @@ class AccessRecord(msgspec.Struct, omit_defaults=True):
     """Unix seconds at its end."""
 
 
+class Output(Protocol):
+    """Where lines go."""
+
+    def write(self, data: bytes, /) -> object:
+        """All of them. Raises OSError when nobody reads any more."""
+
+    def flush(self) -> None:
+        """Now."""
+
+
 class AccessLog:
     """Encoded at once (a structlog chain costs five times as much), written in a thread, so that
     a slow reader never stops the router. When too many lines wait, they are dropped and `dropped`
     is called for each."""
 
-    def __init__(self, output: BinaryIO, dropped: Callable[[], None]) -> None:
+    def __init__(self, output: Output, dropped: Callable[[], None]) -> None:
         self._output = output
         self._dropped = dropped
         self._encode = msgspec.json.Encoder().encode

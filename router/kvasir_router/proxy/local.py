@@ -50,6 +50,11 @@ class LocalRoutes:
             return self._models(holder)
         return self._one_model(unquote(request.path.removeprefix(_MODEL_PREFIX)), holder)
 
+    def is_metrics(self, request: Request) -> bool:
+        """Whether metrics are asked for, and given here."""
+        is_open = self._gateway.admission.keyring is None
+        return request.path == "/metrics" and request.method != b"OPTIONS" and is_open
+
     def not_found(self, request: Request) -> Answer:
         what = f"{request.method.decode()} {request.path[:_MAX_NAME]}"
         return answers.error(404, f"There is no route {what}.", "not_found")

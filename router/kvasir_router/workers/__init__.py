@@ -1,0 +1,1 @@
+"""A router of several processes: workers that serve clients, and one that keeps their index."""

@@ -1,0 +1,67 @@
+"""A forked process becomes a worker or the index process."""
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from typing import Any, NoReturn
+
+import structlog
+import uvloop
+
+from kvasir_router.discovery.base import DiscoveryError
+from kvasir_router.tls import TlsError
+from kvasir_router.workers.control import Control
+from kvasir_router.workers.index_process import IndexProcess
+from kvasir_router.workers.shared import Shared
+from kvasir_router.workers.worker import Worker
+from kvasir_router.yaml_file import YamlFileError
+
+INDEX = -1
+_SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
+
+
+def become(
+    shared: Shared,
+    slot: int,
+    column: int | None,
+    control: socket.socket,
+    listener: socket.socket,
+    parent: int,
+) -> NoReturn:
+    """Run worker `slot`, or the index process, to its end; then end this process. It dies with the
+    supervisor, `parent`."""
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() == parent:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            name = "index" if slot == INDEX else f"worker-{slot}"
+            structlog.contextvars.bind_contextvars(process=name)
+            uvloop.run(_run(shared, slot, column, Control(control, listener)))
+            status = 0
+    except (DiscoveryError, YamlFileError, TlsError, OSError) as error:
+        print(f"kvasir router: {error}", file=sys.stderr)
+    except BaseException:
+        structlog.get_logger("kvasir_router.workers").exception("a process failed")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+async def _run(shared: Shared, slot: int, column: int | None, control: Control) -> None:
+    control.attach()
+    work: Coroutine[Any, Any, None]
+    if column is None:
+        work = IndexProcess(shared).run(control)
+    else:
+        work = Worker(shared, slot, column).run(control)
+    gc.collect()
+    gc.freeze()  # what is alive now stays; collecting it again and again costs latency
+    await asyncio.ensure_future(work)

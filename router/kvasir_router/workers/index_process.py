@@ -1,0 +1,209 @@
+"""The index process: sees the fleet for all workers, and has the admin port."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from dataclasses import replace
+
+import structlog
+
+from kvasir_router.admin.server import AdminServer
+from kvasir_router.admin.views import policy_name
+from kvasir_router.base import RouterBase
+from kvasir_router.discovery.base import ReplicaSpec, Snapshot
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.fleet_watch import FleetWatch
+from kvasir_router.listener import url_of
+from kvasir_router.policy.kv_aware import KvAware
+from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.workers.control import END, READY, TERM, Control
+from kvasir_router.workers.gathering import Gathering
+from kvasir_router.workers.hub import Hub, Peer
+from kvasir_router.workers.journal import Journal, WatchedReplica
+from kvasir_router.workers.load_table import Others, no_column
+from kvasir_router.workers.memory import Memory, recall, remember
+from kvasir_router.workers.messages import (
+    Again,
+    AskMetrics,
+    Counted,
+    Doubt,
+    Learned,
+    MetricsAre,
+    Poisoned,
+    PolicyIs,
+    Routed,
+    ToIndex,
+    ToWorker,
+    Waits,
+    unpack_texts,
+)
+from kvasir_router.workers.shared import Shared
+from kvasir_router.workers.slots import Slots
+from kvasir_router.workers.snapshot import discovered, whole_state
+
+_log = structlog.get_logger("kvasir_router.workers")
+
+_LOOK_SECONDS = 0.05
+_FRESH_SECONDS = 10.0
+"""In which engines' events are replayed: until then what is not known may still be so."""
+
+
+class IndexProcess(RouterBase):
+    """Owns discovery, probes, feeds and the admin port; serves no client."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(replace(shared.settings, access_log=False, otlp_endpoint=None))
+        self._shared = shared
+        self._watch = FleetWatch(self)
+        self._hub = Hub(self._take, self._left, self._state)
+        self._journal = Journal(self._hub)
+        self._slots = Slots(shared.load.is_unused)
+        self._snapshot: Snapshot = ()
+        self._policies: dict[str, str] = {}
+        self._cells = no_column()
+        self._others = Others(shared.load, None, self._others_have)
+        self._replicas: dict[int, WatchedReplica] = {}
+        self._gathering = Gathering(self.gateway, self._hub)
+        self._admin = AdminServer(self.gateway, self._gathering)
+        self._tasks: set[asyncio.Task[None]] = set()
+        fleet = self.fleet
+        fleet.make_replica = self._make_replica
+        self._feeds_follow_policy, fleet.policy_changed = fleet.policy_changed, self._policy_changed
+        self._feeds_lose, fleet.went = fleet.went, self._went
+
+    async def run(self, control: Control) -> None:
+        """Raises DiscoveryError or YamlFileError when the configuration is refused."""
+        memory = recall(self._shared.memory_path)
+        self._slots.restore(memory.places)
+        self._policies = memory.policies
+        self._gathering.totals.past = memory.past
+        await self.load_keys()
+        await self._watch.start()
+        loop = asyncio.get_running_loop()
+        links = await loop.create_unix_server(self._hub.connected, sock=self._shared.link_sock)
+        loop.call_later(_FRESH_SECONDS, self._grown)
+        work = self._hub.beat(), self._look(), self._gathering.keep(), self.gateway.sample()
+        self._tasks |= {asyncio.create_task(each) for each in work}
+        admin = asyncio.create_task(self._admin.run_on(control.listener))
+        control.say(READY)
+        _log.info("index process listening", admin_url=url_of(control.listener))
+        while await control.word() not in (END, TERM):
+            self.gateway.stopping = True
+        self._admin.should_exit = True
+        await admin
+        links.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._watch.stop()
+        await self.close()
+        _log.info("index process stopped")
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """RouterBase.apply, here and in the workers."""
+        before = {model.name: model.spec.policy for model in self.fleet.models.values()}
+        super().apply(snapshot)
+        self._snapshot = snapshot
+        for model in self.fleet.models.values():
+            if before.get(model.name, model.spec.policy) != model.spec.policy:
+                self._policies.pop(model.name, None)
+            elif model.name not in before and model.name in self._policies:
+                self.fleet.set_policy(model, self._policies[model.name])
+            self._journal.follow(model)
+        for name in self._policies.keys() - self.fleet.models.keys():
+            del self._policies[name]
+        self._others.watch(max(self._replicas, default=-1) + 1)
+        self._hub.tell(discovered(self.fleet, snapshot))
+        self._remember()
+
+    # From workers
+
+    def _take(self, peer: Peer, message: ToIndex) -> None:
+        if isinstance(message, Routed):
+            self._routed(message)
+        elif isinstance(message, Doubt):
+            if message.slot in self._replicas:
+                self._replicas[message.slot].probe_now.set()
+        elif isinstance(message, Waits) and peer.column is not None:
+            self._gathering.waits[peer.column] = message.by_model
+        elif isinstance(message, Counted) and peer.column is not None:
+            self._gathering.told(peer.column, message.numbers)
+        elif isinstance(message, Poisoned | Learned):
+            self._hub.tell(message)
+        elif isinstance(message, AskMetrics):
+            self._run(self._tell_metrics(peer, message.question))
+        elif isinstance(message, Again):
+            peer.begin()
+
+    def _routed(self, message: Routed) -> None:
+        replica = self._replicas.get(message.slot)
+        if replica is None:
+            return
+        self._hub.tell(message)
+        policy = replica.model.policy
+        if isinstance(policy, KvAware):
+            chain, capacity = unpack_texts(message.texts), replica.load.kv_capacity
+            policy.index.approximate.routed(chain, replica, message.known, capacity)
+
+    async def _tell_metrics(self, peer: Peer, question: int) -> None:
+        await self._gathering.gather()
+        peer.tell(MetricsAre(question, self._gathering.text()))
+
+    def _left(self, column: int) -> None:
+        self._gathering.left(column)
+        self._remember()
+
+    # For them
+
+    def _state(self) -> Iterator[list[ToWorker]]:
+        return whole_state(self.fleet, self._snapshot, self._policies)
+
+    def _remember(self) -> None:
+        past = self._gathering.totals.past
+        remember(self._shared.memory_path, Memory(self._slots.places, self._policies, past))
+
+    def _grown(self) -> None:
+        self._hub.fresh = False
+
+    # The fleet
+
+    def _make_replica(
+        self, model: Model, spec: ReplicaSpec, pool: ConnectionPool, most: int, queue: int
+    ) -> Replica:
+        slot = self._slots.take((model.name, spec.id, spec.host, spec.port))
+        replica = WatchedReplica(
+            spec, pool, most, model.refresh, queue, slot=slot, cells=self._cells
+        )
+        replica.journal, replica.model = self._journal, model
+        self._replicas[slot] = replica
+        return replica
+
+    def _went(self, model: Model, replica: Replica) -> None:
+        self._feeds_lose(model, replica)
+        if isinstance(replica, WatchedReplica):
+            spec = replica.spec
+            self._slots.free((model.name, spec.id, spec.host, spec.port))
+            del self._replicas[replica.slot]
+
+    def _policy_changed(self, model: Model) -> None:
+        self._feeds_follow_policy(model)
+        self._journal.follow(model)
+        name = policy_name(model.policy)
+        self._policies[model.name] = name
+        self._hub.tell(PolicyIs(model.name, name))
+        self._remember()
+
+    def _others_have(self, slot: int, in_flight: int, credit: int) -> None:
+        if slot in self._replicas:
+            self._replicas[slot].others_have(in_flight, credit)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._others.find()
+            self._others.look()
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,94 @@
+"""The whole state of the index process, in pieces, each as it is when it is asked for."""
+
+from collections.abc import Iterator, Mapping
+
+from kvasir_router.discovery.base import CanarySpec, ModelSpec, Snapshot
+from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.fleet.model import Model
+from kvasir_router.index.block_table import SHARDS
+from kvasir_router.index.model_index import ModelIndex
+from kvasir_router.policy.kv_aware import KvAware
+from kvasir_router.workers.journal import loaded, observed, slot_of
+from kvasir_router.workers.messages import (
+    BLOCKS_A_MESSAGE,
+    Discovered,
+    Heard,
+    Held,
+    Known,
+    Learned,
+    Place,
+    PolicyIs,
+    Remembered,
+    ToWorker,
+    pack_keys,
+    pack_texts,
+)
+from kvasir_router.workers.shared_replica import SharedReplica
+
+_SHARDS_A_PIECE = 64
+
+
+def whole_state(
+    fleet: Fleet, snapshot: Snapshot, policies: Mapping[str, str]
+) -> Iterator[list[ToWorker]]:
+    """First what is needed to serve, then the indexes. `policies`: those set at run time."""
+    yield [
+        discovered(fleet, snapshot),
+        *(PolicyIs(model, policy) for model, policy in policies.items()),
+        *(message for _, replica in fleet.replicas() for message in _of_replica(replica)),
+        Known(),
+    ]
+    for model in list(fleet.models.values()):
+        policy = model.policy
+        if isinstance(policy, KvAware):
+            yield from _of_index(model, policy.index)
+
+
+def discovered(fleet: Fleet, snapshot: Snapshot) -> Discovered:
+    """What exists, with every replica's slot."""
+    return Discovered(
+        [spec for spec in snapshot if isinstance(spec, ModelSpec)],
+        [spec for spec in snapshot if isinstance(spec, CanarySpec)],
+        [
+            Place(model.name, *key, slot_of(replica))
+            for model in fleet.models.values()
+            for key, replica in model.replicas.items()
+        ],
+        {model.name: model.created for model in fleet.models.values()},
+    )
+
+
+def _of_replica(replica: object) -> Iterator[ToWorker]:
+    assert isinstance(replica, SharedReplica)  # noqa: S101 - the fleet makes no others
+    if replica.ever_ready:
+        yield Heard(replica.slot, replica.speech)
+        yield observed(replica, replica.health)
+    if replica.load.report is not None:
+        yield loaded(replica, replica.load.report)
+
+
+def _of_index(model: Model, index: ModelIndex) -> Iterator[list[ToWorker]]:
+    for replica in list(model.replicas.values()):
+        contents = index.approximate.contents(replica)
+        if contents:
+            blocks, at, sizes = zip(*contents, strict=True)
+            yield [Remembered(slot_of(replica), pack_texts(blocks), list(at), list(sizes))]
+    texts = index.texts.contents()
+    for start in range(0, len(texts), BLOCKS_A_MESSAGE):
+        hashes, blocks, keys = zip(*texts[start : start + BLOCKS_A_MESSAGE], strict=True)
+        yield [Learned(model.name, pack_texts(hashes), list(blocks), b"".join(keys))]
+    for start in range(0, SHARDS, _SHARDS_A_PIECE):
+        yield _of_shards(index, range(start, start + _SHARDS_A_PIECE))
+
+
+def _of_shards(index: ModelIndex, shards: range) -> list[ToWorker]:
+    held: dict[tuple[int, int, str], list[int]] = {}
+    for shard in shards:
+        for replica, group, tier, keys in index.residency.contents(shard):
+            held.setdefault((slot_of(replica), group, tier), []).extend(keys)
+    size = index.residency.block_size
+    return [
+        Held(slot, group, tier, size, pack_keys(keys[at : at + BLOCKS_A_MESSAGE]))
+        for (slot, group, tier), keys in held.items()
+        for at in range(0, len(keys), BLOCKS_A_MESSAGE)
+    ]

@@ -1,0 +1,298 @@
+"""The parent of a router's processes: starts them, starts them again, and ends with them.
+
+It serves nobody and has no event loop, so that it may fork at any time, and its children have all
+that they need in memory. The sockets are its own: a worker's listening socket outlives the worker,
+and who connects meanwhile waits for the next one.
+"""
+
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from kvasir_router.listener import listen
+from kvasir_router.settings import RouterSettings
+from kvasir_router.workers.child import INDEX, become
+from kvasir_router.workers.control import END, GO, LEAVING, READY
+from kvasir_router.workers.ledger import Ledger
+from kvasir_router.workers.load_table import LoadTable
+from kvasir_router.workers.shared import Shared
+
+_log = structlog.get_logger("kvasir_router.workers")
+
+FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
+"""Seconds before a process is started again, doubled each time that it ends soon."""
+SETTLED_SECONDS = 10.0
+"""A process that lived as long has not ended soon."""
+STOP_MARGIN_SECONDS = 10.0
+"""Beyond the drain timeout, before what is left is killed."""
+_BACKLOG = 4096
+
+
+@dataclass(eq=False)
+class Child:
+    """One process."""
+
+    slot: int
+    """Which worker, or INDEX."""
+    pid: int
+    pidfd: int
+    control: socket.socket
+    column: int | None
+    started: float
+    is_leaving: bool = False
+    """Another one may take its slot."""
+
+
+@dataclass
+class Slot:
+    """A place that is to have a process."""
+
+    listener: socket.socket
+    start_at: float = 0.0
+    """Monotonic; 0 = it has one."""
+    backoff: float = FIRST_BACKOFF
+    was_ready: bool = False
+
+
+@dataclass
+class Supervisor:
+    """`run` until told to stop."""
+
+    shared: Shared
+    slots: dict[int, Slot]
+    children: list[Child] = field(default_factory=list)
+    _signals: int = 0
+    _failed: bool = False
+
+    def run(self) -> int:
+        """The exit status: 0 when asked to stop, 1 when a process cannot begin."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        while not self._signals and not self._failed:
+            self._start_due()
+            self._wait(reader, self._next_start())
+        return self._stop(reader)
+
+    # The end
+
+    def _stop(self, reader: int) -> int:
+        settings = self.shared.settings
+        patience = settings.pre_stop_delay + settings.drain_timeout + STOP_MARGIN_SECONDS
+        deadline = time.monotonic() + patience
+        for slot in self.slots.values():
+            slot.listener.close()  # the workers close theirs when they are done
+        signals = self._signals
+        self._say(GO)
+        while self._workers() and not self._failed and self._signals == signals:
+            if time.monotonic() > deadline:
+                _log.error("workers do not stop: they are killed")
+                break
+            self._wait(reader, deadline)
+        self._kill(self._workers())
+        self._say(END)
+        deadline = time.monotonic() + STOP_MARGIN_SECONDS
+        while self.children and time.monotonic() < deadline and not self._failed:
+            self._wait(reader, deadline)
+        self._kill(self.children)
+        _log.info("stopped")
+        return 1 if self._failed else 0
+
+    def _workers(self) -> list[Child]:
+        return [child for child in self.children if child.slot != INDEX]
+
+    def _kill(self, children: list[Child]) -> None:
+        for child in list(children):
+            os.kill(child.pid, signal.SIGKILL)
+            self._bury(child)
+
+    def _say(self, word: bytes) -> None:
+        for child in self.children:
+            try:
+                child.control.send(word)
+            except OSError:
+                continue  # it has ended
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+
+    # What happens
+
+    def _wait(self, reader: int, until: float) -> None:
+        """For a signal, an end, a word, or the time."""
+        poller = select.poll()
+        poller.register(reader, select.POLLIN)
+        found = {}
+        for child in self.children:
+            for fd in (child.pidfd, child.control.fileno()):
+                poller.register(fd, select.POLLIN)
+                found[fd] = child
+        timeout = max(0.0, min(until - time.monotonic(), 3600.0))
+        ended = []
+        for fd, _ in poller.poll(timeout * 1000 + 1):
+            if fd == reader:
+                os.read(reader, 64)
+            elif fd == found[fd].pidfd:
+                ended.append(found[fd])
+            else:
+                self._heard(found[fd])
+        for child in ended:
+            self._ended(child)
+
+    def _heard(self, child: Child) -> None:
+        try:
+            words = child.control.recv(64)
+        except OSError:
+            words = b""
+        if not words:
+            return  # its end is told by its pidfd
+        if READY in words:
+            self.slots[child.slot].was_ready = True
+        if LEAVING in words and not self._signals:
+            child.is_leaving = True
+            self.slots[child.slot].start_at = time.monotonic()
+
+    def _ended(self, child: Child) -> None:
+        status = self._bury(child)
+        slot = self.slots[child.slot]
+        if self._signals or child.is_leaving:
+            return
+        now = time.monotonic()
+        if not slot.was_ready and status > 0:
+            self._failed = True  # it has said why
+            return
+        slot.backoff = (
+            FIRST_BACKOFF
+            if now - child.started > SETTLED_SECONDS
+            else min(2 * slot.backoff, MAX_BACKOFF)
+        )
+        slot.start_at = now + slot.backoff / 2
+        _log.error(
+            "a process ended and is started again",
+            process=_name(child.slot),
+            status=status,
+            seconds=round(slot.backoff / 2, 2),
+        )
+
+    def _bury(self, child: Child) -> int:
+        """Take it off all lists; returns its exit status, negative for a signal."""
+        _, status = os.waitpid(child.pid, 0)
+        os.close(child.pidfd)
+        child.control.close()
+        self.children.remove(child)
+        if child.column is not None:
+            self.shared.load.free(child.column)
+        return os.waitstatus_to_exitcode(status)
+
+    # Starting
+
+    def _next_start(self) -> float:
+        waiting = [slot.start_at for slot in self.slots.values() if slot.start_at]
+        return min(waiting, default=time.monotonic() + 60.0)
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for number, slot in self.slots.items():
+            if slot.start_at and slot.start_at <= now:
+                self._start(number, slot)
+
+    def _start(self, number: int, slot: Slot) -> None:
+        column = None
+        if number != INDEX:
+            column = self.shared.load.take()
+            if column is None:  # so many are still draining
+                slot.start_at = time.monotonic() + 1.0
+                return
+        slot.start_at = 0.0
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            self._let_go(number)
+            become(self.shared, number, column, theirs, slot.listener, parent)
+        theirs.close()
+        ours.setblocking(False)
+        self.children.append(Child(number, pid, os.pidfd_open(pid), ours, column, time.monotonic()))
+
+    def _let_go(self, number: int) -> None:
+        """In a child: of what is the supervisor's or another child's."""
+        signal.set_wakeup_fd(-1)
+        for child in self.children:
+            child.control.close()
+            os.close(child.pidfd)
+        for other, slot in self.slots.items():
+            if other != number:
+                slot.listener.close()
+        if number != INDEX:
+            self.shared.link_sock.close()
+
+
+def supervise(settings: RouterSettings) -> int:
+    """A whole router of `settings.workers` workers; returns its exit status.
+
+    Raises OSError when a port is taken.
+    """
+    with _sockets(settings) as (listeners, admin_sock), _directory() as directory:
+        link_sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link_sock.bind(str(directory / "index.sock"))
+        link_sock.listen(64)
+        # As many again may be draining
+        load = LoadTable(2 * settings.workers + 2)
+        shared = Shared(settings, directory, load, Ledger(), link_sock, admin_sock)
+        slots = {number: Slot(sock) for number, sock in enumerate(listeners)}
+        slots[INDEX] = Slot(admin_sock)
+        for slot in slots.values():
+            slot.start_at = time.monotonic()
+        return Supervisor(shared, slots).run()
+
+
+@contextmanager
+def _sockets(settings: RouterSettings) -> Iterator[tuple[list[socket.socket], socket.socket]]:
+    """One for each worker on the same port, and the admin port's.
+
+    The port is tried alone first: with SO_REUSEPORT another router on it would go unnoticed.
+    """
+    listen(settings.host, settings.port, "--port").close()
+    sockets: list[socket.socket] = []
+    try:
+        port = settings.port
+        for _ in range(settings.workers):
+            sockets.append(listen(settings.host, port, "--port", shared=True))
+            port = sockets[0].getsockname()[1]
+        admin_sock = listen(settings.host, settings.admin_port, "--admin-port")
+        admin_sock.listen(_BACKLOG)
+        sockets.append(admin_sock)
+        yield sockets[:-1], admin_sock
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="kvasir-router-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _name(slot: int) -> str:
+    return "index" if slot == INDEX else f"worker {slot}"

@@ -1,0 +1,186 @@
+"""A worker: serves clients by what the index process tells, and tells it what it does."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import structlog
+
+from kvasir_router.base import RouterBase
+from kvasir_router.fleet.health import HealthMonitor
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica, Speech
+from kvasir_router.listener import ClientPort
+from kvasir_router.metrics import CONTENT_TYPE
+from kvasir_router.policy.kv_aware import KvAware
+from kvasir_router.proxy.answers import Answer, error
+from kvasir_router.workers.control import GO, LEAVING, READY, Control
+from kvasir_router.workers.follower import Follower
+from kvasir_router.workers.index_link import IndexLink
+from kvasir_router.workers.journal import learned, slot_of
+from kvasir_router.workers.lines import WholeLines
+from kvasir_router.workers.messages import (
+    Ask,
+    AskMetrics,
+    Counted,
+    Doubt,
+    Known,
+    MetricsAre,
+    Poisoned,
+    Routed,
+    ToWorker,
+    Waits,
+    pack_texts,
+)
+from kvasir_router.workers.numbers import Numbers, families, windows
+from kvasir_router.workers.shared import Shared, worker_settings
+
+_log = structlog.get_logger("kvasir_router.workers")
+
+_WAITS_SECONDS = 1.0
+_LOOK_SECONDS, _BUSY_LOOK_SECONDS = 0.05, 0.002
+"""Between two looks at what others have in flight, besides those for each choice: with nobody
+waiting for room here, and with somebody."""
+_METRICS_SECONDS = 2.0
+
+_NO_METRICS = error(
+    503, "The index process, which adds up the metrics, does not answer.", "metrics_unavailable"
+)
+
+
+class Worker(RouterBase):
+    """One of several processes behind the same port."""
+
+    def __init__(self, shared: Shared, slot: int, column: int) -> None:
+        """`slot`: which worker it is, from 0; `column`: its own in the load table."""
+        super().__init__(worker_settings(shared.settings), WholeLines(1))
+        gateway, settings = self.gateway, self.settings
+        self._slot = slot
+        self._column = column
+        self._follower = Follower(self, shared.load, column)
+        self._link = IndexLink(
+            shared.link_path, column, self._take, self._index_away, self._index_back
+        )
+        self._follower.missed = self._link.want_all
+        self._follower.doubted = lambda replica: self._link.tell(Doubt(replica.slot))
+        self._probes = HealthMonitor(settings.probing, gateway.fleet_lines)
+        self._probed: list[tuple[Model, Replica]] = []
+        self._known = asyncio.Event()
+        self._port = ClientPort(gateway, settings.tls)
+        self._questions = count()
+        self._asked: dict[int, Callable[[Answer], None]] = {}
+        gateway.poison.added = lambda digest: self._link.tell(Poisoned(digest))
+        gateway.ask_metrics = self._ask_metrics
+        if gateway.admission.keyring is not None:
+            gateway.admission.keyring.make_limits = shared.ledger.limits
+        self.fleet.policy_changed = self._follow_policy
+        self.fleet.came = lambda model, replica: self._follow_policy(model)
+
+    async def run(self, control: Control) -> None:
+        """Serve until told to stop, or to make room for another worker."""
+        await self.load_keys()
+        tasks = [
+            asyncio.create_task(work) for work in (self._link.run(), self._look(), self._say())
+        ]
+        await self._known.wait()
+        url = await self._port.open(control.listener)
+        control.say(READY)
+        _log.info("worker listening", worker=self._slot, url=url)
+        word = await control.word()
+        self.gateway.stopping = True
+        if word == GO:
+            await asyncio.sleep(self.settings.pre_stop_delay)
+            await self._port.close()
+        else:
+            # The socket stays open: whoever comes waits for the next worker
+            self._port.leave()
+            control.say(LEAVING)
+        stopping = asyncio.create_task(self.gateway.drain(self.settings.drain_timeout))
+        second = asyncio.create_task(control.word())
+        await asyncio.wait({stopping, second}, return_when=asyncio.FIRST_COMPLETED)
+        self._link.tell(self._counted())
+        await asyncio.sleep(0.02)  # for its way
+        for task in (*tasks, stopping, second):
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, second, return_exceptions=True)
+        await self._probes.stop()
+        await self._port.stop()
+        await self.close()
+        _log.info("worker stopped", worker=self._slot)
+
+    # From the index process
+
+    def _take(self, message: ToWorker) -> None:
+        self._follower.take(message)
+        if isinstance(message, Known):
+            self._known.set()
+        elif isinstance(message, Ask):
+            self._link.tell(self._counted())
+        elif isinstance(message, MetricsAre):
+            answer = self._asked.pop(message.question, None)
+            if answer is not None:
+                answer(Answer(200, message.text, CONTENT_TYPE))
+
+    def _index_away(self) -> None:
+        """Nobody else looks after the replicas now. What they last said of themselves is old."""
+        for model, replica in self._follower.replicas:
+            replica.heard(Speech.NONE)
+            self._probes.watch(model, replica)
+            self._probed.append((model, replica))
+
+    def _index_back(self) -> None:
+        for model, replica in self._probed:
+            self._probes.forget(model, replica)
+        self._probed = []
+
+    # To the index process
+
+    def _follow_policy(self, model: Model) -> None:
+        """Tell of what the model's index learns here."""
+        if isinstance(model.policy, KvAware):
+            index = model.policy.index
+            index.when_routed = self._routed
+            index.when_learned = lambda report: self._link.tell(learned(model.name, report))
+
+    def _routed(self, chain: Sequence[int], replica: Replica, known: int) -> None:
+        self._link.tell(Routed(self._column, slot_of(replica), pack_texts(chain), known))
+
+    def _counted(self) -> Counted:
+        found = families(self.metrics.collect())
+        return Counted(Numbers(found, windows(self.gateway.signals, self.fleet.models)))
+
+    def _ask_metrics(self, answer: Callable[[Answer], None]) -> None:
+        question = next(self._questions)
+        self._asked[question] = answer
+        self._link.tell(AskMetrics(question))
+        asyncio.get_running_loop().call_later(_METRICS_SECONDS, self._give_up, question)
+
+    def _give_up(self, question: int) -> None:
+        answer = self._asked.pop(question, None)
+        if answer is not None:
+            answer(_NO_METRICS)
+
+    async def _say(self) -> None:
+        """How many wait here, forever."""
+        line = self.gateway.line
+        said: dict[str, tuple[int, int]] = {}
+        while True:
+            await asyncio.sleep(_WAITS_SECONDS)
+            waits = {
+                model.name: (line.waiting(model), line.waiting_tokens(model))
+                for model in self.fleet.models.values()
+                if line.waiting(model)
+            }
+            if waits or said:
+                self._link.tell(Waits(waits))
+            said = waits
+
+    async def _look(self) -> None:
+        """Learn of room that others' requests leave, forever."""
+        others, line = self._follower.others, self.gateway.line
+        while True:
+            waits = any(line.waiting(model) for model in self.fleet.models.values())
+            await asyncio.sleep(_BUSY_LOOK_SECONDS if waits else _LOOK_SECONDS)
+            if not waits:
+                others.find()
+            others.look()
