@@ -6,7 +6,7 @@ Starlette without FastAPI, whose import alone costs more than all the rest of th
 import hmac
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.applications import Starlette
@@ -49,11 +49,22 @@ class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
 _decode_change = msgspec.json.Decoder(_PolicyChange).decode
 
 
+class Gatherer(Protocol):
+    """Whose numbers the admin port shows, where several processes serve."""
+
+    async def gather(self) -> None:
+        """Put all processes' numbers where the gateway's own would be."""
+
+    def text(self) -> bytes:
+        """All processes' metrics, in Prometheus' text format."""
+
+
 class AdminRoutes:
     """One method a route."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, gatherer: Gatherer | None) -> None:
         self._gateway = gateway
+        self._gatherer = gatherer
 
     async def page(self, request: Request) -> Response:
         """The fleet, for a person."""
@@ -69,9 +80,12 @@ class AdminRoutes:
         return _json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._gateway.metrics.text(), media_type=CONTENT_TYPE.decode())
+        await self._gather()
+        text = self._gatherer.text() if self._gatherer else self._gateway.metrics.text()
+        return Response(text, media_type=CONTENT_TYPE.decode())
 
     async def fleet(self, request: Request) -> Response:
+        await self._gather()
         return _json(fleet_view(self._gateway))
 
     async def serving(self, request: Request) -> Response:
@@ -80,6 +94,7 @@ class AdminRoutes:
 
     async def scaling(self, request: Request) -> Response:
         """Signals of one model: a plain object, or `?format=external-metrics`."""
+        await self._gather()
         report = scaling_view(self._gateway, self._model(request))
         form = request.query_params.get("format", "plain")
         if form == "external-metrics":
@@ -115,6 +130,10 @@ class AdminRoutes:
         except UnknownModelError as error:
             raise _ProblemError(404, str(error), "model_not_found") from None
 
+    async def _gather(self) -> None:
+        if self._gatherer is not None:
+            await self._gatherer.gather()
+
     def _authorize(self, request: Request) -> None:
         """What changes something needs the fleet secret, if there is one."""
         secret = self._gateway.settings.fleet_secret
@@ -132,9 +151,9 @@ class AdminRoutes:
         return model
 
 
-def make_admin_app(gateway: Gateway) -> Starlette:
+def make_admin_app(gateway: Gateway, gatherer: Gatherer | None = None) -> Starlette:
     """The application on the admin port, for operators and probes; not for clients."""
-    routes = AdminRoutes(gateway)
+    routes = AdminRoutes(gateway, gatherer)
     return Starlette(
         routes=[
             Route("/", routes.page),

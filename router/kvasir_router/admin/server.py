@@ -6,17 +6,20 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from kvasir_router.admin.app import make_admin_app
+from kvasir_router.admin.app import Gatherer, make_admin_app
 from kvasir_router.proxy.gateway import Gateway
 
 
 class AdminServer(uvicorn.Server):
     """uvicorn in the router's loop; signals stay the router's."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, gatherer: Gatherer | None = None) -> None:
         super().__init__(
             uvicorn.Config(
-                make_admin_app(gateway), log_config=None, access_log=False, lifespan="off"
+                make_admin_app(gateway, gatherer),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
             )
         )
 
