@@ -32,6 +32,24 @@ class AttentionSpec:
     causal: bool = True
 
 
+TILE_ENTRIES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefixes:
+    """Decodes that begin with the same physical blocks, on the device.
+
+    An entry belongs to one group at most; a group's entries fill tiles of TILE_ENTRIES.
+    """
+
+    tile_entries: torch.Tensor
+    """[tiles, TILE_ENTRIES] int32, -1 where there is none; an empty tile is all -1."""
+    tile_lens: torch.Tensor
+    """[tiles] int32: leading keys that the tile's entries have in common."""
+    prefix_lens: torch.Tensor
+    """[entries] int32: the same by entry, 0 where it is in no group."""
+
+
 @dataclass(slots=True)
 class AttentionBatch:
     """One KV group's view of the batch, on the device.
@@ -56,6 +74,8 @@ class AttentionBatch:
     """New tokens of each entry, on the CPU."""
     seq_lens_cpu: list[int]
     """Upper bounds of seq_lens, on the CPU."""
+    shared: SharedPrefixes | None = None
+    """What decodes may attend to together; a backend may pass it over."""
 
 
 class AttentionBackend(Protocol):
@@ -89,6 +109,10 @@ class ForwardContext:
     """One view a KV group."""
     group_of_layer: list[int]
 
+    def batch_of(self, spec: AttentionSpec) -> AttentionBatch:
+        """The view of the layer's KV group."""
+        return self.batches[self.group_of_layer[spec.layer]]
+
 
 _current: ForwardContext | None = None
 
@@ -109,9 +133,20 @@ def attend(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
 
     q [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; returns the shape of q.
     """
+    context = current_context()
+    slots = context.batch_of(spec).slot_mapping
+    context.backend.write(context.caches[spec.layer], k, v, slots)
+    return attend_cached(spec, q)
+
+
+def attend_cached(spec: AttentionSpec, q: torch.Tensor) -> torch.Tensor:
+    """Attend when the new keys and values are in the cache already; the shape of q."""
+    context = current_context()
+    return context.backend.attend(spec, q, context.caches[spec.layer], context.batch_of(spec))
+
+
+def current_context() -> ForwardContext:
+    """Of the forward pass that runs. Raises RuntimeError outside one."""
     if _current is None:
         raise RuntimeError("attend() was called outside forward_context().")
-    cache = _current.caches[spec.layer]
-    batch = _current.batches[_current.group_of_layer[spec.layer]]
-    _current.backend.write(cache, k, v, batch.slot_mapping)
-    return _current.backend.attend(spec, q, cache, batch)
+    return _current

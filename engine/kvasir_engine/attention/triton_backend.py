@@ -7,10 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, SharedPrefixes
 from kvasir_engine.kernels.kv_write import write_kv
-from kvasir_engine.kernels.paged_decode import DecodeTuning, num_parts, paged_decode
+from kvasir_engine.kernels.paged_decode import (
+    MOST_PARTS,
+    DecodeTuning,
+    num_parts,
+    paged_decode,
+)
 from kvasir_engine.kernels.paged_prefill import PrefillTuning, paged_prefill, tile_tokens
+from kvasir_engine.kernels.shared_prefix import ROWS
 from kvasir_engine.runner.upload import upload
 
 
@@ -68,6 +74,7 @@ class TritonAttention:
     ) -> None:
         count = batch.num_decodes
         longest = min(spec.window or batch.max_seq_len, batch.max_seq_len)
+        shared = batch.shared if spec.window is None else None
         paged_decode(
             q[:count],
             cache,
@@ -81,7 +88,18 @@ class TritonAttention:
                 count, spec.num_kv_heads, longest, self._multiprocessors, self.decode_tuning
             ),
             tuning=self.decode_tuning,
+            shared=shared,
+            prefix_parts=0 if shared is None else self._prefix_parts(spec, shared, longest),
         )
+
+    def _prefix_parts(self, spec: AttentionSpec, shared: SharedPrefixes, longest: int) -> int:
+        """Parts of shared keys: so many that one large group fills the GPU once."""
+        rows = len(shared.prefix_lens) * spec.num_heads // spec.num_kv_heads
+        programs = -(-rows // ROWS) * spec.num_kv_heads
+        parts, most = 1, max(1, longest // self.decode_tuning.least_keys)
+        while parts * 2 <= min(MOST_PARTS, most, self._multiprocessors // programs):
+            parts *= 2
+        return parts
 
     def _prefill(
         self,

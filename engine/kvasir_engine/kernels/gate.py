@@ -6,15 +6,18 @@ import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.kernels.launch import begin, launch_options
+
 COLUMNS = 2048
 """Outputs of one program."""
 
 
 @triton.jit
-def _silu_mul(x_ptr, out_ptr, SIZE: tl.constexpr, COLUMNS: tl.constexpr):
+def _silu_mul(x_ptr, out_ptr, SIZE: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = at < SIZE
+    begin(PDL)
     gate = tl.load(x_ptr + token * 2 * SIZE + at, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(x_ptr + token * 2 * SIZE + SIZE + at, mask=inside, other=0.0)
     # Rounded between the two, as one after the other would be.
@@ -29,5 +32,5 @@ def silu_mul(x: torch.Tensor) -> torch.Tensor:
     if tokens:
         columns = min(COLUMNS, triton.next_power_of_2(size))
         grid = (tokens, triton.cdiv(size, columns))
-        _silu_mul[grid](x, out, SIZE=size, COLUMNS=columns)
+        _silu_mul[grid](x, out, SIZE=size, COLUMNS=columns, **launch_options(x.device))
     return out

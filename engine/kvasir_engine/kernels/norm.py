@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.kernels.launch import begin, launch_options
+
 
 @triton.jit
 def _add_norm(
@@ -19,10 +21,13 @@ def _add_norm(
     PADDED: tl.constexpr,
     OFFSET: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64) * SIZE
     at = tl.arange(0, PADDED)
     inside = at < SIZE
+    weight = tl.load(weight_ptr + at, mask=inside, other=0.0).to(tl.float32) + OFFSET
+    begin(PDL)
     x = tl.load(x_ptr + row + at, mask=inside, other=0.0).to(tl.float32)
     if HAS_RESIDUAL:
         x += tl.load(residual_ptr + row + at, mask=inside, other=0.0).to(tl.float32)
@@ -31,7 +36,6 @@ def _add_norm(
         tl.store(total_ptr + row + at, total, mask=inside)
         x = total.to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(x * x, 0) / SIZE + eps)
-    weight = tl.load(weight_ptr + at, mask=inside, other=0.0).to(tl.float32) + OFFSET
     normed = (x * scale * weight).to(normed_ptr.dtype.element_ty)
     tl.store(normed_ptr + row + at, normed, mask=inside)
 
@@ -64,5 +68,6 @@ def add_rms_norm(
             OFFSET=offset,
             HAS_RESIDUAL=residual is not None,
             num_warps=8 if size > 2048 else 4,
+            **launch_options(x.device),
         )
     return normed, total

@@ -13,7 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.kernels.paged_decode import soft_cap
+from kvasir_engine.kernels.launch import begin, launch_options
+from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys
 
 SHARED_BYTES = 200 << 10
 """Of a multiprocessor's 227 KiB (H100, H200), for tiles of queries, keys and values."""
@@ -45,66 +46,6 @@ class PrefillTuning:
 
 
 @triton.jit
-def _attend_keys(
-    q,
-    best,
-    total,
-    acc,
-    start,
-    position,
-    length,
-    cache_ptr,
-    table_row,
-    kv_head,
-    value_offset,
-    scale,
-    MASKED: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED_DIM: tl.constexpr,
-    BLOCK: tl.constexpr,
-    KEYS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    CAP: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    key, dim = start + tl.arange(0, KEYS), tl.arange(0, PADDED_DIM)
-    own_dim = dim < DIM
-    inside = key < length
-    block = tl.load(table_row + key // BLOCK, mask=inside, other=0)
-    offset = ((block.to(tl.int64) * BLOCK + key % BLOCK) * KV_HEADS + kv_head) * DIM
-    k = tl.load(
-        cache_ptr + offset[None, :] + dim[:, None],
-        mask=inside[None, :] & own_dim[:, None],
-        other=0.0,
-    )
-    scores = tl.dot(q, k, input_precision=PRECISION) * scale
-    if CAP > 0.0:
-        scores = soft_cap(scores, CAP)
-    scores = scores * 1.4426950408889634
-    if MASKED:
-        seen = key[None, :] <= position[:, None]
-        if WINDOW > 0:
-            seen &= key[None, :] > position[:, None] - WINDOW
-        scores = tl.where(seen, scores, -1e30)
-    higher = tl.maximum(best, tl.max(scores, 1))
-    weights = tl.exp2(scores - higher[:, None])
-    if MASKED:
-        # A row may see no key of a block: its maximum stays where it was, or at -1e30.
-        weights = tl.where(scores > -1e29, weights, 0.0)
-    shrink = tl.exp2(best - higher)
-    total = total * shrink + tl.sum(weights, 1)
-    v = tl.load(
-        cache_ptr + value_offset + offset[:, None] + dim[None, :],
-        mask=inside[:, None] & own_dim[None, :],
-        other=0.0,
-    )
-    acc = acc * shrink[:, None]
-    acc += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-    return higher, total, acc
-
-
-@triton.jit
 def _prefill(
     q_ptr,
     cache_ptr,
@@ -129,27 +70,29 @@ def _prefill(
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
     PRECISION: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    begin(PDL)
     entry = tl.load(tiles_ptr + 2 * tl.program_id(0))
     tile = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
     kv_head = tl.program_id(1)
-    begin, end = tl.load(starts_ptr + entry), tl.load(starts_ptr + entry + 1)
+    first_token, end = tl.load(starts_ptr + entry), tl.load(starts_ptr + entry + 1)
     length = tl.load(lens_ptr + entry)
-    before = length - (end - begin)
+    before = length - (end - first_token)
 
     row, dim = tl.arange(0, ROWS), tl.arange(0, PADDED_DIM)
     new = tile * TOKENS + row // GROUP
     head = kv_head * GROUP + row % GROUP
-    own = (new < end - begin) & (row < TOKENS * GROUP)
+    own = (new < end - first_token) & (row < TOKENS * GROUP)
     position = tl.where(own, before + new, 0)
-    at = (begin + new).to(tl.int64)
+    at = (first_token + new).to(tl.int64)
     loaded = own[:, None] & (dim < DIM)[None, :]
     q = tl.load(
         q_ptr + at[:, None] * q_stride + head[:, None] * DIM + dim[None, :],
         mask=loaded,
         other=0.0,
     )
-    best = tl.full([ROWS], -1e30, tl.float32)
+    best = tl.full([ROWS], NO_SCORE, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, PADDED_DIM], tl.float32)
     table_row = table_ptr + entry * table_stride
@@ -163,14 +106,14 @@ def _prefill(
         # Whole blocks of keys that every token of the tile sees need no mask.
         plain = lowest // KEYS * KEYS
         for start in range(0, plain, KEYS):
-            best, total, acc = _attend_keys(
+            best, total, acc = attend_keys(
                 q, best, total, acc, start, position, length, cache_ptr, table_row, kv_head,
                 value_offset, scale, False, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, WINDOW, CAP,
                 PRECISION,
             )  # fmt: skip
         first = plain
     for start in range(first, highest, KEYS):
-        best, total, acc = _attend_keys(
+        best, total, acc = attend_keys(
             q, best, total, acc, start, position, length, cache_ptr, table_row, kv_head,
             value_offset, scale, True, KV_HEADS, DIM, PADDED_DIM, BLOCK, KEYS, WINDOW, CAP,
             PRECISION,
@@ -237,4 +180,5 @@ def paged_prefill(
         PRECISION="ieee",
         num_warps=tuning.warps,
         num_stages=tuning.stages,
+        **launch_options(q.device),
     )

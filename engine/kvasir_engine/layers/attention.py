@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from kvasir_engine.attention.base import AttentionSpec, attend
+from kvasir_engine.attention.base import AttentionSpec, attend, attend_cached, current_context
+from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import (
     ColumnParallelLinear,
     RowParallelLinear,
@@ -73,10 +74,33 @@ class SelfAttention(nn.Module):
         """[tokens, hidden_size] to the same shape."""
         spec = self.spec
         heads = self.qkv_proj(x).view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
+        fused = fused_ops(x.device)
+        if fused is None:
+            mixed = self._by_torch(heads, rotary)
+        else:
+            mixed = self._by_kernels(heads, rotary, fused)
+        out: torch.Tensor = self.o_proj(mixed.flatten(1))
+        return out
+
+    def _by_kernels(
+        self, heads: torch.Tensor, rotary: RotaryTable, fused: FusedOps
+    ) -> torch.Tensor:
+        spec, norm = self.spec, None
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm, self.k_norm
+            norm = fused.qk_norm(q.weight, k.weight, q.eps, q.offset)
+        context = current_context()
+        slots = context.batch_of(spec).slot_mapping
+        cache = context.caches[spec.layer]
+        return attend_cached(
+            spec, fused.store_qkv(heads, *rotary, norm, cache, slots, spec.num_heads)
+        )
+
+    def _by_torch(self, heads: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
+        spec = self.spec
         qk, v = heads.tensor_split((spec.num_heads + spec.num_kv_heads,), dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = qk.tensor_split((spec.num_heads,), dim=1)
             qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
         q, k = apply_rotary(qk, rotary).tensor_split((spec.num_heads,), dim=1)
-        out: torch.Tensor = self.o_proj(attend(spec, q, k, v).flatten(1))
-        return out
+        return attend(spec, q, k, v)

@@ -2,58 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
 from kvasir_engine.kernels.support import kernels_run_on
 
-
-class AddRMSNorm(Protocol):
-    """`kernels.norm.add_rms_norm`."""
-
-    def __call__(
-        self,
-        x: torch.Tensor,
-        residual: torch.Tensor | None,
-        weight: torch.Tensor,
-        eps: float,
-        *,
-        offset: float = 0.0,
-    ) -> tuple[torch.Tensor, torch.Tensor]: ...
-
-
-class SiluMul(Protocol):
-    """`kernels.gate.silu_mul`."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
-
-
-class Rotate(Protocol):
-    """`kernels.rotary.rotate`."""
-
-    def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor: ...
+if TYPE_CHECKING:
+    from kvasir_engine.kernels.qkv import QKNorm
 
 
 @dataclass(frozen=True, slots=True)
 class FusedOps:
-    """One function a fused kernel."""
+    """One function a fused kernel; their own docstrings say what they take."""
 
-    add_rms_norm: AddRMSNorm
-    silu_mul: SiluMul
-    rotate: Rotate
+    add_rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    silu_mul: Callable[[torch.Tensor], torch.Tensor]
+    few_tokens: Callable[..., torch.Tensor | None]
+    rotary_table: Callable[
+        [torch.Tensor, torch.Tensor, float, torch.dtype], tuple[torch.Tensor, torch.Tensor]
+    ]
+    store_qkv: Callable[..., torch.Tensor]
+    qk_norm: type[QKNorm]
 
 
 @cache
 def fused_ops(device: torch.device) -> FusedOps | None:
-    """The kernels for `device`, or None where layers use torch's own."""
+    """The kernels for `device`, or None where layers use torch's own operations."""
     if not kernels_run_on(device):
         return None
     # Not at the top: they import triton, which the CPU does not need.
     from kvasir_engine.kernels.gate import silu_mul
     from kvasir_engine.kernels.norm import add_rms_norm
-    from kvasir_engine.kernels.rotary import rotate
+    from kvasir_engine.kernels.qkv import QKNorm, store_qkv
+    from kvasir_engine.kernels.rotary_table import rotary_table
+    from kvasir_engine.kernels.skinny_table import few_tokens
 
-    return FusedOps(add_rms_norm, silu_mul, rotate)
+    return FusedOps(add_rms_norm, silu_mul, few_tokens, rotary_table, store_qkv, QKNorm)

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import Piece, Slot, parameter, siblings
 from kvasir_engine.parallel.state import all_reduce, divide, tensor_parallel
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x [tokens, in] times weight [out, in] transposed, plus bias [out]."""
-    return nn.functional.linear(x, weight, bias)
+    fused = fused_ops(x.device)
+    out = None if fused is None else fused.few_tokens(x, weight, bias)
+    return nn.functional.linear(x, weight, bias) if out is None else out
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from kvasir_engine.layers.activation import activation, gated
+from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
 
 
@@ -26,5 +27,14 @@ class GatedMLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[tokens, hidden_size] to the same shape."""
-        out: torch.Tensor = self.down_proj(gated(self.gate_up_proj(x), self.act))
+        out: torch.Tensor = self.down_proj(self._gated(x))
         return out
+
+    def _gated(self, x: torch.Tensor) -> torch.Tensor:
+        up = self.gate_up_proj
+        fused = fused_ops(x.device)
+        if fused is not None and self.act is nn.functional.silu:
+            out = fused.few_tokens(x, up.weight, up.bias, gated=True)
+            if out is not None:
+                return out
+        return gated(up(x), self.act)

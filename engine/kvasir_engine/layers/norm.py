@@ -22,6 +22,12 @@ class RMSNorm(WeightedModule):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The same shape and dtype as x."""
+        fused = fused_ops(x.device)
+        if fused is not None and x.dim() == 2 and x.is_contiguous():
+            return fused.add_rms_norm(x, None, self.weight, self.eps, offset=self.offset)[0]
+        return self._by_torch(x)
+
+    def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,7 +36,7 @@ class RMSNorm(WeightedModule):
         if fused is not None:
             return fused.add_rms_norm(x, residual, self.weight, self.eps, offset=self.offset)
         total = x + residual
-        return self.forward(total), total
+        return self._by_torch(total), total
 
 
 class GemmaRMSNorm(RMSNorm):
@@ -38,7 +44,6 @@ class GemmaRMSNorm(RMSNorm):
 
     offset = 1.0
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The same shape and dtype as x."""
+    def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         weight = self.offset + self.weight.float()
         return nn.functional.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(x.dtype)

@@ -142,6 +142,9 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, positions: torch.Tensor, dtype: torch.dtype) -> RotaryTable:
         """cos and signed sin of positions [tokens], each [tokens, 1, rotary_dim] of `dtype`."""
+        fused = fused_ops(positions.device)
+        if fused is not None:
+            return fused.rotary_table(positions, self.frequencies, self.scale, dtype)
         angles = positions[:, None, None].float() * self.frequencies
         cos, sin = angles.cos() * self.scale, angles.sin() * self.scale
         half = sin.shape[-1] // 2
@@ -154,11 +157,8 @@ RotaryTable = tuple[torch.Tensor, torch.Tensor]
 
 
 def apply_rotary(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
-    """x [tokens, heads, head_dim] with its first rotary_dim channels rotated, perhaps in place."""
+    """x [tokens, heads, head_dim] with its first rotary_dim channels rotated."""
     cos, sin = table
-    fused = fused_ops(x.device)
-    if fused is not None and x.stride()[1:] == (x.shape[2], 1):
-        return fused.rotate(x, cos, sin)
     dim = cos.shape[-1]
     turned = x if dim == x.shape[-1] else x[..., :dim]
     # (a, b) -> (a cos - b sin, b cos + a sin): rolling by half a turn swaps a and b.

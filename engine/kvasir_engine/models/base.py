@@ -23,5 +23,6 @@ class CausalLM(Protocol):
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """fp32 logits [n, vocab_size] of hidden states [n, hidden_size], the same on every rank."""
+        """Logits [n, vocab_size], of the model's type or fp32, of hidden states [n, hidden_size];
+        the same on every rank."""
         ...

@@ -113,8 +113,8 @@ class DecoderForCausalLM(nn.Module):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """CausalLM.logits."""
         table = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        logits = project_to_vocab(hidden, table).float()
-        return logits if self.logit_cap is None else soft_cap(logits, self.logit_cap)
+        logits = project_to_vocab(hidden, table)
+        return logits if self.logit_cap is None else soft_cap(logits.float(), self.logit_cap)
 
     def checkpoint_slots(self) -> dict[str, Slot]:
         """The checkpoint tensors that the model is made of, by `slot_name`."""

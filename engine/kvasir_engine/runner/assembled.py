@@ -24,6 +24,10 @@ class Assembled:
     vocab_size: int
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds of each part of the start."""
+    dtype: str = ""
+    """That the model computes in, as --dtype names it."""
+    quantization: str | None = None
+    """Of its weights, as its config names the method."""
 
 
 class Timeline:

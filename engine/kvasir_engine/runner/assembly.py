@@ -77,7 +77,16 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
     if runner.can_capture and not settings.enforce_eager:
         with timeline.part("capture"):
             runner.capture()
-    return Assembled(runner, groups, num_blocks, length, loaded.shape.vocab_size, timeline.seconds)
+    return Assembled(
+        runner,
+        groups,
+        num_blocks,
+        length,
+        loaded.shape.vocab_size,
+        timeline.seconds,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        quantization=loaded.shape.quantization,
+    )
 
 
 def _make_runner(

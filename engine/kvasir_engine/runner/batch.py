@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from kvasir_engine.attention.base import AttentionBatch
+from kvasir_engine.kernels.support import kernels_run_on
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.runner.plan import (
     BeamMove,
@@ -184,6 +185,8 @@ class DeviceBatch:
         """The inputs of one token for each of `rows` [n] int64, by kernels alone: lengths are
         bounded by the longest context instead of by what the CPU knows."""
         count = len(rows)
+        if kernels_run_on(self.device):
+            return self._decode_inputs_by_kernel(rows)
         positions = self.num_computed[rows].long()
         ends = torch.arange(count, device=self.device)
         ones = torch.ones(count, dtype=torch.int32, device=self.device)
@@ -200,6 +203,38 @@ class DeviceBatch:
         )
         ids = self.history[rows, positions].long()
         return StepInputs(ids, positions, batches, rows, ones, ends)
+
+    def _decode_inputs_by_kernel(self, rows: torch.Tensor) -> StepInputs:
+        # Not at the top: it imports triton, which the CPU does not need.
+        from kvasir_engine.kernels.decode_inputs import decode_inputs
+
+        count, longest = len(rows), self.history.shape[1]
+        query_start = torch.arange(count + 1, dtype=torch.int32, device=self.device)
+        batches = []
+        for table in self.tables:
+            ids, positions, lens, slots = decode_inputs(
+                rows, self.num_computed, self.history, table, self.block_size
+            )
+            batches.append(
+                AttentionBatch(
+                    block_table=table.index_select(0, rows),
+                    slot_mapping=slots,
+                    query_start=query_start,
+                    seq_lens=lens,
+                    num_decodes=count,
+                    max_seq_len=longest,
+                    query_lens_cpu=[1] * count,
+                    seq_lens_cpu=[longest] * count,
+                )
+            )
+        return StepInputs(
+            token_ids=ids,
+            positions=positions,
+            batches=batches,
+            rows=rows,
+            num_new=torch.ones(count, dtype=torch.int32, device=self.device),
+            query_ends=torch.arange(count, device=self.device),
+        )
 
     def _batches(
         self,

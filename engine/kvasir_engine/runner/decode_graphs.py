@@ -3,24 +3,31 @@
 A graph is captured for each of a few batch sizes; a step runs in the smallest one that holds it,
 padded with a row that nobody owns: its one token lies in the null block. Everything a graph reads
 of a step is the list of rows: token ids, positions, slots and block tables are gathered on the
-device, within the graph, from the persistent batch.
+device, within the graph, from the persistent batch. A second graph of each size samples, where
+nothing but the rows' own temperature and truncation matters. A third kind, captured when it is
+first wanted, attends to common prefixes once (`prefix_groups.py`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from kvasir_engine.attention.base import TILE_ENTRIES, SharedPrefixes
+from kvasir_engine.runner import prefix_groups
 from kvasir_engine.runner.batch import StepInputs
 from kvasir_engine.runner.plan import StepPlan
+from kvasir_engine.runner.prefix_groups import Group
 from kvasir_engine.runner.upload import upload
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def graph_sizes(most: int) -> list[int]:
@@ -36,14 +43,24 @@ class _Graph:
     """[size] int64, read by the graph."""
     inputs: StepInputs
     hidden: torch.Tensor
+    sampling: torch.cuda.CUDAGraph | None
+    tokens: torch.Tensor | None
+    """[size] int32, written by `sampling`."""
+    tiles: torch.Tensor | None = None
+    """What `prefix_groups.pack` makes, read by the graph."""
+    uploaded: bytes = b""
+    """The rows that stand in `rows`."""
+    groups: list[Group] | None = None
+    """The groups that stand in `tiles`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replayed step leaves: both are overwritten by the next step of this size."""
+    """What a replayed step leaves: all is overwritten by the next step of this size."""
 
     inputs: StepInputs
     hidden: torch.Tensor
+    graph: _Graph
 
 
 class DecodeGraphs:
@@ -53,19 +70,29 @@ class DecodeGraphs:
         self,
         gather: Callable[[torch.Tensor], StepInputs],
         forward: Callable[[StepInputs], torch.Tensor],
+        sample: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None,
         *,
         spare_row: int,
+        block_size: int,
         device: torch.device,
     ) -> None:
-        """`gather` makes a decode's inputs of its rows, `forward` hidden states of these; both
-        must only launch kernels. `spare_row` is a row that nobody owns."""
+        """`gather` makes a decode's inputs of its rows, `forward` hidden states of these, `sample`
+        tokens of both, which it appends to the rows; all must only launch kernels. `spare_row` is
+        a row that nobody owns."""
         self._gather = gather
         self._forward = forward
+        self._sample = sample
         self._spare_row = spare_row
+        self._block_size = block_size
         self._device = device
         self._graphs: dict[int, _Graph] = {}
+        self._shared: dict[int, _Graph | None] = {}
+        """By size; None where memory did not suffice."""
+        self._pool: Any = None
         self._fitting: list[int] = []
         """By number of rows: the size that holds them; as long as the largest size, and one."""
+        self.shared_steps = 0
+        """Steps that attended to common prefixes once."""
 
     @property
     def sizes(self) -> list[int]:
@@ -77,10 +104,9 @@ class DecodeGraphs:
 
         Out of memory ends it with what there is: larger steps then run without a graph.
         """
-        pool: Any = None
         for size in reversed(graph_sizes(most)):
             try:
-                captured = self._capture(size, pool)
+                captured = self._capture(size, shared=False)
             except torch.OutOfMemoryError:
                 log.warning(
                     "out of memory while capturing the decode of %d rows: sizes %s have graphs; "
@@ -90,46 +116,121 @@ class DecodeGraphs:
                 )
                 break
             self._graphs[size] = captured
-            pool = pool or captured.graph.pool()
         self._index()
 
-    def run(self, plan: StepPlan) -> Replayed | None:
-        """Launch the forward of `plan`; None when it is no plain decode of a captured size."""
+    def run(self, plan: StepPlan, groups: list[Group]) -> Replayed | None:
+        """Launch the forward of `plan`, attending once to what `groups` have in common; None when
+        it is no plain decode of a captured size."""
         count = len(plan.rows)
         if plan.num_decodes != count or count >= len(self._fitting):
             return None
-        graph = self._graphs[self._fitting[count]]
-        rows = np.full(len(graph.rows), self._spare_row, dtype=np.int64)
-        rows[:count] = plan.rows
-        graph.rows.copy_(upload(rows, self._device), non_blocking=True)
+        size = self._fitting[count]
+        graph = self._with_groups(size, groups) or self._graphs[size]
+        self._put_rows(graph, plan.rows)
         graph.graph.replay()
-        inputs = graph.inputs
-        real = StepInputs(
-            token_ids=inputs.token_ids,
-            positions=inputs.positions,
-            batches=inputs.batches,
-            rows=graph.rows[:count],
-            num_new=inputs.num_new[:count],
-            query_ends=inputs.query_ends,
+        inputs = replace(
+            graph.inputs, rows=graph.rows[:count], num_new=graph.inputs.num_new[:count]
         )
-        return Replayed(real, graph.hidden)
+        return Replayed(inputs, graph.hidden, graph)
 
-    def _capture(self, size: int, pool: Any) -> _Graph:
+    @staticmethod
+    def sample(replayed: Replayed) -> torch.Tensor | None:
+        """Launch head and sampling of a step that ran in a graph, every row of which samples a
+        token: int32 [rows], appended and counted as computed; None where that was not captured."""
+        graph = replayed.graph
+        if graph.sampling is None or graph.tokens is None:
+            return None
+        graph.sampling.replay()
+        return graph.tokens[: len(replayed.inputs.rows)]
+
+    def _put_rows(self, graph: _Graph, rows: npt.NDArray[np.int32]) -> None:
+        wanted = rows.tobytes()
+        if wanted == graph.uploaded:
+            return
+        padded = np.full(len(graph.rows), self._spare_row, dtype=np.int64)
+        padded[: len(rows)] = rows
+        graph.rows.copy_(upload(padded, self._device), non_blocking=True)
+        graph.uploaded = wanted
+
+    def _with_groups(self, size: int, groups: list[Group]) -> _Graph | None:
+        """The graph that attends to `groups` once, with them in place."""
+        if not groups:
+            return None
+        if size not in self._shared:
+            try:
+                self._shared[size] = self._capture(size, shared=True)
+            except torch.OutOfMemoryError:
+                log.warning("no memory for a graph of %d rows with common prefixes.", size)
+                self._shared[size] = None
+        graph = self._shared[size]
+        if graph is None or graph.tiles is None:
+            return None
+        if graph.groups is not groups:
+            packed = prefix_groups.pack(groups, size, self._block_size)
+            graph.tiles.copy_(upload(packed, self._device), non_blocking=True)
+            graph.groups = groups
+        self.shared_steps += 1
+        return graph
+
+    def _capture(self, size: int, *, shared: bool) -> _Graph:
         rows = torch.full((size,), self._spare_row, dtype=torch.int64, device=self._device)
+        tiles = None
+        if shared:
+            tiles = upload(prefix_groups.pack([], size, self._block_size), self._device)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             # Compiles kernels and makes handles, which a capture may not.
-            self._forward(self._gather(rows))
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            inputs = self._gather(rows)
+            inputs = self._inputs(rows, tiles)
             hidden = self._forward(inputs)
-        return _Graph(graph, rows, inputs, hidden)
+            if self._sample is not None:
+                self._sample(hidden, inputs)
+
+            def forward() -> tuple[StepInputs, torch.Tensor]:
+                inputs = self._inputs(rows, tiles)
+                return inputs, self._forward(inputs)
+
+            graph, (inputs, hidden) = self._record(forward)
+            sampling, tokens = None, None
+            if self._sample is not None:
+                draw = self._sample
+                sampling, tokens = self._record(lambda: draw(hidden, inputs))
+        torch.cuda.current_stream().wait_stream(stream)
+        return _Graph(graph, rows, inputs, hidden, sampling, tokens, tiles)
+
+    def _record(self, launch: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+        """What `launch` launches, as a graph, with what it returned.
+
+        torch.cuda.graph() would also collect garbage and give memory back, which takes longer than
+        the capture itself.
+        """
+        graph = torch.cuda.CUDAGraph()
+        options = {} if self._pool is None else {"pool": self._pool}
+        graph.capture_begin(**options, capture_error_mode="thread_local")
+        try:
+            result = launch()
+        finally:
+            graph.capture_end()
+        self._pool = self._pool or graph.pool()
+        return graph, result
+
+    def _inputs(self, rows: torch.Tensor, tiles: torch.Tensor | None) -> StepInputs:
+        inputs = self._gather(rows)
+        if tiles is not None:
+            prefixes = unpack(tiles, len(rows))
+            for batch in inputs.batches:
+                batch.shared = prefixes
+        return inputs
 
     def _index(self) -> None:
         sizes = self.sizes
         self._fitting = [0] if sizes else []
         for size in sizes:
             self._fitting.extend([size] * (size - len(self._fitting) + 1))
+
+
+def unpack(packed: torch.Tensor, entries: int) -> SharedPrefixes:
+    """Views of what `prefix_groups.pack` made."""
+    tiles = prefix_groups.num_tiles(entries)
+    members, tile_lens, prefix_lens = torch.split(packed, [tiles * TILE_ENTRIES, tiles, entries])
+    return SharedPrefixes(members.view(tiles, TILE_ENTRIES), tile_lens, prefix_lens)

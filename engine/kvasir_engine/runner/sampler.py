@@ -21,18 +21,18 @@ from torch import Tensor
 
 from kvasir_engine.kernels.support import kernels_run_on
 from kvasir_engine.runner import logits as edits
-from kvasir_engine.runner.gumbel import NoiseKeys, gumbel_noise
+from kvasir_engine.runner.gumbel import gumbel_noise
 from kvasir_engine.runner.logprobs import Logprobs, token_logprobs
 from kvasir_engine.runner.plan import Int32Array, Int64Array
 from kvasir_engine.runner.row_tokens import StepTokens
-from kvasir_engine.runner.sampling_state import SamplingState
+from kvasir_engine.runner.sampling_state import SamplingState, SamplingTables
 from kvasir_engine.runner.upload import upload
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Mask: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Maps logits [n, vocab] and their rows [n] to masked logits."""
-SampleKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, NoiseKeys], Tensor]
-"""`kernels.gumbel_argmax.gumbel_argmax`."""
+SampleKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, SamplingTables], Tensor]
+"""`kernels.sample.sample`."""
 
 
 def _sample_kernel(device: torch.device) -> SampleKernel | None:
@@ -40,9 +40,9 @@ def _sample_kernel(device: torch.device) -> SampleKernel | None:
     if not kernels_run_on(device):
         return None
     # Not at the top: it imports triton, which the CPU does not need.
-    from kvasir_engine.kernels.gumbel_argmax import gumbel_argmax
+    from kvasir_engine.kernels.sample import sample
 
-    return gumbel_argmax
+    return sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,19 @@ class Sampler:
         self._chunk = edits.chunk_rows(state.vocab_size)
         self._sample_kernel = _sample_kernel(state.device)
 
+    @property
+    def by_kernel(self) -> bool:
+        """Whether a kernel chooses tokens."""
+        return self._sample_kernel is not None
+
     def __call__(self, logits: Tensor, batch: SampleBatch, top_logprobs: int = -1) -> Sampled:
-        """Sample from raw fp32 logits [m, vocab], which are overwritten, and count the tokens.
+        """Sample from raw logits [m, vocab], which are overwritten, and count the tokens.
 
         `top_logprobs` is the most alternatives any row wants, 0 the sampled token's
         log-probability alone, -1 none at all.
         """
+        if not self._reads_any_type(batch, top_logprobs):
+            logits = logits.float()
         edited = self._edit(logits, batch, keep_raw=top_logprobs >= 0)
         tokens = self._choose(edited, batch)
         logprobs = token_logprobs(logits, tokens, top_logprobs) if top_logprobs >= 0 else None
@@ -94,6 +101,11 @@ class Sampler:
         if batch.beams is not None and batch.beams.size:
             tokens.index_fill_(0, upload(batch.beams.astype(np.int64), self._device), -1)
         return Sampled(tokens=tokens.to(torch.int32), logprobs=logprobs)
+
+    def _reads_any_type(self, batch: SampleBatch, top_logprobs: int) -> bool:
+        """Whether nothing but the kernel, if that, will read the logits."""
+        plain = top_logprobs < 0 and not self._state.has_edits[batch.rows_cpu].any()
+        return plain and self._sample_kernel is not None
 
     def _edit(self, logits: Tensor, batch: SampleBatch, *, keep_raw: bool) -> Tensor:
         """Masks, bans, biases and penalties: in place, or on a copy when raw logits are needed."""
@@ -150,7 +162,8 @@ class Sampler:
         if entries.size == 0:
             return logits.argmax(-1)
         if self._sample_kernel is not None:
-            return self._sample_all(logits, batch, random, self._sample_kernel)
+            tables = self._state.tables
+            return self._sample_kernel(logits, batch.rows, batch.positions, tables).long()
         drawn = [
             self._draw(logits, batch, entries[start : start + self._chunk])
             for start in range(0, entries.size, self._chunk)
@@ -159,24 +172,6 @@ class Sampler:
         if entries.size == random.size:
             return tokens
         return logits.argmax(-1).index_copy_(0, upload(entries, self._device), tokens)
-
-    def _sample_all(
-        self, logits: Tensor, batch: SampleBatch, random: BoolArray, kernel: SampleKernel
-    ) -> Tensor:
-        """All rows in one pass over their logits; truncated ones are drawn again, by themselves."""
-        state = self._state
-        tokens = kernel(
-            logits,
-            state.temperature[batch.rows],
-            upload(random.astype(np.int32), self._device),
-            state.noise_keys(batch.rows, batch.positions),
-        )
-        entries = np.flatnonzero(random & state.truncates(batch.rows_cpu))
-        for start in range(0, entries.size, self._chunk):
-            part = entries[start : start + self._chunk]
-            drawn = self._draw(logits, batch, part)
-            tokens.index_copy_(0, upload(part, self._device), drawn)
-        return tokens
 
     def _draw(self, logits: Tensor, batch: SampleBatch, entries: Int64Array) -> Tensor:
         state, index = self._state, upload(entries, self._device)

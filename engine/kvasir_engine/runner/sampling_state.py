@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -15,6 +17,18 @@ from kvasir_engine.runner.upload import upload
 
 GREEDY_BELOW = 1e-5
 """Lower temperatures are greedy (as in vLLM): dividing by them would overflow fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingTables:
+    """What sampling kernels read, by row.
+
+    `floats` fp32 [rows, 6]: temperature, top-p, min-p, repetition, presence, frequency. `ints`
+    int64 [rows, 5]: low and high word of the seed, sample index, top-k, min_tokens.
+    """
+
+    floats: torch.Tensor
+    ints: torch.Tensor
 
 
 class SamplingState:
@@ -41,11 +55,14 @@ class SamplingState:
         self._seed_low, self._seed_high, self._sample_index, self.top_k, self.min_tokens = (
             self._ints.unbind(1)
         )
+        self.tables = SamplingTables(self._floats, self._ints)
         self.random = np.zeros(max_rows, dtype=np.bool_)
         self.has_top_p = np.zeros(max_rows, dtype=np.bool_)
         self.has_top_k = np.zeros(max_rows, dtype=np.bool_)
         self.has_min_p = np.zeros(max_rows, dtype=np.bool_)
         self.has_penalties = np.zeros(max_rows, dtype=np.bool_)
+        self.has_edits = np.zeros(max_rows, dtype=np.bool_)
+        """Rows whose logits are changed before a token is chosen."""
         self.max_top_k = np.zeros(max_rows, dtype=np.int64)
         self.counts = PenaltyCounts(max_rows=max_rows, vocab_size=vocab_size, device=device)
         self.allowed = RowTokens(max_rows=max_rows, vocab_size=vocab_size, device=device)
@@ -73,13 +90,6 @@ class SamplingState:
         counted = [fork for fork in forks if self.has_penalties[fork.dst]]
         if counted:
             self.counts.copy_rows([fork.src for fork in counted], [fork.dst for fork in counted])
-
-    def truncates(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """Whether each of `rows` has a min-p, top-k or top-p, [n]."""
-        wanted: npt.NDArray[np.bool_] = (
-            self.has_min_p[rows] | self.has_top_k[rows] | self.has_top_p[rows]
-        )
-        return wanted
 
     def noise_keys(self, rows: torch.Tensor, positions: torch.Tensor) -> NoiseKeys:
         """What the noise of the tokens at `positions` of `rows` (int64 [n], device) depends on."""
@@ -109,6 +119,14 @@ class SamplingState:
             sampling.presence_penalty != 0.0
             or sampling.frequency_penalty != 0.0
             or sampling.repetition_penalty != 1.0
+        )
+
+        self.has_edits[row] = bool(
+            self.has_penalties[row]
+            or sampling.logit_bias
+            or sampling.allowed_token_ids
+            or sampling.bad_words
+            or (sampling.min_tokens > 0 and sampling.stop_ids)
         )
 
     def _put_tokens(self, row: int, sampling: RowSampling) -> None:

@@ -51,6 +51,8 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         _fit_context(settings, shape, blocks),
         shape.vocab_size,
         timeline.seconds,
+        dtype=shape.dtype if settings.dtype == "auto" else settings.dtype,
+        quantization=shape.quantization,
     )
 
 

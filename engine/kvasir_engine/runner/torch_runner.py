@@ -12,10 +12,11 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.base import CausalLM
 from kvasir_engine.parallel.state import tensor_parallel
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
-from kvasir_engine.runner.decode_graphs import DecodeGraphs
+from kvasir_engine.runner.decode_graphs import DecodeGraphs, Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.logprobs import Logprobs, prompt_logprobs
 from kvasir_engine.runner.plan import PromptLogprobs, StepOutput, StepPlan
+from kvasir_engine.runner.prefix_groups import Group, PrefixGroups
 from kvasir_engine.runner.sampler import SampleBatch, Sampler
 from kvasir_engine.runner.sampling_state import SamplingState
 from kvasir_engine.runner.step_copy import HostCopy
@@ -83,13 +84,35 @@ class TorchRunner:
         self.batch = DeviceBatch(
             num_rows=num_rows, max_tokens=max_model_len + 1, groups=groups, device=device
         )
-        self.sampling = SamplingState(max_rows=num_rows, vocab_size=vocab_size, device=device)
+        # A row more, the one that pads: its parameters are read and mean nothing.
+        self.sampling = SamplingState(max_rows=num_rows + 1, vocab_size=vocab_size, device=device)
         self._sampler = Sampler(self.sampling)
         self._graphs = DecodeGraphs(
-            self.batch.decode_inputs, self._model, spare_row=self.batch.spare_row, device=device
+            self.batch.decode_inputs,
+            self._model,
+            self._sample_decodes if self._sampler.by_kernel else None,
+            spare_row=self.batch.spare_row,
+            block_size=self.batch.block_size,
+            device=device,
         )
+        self._prefixes = self._prefix_groups(model, groups, caches)
         self._inputs: StepInputs | None = None
         self._hidden: torch.Tensor | None = None
+        self._replayed: Replayed | None = None
+
+    @staticmethod
+    def _prefix_groups(
+        model: CausalLM, groups: tuple[KVGroupSpec, ...], caches: list[torch.Tensor]
+    ) -> PrefixGroups | None:
+        """None for models with windows, where a prefix is soon out of sight."""
+        if len(groups) > 1 or groups[0].window is not None:
+            return None
+        spec, size, item_bytes = model.attention_specs[0], groups[0].block_size, caches[0].itemsize
+        return PrefixGroups(
+            block_size=size,
+            block_bytes=2 * size * spec.num_kv_heads * spec.head_dim * item_bytes,
+            query_bytes=4 * spec.num_heads * spec.head_dim,
+        )
 
     def use_caches(self, caches: list[torch.Tensor]) -> None:
         """Replace the KV caches, one a layer; nothing may be in flight."""
@@ -103,9 +126,14 @@ class TorchRunner:
             self.sampling.init_rows(plan.inits)
         for spec, pairs in zip(self.groups, plan.copies, strict=False):
             copy_blocks([self._context.caches[layer] for layer in spec.layers], pairs)
-        replayed = self._graphs.run(plan)
-        if replayed is not None:
-            self._inputs, self._hidden = replayed.inputs, replayed.hidden
+        groups: list[Group] = []
+        if self._prefixes is not None:
+            self._prefixes.apply(plan)
+            if plan.num_decodes == len(plan.rows):
+                groups = self._prefixes.of(plan.rows)
+        self._replayed = self._graphs.run(plan, groups)
+        if self._replayed is not None:
+            self._inputs, self._hidden = self._replayed.inputs, self._replayed.hidden
             return
         self._inputs = self.batch.inputs(plan)
         self._hidden = self._model(self._inputs)
@@ -132,7 +160,15 @@ class TorchRunner:
         inputs, hidden = self._inputs, self._hidden
         if inputs is None or hidden is None:
             raise RuntimeError("sample() was called before forward().")
+        replayed, self._replayed = self._replayed, None
+        if replayed is not None and self._is_plain(plan):
+            tokens = self._graphs.sample(replayed)
+            if tokens is not None:
+                self._inputs = self._hidden = None
+                return TorchStep(plan, HostCopy({"tokens": tokens}), [])
         self.batch.advance(inputs)
+        if self._prefixes is not None:
+            self._prefixes.fork(plan)
         if plan.forks:
             self.batch.fork(plan.forks)
             self.sampling.fork_rows(plan.forks)
@@ -140,6 +176,31 @@ class TorchRunner:
         sampled = self._sample(plan, inputs, hidden)
         self._inputs = self._hidden = None
         return TorchStep(plan, HostCopy(sampled), prompts)
+
+    def _is_plain(self, plan: StepPlan) -> bool:
+        """Whether every row of a decode samples one token, with nothing more to it."""
+        return (
+            plan.top_logprobs < 0
+            and not (plan.forks or plan.prompt_logprobs)
+            and plan.beam_samples is None
+            and np.array_equal(plan.sample_rows, plan.rows)
+            and not self.sampling.has_edits[plan.rows].any()
+        )
+
+    def _sample_decodes(self, hidden: torch.Tensor, inputs: StepInputs) -> torch.Tensor:
+        """Sample, append and count as computed a token for each of a decode's rows."""
+        # Not at the top: it imports triton, which the CPU does not need.
+        from kvasir_engine.kernels.sample import AcceptInto, sample
+
+        batch = self.batch
+        return sample(
+            self.model.logits(hidden),
+            inputs.rows,
+            # A decode computes a row's last token: the next one's position is its length.
+            inputs.batches[0].seq_lens,
+            self.sampling.tables,
+            AcceptInto(batch.history, batch.num_tokens, batch.num_computed, batch.spare_row),
+        )
 
     def close(self) -> None:
         """Runner.close."""
@@ -178,7 +239,7 @@ class TorchRunner:
             count = wanted.last - wanted.first
             found = prompt_logprobs(
                 hidden[begin : begin + count],
-                self.model.logits,
+                lambda part: self.model.logits(part).float(),
                 self.batch.history[row, wanted.first + 1 : wanted.last + 1].long(),
                 vocab_size=self.vocab_size,
                 top=wanted.top,

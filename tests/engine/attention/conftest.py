@@ -119,5 +119,11 @@ def move(batch: AttentionBatch, device: torch.device) -> AttentionBatch:
 def paged() -> SimpleNamespace:
     """The functions above."""
     return SimpleNamespace(
-        make_spec=make_spec, make_batch=make_batch, written_out=written_out, check=check, move=move
+        BLOCK=BLOCK,
+        make_spec=make_spec,
+        make_batch=make_batch,
+        written_out=written_out,
+        check=check,
+        move=move,
+        poison=poison,
     )

@@ -5,10 +5,14 @@ Slots that hold no key are NaN, so that a read out of bounds shows.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from kvasir_engine.attention.base import ForwardContext, attend, forward_context
+from kvasir_engine.runner.decode_graphs import unpack
+from kvasir_engine.runner.prefix_groups import Group, pack
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -106,3 +110,37 @@ def test_attend_writes_new_tokens_before_it_reads_them(paged, backend, kv_heads)
     assert torch.equal(cache, expected)
     want = paged.written_out(spec, q, expected, batch)
     torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("heads", "softcap", "multiprocessors"),
+    [((4, 2), None, 2), ((4, 2), None, 60), ((6, 1), 1.5, 60)],
+)
+def test_common_prefixes_are_attended_to_once(
+    paged, backend, heads, softcap, multiprocessors
+) -> None:
+    backend.real._multiprocessors = multiprocessors
+    spec = paged.make_spec(*heads, softcap=softcap)
+    batch, blocks = paged.make_batch([70, 40, 64, 81, 65, 9], [])
+    table = batch.block_table
+    table[2, :15] = table[4, :15] = table[0, :15]
+    table[3, :8] = table[1, :8]
+    groups = [Group((0, 2, 4), 15), Group((1, 3), 8)]
+    shared = batch_with(batch, groups, paged.BLOCK)
+    cache = torch.randn(2, blocks, paged.BLOCK, spec.num_kv_heads, spec.head_dim)
+    paged.poison(cache, batch)
+    # What stands in the other entries' own tables of the prefix is not read.
+    table[2, 1:15] = table[4, 1:15] = table[3, 1:8] = 0
+    q = torch.randn(6, spec.num_heads, spec.head_dim)
+    table_as_it_was = table.clone()
+    table_as_it_was[2, :15] = table_as_it_was[4, :15] = table[0, :15]
+    table_as_it_was[3, :8] = table[1, :8]
+    want = paged.written_out(spec, q, cache, replace(batch, block_table=table_as_it_was))
+    got = backend.attend(spec, q, cache, shared)
+    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+def batch_with(batch, groups, block):
+    """The batch with its groups' tiles."""
+    packed = torch.from_numpy(pack(groups, len(batch.seq_lens), block)).to(DEVICE)
+    return replace(batch, shared=unpack(packed, len(batch.seq_lens)))

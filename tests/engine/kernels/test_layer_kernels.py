@@ -15,10 +15,15 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 @pytest.fixture
 def kernels(triton_interpreter) -> SimpleNamespace:
-    from kvasir_engine.kernels import gate, norm, rotary
+    from kvasir_engine.kernels import decode_inputs, gate, norm, qkv, rotary_table
 
     return SimpleNamespace(
-        silu_mul=gate.silu_mul, add_rms_norm=norm.add_rms_norm, rotate=rotary.rotate
+        silu_mul=gate.silu_mul,
+        add_rms_norm=norm.add_rms_norm,
+        rotary_table=rotary_table.rotary_table,
+        store_qkv=qkv.store_qkv,
+        QKNorm=qkv.QKNorm,
+        decode_inputs=decode_inputs.decode_inputs,
     )
 
 
@@ -50,18 +55,53 @@ def test_silu_mul(kernels, size: int) -> None:
 
 
 @pytest.mark.parametrize("rotary_dim", [8, 16, 24])
-@pytest.mark.parametrize("heads", [1, 5])
-def test_rotate(kernels, rotary_dim: int, heads: int) -> None:
+def test_rotary_table(kernels, rotary_dim: int) -> None:
     rotary = RotaryEmbedding(RotaryConfig(rotary_dim, 10_000.0))
-    cos, sin = rotary(torch.tensor([0, 3, 500]), torch.float32)
+    rotary.scale = 1.25
+    positions = torch.tensor([0, 3, 500, 70_000])
+    want = rotary(positions, torch.float32)
+    frequencies = rotary.frequencies.to(DEVICE)
+    got = kernels.rotary_table(positions.to(DEVICE), frequencies, 1.25, torch.float32)
+    for mine, reference in zip(got, want, strict=True):
+        torch.testing.assert_close(mine.cpu(), reference, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 1), (3, 3)])
+@pytest.mark.parametrize("rotary_dim", [16, 24])
+@pytest.mark.parametrize("normed", [False, True])
+def test_store_qkv(kernels, heads: int, kv_heads: int, rotary_dim: int, normed: bool) -> None:
+    dim, slots = 24, torch.tensor([1, 7, 11])
+    table = RotaryEmbedding(RotaryConfig(rotary_dim, 10_000.0))(
+        torch.tensor([0, 3, 50]), torch.float32
+    )
     # A view of a wider projection, whose tokens lie apart.
-    wide = torch.randn(3, heads + 2, 24)
-    want = apply_rotary(wide[:, :heads], (cos, sin))
-    moved = wide.to(DEVICE)
-    got = kernels.rotate(moved[:, :heads], cos.to(DEVICE), sin.to(DEVICE))
-    torch.testing.assert_close(got.cpu(), want, atol=1e-5, rtol=1e-5)
-    assert torch.equal(moved[:, heads:].cpu(), wide[:, heads:]), "only its own heads are touched"
-    torch.testing.assert_close(moved[:, :heads], got, atol=0, rtol=0)
+    x = torch.randn(3, heads + 2 * kv_heads + 1, dim)[:, :-1]
+    query, key = torch.randn(2, dim)
+    q, k = x[:, :heads], x[:, heads : heads + kv_heads]
+    if normed:
+        q = torch.nn.functional.rms_norm(q, (dim,), query + 1.0, 1e-6)
+        k = torch.nn.functional.rms_norm(k, (dim,), key + 1.0, 1e-6)
+    want = torch.full((2, 3, 4, kv_heads, dim), 5.0)
+    cache = want.to(DEVICE)
+    want.flatten(1, 2)[0, slots] = apply_rotary(k, table)
+    want.flatten(1, 2)[1, slots] = x[:, heads + kv_heads :]
+    norm = kernels.QKNorm(query.to(DEVICE), key.to(DEVICE), 1e-6, 1.0) if normed else None
+    cos, sin = (each.to(DEVICE) for each in table)
+    got = kernels.store_qkv(x.to(DEVICE), cos, sin, norm, cache, slots.to(DEVICE), heads)
+    torch.testing.assert_close(got.cpu(), apply_rotary(q, table), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(cache.cpu(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_decode_inputs(kernels) -> None:
+    history = torch.arange(40, dtype=torch.int32, device=DEVICE).view(4, 10) + 100
+    computed = torch.tensor([2, 9, 0, 4], dtype=torch.int32, device=DEVICE)
+    table = torch.arange(12, dtype=torch.int32, device=DEVICE).view(4, 3) * 7
+    rows = torch.tensor([3, 1, 1, 0], device=DEVICE)
+    ids, positions, lens, slots = kernels.decode_inputs(rows, computed, history, table, 4)
+    assert ids.tolist() == [134, 119, 119, 102]
+    assert positions.tolist() == [4, 9, 9, 2]
+    assert lens.tolist() == [5, 10, 10, 3]
+    assert slots.tolist() == [70 * 4, 35 * 4 + 1, 35 * 4 + 1, 2]
 
 
 def test_no_tokens(kernels) -> None:

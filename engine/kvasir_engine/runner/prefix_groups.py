@@ -1,0 +1,168 @@
+"""Which rows of a decode begin with the same physical blocks, and whether it pays to use that.
+
+Only prefix hits and forks make two rows name one block, and both give it at a row's start: the
+tables that rows begin with are all that must be known. A block that two rows name is full and
+final, since the cache finds no other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from kvasir_engine.attention.base import TILE_ENTRIES
+from kvasir_engine.runner.plan import Int32Array, StepPlan
+
+MOST_GROUPS = 8
+BYTES_OF_LAUNCH = 24 << 20
+"""What the memory could deliver in the time of the one kernel more, 6 us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Entries of a batch, and how many leading blocks they have in common."""
+
+    entries: tuple[int, ...]
+    blocks: int
+
+    @property
+    def saved(self) -> int:
+        """Blocks that need not be read again."""
+        return (len(self.entries) - 1) * self.blocks
+
+
+def best_groups(tables: list[Int32Array], most: int = MOST_GROUPS) -> list[Group]:
+    """At most `most` disjoint groups of tables, each time the one that saves most among the rest.
+
+    Sorted, tables with a common prefix stand beside each other: a group is a rectangle under the
+    histogram of neighbours' common prefixes, and what it saves is the rectangle's area.
+    """
+    keys = [table.astype(">i4").tobytes() for table in tables]
+    order = sorted(range(len(tables)), key=keys.__getitem__)
+    common = [_common(tables[a], tables[b]) for a, b in pairwise(order)]
+    found: list[Group] = []
+    ranges = [(0, len(common))]
+    while ranges and len(found) < most:
+        rectangles = [_largest_rectangle(common, *each) for each in ranges]
+        best = max(range(len(ranges)), key=lambda i: _area(*rectangles[i]))
+        (begin, end, height), (first, last) = rectangles[best], ranges.pop(best)
+        if not height:
+            break
+        found.append(Group(tuple(sorted(order[begin : end + 1])), height))
+        # The neighbours of the group's ends belong to no other group of it.
+        ranges += [(first, max(first, begin - 1)), (min(last, end + 1), last)]
+        ranges = [(a, b) for a, b in ranges if a < b]
+    return found
+
+
+def _area(begin: int, end: int, height: int) -> int:
+    return (end - begin) * height
+
+
+def _common(a: Int32Array, b: Int32Array) -> int:
+    """Length of the common prefix."""
+    size = min(len(a), len(b))
+    differs = np.flatnonzero(a[:size] != b[:size])
+    return int(differs[0]) if differs.size else size
+
+
+def _largest_rectangle(heights: list[int], begin: int, end: int) -> tuple[int, int, int]:
+    """(begin, end, height) of the largest rectangle under heights[begin:end], with a stack."""
+    best = (begin, begin, 0)
+    stack: list[tuple[int, int]] = []
+    for at in range(begin, end + 1):
+        height = heights[at] if at < end else 0
+        start = at
+        while stack and stack[-1][1] >= height:
+            start, tall = stack.pop()
+            if _area(start, at, tall) > _area(*best):
+                best = (start, at, tall)
+        stack.append((start, height))
+    return best
+
+
+def num_tiles(entries: int) -> int:
+    """Tiles that hold any groups of this many entries."""
+    return -(-entries // TILE_ENTRIES) + MOST_GROUPS
+
+
+def pack(groups: list[Group], entries: int, block_size: int) -> Int32Array:
+    """The arrays of SharedPrefixes for a batch of `entries`, one after the other."""
+    tiles = num_tiles(entries)
+    members = np.full((tiles, TILE_ENTRIES), -1, dtype=np.int32)
+    tile_lens, prefix_lens = np.zeros(tiles, dtype=np.int32), np.zeros(entries, dtype=np.int32)
+    tile = 0
+    for group in groups:
+        prefix_lens[list(group.entries)] = group.blocks * block_size
+        for first in range(0, len(group.entries), TILE_ENTRIES):
+            part = group.entries[first : first + TILE_ENTRIES]
+            members[tile, : len(part)] = part
+            tile_lens[tile] = group.blocks * block_size
+            tile += 1
+    return np.concatenate([members.ravel(), tile_lens, prefix_lens])
+
+
+class PrefixGroups:
+    """The tables that rows begin with, and the groups of the batch that was asked for last."""
+
+    def __init__(self, *, block_size: int, block_bytes: int, query_bytes: int) -> None:
+        """`block_bytes` of a layer's keys and values in a block; `query_bytes` of fp32 partial
+        results of one entry."""
+        self._block_size = block_size
+        self._block_bytes = block_bytes
+        self._query_bytes = query_bytes
+        self._tables: dict[int, Int32Array] = {}
+        self._first_blocks: Counter[int] = Counter()
+        self._asked: bytes | None = None
+        self._groups: list[Group] = []
+
+    def apply(self, plan: StepPlan, group: int = 0) -> None:
+        """Rows that begin anew in this plan; `group` is the KV group whose tables count."""
+        for init in plan.inits:
+            self._put(init.row, init.block_tables[group])
+        for move in plan.moves:
+            self._put(move.dst, move.block_tables[group])
+
+    def fork(self, plan: StepPlan, group: int = 0) -> None:
+        """Rows that begin after the plan's forward pass."""
+        for fork in plan.forks:
+            self._put(fork.dst, fork.block_tables[group])
+
+    def _put(self, row: int, table: Int32Array) -> None:
+        before = self._tables.get(row)
+        if before is not None and len(before):
+            self._first_blocks[int(before[0])] -= 1
+        self._tables[row] = table
+        if len(table):
+            self._first_blocks[int(table[0])] += 1
+        self._asked = None
+
+    def of(self, rows: npt.NDArray[np.int32]) -> list[Group]:
+        """Groups of a batch's entries worth attending to together; worked out when it changes."""
+        asked = rows.tobytes()
+        if asked != self._asked:
+            self._asked, self._groups = asked, self._worthwhile(rows)
+        return self._groups
+
+    def _worthwhile(self, rows: npt.NDArray[np.int32]) -> list[Group]:
+        entries = list(self._candidates(rows))
+        if len(entries) < 2:
+            return []
+        found = best_groups([self._tables[int(rows[entry])] for entry in entries])
+        groups = [Group(tuple(entries[i] for i in each.entries), each.blocks) for each in found]
+        saved = sum(group.saved for group in groups) * self._block_bytes
+        # Partial results are written and read, of the prefix and of what is an entry's own.
+        cost = BYTES_OF_LAUNCH + 4 * self._query_bytes * len(rows)
+        return groups if saved > cost else []
+
+    def _candidates(self, rows: npt.NDArray[np.int32]) -> Iterator[int]:
+        """Entries that some row, perhaps none of the batch, shares its first block with."""
+        for entry, row in enumerate(rows.tolist()):
+            table = self._tables.get(row)
+            if table is not None and len(table) and self._first_blocks[int(table[0])] > 1:
+                yield entry
