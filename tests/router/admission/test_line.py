@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kvasir_router.admission.line import Waiting, WaitingLine
 from kvasir_router.admission.ticket import Priority, Ticket
+from kvasir_router.discovery.base import ModelSpec
 from kvasir_router.proxy.http import Request
 
 
@@ -18,6 +19,7 @@ class Room:
 
     def __init__(self, free: int = 0, ready: bool = True, capacity: int = 0) -> None:
         self.name = "m"
+        self.spec = ModelSpec("m")
         self.free = free
         self.capacity = capacity
         self.ready = ready

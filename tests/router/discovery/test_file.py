@@ -110,7 +110,7 @@ def one_canary(split: str) -> str:
         ("models: [{name: m, replicas: [{id: r, url: 'http://a:x'}]}]", ["ort"]),
         ("models: [{name: m, adapters: [m]}]", ["'m'", "twice"]),
         ("models: [{name: m, policy: magic}]", ["models.0", "'magic'", "least_load"]),
-        (one_replica("engine: tgi"), ["replicas.0.engine", "'kvasir', 'vllm'"]),
+        (one_replica("engine: tgi"), ["replicas.0.engine", "'kvasir-open', 'vllm'"]),
         (one_replica("grpc_port: 0"), ["replicas.0.grpc_port", "greater"]),
         (one_replica("engine: vllm, grpc_port: 1"), ["grpc_port", "leave it out with vllm"]),
         (one_replica("kv_events: 'tcp://*:5557'"), ["kv_events", "tcp://HOST:PORT"]),
