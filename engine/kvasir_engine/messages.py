@@ -83,6 +83,8 @@ class CoreReady(msgspec.Struct, tag="ready", array_like=True):
     block_size: int
     vocab_size: int
     startup_seconds: dict[str, float] = {}
+    dtype: str = ""
+    quantization: str | None = None
 
 
 FromCore = Accepted | Rejected | StepTokens | Drained | CoreReady

@@ -40,7 +40,7 @@ class RouterBase:
         self.fleet.room = self.gateway.line.room
         self.metrics.register(AdmissionCollector(self.gateway))
         self.metrics.register(IndexCollector(self.fleet))
-        self._replica_tls = client_context(settings.tls.replica_ca)
+        self.replica_tls = client_context(settings.tls.replica_ca)
         self._following: asyncio.Task[None] | None = None
 
     async def load_keys(self) -> None:
@@ -73,5 +73,5 @@ class RouterBase:
             spec.port,
             connect_timeout=timeouts.connect,
             idle_timeout=timeouts.upstream_idle,
-            tls=self._replica_tls if spec.tls else None,
+            tls=self.replica_tls if spec.tls else None,
         )

@@ -12,6 +12,7 @@ from kvasir_router.fleet.health import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.settings import RouterSettings
+from kvasir_router.tls import Trust
 
 
 class FleetWatch:
@@ -22,7 +23,11 @@ class FleetWatch:
         self._router = router
         self._health = HealthMonitor(settings.probing, lines)
         self._feeds = Feeds(
-            settings.feeding, settings.fleet_secret, lines, suspect=self._health.suspect
+            settings.feeding,
+            settings.fleet_secret,
+            lines,
+            Trust.of(router.replica_tls),
+            suspect=self._health.suspect,
         )
         self._source = _make_source(settings, router.metrics.discovery_reported)
         self._following: asyncio.Task[None] | None = None

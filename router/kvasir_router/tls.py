@@ -3,7 +3,9 @@
 import asyncio
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import structlog
 
@@ -12,6 +14,20 @@ _log = structlog.get_logger("kvasir_router.tls")
 
 class TlsError(Exception):
     """Certificate files that cannot be used; one sentence on which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Who vouches for replicas, as gRPC takes it, which has a TLS of its own."""
+
+    authorities: bytes | None
+    """PEM; None = those that gRPC brings, where the system's are in no single file."""
+
+    @classmethod
+    def of(cls, context: ssl.SSLContext) -> Self:
+        """The same as a client's context has."""
+        found = context.get_ca_certs(binary_form=True)
+        return cls("".join(map(ssl.DER_cert_to_PEM_cert, found)).encode() or None)
 
 
 class ServerTls:

@@ -8,9 +8,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
+import structlog
 
+from kvasir.proto.engine.v1 import engine_pb2 as pb
+from kvasir.proto.engine.v1 import engine_pb2_grpc
+from kvasir_router.fleet.replica import Speech
 from kvasir_router.proxy.http import Limits
 from kvasir_router.settings import Tls
 from kvasir_router.tls import ServerTls, TlsError, client_context
@@ -177,6 +182,51 @@ class TestReplicas:
         await asyncio.sleep(0.2)
         assert not router.server.fleet.ready
         assert replica.requests + replica.probes == []
+
+
+class TestLoadStreams:
+    """gRPC to replicas with an https URL: the same authorities, no plaintext."""
+
+    @pytest.fixture
+    async def start_engine(self, start_replica, start_router, model_entry, certificates):
+        servers = []
+
+        async def start(ca: str) -> Any:
+            cert, key = (path.read_bytes() for path in certificates["old"])
+            server = grpc.aio.server()
+            engine_pb2_grpc.add_EngineServicer_to_server(Loads(), server)
+            port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, cert)]))
+            await server.start()
+            servers.append(server)
+            entry = model_entry("m", await start_replica(tls=server_context(*certificates["old"])))
+            entry["replicas"][0]["grpc_port"] = port
+            tls = Tls(replica_ca=certificates[ca][0])
+            router = await start_router([entry], tls=tls, wait=False)
+            return router.replica("m", "r0")
+
+        yield start
+        for server in servers:
+            await server.stop(None)
+
+    async def test_a_known_engine_is_heard(self, start_engine, eventually) -> None:
+        replica = await start_engine("old")
+        await eventually(lambda: replica.speech is Speech.READY)
+        assert replica.load.report is not None
+        assert replica.load.report.running == 7
+
+    async def test_an_unknown_one_is_not(self, start_engine, eventually) -> None:
+        with structlog.testing.capture_logs() as logs:
+            replica = await start_engine("new")
+            await eventually(lambda: any(log["event"] == "no load stream" for log in logs))
+        assert replica.speech is Speech.NONE
+
+
+class Loads(engine_pb2_grpc.EngineServicer):
+    """An engine that tells its load once."""
+
+    async def WatchLoad(self, message: pb.WatchLoadRequest, context: Any) -> None:
+        await context.write(pb.Load(running=7, ready=True))
+        await asyncio.sleep(60)
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -39,6 +39,10 @@ class CoreInfo:
     vocab_size: int
     num_blocks: tuple[int, ...]
     startup_seconds: dict[str, float]
+    dtype: str = ""
+    """That the model computes in, as --dtype names it."""
+    quantization: str | None = None
+    """Of its weights; None = none."""
 
 
 @dataclass(frozen=True, slots=True)

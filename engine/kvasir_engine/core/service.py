@@ -106,6 +106,8 @@ class CoreService:
             block_size=made.groups[0].block_size,
             vocab_size=made.vocab_size,
             startup_seconds=made.timings,
+            dtype=made.dtype,
+            quantization=made.quantization,
         )
         for client in range(len(self._clients)):
             self._send(client, ready)

@@ -263,6 +263,8 @@ class ZmqCoreClient:
             vocab_size=message.vocab_size,
             num_blocks=tuple(message.num_blocks),
             startup_seconds=message.startup_seconds,
+            dtype=message.dtype,
+            quantization=message.quantization,
         )
         if not self._ready.done():
             self._ready.set_result(info)

@@ -17,6 +17,8 @@ class ServerSettings:
     """What the user asked for: a directory, a Hub id or a builtin:// name."""
     model_dir: Path
     """Where the model's files are on this machine."""
+    revision: str | None = None
+    """The Hub's commit that these are of, or the branch or tag that was asked for."""
     served_model_names: tuple[str, ...] = ()
     """Names a request may use; the first one is in the answers. Empty: `model`."""
     tokenizer_dir: Path | None = None

@@ -101,7 +101,6 @@ class WaitingLine:
         serving = self._serving
         if serving is not None and serving.waiter is waiter:
             self._rejoined = True
-            self._add(queue, serving, first=True)
             return
         now = self._clock()
         settings = self._settings
@@ -117,7 +116,7 @@ class WaitingLine:
             self._refuse(waiter, "timeout")
         elif self._make_place(queue, ticket, size):
             place = Place(waiter, deadline, now + self._heartbeat(waiter.model), size)
-            self._add(queue, place)
+            self._add(queue, place, first=waiter.moving)
         else:
             self._refuse(waiter, "full")
 
@@ -164,7 +163,8 @@ class WaitingLine:
         while model.has_room:
             place = queue.next(self._settings.headroom)
             if place is None:
-                return
+        aside = []
+                break
             self._remove(place)
             self._charge(queue, place.waiter.ticket)
             self._serving, self._rejoined = place, False
@@ -172,9 +172,14 @@ class WaitingLine:
                 place.waiter.start()
             finally:
                 self._serving = None
-            if self._rejoined:
-                return
-            queue.served(self._clock())
+            if not self._rejoined:
+                queue.served(self._clock())
+                continue
+            aside.append(place)
+            if not place.waiter.moving:
+                break
+        for place in reversed(aside):
+            self._add(queue, place, first=True)
 
     def keep_models(self, models: Collection[Model]) -> None:
         """All others are gone."""

@@ -30,6 +30,10 @@ class Waiter(Protocol):
     def streams(self) -> bool:
         """Whether it wants events, so that comments can keep its connection alive."""
 
+    @property
+    def moving(self) -> bool:
+        """Whether it has begun elsewhere: it goes before others, and not every replica will do."""
+
     def start(self) -> None:
         """There may be room: look at all replicas anew; `join` the line again if there is none."""
 

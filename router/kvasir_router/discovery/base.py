@@ -43,7 +43,7 @@ class ReplicaSpec:
     kv_replay: str | None = None
     """ZMQ address where missed block events are asked for."""
     tls: bool = False
-    """HTTP over TLS."""
+    """HTTP and gRPC over TLS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from kvasir_router.fleet.load import STALE_SECONDS
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.settings import Feeding
+from kvasir_router.tls import Trust
 
 if TYPE_CHECKING:
     from kvasir_router.feeds.events import EventFeed
@@ -31,13 +32,16 @@ class Feeds:
         feeding: Feeding,
         fleet_secret: str | None,
         lines: bytes,
+        trust: Trust,
         *,
         suspect: Callable[[Replica], None],
     ) -> None:
-        """`lines`: header lines sent with each scrape of a Kvasir engine."""
+        """`lines`: header lines sent with each scrape of a Kvasir engine; `trust`: of those whose
+        URL is https."""
         self._feeding = feeding
         self._secret = fleet_secret
         self._lines = lines
+        self._trust = trust
         self._suspect = suspect
         self._silence: SilenceWatch[Replica] = SilenceWatch(STALE_SECONDS, _TICK)
         self._tasks: dict[Replica, set[asyncio.Task[None]]] = {}
@@ -101,6 +105,7 @@ class Feeds:
             replica,
             port,
             self._secret,
+            self._trust if replica.spec.tls else None,
             spoke=self._silence.heard,
             connected=self._connected,
             sink=sink,

@@ -13,6 +13,7 @@ from kvasir_router.feeds.prompts import hear_prompts
 from kvasir_router.feeds.sink import BlockSink
 from kvasir_router.fleet.load import LoadReport
 from kvasir_router.fleet.replica import Replica, Speech
+from kvasir_router.tls import Trust
 
 if TYPE_CHECKING:
     from kvasir_router.feeds import rpc
@@ -31,8 +32,8 @@ _MAX_BACKOFF = 0.5
 
 
 class LoadFeed:
-    """One replica's WatchLoad, connected again and again; each connection also carries its prompt
-    reports, if there is a `sink` for them.
+    """One replica's WatchLoad, connected again and again, over TLS if it is said whom to `trust`;
+    each connection also carries its prompt reports, if there is a `sink` for them.
 
     `spoke` is called for every message, `connected` for the first one of each connection.
     """
@@ -42,6 +43,7 @@ class LoadFeed:
         replica: Replica,
         grpc_port: int,
         fleet_secret: str | None,
+        trust: Trust | None,
         *,
         spoke: Callable[[Replica, float], None],
         connected: Callable[[Replica], None],
@@ -50,6 +52,7 @@ class LoadFeed:
         self._replica = replica
         self._port = grpc_port
         self._secret = fleet_secret
+        self._trust = trust
         self._spoke = spoke
         self._connected = connected
         self._sink = sink
@@ -75,7 +78,7 @@ class LoadFeed:
         loop = asyncio.get_running_loop()
         host = self._replica.pool.host
         prompts: asyncio.Task[None] | None = None
-        async with client.open_channel(host, self._port, self._secret) as channel:
+        async with client.open_channel(host, self._port, self._secret, self._trust) as channel:
             try:
                 async with asyncio.timeout(_ATTEMPT_SECONDS) as limit:
                     async for load in channel.watch_load():

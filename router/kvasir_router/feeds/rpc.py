@@ -15,6 +15,7 @@ import grpc
 from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir.proto.engine.v1 import engine_pb2 as pb
 from kvasir.proto.engine.v1 import engine_pb2_grpc
+from kvasir_router.tls import Trust
 
 StreamError = grpc.aio.AioRpcError
 """A stream ended; str() of its `code()` and `details()` says why."""
@@ -55,11 +56,16 @@ class EngineChannel:
 
 @asynccontextmanager
 async def open_channel(
-    host: str, port: int, fleet_secret: str | None
+    host: str, port: int, fleet_secret: str | None, trust: Trust | None
 ) -> AsyncIterator[EngineChannel]:
-    """Connects when it is first used."""
+    """Connects when it is first used; over TLS if it is said whom to `trust`."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+    if trust is None:
+        made = grpc.aio.insecure_channel(address, options=_OPTIONS)
+    else:
+        credentials = grpc.ssl_channel_credentials(trust.authorities)
+        made = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+    async with made as channel:
         yield EngineChannel(channel, fleet_secret)
 
 

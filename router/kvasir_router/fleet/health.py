@@ -6,6 +6,7 @@ import msgspec
 import structlog
 
 from kvasir_router.discovery.base import EngineKind
+from kvasir_router.fleet.identity import ModelIdentity
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica, Speech
 from kvasir_router.proxy.pool import fetch
@@ -20,6 +21,13 @@ _MIN_PAUSE = 0.05
 class _Card(msgspec.Struct):
     max_model_len: int | None = None
     root: str | None = None
+    revision: str | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+
+    @property
+    def identity(self) -> ModelIdentity:
+        return ModelIdentity(self.root, self.revision, self.dtype, self.quantization)
 
 
 class _Cards(msgspec.Struct):
@@ -112,7 +120,7 @@ class HealthMonitor:
         return self._lines if replica.spec.engine is EngineKind.KVASIR else b""
 
     async def _read_card(self, replica: Replica) -> None:
-        """Learn the model and its context length, of replicas that tell."""
+        """Learn what it computes and its context length, of replicas that tell."""
         try:
             async with asyncio.timeout(self._probing.timeout):
                 status, body = await fetch(replica.pool, "/v1/models", self._lines_for(replica))
@@ -121,7 +129,7 @@ class HealthMonitor:
             return
         lengths = [card.max_model_len for card in cards if card.max_model_len]
         replica.max_model_len = min(lengths, default=None)
-        replica.root = cards[0].root if cards else None
+        replica.serves = cards[0].identity if cards else None
 
 
 def _speaks(replica: Replica) -> bool:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kvasir_router.discovery.base import ReplicaSpec
 from kvasir_router.fleet.breaker import Breaker, BreakerState
+from kvasir_router.fleet.identity import ModelIdentity
 from kvasir_router.fleet.load import LoadReport, ReplicaLoad
 from kvasir_router.fleet.slots import Slots
 from kvasir_router.proxy.pool import ConnectionPool
@@ -92,8 +93,8 @@ class Replica:
         """What happened in its feeds, by a few words, since it was found."""
         self.max_model_len: int | None = None
         """Tokens, as its own /v1/models says."""
-        self.root: str | None = None
-        """The model it has loaded, as its own /v1/models says."""
+        self.serves: ModelIdentity | None = None
+        """What it computes, as its own /v1/models says."""
         self.probe_now = asyncio.Event()
         self._slots = Slots(engine_queue)
         self.load.heard = self._load_heard

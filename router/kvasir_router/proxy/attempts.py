@@ -9,7 +9,14 @@ from kvasir_router.policy.base import Choice
 from kvasir_router.proxy import endings
 from kvasir_router.proxy.attempt import Attempt
 from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer
-from kvasir_router.proxy.migration import Obstacle, ObstacleError, Plan, after_handover, plan
+from kvasir_router.proxy.migration import (
+    Obstacle,
+    ObstacleError,
+    after_handover,
+    can_wait,
+    choose_alike,
+    continuation,
+)
 from kvasir_router.proxy.upstream import ResponseHead
 from kvasir_router.proxy.usage import ask_for_usage
 
@@ -28,6 +35,7 @@ class Attempts:
 
     __slots__ = (
         "_body",
+        "_broken",
         "_current",
         "_gateway",
         "_hedge",
@@ -49,6 +57,8 @@ class Attempts:
         self._moves = Moves(gateway.settings.failover.max_moves)
         self._tried: list[Replica] = []
         self._body = relay.request.body
+        self._broken: Replica | None = None
+        """Whose stream is to be gone on with."""
         self._current: Attempt | None = None
         self._hedge: Attempt | None = None
 
@@ -56,10 +66,15 @@ class Attempts:
         """Look for a replica; False when none may take the request. After a wait, those that
         failed before may serve again."""
         self._tried.clear()
-        choice = self._choose()
+        choice = self._choose_next()
         if choice is not None:
             self._send(choice)
         return choice is not None
+
+    @property
+    def moving(self) -> bool:
+        """Whether a stream that has begun is to be gone on with: few replicas may do that."""
+        return self._broken is not None
 
     def forget_tried(self) -> None:
         """The request waits: what failed may have come back by its turn."""
@@ -162,7 +177,8 @@ class Attempts:
             choice = self._choose()
         else:
             with suppress(ObstacleError):
-                self._body, choice = self._plan(attempt)
+                self._body = self._continuation(attempt)
+                choice = self._choose_alike(attempt.replica)
         if choice is None or choice.replica.health is not Health.READY:
             return
         if self._allows(Kind.LEAVING):
@@ -178,6 +194,12 @@ class Attempts:
     def _send(self, choice: Choice) -> None:
         self._current = attempt = self._make(choice)
         attempt.start(afresh=self._moves.in_doubt)
+    def _choose_next(self) -> Choice | None:
+        return self._choose() if self._broken is None else self._choose_alike(self._broken)
+
+    def _choose_alike(self, replica: Replica) -> Choice | None:
+        return choose_alike(self._query, self._model, replica, self._tried)
+
 
     def _make(self, choice: Choice) -> Attempt:
         self._tried.append(choice.replica)
@@ -246,24 +268,39 @@ class Attempts:
         """The attempt's replica goes on with a stream; the others may again, should it break."""
         self._tried = [attempt.replica]
 
-    def _plan(self, attempt: Attempt) -> Plan:
+    def _continuation(self, attempt: Attempt) -> bytes:
         if not self._gateway.settings.failover.migration:
+        self._broken = None
             raise ObstacleError(Obstacle.OFF)
         if not attempt.contract:
             raise ObstacleError(Obstacle.CONTRACT)
-        transcript = self._relay.transcript
-        return plan(self._query, self._model, transcript, attempt.replica, self._tried)
+        return continuation(self._query, self._relay.transcript)
 
     def _go_on(self, attempt: Attempt, failure: Failure) -> None:
         try:
-            self._body, choice = self._plan(attempt)
+            self._body = self._continuation(attempt)
         except ObstacleError as error:
             if error.obstacle is Obstacle.NOTHING_LEFT:
                 self._relay.finish_stream()
             else:
                 self._relay.lose(error.obstacle)
             return
-        if self._allows(failure.kind):
+        choice = self._choose_alike(attempt.replica)
+        if choice is None and not can_wait(self._model, attempt.replica):
+            self._relay.lose(Obstacle.REPLICA)
+        elif not self._allows(failure.kind):
+            self._relay.lose(Obstacle.MOVES)
+        else:
+            self._move(attempt.replica, choice, failure)
+
+    def _move(self, replica: Replica, choice: Choice | None, failure: Failure) -> None:
+        """Go on with the replica's stream elsewhere, at once or when somebody has room."""
+        if self._broken is None:
+            self._relay.ticket.waits_since = 0.0  # an earlier wait is over
+        self._broken = replica
+        if choice is not None:
             self._retry(choice, failure)
         else:
-            self._relay.lose(Obstacle.MOVES)
+            self._metrics.retries[failure.reason] += 1
+            self._metrics.migrations["waited"] += 1
+            self._relay.wait()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -154,21 +154,8 @@ def _read_event(progress: Progress, event: bytes) -> None:
         progress.has_usage = True
 
 
-class Plan(NamedTuple):
-    """How to go on with a stream."""
-
-    body: bytes
-    choice: Choice
-
-
-def plan(
-    query: Query,
-    model: Model,
-    transcript: Transcript | None,
-    replica: Replica,
-    tried: Sequence[Replica],
-) -> Plan:
-    """Where to go on with `replica`'s stream, and with which body. Raises ObstacleError."""
+def continuation(query: Query, transcript: Transcript | None) -> bytes:
+    """The body with which another replica goes on with a stream. Raises ObstacleError."""
     body = _movable_body(query)
     if transcript is None:
         raise ObstacleError(Obstacle.TOO_LARGE)
@@ -177,11 +164,22 @@ def plan(
     wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
     if progress.done or (progress.finished and (progress.has_usage or not wants_usage)):
         raise ObstacleError(Obstacle.NOTHING_LEFT)
+    return resume_body(query.request.body, progress)
+
+
+def choose_alike(
+    query: Query, model: Model, replica: Replica, tried: Sequence[Replica]
+) -> Choice | None:
+    """A replica that may go on with `replica`'s stream now; None when there is none."""
     unlike = [each for each in model.replicas.values() if not _serve_alike(each, replica)]
-    choice = model.choose(query, [*tried, *unlike])
-    if choice is None:
-        raise ObstacleError(Obstacle.REPLICA)
-    return Plan(resume_body(query.request.body, progress), choice)
+    return model.choose(query, [*tried, *unlike])
+
+
+def can_wait(model: Model, replica: Replica) -> bool:
+    """Whether a replica may yet be able to go on with `replica`'s stream, if only itself."""
+    return any(
+        _serve_alike(each, replica) and not each.draining for each in model.replicas.values()
+    )
 
 
 def after_handover(query: Query, error_body: bytes) -> bytes:
@@ -199,8 +197,9 @@ def after_handover(query: Query, error_body: bytes) -> bytes:
 
 
 def _serve_alike(one: Replica, other: Replica) -> bool:
-    """Whether both are Kvasir engines that serve the same model: the one they say they loaded."""
-    return one.spec.engine is other.spec.engine and one.root == other.root
+    """Whether both are engines of a kind that say they compute the same: the model that they
+    loaded, its revision, dtype and quantisation."""
+    return one.spec.engine is other.spec.engine and one.serves == other.serves
 
 
 def _movable_body(query: Query) -> Mapping[str, Any]:

@@ -152,7 +152,15 @@ class Relay:
 
     def refuse(self, answer: Answer) -> None:
         """It has waited in vain."""
-        self.fail(answer)
+    @property
+    def moving(self) -> bool:
+        """Whether it waits to go on with a stream that has begun."""
+        return self._attempts.moving
+
+        if self.is_blank:
+            self.fail(answer)
+        else:
+            self.lose(Obstacle.REPLICA)
 
     def heartbeat(self) -> None:
         """Tell the client of a stream that it waits on."""

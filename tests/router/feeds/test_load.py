@@ -74,7 +74,7 @@ async def listen(make_replica, blocks) -> AsyncIterator[Callable[..., Replica]]:
     def begin(engine: Engine, secret: str | None = None, **callbacks: Any) -> Replica:
         replica: Replica = make_replica(grpc_port=engine.port)
         callbacks = {"spoke": lambda *_: None, "connected": lambda *_: None} | callbacks
-        feed = LoadFeed(replica, engine.port, secret, sink=blocks, **callbacks)
+        feed = LoadFeed(replica, engine.port, secret, None, sink=blocks, **callbacks)
         tasks.append(asyncio.create_task(feed.run()))
         return replica
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from kvasir_router.fleet.identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.settings import Probing
 
@@ -142,6 +143,17 @@ async def test_a_replica_without_a_card_serves(
     assert (await client.post(f"{router.url}/v1/x", json=CHAT)).status_code == 200
     [card] = (await client.get(f"{router.url}/v1/models")).json()["data"]
     assert "max_model_len" not in card
+
+
+async def test_a_card_says_what_a_replica_computes(
+    start_replica, start_router, model_entry
+) -> None:
+    card = {"root": "a/b", "revision": "abc", "dtype": "bfloat16", "quantization": "fp8"}
+    told = await start_replica(card=card)
+    silent = await start_replica()
+    router = await start_router([model_entry("m", told, silent)])
+    assert router.replica("m", "r0").serves == ModelIdentity("a/b", "abc", "bfloat16", "fp8")
+    assert router.replica("m", "r1").serves == ModelIdentity()
 
 
 async def test_all_full_is_429(

@@ -1,10 +1,14 @@
 """Going on with broken streams: what is read of them, and when it is not possible."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from kvasir_router.admission.line import Waiting
+from kvasir_router.fleet.identity import ModelIdentity
+from kvasir_router.fleet.replica import Health
 from kvasir_router.proxy.migration import ObstacleError, Progress, read_progress, resume_body
 from kvasir_router.settings import Failover
 
@@ -299,9 +303,11 @@ class TestNotMoved:
         assert not b.requests
         assert await router.metric("stream_transcript_bytes") == 0
 
-    async def test_to_another_model(self, routed, ask) -> None:
+    @pytest.mark.parametrize("field", ModelIdentity._fields)
+    async def test_to_one_that_computes_otherwise(self, routed, ask, field: str) -> None:
         router, _, b = await routed(engine(events=3), engine())
-        router.replica("m", "r1").root = "another"
+        other = router.replica("m", "r1")
+        other.serves = other.serves._replace(**{field: "another"})
         assert code_of(await ask(router)) == "replica_failed"
         assert await router.metric("stream_migrations_total", outcome="no_replica") == 1
         assert not b.requests
@@ -334,3 +340,97 @@ class TestNotMoved:
         writer.close()
         await eventually(lambda: len(left) == 1)
         assert router.in_flight() == 0
+
+
+class TestWaiting:
+    """A broken stream whose like replicas are full or gone waits for one of them."""
+
+    @pytest.fixture
+    async def full(self, routed, client, eventually):
+        """One stream breaks, at a replica that then drains, while the other one is full."""
+
+        async def start(**waiting: Any) -> Any:
+            leaves, breaks = asyncio.Event(), asyncio.Event()
+
+            async def first(exchange: Any) -> None:
+                await exchange.start_events()
+                for each in stream_of(BODY)[:3]:
+                    await exchange.chunk(each)
+                await breaks.wait()
+                exchange.reset()
+
+            async def second(exchange: Any) -> None:
+                if b"busy" in exchange.request.body:
+                    await leaves.wait()
+                    await exchange.json(200, {})
+                else:
+                    await engine()(exchange)
+
+            line = Waiting(**{"requests": 9, "heartbeat": 0.02, **waiting})
+            router, a, b = await routed(first, second, max_in_flight=1, waiting=line)
+            stream = asyncio.create_task(client.post(router.url + PATH, json=BODY))
+            await eventually(lambda: len(a.requests) == 1)
+            busy = {"model": "m", "messages": [{"role": "user", "content": "busy"}]}
+            other = asyncio.create_task(client.post(router.url + PATH, json=busy))
+            await eventually(lambda: len(b.requests) == 1)
+            a.ready = 503
+            await eventually(lambda: router.replica("m", "r0").health is Health.NOT_READY)
+            breaks.set()
+            return router, stream, other, leaves
+
+        return start
+
+    async def waits(self, router: Any, eventually: Any) -> None:
+        model = router.server.fleet.models["m"]
+        await eventually(lambda: router.server.gateway.line.waiting(model) == 1)
+
+    async def test_until_there_is_room(self, full, eventually) -> None:
+        router, stream, other, leaves = await full()
+        await self.waits(router, eventually)
+        await asyncio.sleep(0.2)
+        leaves.set()
+        answer = (await stream).text
+        assert ": waiting" in answer
+        assert text_of(answer) == "".join(WORDS)
+        assert (await other).status_code == 200
+        assert await router.metric("stream_migrations_total", outcome="waited") == 1
+        assert await router.metric("stream_migrations_total", outcome="moved") == 1
+        assert await router.metric("broken_answers_total", model="m") == 0
+        assert router.in_flight() == 0
+
+    async def test_no_longer_than_the_line_lets(self, full, eventually) -> None:
+        router, stream, other, leaves = await full(timeout=0.3)
+        assert code_of((await stream).text) == "replica_failed"
+        assert await router.metric("stream_migrations_total", outcome="no_replica") == 1
+        assert await router.metric("broken_answers_total", model="m") == 1
+        leaves.set()
+        await other
+        assert router.in_flight() == 0
+
+    async def test_until_its_client_leaves(self, full, eventually) -> None:
+        router, stream, other, leaves = await full()
+        await self.waits(router, eventually)
+        stream.cancel()
+        model = router.server.fleet.models["m"]
+        await eventually(lambda: router.server.gateway.line.waiting(model) == 0)
+        leaves.set()
+        await other
+        assert router.in_flight() == 0
+        assert await router.metric("stream_transcript_bytes") == 0
+
+    async def test_until_its_own_replica_is_back(
+        self, start_replica, start_router, model_entry, client
+    ) -> None:
+        breaks = [engine(events=3)]
+
+        async def once(exchange: Any) -> None:
+            await (breaks.pop() if breaks else engine())(exchange)
+
+        replica = await start_replica(script=once)
+        router = await start_router(
+            [model_entry("m", replica)], fleet_secret="s", waiting=Waiting(requests=9)
+        )
+        answer = await client.post(router.url + PATH, json=BODY)
+        assert text_of(answer.text) == "".join(WORDS)
+        assert len(replica.requests) == 2
+        assert await router.metric("stream_migrations_total", outcome="waited") == 1

@@ -8,7 +8,7 @@ from typing import Any
 from kvasir.template.chat_template import TemplateError
 from kvasir.template.files import TokenizerError
 from kvasir_engine.core.channels import CoreConfig
-from kvasir_engine.loader.hub import resolve_model
+from kvasir_engine.loader.hub import loaded_revision, resolve_model
 from kvasir_engine.server.model import load_served_model
 from kvasir_engine.server.process.api_config import ApiConfig
 from kvasir_engine.server.process.supervisor import Engine, PortError, check_clients, start_engine
@@ -44,6 +44,7 @@ def start(
     api = ServerSettings(
         model=settings.model,
         model_dir=model_dir,
+        revision=loaded_revision(model_dir, settings.revision),
         tokenizer_dir=tokenizer_dir,
         trust_remote_code=settings.trust_remote_code,
         max_logprobs=settings.max_logprobs,
