@@ -41,6 +41,16 @@ _BY_NAME = {
     "ScaledObject": SCALED_OBJECTS,
 }
 
+_NAMES = {kind: name for name, kind in _BY_NAME.items()} | {
+    LLMDEPLOYMENTS: "LLMDeployment",
+    PODS: "Pod",
+}
+
+
+def name_of_kind(kind: Kind) -> str:
+    """As manifests write it."""
+    return _NAMES[kind]
+
 
 def kind_of(manifest: dict[str, Any]) -> Kind:
     """Of a manifest that the operator made."""

@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from kvasir.cluster import AccessError, ApiError, Cluster, load_access
+from kvasir_operator.crd_check import CRDMissingError, missing_fields
+from kvasir_operator.gate import Gatekeeper
+from kvasir_operator.lease import Leadership, LeaseLostError
+from kvasir_operator.metrics import Metrics
+from kvasir_operator.observe import Observer
+from kvasir_operator.reconcile import Reconciler
 from kvasir_operator.settings import OperatorSettings
+from kvasir_operator.view import View
+from kvasir_operator.watching import Watching
+from kvasir_operator.web import serve
+from kvasir_operator.work_queue import WorkQueue
+
+_WORKERS = 4
+
+_log = structlog.get_logger("kvasir_operator")
 
 
 class OperatorError(Exception):
@@ -10,5 +34,99 @@ class OperatorError(Exception):
 
 
 async def run(settings: OperatorSettings) -> None:
-    """Raises OperatorError."""
-    raise OperatorError(f"nothing is watched yet in {settings.watch_namespaces or 'any namespace'}")
+    """Until SIGTERM or SIGINT. Raises OperatorError."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    # It says at level INFO whenever a watch ends, which they all do every five minutes
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    metrics = Metrics()
+    leads = asyncio.Event()
+    try:
+        async with (
+            Cluster(load_access()) as cluster,
+            serve(settings.metrics_port, metrics, leads.is_set) as port,
+        ):
+            _log.info("serving metrics", port=port)
+            leadership = Leadership(cluster, settings)
+            try:
+                await _until(stop, _lead(cluster, settings, leadership, metrics, leads, stop))
+            finally:
+                await leadership.release()
+    except (AccessError, CRDMissingError, LeaseLostError) as error:
+        raise OperatorError(str(error)) from error
+
+
+async def _lead(
+    cluster: Cluster,
+    settings: OperatorSettings,
+    leadership: Leadership,
+    metrics: Metrics,
+    leads: asyncio.Event,
+    stop: asyncio.Event,
+) -> None:
+    """Waits for the Lease, and works while it is held."""
+    await leadership.acquire()
+    leads.set()
+    metrics.leads(True)
+    view, queue = View(), WorkQueue()
+    observer = Observer(cluster, view, settings, await _crd_lacks(cluster))
+    gatekeeper = Gatekeeper(cluster, view, settings, metrics)
+    watching = Watching(view, queue, settings, gatekeeper.wake)
+    reconciler = Reconciler(cluster, view, queue, observer, settings, metrics)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(leadership.hold())
+            tasks.create_task(gatekeeper.run())
+            tasks.create_task(_resync(view, queue, settings.resync_seconds))
+            for _ in range(_WORKERS):
+                tasks.create_task(reconciler.run())
+            # Last: when kopf ends it cancels all tasks that were made after its own
+            tasks.create_task(_watch(watching, stop))
+    except* (LeaseLostError, OperatorError) as group:
+        raise OperatorError(str(group.exceptions[0])) from None
+    finally:
+        await observer.close()
+
+
+async def _crd_lacks(cluster: Cluster) -> tuple[str, ...]:
+    """Waits for the API server. Raises CRDMissingError."""
+    while True:
+        try:
+            lacking = await missing_fields(cluster)
+        except ApiError as error:
+            _log.warning("the CustomResourceDefinition cannot be read", error=str(error))
+            await asyncio.sleep(1.0)
+            continue
+        if lacking:
+            _log.error("the installed CustomResourceDefinition is too old", lacks=lacking)
+        return lacking
+
+
+async def _watch(watching: Watching, stop: asyncio.Event) -> None:
+    """Signals end kopf, which takes them over when it begins, and with it everything else."""
+    await watching.run(stop)
+    stop.set()
+
+
+async def _resync(view: View, queue: WorkQueue, seconds: float) -> None:
+    """Every LLMDeployment again, evenly spread, though nothing may have happened."""
+    while True:
+        keys = view.keys()
+        for key in keys:
+            await asyncio.sleep(seconds / len(keys))
+            queue.add(key)
+        if not keys:
+            await asyncio.sleep(min(seconds, 5.0))
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` until it ends or `stop` is set; raises what it raises."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not working.done():
+        working.cancel()
+    with suppress(asyncio.CancelledError):
+        await working

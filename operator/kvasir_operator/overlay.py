@@ -1,0 +1,39 @@
+"""Our own writes, until the watches have brought them back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from kvasir_operator.objects import Object
+
+_SECONDS = 10.0
+
+
+class Overlay:
+    """What the API server answered to a write, in place of what an index held before it.
+
+    Without it, planning again before the watch has caught up would write the same once more, and
+    conditions would take their times of transition from a status that is no longer there.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[Hashable, tuple[float, str, Object]] = {}
+
+    def wrote(self, key: Hashable, before: Object | None, answer: Object, now: float) -> None:
+        """A write made `answer` of what was `before` in the index."""
+        self._written[key] = (now, _version(before), answer)
+
+    def see(self, key: Hashable, indexed: Object | None, now: float) -> Object | None:
+        """The newest that is known: the index as soon as it has moved on."""
+        written = self._written.get(key)
+        if written is None:
+            return indexed
+        at, before, answer = written
+        if now - at < _SECONDS and _version(indexed) == before:
+            return answer
+        del self._written[key]
+        return indexed
+
+
+def _version(it: Object | None) -> str:
+    return str(it["metadata"].get("resourceVersion", "")) if it is not None else ""

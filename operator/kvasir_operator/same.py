@@ -1,0 +1,48 @@
+"""Whether a live object is already as its manifest says, so that nothing needs to be written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvasir_operator.objects import Object, short_hash
+
+APPLIED = "kvasir.dev/applied"
+"""Annotation: a hash of the manifest. It shows what was taken out of a manifest, which a live
+object that still has it does not."""
+
+_KEYS = ("name", "uid", "type", "conditionType", "mountPath", "containerPort")
+
+
+def stamped(manifest: Object) -> Object:
+    """`manifest` with the annotation that stands for all of it."""
+    metadata = manifest["metadata"]
+    annotations = {**metadata.get("annotations", {}), APPLIED: short_hash(manifest, 16)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def is_same(wanted: Any, live: Any) -> bool:
+    """Whether everything in `wanted` is so in `live`, which may have more: defaults, and fields
+    that others own. Lists of named things are compared by name, all others whole."""
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(
+            is_same(value, live.get(key)) for key, value in wanted.items()
+        )
+    if not isinstance(wanted, list):
+        # An API server leaves out what is empty
+        return bool(wanted == live) or (live is None and wanted in ("", False, 0))
+    if not wanted:
+        return not live
+    if not isinstance(live, list):
+        return False
+    key = _key_of(wanted)
+    if key is None:
+        return len(wanted) == len(live) and all(map(is_same, wanted, live))
+    by_key = {each.get(key): each for each in live if isinstance(each, dict)}
+    return all(each[key] in by_key and is_same(each, by_key[each[key]]) for each in wanted)
+
+
+def _key_of(items: list[Any]) -> str | None:
+    """The field by which a list's items are told apart; None where there is none."""
+    if not all(isinstance(each, dict) for each in items):
+        return None
+    return next((key for key in _KEYS if all(key in each for each in items)), None)
