@@ -109,6 +109,27 @@ ScrapeInterval = Annotated[
     ),
 ]
 ProbeInterval = Annotated[
+TokenizerProcesses = Annotated[
+    int,
+    _flag(
+        "--tokenizer-processes",
+        "Processes that tokenise prompts of models with a `tokenizer` in the discovery file.",
+        ENGINES,
+        min=1,
+        max=64,
+    ),
+]
+TokenizerDeadline = Annotated[
+    float,
+    _flag(
+        "--tokenizer-deadline",
+        "Seconds that a request waits at most for its prompt to be tokenised; then the approximate "
+        "index decides. 0 = it never waits.",
+        ENGINES,
+        min=0.0,
+        max=1.0,
+    ),
+]
     float,
     _flag(
         "--probe-interval",

@@ -8,6 +8,7 @@ from kvasir_router.admission.line import Waiting
 from kvasir_router.policy.registry import PolicyOptions
 from kvasir_router.proxy.http import Limits
 from kvasir_router.scaling.signals import Slo
+from kvasir_router.tokenizing.settings import TokenizingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class RouterSettings:
 
     tls: Tls = field(default_factory=Tls)
 
+    tokenizing: TokenizingSettings = field(default_factory=TokenizingSettings)
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call the API from a browser; `*` is every one."""
 

@@ -112,6 +112,8 @@ class FakeReplica:
     script: Script = answer_name
     ready: int = 200
     max_model_len: int = 4096
+    card: dict[str, Any] = field(default_factory=dict)
+    """More of what /v1/models says."""
     port: int = 0
     tls: ssl.SSLContext | None = None
     requests: list[Received] = field(default_factory=list)
@@ -164,7 +166,7 @@ class FakeReplica:
         if request.target == "/ready":
             await exchange.json(self.ready, {})
         else:
-            card = {"id": "served", "max_model_len": self.max_model_len}
+            card = {"id": "served", "max_model_len": self.max_model_len, **self.card}
             await exchange.json(200, {"data": [card]})
 
 

@@ -27,7 +27,8 @@ class PromptReport:
 
 @dataclass(frozen=True, slots=True)
 class TokenisedPrompt:
-    """One tokenised prompt, as a report needs it. `render` None = a completion."""
+    """One tokenised prompt, as a report needs it. `render` None = a completion; `ends`: where each
+    token ends in the text, in bytes, if that is known already."""
 
     pieces: list[bytes]
     messages: prompt_map.Messages
@@ -36,6 +37,7 @@ class TokenisedPrompt:
     block_hashes: bytes
     add_special_tokens: bool
     render: prompt_map.Render | None
+    ends: Sequence[int] | None = None
 
 
 def make_report(
@@ -50,9 +52,11 @@ def make_report(
 ) -> PromptReport | None:
     """What the prompt's text blocks (`hashes`, its chain) determine, from block `known` on, where
     those before determine `claimed` KV blocks. None when the ids are not the text's."""
-    ends = token_ends(
-        tokenizer, prompt.text, prompt.token_ids, add_special_tokens=prompt.add_special_tokens
-    )
+    ends = prompt.ends
+    if ends is None:
+        ends = token_ends(
+            tokenizer, prompt.text, prompt.token_ids, add_special_tokens=prompt.add_special_tokens
+        )
     if ends is None:
         return None
     text = prompt.text.encode("utf-8", "surrogatepass")

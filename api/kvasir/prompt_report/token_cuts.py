@@ -39,7 +39,7 @@ class TokenCuts:
     """Boundaries of one tokenised text, by byte offset."""
 
     def __init__(
-        self, text: bytes, token_ids: Sequence[int], ends: list[int], rules: CutRules
+        self, text: bytes, token_ids: Sequence[int], ends: Sequence[int], rules: CutRules
     ) -> None:
         self._text = text
         self._token_ids = token_ids

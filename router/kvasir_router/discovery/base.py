@@ -59,6 +59,9 @@ class ModelSpec:
     """LoRA names that its replicas serve, each a name of its own to clients."""
     hold: float | None = None
     """Seconds that requests wait while no replica serves; None = as the router is set."""
+    tokenizer: str | None = None
+    """What tokenises its prompts, for engines that publish KV events and report no prompts: a
+    directory or a Hub id; None = their events are of no use."""
 
 
 @dataclass(frozen=True, slots=True)

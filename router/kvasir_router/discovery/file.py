@@ -14,6 +14,10 @@ models:
         kv_replay: "tcp://127.0.0.1:5558"
       - {id: r1, url: "http://127.0.0.1:8010", draining: true}
       - {id: r2, url: "http://127.0.0.1:8020", engine: vllm}   # or sglang, openai
+  - name: llama
+    tokenizer: meta-llama/Llama-3.1-8B-Instruct   # or a directory: with it, KV events count
+    replicas:
+      - {id: r0, url: "http://10.0.0.7:8000", engine: vllm, kv_events: "tcp://10.0.0.7:5557"}
   - name: kvasir-tiny-v2
 canaries:
   - name: chat                   # one name for several models, by weight

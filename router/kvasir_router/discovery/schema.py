@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from kvasir.model_uri import MAX_URI_LENGTH, parse_model_uri
 from kvasir_router.discovery.base import CanarySpec, EngineKind, ModelSpec, ReplicaSpec, Snapshot
 from kvasir_router.policy.registry import POLICIES
 
@@ -75,6 +76,7 @@ class FileModel(_Strict):
     policy: str | None = None
     adapters: list[Name] = []
     hold: Annotated[float, Field(ge=0, le=86400)] | None = None
+    tokenizer: Annotated[str, Field(min_length=1, max_length=MAX_URI_LENGTH)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -83,7 +85,16 @@ class FileModel(_Strict):
             raise ValueError(f"replica id {twice!r} is used twice in model {self.name!r}")
         if self.policy is not None and self.policy not in POLICIES:
             raise ValueError(f"policy {self.policy!r} is not one of {', '.join(POLICIES)}")
+        if self.tokenizer is not None:
+            self._check_tokenizer(self.tokenizer)
         return self
+
+    def _check_tokenizer(self, tokenizer: str) -> None:
+        parse_model_uri(tokenizer).require_local()
+        if self.replicas and not any(replica.kv_events for replica in self.replicas):
+            raise ValueError(
+                f"tokenizer of model {self.name!r} is of no use: give its replicas kv_events too"
+            )
 
     @property
     def names(self) -> list[str]:
@@ -97,6 +108,7 @@ class FileModel(_Strict):
             policy=self.policy,
             adapters=tuple(self.adapters),
             hold=self.hold,
+            tokenizer=self.tokenizer,
         )
 
 

@@ -71,6 +71,10 @@ class TextMap:
                 high = middle
         return high
 
+    def clear(self) -> None:
+        """Know nothing any more."""
+        self._young, self._old = {}, {}
+
     def used(self, chain: Sequence[int]) -> None:
         """The chain is wanted in future too, as far as it is known."""
         if not self._old:

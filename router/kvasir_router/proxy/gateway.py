@@ -28,6 +28,7 @@ from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query, decode_envelope
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
 from kvasir_router.settings import RouterSettings
+from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 
 _SWEEP_SECONDS = 0.5
@@ -76,6 +77,7 @@ class Gateway:
         self.tenants = TenantMeter()
         self.line = WaitingLine(settings.waiting)
         self.line.refused = self._waited_in_vain
+        self.tokenizing = Tokenizing(settings.tokenizing)
         self.tracer: Tracer | None = None
         if settings.otlp_endpoint is not None:
             self.tracer = Tracer(
@@ -132,6 +134,7 @@ class Gateway:
         self.metrics.keep_models(names)
         self.signals.keep_models(names)
         self.line.keep_models(self.fleet.models.values())
+        self.tokenizing.keep_models(self.fleet.models.values())
 
     async def drain(self, timeout: float) -> None:
         """Wait until the connections are closed, at most `timeout` seconds; then end them."""
@@ -173,6 +176,8 @@ class Gateway:
             metrics.first_byte.observe(relay.first_byte_at - relay.received)
         if relay.choice is not None:
             relay.model.policy.ended(relay.query, relay.choice, relay.usage)
+            if relay.model.spec.tokenizer is not None:
+                self.tokenizing.ended(relay)
         if relay.status == CLIENT_CLOSED:
             metrics.disconnects += 1
         self._settle(relay)

@@ -121,8 +121,10 @@ class Relay:
         if failover.hedging and seconds is not None and not self.streams:
             loop = asyncio.get_running_loop()
             self._hedge_timer = loop.call_later(seconds, self._attempts.send_hedge)
-        if self.gateway.line.enter(self):
-            self.start()
+        if self.model.spec.tokenizer is None or not self.gateway.tokenizing.prepare(
+            self.query, self.model, self._enter
+        ):
+            self._enter()
 
     def pause(self) -> None:
         """The client does not keep up."""
@@ -268,6 +270,11 @@ class Relay:
             self._attempts.adopted(attempt)
         stream.read_from(attempt)
         attempt.pass_to(stream, self._paused)
+
+    def _enter(self) -> None:
+        """Its prompt is known as well as it will be."""
+        if not self.ended_at and self.gateway.line.enter(self):
+            self.start()
 
     # Ends
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kvasir_engine.loader.errors import ModelLoadError
-from kvasir_engine.loader.hub import resolve_model
+from kvasir_engine.loader.hub import loaded_revision, resolve_model
 
 WANTED = {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"}
 CHUNK = 10 << 20
@@ -164,3 +164,10 @@ def test_a_killed_download_leaves_no_half_model(hub, resolve, start, breakage, t
     (path,) = resolve({"model": "org/open"})
     assert (Path(path) / "model.safetensors").read_bytes() == content
     assert resolve({"model": "org/open"}, HF_HUB_OFFLINE="1") == [path]
+
+
+def test_the_commit_that_a_directory_is_of(tmp_path):
+    commit = "0123456789abcdef" * 2
+    assert loaded_revision(tmp_path / "models--a--b" / "snapshots" / commit, "main") == commit
+    assert loaded_revision(tmp_path, None) is None
+    assert loaded_revision(tmp_path, "v1") == "v1"

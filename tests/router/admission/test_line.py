@@ -42,6 +42,7 @@ class Asking:
         self.request = Request()
         self.request.body = b"x" * size
         self.streams = streams
+        self.moving = False
         self.state = "new"
         self.answer = None
         self.beats = 0
@@ -344,6 +345,49 @@ def test_refusals_are_told_with_their_reason(make_line, clock) -> None:
     line.drain()
     Asking(line, model).come()
     assert told == ["full", "timeout", "draining"]
+
+
+class Moving(Asking):
+    """A stream that broke: only some replicas will do, and these have no room for now."""
+
+    def __init__(self, line, model, **ticket) -> None:
+        super().__init__(line, model, **ticket)
+        self.moving = True
+        self.suits = False
+
+    def start(self) -> None:
+        if self.suits:
+            super().start()
+        else:
+            self.state = "waits"
+            self.line.join(self)
+
+
+def test_a_stream_that_moves_goes_first_and_holds_nobody_up(make_line) -> None:
+    line, model = make_line(), Room()
+    others = [Asking(line, model).come() for _ in range(2)]
+    moving = Moving(line, model)
+    moving.state = "waits"
+    line.join(moving)
+    model.free = 1
+    line.serve(model)
+    assert [each.state for each in (moving, *others)] == ["waits", "runs", "waits"]
+    moving.suits = True
+    model.free = 1
+    line.serve(model)
+    assert [each.state for each in (moving, *others)] == ["runs", "runs", "waits"]
+    assert line.waiting(model) == 1
+
+
+def test_a_stream_that_moves_does_not_wait_forever(make_line, clock) -> None:
+    line = make_line()
+    moving = Moving(line, Room(free=3))
+    moving.state = "waits"
+    line.join(moving)
+    for clock.now in (10, 29, 31):
+        line.look()
+    assert moving.state == "refused"
+    assert line.waiting(moving.model) == 0
 
 
 class LineMachine(RuleBasedStateMachine):

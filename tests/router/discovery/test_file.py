@@ -28,6 +28,7 @@ models:
     policy: round_robin
     adapters: [sql]
     hold: 300
+    tokenizer: org/tuned
     replicas:
       - id: r0
         url: "http://10.0.0.1:8000"
@@ -75,6 +76,7 @@ def test_a_good_file(tmp_path: Path) -> None:
             "round_robin",
             ("sql",),
             300,
+            "org/tuned",
         ),
         CanarySpec("chat", (("kvasir-tiny", 95), ("tuned", 5.5))),
     )
@@ -82,6 +84,10 @@ def test_a_good_file(tmp_path: Path) -> None:
 
 def one_replica(fields: str) -> str:
     return f"models: [{{name: m, replicas: [{{id: r, url: 'http://a:1', {fields}}}]}}]"
+
+
+def one_model(fields: str) -> str:
+    return f"models: [{{name: m, replicas: [{{id: r, url: 'http://a:1'}}], {fields}}}]"
 
 
 def one_canary(split: str) -> str:
@@ -118,6 +124,9 @@ def one_canary(split: str) -> str:
         (one_replica("kv_events: 'ipc:///tmp/x'"), ["kv_events", "tcp://HOST:PORT"]),
         (one_replica("kv_events: 'tcp://a:1', kv_replay: 'tcp://a'"), ["kv_replay", "tcp://HOST"]),
         (one_replica("kv_replay: 'tcp://a:1'"), ["kv_replay", "kv_events"]),
+        (one_model("tokenizer: ./tok"), ["tokenizer of model 'm'", "kv_events"]),
+        (one_model("tokenizer: 'ftp://x'"), ["models.0", "scheme 'ftp'"]),
+        (one_model("tokenizer: ''"), ["models.0.tokenizer", "at least 1"]),
         (one_canary("{}"), ["canaries.0.split", "at least 1"]),
         (one_canary("{m: 0}"), ["canary 'c'", "weight"]),
         (one_canary("{m: -1}"), ["canaries.0.split.m", "greater"]),

@@ -1,0 +1,213 @@
+"""Which prompts are tokenised, and what waits for it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kvasir_router.discovery.base import EngineKind
+from kvasir_router.feeds.sink import PromptReport
+from kvasir_router.fleet.model import Model
+from kvasir_router.index.model_index import ModelIndex
+from kvasir_router.query import Query
+from kvasir_router.tokenizing.messages import MAX_BODY_BYTES, Job, Made
+from kvasir_router.tokenizing.pool import TokenizerPool
+from kvasir_router.tokenizing.settings import TokenizingSettings
+from kvasir_router.tokenizing.trust import Trust
+
+if TYPE_CHECKING:
+    from kvasir_router.proxy.relay import Relay
+
+WAIT_BLOCKS = 4
+"""Text blocks that nobody told of, from which on a choice waits: 2 KiB at least, or some 500 tokens
+of prompt, which take an engine far longer than the wait."""
+
+_log = structlog.get_logger("kvasir_router.tokenizing")
+
+
+class _ModelState:
+    """What is known of one model's tokenizer."""
+
+    def __init__(self, tokenizer: str, index: ModelIndex) -> None:
+        self.tokenizer = tokenizer
+        self.index = index
+        self.block_size = index.residency.block_size
+        self.trust = Trust(index)
+        self.broken = False
+
+
+class Tokenizing:
+    """Tokenises the prompts of models that have a tokenizer, for their index.
+
+    Text that is known, because a prompt with it was tokenised before, costs nothing. Unknown text
+    is tokenised beside the request: a choice waits for it only where enough is unknown, and never
+    longer than the deadline; by then it is made of what is known, with the approximate index for
+    the rest. What comes late is learned for the next request with the same beginning.
+    """
+
+    def __init__(self, settings: TokenizingSettings) -> None:
+        self._settings = settings
+        self._pool = TokenizerPool(settings.processes)
+        self._states: dict[Model, _ModelState] = {}
+        self._told: set[str] = set()
+        """Models without a tokenizer of which the log says so."""
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """Model and what became of a prompt."""
+
+    def keep_models(self, models: Collection[Model]) -> None:
+        """These exist now: be ready for their prompts, and forget all others."""
+        for model in self._states.keys() - set(models):
+            del self._states[model]
+        names = {model.name for model in models}
+        self._told &= names
+        for key in [key for key in self.outcomes if key[0] not in names]:
+            del self.outcomes[key]
+        for model in models:
+            if model.spec.tokenizer is not None:
+                self._state(model, model.spec.tokenizer)
+            elif model.name not in self._told and _misses_tokenizer(model):
+                self._told.add(model.name)
+                _log.info(
+                    "KV events are of no use without the model's tokenizer: the approximate index "
+                    "decides; name its directory or Hub id as `tokenizer` in the discovery file",
+                    model=model.name,
+                )
+
+    def prepare(self, query: Query, model: Model, go: Callable[[], None]) -> bool:
+        """Tokenise what is unknown of the prompt. True if `go` will be called, once, when that is
+        done or the deadline is over; False if there is nothing to wait for."""
+        tokenizer = model.spec.tokenizer
+        state = self._state(model, tokenizer) if tokenizer is not None else None
+        if state is None or state.broken or not state.trust.given:
+            return False
+        chain = query.chain
+        known = state.index.texts.known(chain)
+        if known == len(chain):
+            return False
+        wait = _Wait(self, model.name, go)
+        job = self._job(state, query, known)
+        if job is None or not self._pool.send(
+            job, chain[0], lambda made: self._made(model, state, chain, known, made, wait)
+        ):
+            self.outcomes[model.name, "not_taken"] += 1
+            return False
+        if len(chain) - known < WAIT_BLOCKS or not self._settings.deadline:
+            return False
+        wait.begin(self._settings.deadline)
+        return True
+
+    def ended(self, relay: "Relay") -> None:
+        """A request of a model with a tokenizer was answered by the replica that was chosen."""
+        state = self._states.get(relay.model)
+        if state is not None and relay.status == 200 and relay.choice is not None:
+            state.trust.ended(relay.query.chain, relay.choice.replica)
+
+    async def stop(self) -> None:
+        """End the processes."""
+        await self._pool.stop()
+
+    def _state(self, model: Model, tokenizer: str) -> _ModelState | None:
+        """None for a model whose policy has no index. What was learned with another tokenizer, or
+        for blocks of another size, is forgotten."""
+        index = model.policy.sink
+        if not isinstance(index, ModelIndex):
+            return None
+        state = self._states.get(model)
+        if state is None or state.index is not index or state.tokenizer != tokenizer:
+            if state is not None and state.index is index:
+                index.texts.clear()
+            state = self._states[model] = _ModelState(tokenizer, index)
+            self._pool.load(tokenizer, lambda made: self._loaded(model.name, state, made))
+        elif state.block_size != index.residency.block_size:
+            state.block_size = index.residency.block_size
+            index.texts.clear()
+        return state
+
+    def _job(self, state: _ModelState, query: Query, known: int) -> Job | None:
+        body = query.request.body
+        if len(body) > MAX_BODY_BYTES:
+            return None
+        texts = state.index.texts
+        return Job(
+            0,
+            state.tokenizer,
+            query.request.path.endswith("/chat/completions"),
+            body,
+            query.lora,
+            known,
+            texts.at(query.chain[known - 1])[0] if known else 0,
+            state.block_size,
+        )
+
+    def _loaded(self, name: str, state: _ModelState, made: Made | None) -> None:
+        if made is not None and made.broken and not state.broken:
+            state.broken = True
+            _log.error(
+                "the tokenizer cannot be used: the approximate index decides",
+                model=name,
+                tokenizer=state.tokenizer,
+                error=made.broken,
+            )
+
+    def _made(
+        self,
+        model: Model,
+        state: _ModelState,
+        chain: Sequence[int],
+        known: int,
+        made: Made | None,
+        wait: "_Wait",
+    ) -> None:
+        if made is None:
+            wait.end("failed")
+            return
+        self._loaded(model.name, state, made)
+        current = self._states.get(model) is state and state.trust.given
+        if made.refused or made.broken:
+            wait.end("refused")
+        elif current and len(made.kv_blocks) == len(chain) - known:
+            state.index.learned(PromptReport(chain[known:], made.kv_blocks, made.kv_hashes))
+            wait.end("made")
+        else:
+            wait.end("outdated")
+
+
+def _misses_tokenizer(model: Model) -> bool:
+    """Whether a replica tells of its blocks, and nobody which text they are of."""
+    specs = [replica.spec for replica in model.replicas.values()]
+    tell = any(spec.kv_events is not None for spec in specs)
+    return tell and all(spec.engine is not EngineKind.KVASIR for spec in specs)
+
+
+class _Wait:
+    """One request that may wait: until its prompt is tokenised, and not beyond the deadline."""
+
+    __slots__ = ("_go", "_name", "_timer", "_tokenizing")
+
+    def __init__(self, tokenizing: Tokenizing, name: str, go: Callable[[], None]) -> None:
+        self._tokenizing = tokenizing
+        self._name = name
+        self._go: Callable[[], None] | None = go
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, seconds: float) -> None:
+        """Wait from now on."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._late)
+
+    def end(self, outcome: str) -> None:
+        """The prompt is tokenised, or never will be."""
+        self._tokenizing.outcomes[self._name, outcome] += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._release()
+
+    def _late(self) -> None:
+        self._tokenizing.outcomes[self._name, "late"] += 1
+        self._release()
+
+    def _release(self) -> None:
+        go, self._go = self._go, None
+        if go is not None:
+            go()
