@@ -160,10 +160,10 @@ class WaitingLine:
         queue = self._queues.get(model)
         if self._serving is not None or queue is None:
             return
+        aside = []
         while model.has_room:
             place = queue.next(self._settings.headroom)
             if place is None:
-        aside = []
                 break
             self._remove(place)
             self._charge(queue, place.waiter.ticket)
