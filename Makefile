@@ -3,10 +3,11 @@
 
 BIN := .venv/bin
 PORT ?= 8080
+HARNESS := PYTHONPATH=e2e/cluster python3 -m harness
 PACKAGES := api/kvasir engine/kvasir_engine router/kvasir_router operator/kvasir_operator
 
 help:  ## list the verbs
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install:  ## make .venv with everything a developer needs
 	@scripts/install.sh dev
@@ -48,6 +49,27 @@ bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and
 	@for each in core_loop http_streaming serve_start cpu_throughput; do \
 	  $(BIN)/python benchmarks/$$each.py --save || exit 1; done
 	@$(BIN)/python benchmarks/report.py
+
+cluster-build:  ## build Kubernetes itself, DNS and helm for tests; once, minutes, then cached
+	@$(HARNESS) build
+
+cluster-up: cluster-build  ## a cluster on this machine: two nodes, DNS, fake GPUs, our images (root)
+	@$(HARNESS) up
+
+cluster-down:  ## end that cluster and remove all it made
+	@$(HARNESS) down
+
+kind-up:  ## the same on kind, where Docker and kind are
+	@e2e/cluster/kind/up.sh
+
+images:  ## build the container images; PUSH=registry/path pushes them
+	@images/build.sh
+
+e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
+	@$(BIN)/pytest e2e/kubernetes -s
+
+e2e-all: install cluster-build  ## the same with every step, ten minutes of load (root)
+	@KVASIR_E2E_STEPS=all $(BIN)/pytest e2e/kubernetes -s
 
 readme:  ## the README's commands, in a fresh clone with an environment of its own
 	@scripts/check_readme.sh

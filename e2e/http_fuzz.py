@@ -144,7 +144,7 @@ class Router:
         if self.process.poll() is not None:
             raise RuntimeError(f"the router ended with status {self.process.returncode}")
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/chat/completions", GOOD)
-        with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 - our own
+        with urllib.request.urlopen(request, timeout=20) as response:
             if response.status != 200:
                 raise RuntimeError(f"a good request was answered {response.status}")
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])

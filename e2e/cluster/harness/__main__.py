@@ -1,0 +1,69 @@
+"""`python -m harness`: build, images, up, down, kubectl."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from harness import images
+from harness.binaries import binary, build_all
+from harness.cluster import Cluster, cluster_up
+from harness.errors import HarnessError
+from harness.places import run_directory
+
+
+def main() -> int:
+    """Runs one command; 1 and a sentence when it cannot be done."""
+    parser = argparse.ArgumentParser(prog="python -m harness", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build kube, coredns, helm and pause")
+    commands.add_parser("images", help="build the images that a cluster has")
+    up = commands.add_parser("up", help="start a cluster")
+    up.add_argument("--nodes", type=int, default=2, choices=range(1, 10), metavar="N")
+    commands.add_parser("down", help="end the cluster and remove what it made")
+    kubectl = commands.add_parser("kubectl", help="kubectl against the cluster")
+    kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    say = _stopwatch()
+    try:
+        _run(arguments, say)
+    except HarnessError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
+    if arguments.command == "build":
+        build_all(say)
+        say("binaries are built")
+    elif arguments.command == "images":
+        images.build(images.CLUSTER_IMAGES, say)
+        say("images are built")
+    elif arguments.command == "up":
+        cluster = cluster_up(arguments.nodes, say)
+        say(f"up: export KUBECONFIG={cluster.control_plane.kubeconfig}")
+    elif arguments.command == "down":
+        if run_directory().exists():
+            Cluster().down()
+        say("down")
+    else:
+        kube = str(binary("kube"))
+        kubeconfig = str(Cluster().control_plane.kubeconfig)
+        os.execv(kube, [kube, "kubectl", "--kubeconfig", kubeconfig, *arguments.arguments])
+
+
+def _stopwatch() -> Callable[[str], None]:
+    start = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - start:6.1f} s  {text}", flush=True)
+
+    return say
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+"""What the harness raises: one sentence that says what to do."""
+
+from __future__ import annotations
+
+
+class HarnessError(RuntimeError):
+    """The cluster, or a part of it, cannot be made or used; the message names the remedy."""

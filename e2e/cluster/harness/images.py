@@ -1,0 +1,141 @@
+"""The images of `images/`, built by buildah from a base that debootstrap makes.
+
+An archive of each lies in the cache under the hash of what went into it, so a build happens only
+when something changed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import archives
+from harness.binaries import PAUSE, binary
+from harness.commands import run
+from harness.files import content_hash
+from harness.node_files import PAUSE_IMAGE
+from harness.places import REPOSITORY, cache
+
+SUITE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+PACKAGES = "python3,ca-certificates"
+BASE = f"localhost/kvasir/base:{SUITE}"
+UNNEEDED = (
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/info",
+    "var/lib/apt/lists",
+)
+CERTIFICATES = Path("/etc/ssl/certs")
+"""Mounted into builds: a machine behind a proxy trusts more than a fresh Debian does."""
+BUILD_SECONDS = 1800
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image by its name: images/NAME.Dockerfile with the dependencies of locks/LOCK.txt."""
+
+    name: str
+    lock: str
+
+    @property
+    def reference(self) -> str:
+        return f"localhost/kvasir/{self.name}:dev"
+
+    @property
+    def archive(self) -> Path:
+        """Its docker-archive, named by what goes into it."""
+        contents = [
+            REPOSITORY / "images" / f"{self.name}.Dockerfile",
+            REPOSITORY / "locks" / f"{self.lock}.txt",
+            *(REPOSITORY / name for name in ("pyproject.toml", "README.md", "LICENSE")),
+            *(path for path in REPOSITORY.glob("*/kvasir*") if path.is_dir()),
+        ]
+        base = f"{SUITE} {PACKAGES} {platform.machine()}"
+        return _archives() / f"{self.name}-{content_hash(contents, REPOSITORY, base)}.tar"
+
+    def build(self) -> None:
+        """Build it and write its archive. Raises HarnessError with the builder's words."""
+        _buildah(
+            *("bud", "--layers", "--isolation", "chroot", "--network", "host"),
+            *("--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro"),
+            *("--build-arg", f"BASE_IMAGE={BASE}", "--tag", self.reference),
+            *("--file", REPOSITORY / "images" / f"{self.name}.Dockerfile", REPOSITORY),
+        )
+        for old in _archives().glob(f"{self.name}-*.tar"):
+            old.unlink()
+        # Whole or not there.
+        unfinished = _archives() / f".{self.name}.tar"
+        unfinished.unlink(missing_ok=True)
+        _buildah("push", self.reference, f"docker-archive:{unfinished}:{self.reference}")
+        unfinished.rename(self.archive)
+
+
+SIM = Image("engine-sim", "sim")
+CPU = Image("engine-cpu", "engine")
+ROUTER = Image("router", "router")
+OPERATOR = Image("operator", "operator")
+CLUSTER_IMAGES = (SIM, ROUTER, OPERATOR)
+"""What every cluster has; the CPU engine with torch is built on demand."""
+
+
+def build(images: tuple[Image, ...], say: Callable[[str], None]) -> list[Path]:
+    """The archives of `images` and of pause, building what changed."""
+    _archives().mkdir(parents=True, exist_ok=True)
+    for image in images:
+        if not image.archive.exists():
+            _ensure_base(say)
+            say(f"building image {image.name}")
+            image.build()
+    return [_pause_archive(), *(image.archive for image in images)]
+
+
+def _pause_archive() -> Path:
+    path = _archives() / f"pause-{PAUSE.output.name}.tar"
+    if not path.exists():
+        config = {"Entrypoint": ["/pause"], "User": "65535:65535"}
+        archives.write(path, PAUSE_IMAGE, {"pause": binary("pause")}, config)
+    return path
+
+
+def _ensure_base(say: Callable[[str], None]) -> None:
+    if BASE in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
+        return
+    say(f"making the base image of {SUITE}")
+    root = cache() / "base"
+    shutil.rmtree(root, ignore_errors=True)
+    options = ("--variant=minbase", f"--include={PACKAGES}")
+    run("debootstrap", *options, SUITE, root, MIRROR, timeout=BUILD_SECONDS)
+    for unneeded in UNNEEDED:
+        shutil.rmtree(root / unneeded, ignore_errors=True)
+    for package in (root / "var/cache/apt").rglob("*.*"):
+        if package.is_file():
+            package.unlink()
+    (root / "var/lib/apt/lists").mkdir()
+    container = _buildah("from", "scratch").strip()
+    _buildah("add", "--quiet", container, root, "/")
+    _buildah("commit", "--quiet", container, BASE)
+    _buildah("rm", container)
+    shutil.rmtree(root)
+
+
+def _buildah(*arguments: str | Path) -> str:
+    store = cache() / "buildah"
+    options = ("--root", store / "root", "--runroot", store / "run", "--storage-driver", "overlay")
+    return run("buildah", *options, *arguments, timeout=BUILD_SECONDS, env=_environment())
+
+
+def _environment() -> dict[str, str]:
+    """buildah's own temporary files may be large: not in a small /tmp."""
+    directory = cache() / "buildah" / "tmp"
+    directory.mkdir(parents=True, exist_ok=True)
+    return {"TMPDIR": str(directory), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+
+
+def _archives() -> Path:
+    return cache() / "images"

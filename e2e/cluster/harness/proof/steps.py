@@ -1,0 +1,182 @@
+"""What happens to a deployment under load: each step returns when things are settled again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.cluster import Cluster
+from harness.commands import wait_for
+from harness.proof.deployment import Deployment
+from harness.proof.release import Release
+
+OTHER_TAG = "localhost/kvasir/engine-sim:again"
+"""The engine's image under another name: a change of version that needs no second build."""
+OUTAGE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where the steps happen. Routers and operator are on the first node, so `lost` may go."""
+
+    cluster: Cluster
+    release: Release
+    deployment: Deployment
+    lost: str = "n2"
+
+    def scale_up(self) -> None:
+        self.deployment.scale(4)
+        self.deployment.wait_ready(4)
+
+    def scale_down(self) -> None:
+        self.deployment.scale(2)
+        self.deployment.wait_ready(2)
+
+    def change_image(self) -> None:
+        self.deployment.patch({"engine": {"image": OTHER_TAG}})
+        self.deployment.wait_ready()
+
+    def change_arguments(self) -> None:
+        self._set_sequences(96)
+        self.deployment.wait_ready()
+
+    def revert_half_way(self) -> None:
+        """Begin a change of every replica, and take it back when the first one has changed."""
+        self._set_sequences(64)
+
+        def has_begun() -> bool:
+            status = self.deployment.get()["status"]
+            return 0 < status.get("updatedReplicas", 0) < status.get("replicas", 0)
+
+        self.deployment.wait(has_begun, "the first replica of the new revision")
+        self._set_sequences(96)
+        self.deployment.wait_ready()
+
+    def bad_image(self) -> None:
+        """An image that cannot be had: the old revision serves on, and a condition says why."""
+        self.deployment.patch({"engine": {"image": "localhost/kvasir/not-there:1"}})
+        degraded = self.deployment.wait_condition("Degraded", "True")
+        assert "not-there" in degraded["message"], degraded
+        assert self.deployment.get()["status"]["readyReplicas"] >= 2
+        self.deployment.patch({"engine": {"image": OTHER_TAG}})
+        self.deployment.wait_ready()
+
+    def delete_pod(self) -> None:
+        pod = self.deployment.pods()[0]["metadata"]["name"]
+        self.deployment.kubectl(
+            "-n", self.deployment.namespace, "delete", "pod", pod, "--wait=false"
+        )
+        self._wait_gone(pod)
+        self.deployment.wait_ready()
+
+    def kill_container(self) -> None:
+        pod = self.deployment.pods()[0]
+        status = pod["status"]["containerStatuses"][0]
+        self.cluster.node(pod["spec"]["nodeName"]).kill_container(status["containerID"])
+
+        def has_restarted() -> bool:
+            name = pod["metadata"]["name"]
+            now = {p["metadata"]["name"]: p for p in self.deployment.pods()}[name]
+            return bool(
+                now["status"]["containerStatuses"][0]["restartCount"] > status["restartCount"]
+            )
+
+        self.deployment.wait(has_restarted, "a restarted container")
+        self.deployment.wait_ready()
+
+    def drain_node(self) -> None:
+        """Drain the node that has no router, and let it come back."""
+        self._kubectl(
+            *("drain", self.lost, "--ignore-daemonsets", "--delete-emptydir-data"),
+            *("--force", "--timeout=240s"),
+            timeout=300,
+        )
+        self.deployment.wait_ready()
+        self._kubectl("uncordon", self.lost)
+
+    def drain_single(self) -> None:
+        """The same with one replica, moved there first: its eviction is allowed."""
+        self.deployment.scale(1)
+        self.deployment.wait_ready(1)
+        node = self.deployment.pods()[0]["spec"]["nodeName"]
+        if node == self.lost:
+            self.drain_node()
+
+    def drain_three(self) -> None:
+        self.deployment.scale(3)
+        self.deployment.wait_ready(3)
+        self.drain_node()
+
+    def kill_operator(self) -> None:
+        """SIGKILL to the operator in the middle of a change; its next life finishes it."""
+        self._set_sequences(80)
+        pod = self.release.pods("operator")[0]
+        container = pod["status"]["containerStatuses"][0]["containerID"]
+        self.cluster.node(pod["spec"]["nodeName"]).kill_container(container)
+        self.deployment.wait_ready()
+
+    def stop_apiserver(self) -> None:
+        """The API server answers nobody for 30 s."""
+        self.cluster.control_plane.pause_apiserver()
+        time.sleep(OUTAGE_SECONDS)
+        self.cluster.control_plane.resume_apiserver()
+        wait_for("the API server", self.cluster.control_plane.is_ready, 60)
+        self.deployment.wait_ready()
+
+    def roll_routers(self) -> None:
+        name = self._router_deployment()
+        self._kubectl("-n", self.release.namespace, "rollout", "restart", name)
+        self._kubectl(
+            *("-n", self.release.namespace, "rollout", "status", name, "--timeout=240s"),
+            timeout=300,
+        )
+        self.deployment.wait_ready()
+
+    def lose_node(self) -> None:
+        """Power off the node without routers, wait for its pods' successors, power it on."""
+        node = self.cluster.node(self.lost)
+        node.power_off()
+        self.cluster.wait_ready(node, ready=False)
+        self.deployment.wait_ready()
+        self.cluster.start_node(node)
+        self.cluster.wait_ready(node)
+
+    def _set_sequences(self, count: int) -> None:
+        self.deployment.patch({"engine": {"config": {"maxNumSeqs": count}}})
+
+    def _router_deployment(self) -> str:
+        selector = "kvasir.dev/component=router"
+        names = self._kubectl(
+            *("-n", self.release.namespace, "get", "deployments", "-l", selector, "-o", "name")
+        )
+        return names.split()[0]
+
+    def _wait_gone(self, pod: str) -> None:
+        def is_gone() -> bool:
+            return pod not in {p["metadata"]["name"] for p in self.deployment.pods()}
+
+        self.deployment.wait(is_gone, f"the end of {pod}")
+
+    def _kubectl(self, *arguments: str, timeout: float = 120) -> str:
+        return self.deployment.kubectl(*arguments, timeout=timeout)
+
+
+def every_step(stage: Stage) -> list[tuple[str, Callable[[], None]]]:
+    """All of them, in an order in which each finds what it needs."""
+    return [
+        ("scale 1 to 4", stage.scale_up),
+        ("scale 4 to 2", stage.scale_down),
+        ("image change", stage.change_image),
+        ("argument change", stage.change_arguments),
+        ("revert half-way", stage.revert_half_way),
+        ("bad image", stage.bad_image),
+        ("pod delete", stage.delete_pod),
+        ("container kill -9", stage.kill_container),
+        ("operator kill -9", stage.kill_operator),
+        ("API server stopped 30 s", stage.stop_apiserver),
+        ("router rollout", stage.roll_routers),
+        ("node drain, 3 replicas", stage.drain_three),
+        ("node drain, 1 replica", stage.drain_single),
+        ("node power loss", stage.lose_node),
+    ]

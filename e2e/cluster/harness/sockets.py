@@ -1,0 +1,15 @@
+"""Free ports of the loopback interface."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different TCP ports that nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]

@@ -1,0 +1,96 @@
+"""One request over a kept connection, judged: any answer but the right one is a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import aiohttp
+
+from harness.traffic.outcomes import Kind, Outcome
+from harness.traffic.plan import Question
+
+MAX_SHOWN = 300
+
+
+class AnswerError(Exception):
+    """An answer that is not the right one; the message says how."""
+
+
+class Client:
+    """Asks questions of one model. No request is ever sent twice."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, model: str, key: str | None, timeout: float
+    ) -> None:
+        self._session = session
+        self._model = model
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._timeout = timeout
+
+    async def ask(self, endpoint: str, question: Question, kind: Kind, expected: str) -> Outcome:
+        """Ask and compare; never raises but for being cancelled."""
+        started = time.monotonic()
+        failure, gap = None, 0.0
+        try:
+            async with asyncio.timeout(self._timeout):
+                text, gap = await self._answer(endpoint, question, stream=kind == "stream")
+            if text != expected:
+                failure = f"wrong text: {_difference(text, expected)}"
+        except AnswerError as error:
+            failure = str(error)
+        except TimeoutError:
+            failure = f"no end within {self._timeout:.0f} s"
+        except (aiohttp.ClientError, OSError, ValueError, LookupError) as error:
+            failure = f"{type(error).__name__}: {error}"[:MAX_SHOWN]
+        return Outcome(kind, endpoint, started, time.monotonic(), failure, gap)
+
+    async def _answer(
+        self, endpoint: str, question: Question, *, stream: bool
+    ) -> tuple[str, float]:
+        body = question.body(self._model, stream=stream)
+        url = f"{endpoint}/v1/chat/completions"
+        async with self._session.post(url, json=body, headers=self._headers) as response:
+            if response.status != 200:
+                said = (await response.text())[:MAX_SHOWN]
+                raise AnswerError(f"status {response.status}: {said}")
+            if stream:
+                return await _stream_text(response)
+            answer = await response.json()
+            return str(answer["choices"][0]["message"]["content"]), 0.0
+
+
+async def _stream_text(response: aiohttp.ClientResponse) -> tuple[str, float]:
+    """The text of an event stream that ends with [DONE], and its longest silence."""
+    pieces: list[str] = []
+    last, gap, done = time.monotonic(), 0.0, False
+    async for line in response.content:
+        now = time.monotonic()
+        last, gap = now, max(gap, now - last)
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if done:
+            raise AnswerError("an event after [DONE]")
+        if data == b"[DONE]":
+            done = True
+            continue
+        event = json.loads(data)
+        if "error" in event:
+            raise AnswerError(f"error event: {json.dumps(event['error'])[:MAX_SHOWN]}")
+        pieces += [choice["delta"].get("content") or "" for choice in event["choices"]]
+    if not done:
+        raise AnswerError(f"no [DONE] after {len(pieces)} events")
+    return "".join(pieces), gap
+
+
+def _difference(text: str, expected: str) -> str:
+    same = next(
+        (i for i, (a, b) in enumerate(zip(text, expected, strict=False)) if a != b),
+        min(len(text), len(expected)),
+    )
+    return (
+        f"{len(text)} characters instead of {len(expected)}, different from {same}:"
+        f" {text[same : same + 40]!r}, not {expected[same : same + 40]!r}"
+    )

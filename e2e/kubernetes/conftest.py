@@ -1,0 +1,102 @@
+"""The full cluster, with Kvasir installed by its chart.
+
+A cluster that is up already (`make cluster-up`) is used and left; otherwise one is started, and
+taken down at the end. What cannot be had fails the run, it never skips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from harness.cluster import Cluster, cluster_up
+from harness.errors import HarnessError
+from harness.places import run_directory
+from harness.proof.deployment import Deployment
+from harness.proof.release import Release
+from harness.proof.steps import OTHER_TAG
+
+ROUTER_NODE = {"kubernetes.io/hostname": "n1"}
+MODEL = "kvasir-tiny"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two Ready nodes with the images."""
+    if run_directory().exists():
+        yield Cluster()
+        return
+    try:
+        started = cluster_up(2, lambda text: print(text, flush=True))
+    except HarnessError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield started
+    started.down()
+
+
+@pytest.fixture(scope="session")
+def values() -> dict[str, Any]:
+    """The chart's values that a cluster without a registry needs, and routers on one node."""
+    ours = {"tag": "dev"}
+    return {
+        "global": {"imageRegistry": "localhost/kvasir"},
+        "operator": {"image": ours, "nodeSelector": ROUTER_NODE},
+        "router": {
+            "image": ours,
+            "nodeSelector": ROUTER_NODE,
+            "replicas": 2,
+            "service": {"type": "NodePort"},
+            # Half of this machine's two CPUs each would leave nothing for engines.
+            "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+        },
+        "engine": {"images": {"sim": ours}},
+        "test": {"device": "sim"},
+    }
+
+
+@pytest.fixture(scope="session")
+def release(cluster: Cluster, values: dict[str, Any]) -> Iterator[Release]:
+    """Kvasir, installed; uninstalled at the end."""
+    installed = Release(cluster.kubectl)
+    installed.install(values)
+    yield installed
+    installed.uninstall()
+
+
+@pytest.fixture
+def deploy(cluster: Cluster, release: Release) -> Iterator[Callable[..., Deployment]]:
+    """deploy(name, **spec): an LLMDeployment of the simulated engine, Ready; deleted at the end."""
+    namespace = cluster.control_plane.namespace("models")
+    made: list[Deployment] = []
+
+    def start(name: str, **spec: Any) -> Deployment:
+        deployment = Deployment(cluster.kubectl, namespace, name)
+        made.append(deployment)
+        deployment.apply(
+            {
+                "model": {"uri": f"builtin://{MODEL}"},
+                "engine": {
+                    "config": {"device": "sim", "maxNumSeqs": 128},
+                    "args": ["--speed-profile", "slow"],
+                },
+                **spec,
+            }
+        )
+        deployment.wait_ready()
+        return deployment
+
+    yield start
+    for deployment in made:
+        deployment.delete()
+    cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def other_tag(cluster: Cluster) -> str:
+    """The simulated engine's image under a second name, on every node."""
+    for node in cluster.nodes:
+        if OTHER_TAG not in node.images():
+            node.tag_image("localhost/kvasir/engine-sim:dev", OTHER_TAG)
+    return OTHER_TAG

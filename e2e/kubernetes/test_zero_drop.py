@@ -1,0 +1,61 @@
+"""No request is lost, whatever happens to the cluster: the load runs through every step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cluster import Cluster
+from harness.proof.deployment import Deployment
+from harness.proof.release import Release
+from harness.proof.steps import Stage, every_step
+from harness.traffic.load import Load
+from harness.traffic.outcomes import failures, table
+from harness.traffic.plan import Plan
+from harness.traffic.truth import right_answers
+
+SHORT = {
+    *("scale 1 to 4", "image change", "container kill -9", "operator kill -9"),
+    *("router rollout", "node power loss"),
+}
+"""What fits into three minutes."""
+SETTLE_SECONDS = 5.0
+
+
+@pytest.mark.timeout(3600)
+async def test_no_request_is_lost(
+    cluster: Cluster,
+    release: Release,
+    deploy: Callable[..., Deployment],
+    other_tag: str,
+    tmp_path: Path,
+) -> None:
+    """KVASIR_E2E_STEPS=all runs every step, about ten minutes; the default is the short cut."""
+    deployment = await asyncio.to_thread(deploy, "load", lifecycle={"drainSeconds": 20})
+    plan = Plan(
+        endpoints=release.endpoints(cluster.nodes[0].address), model="load", key=release.api_key()
+    )
+    expected = await asyncio.to_thread(right_answers, plan.questions(), "builtin://kvasir-tiny")
+    steps = every_step(Stage(cluster, release, deployment))
+    if os.environ.get("KVASIR_E2E_STEPS") != "all":
+        steps = [(name, step) for name, step in steps if name in SHORT]
+    began = time.monotonic()
+    async with Load(plan, expected) as load:
+        await asyncio.sleep(SETTLE_SECONDS)
+        for name, step in steps:
+            load.step(name)
+            await asyncio.to_thread(step)
+            await asyncio.sleep(SETTLE_SECONDS)
+        await load.finish()
+    print(f"\n{table(load.steps)}\n{time.monotonic() - began:.0f} s in all")
+    lost = failures(load.steps)
+    (tmp_path / "failures.json").write_text(json.dumps(lost, indent=1))
+    assert not lost, f"{len(lost)} of the requests failed, first: {json.dumps(lost[:5], indent=1)}"
+    assert sum(step.count("unary") for step in load.steps) >= plan.unary_rate * 60
+    assert sum(step.count("stream") for step in load.steps) >= plan.streams

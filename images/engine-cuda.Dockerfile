@@ -1,0 +1,53 @@
+# The engine on NVIDIA GPUs: `kvasir serve`. CUDA's libraries come with torch's wheels; the driver is
+# the node's.
+#
+#   docker build -f images/engine-cuda.Dockerfile -t kvasir/engine-cuda .
+ARG BASE_IMAGE=python:3.11.14-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+ARG UV_VERSION=0.13.9
+ENV PIP_BREAK_SYSTEM_PACKAGES=1 \
+    PIP_ROOT_USER_ACTION=ignore \
+    UV_COMPILE_BYTECODE=1 \
+    UV_LINK_MODE=copy \
+    UV_NO_CACHE=1 \
+    UV_PYTHON_DOWNLOADS=never
+RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-pip; }
+RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
+ENV VIRTUAL_ENV=/opt/kvasir
+COPY locks/engine.txt /src/locks/engine.txt
+RUN uv pip sync --quiet /src/locks/engine.txt
+# After the dependencies, which change less often.
+COPY pyproject.toml README.md LICENSE /src/
+COPY api /src/api
+COPY engine /src/engine
+COPY router /src/router
+COPY operator /src/operator
+RUN uv pip install --quiet --no-deps /src
+
+FROM ${BASE_IMAGE}
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="kvasir-engine-cuda" \
+      org.opencontainers.image.description="Inference engine for large language models, on NVIDIA GPUs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# Triton compiles kernels and their launchers when they are first used: a C compiler, libc's and
+# Python's headers. ptxas is in its wheel. What it makes goes to KVASIR_CACHE.
+RUN apt-get update -q && \
+    apt-get install -y -q --no-install-recommends gcc libc6-dev && \
+    { test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || \
+      apt-get install -y -q --no-install-recommends libpython3-dev; } && \
+    rm -rf /var/lib/apt/lists/*
+COPY --from=build /opt/kvasir /opt/kvasir
+# Everything belongs to root: what runs here writes to mounted volumes alone.
+ENV PATH=/opt/kvasir/bin:$PATH \
+    HOME=/tmp \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 65532:65532
+EXPOSE 8000 8001 5557 5558
+ENTRYPOINT ["kvasir"]

@@ -1,0 +1,43 @@
+# The router: `kvasir router`.
+#
+#   docker build -f images/router.Dockerfile -t kvasir/router .
+ARG BASE_IMAGE=python:3.11.14-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+ARG UV_VERSION=0.13.9
+ENV PIP_BREAK_SYSTEM_PACKAGES=1 \
+    PIP_ROOT_USER_ACTION=ignore \
+    UV_COMPILE_BYTECODE=1 \
+    UV_LINK_MODE=copy \
+    UV_NO_CACHE=1 \
+    UV_PYTHON_DOWNLOADS=never
+RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-pip; }
+RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
+ENV VIRTUAL_ENV=/opt/kvasir
+COPY locks/router.txt /src/locks/router.txt
+RUN uv pip sync --quiet /src/locks/router.txt
+# After the dependencies, which change less often.
+COPY pyproject.toml README.md LICENSE /src/
+COPY api /src/api
+COPY engine /src/engine
+COPY router /src/router
+COPY operator /src/operator
+RUN uv pip install --quiet --no-deps /src
+
+FROM ${BASE_IMAGE}
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="kvasir-router" \
+      org.opencontainers.image.description="KV-cache-aware router for large language models" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /opt/kvasir /opt/kvasir
+# Everything belongs to root: what runs here writes to mounted volumes alone.
+ENV PATH=/opt/kvasir/bin:$PATH \
+    HOME=/tmp \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 65532:65532
+EXPOSE 8080 8081
+ENTRYPOINT ["kvasir"]

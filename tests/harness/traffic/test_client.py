@@ -1,0 +1,83 @@
+"""Only the right answer counts: everything a broken server may do is a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from harness.traffic.client import Client
+from harness.traffic.plan import Question
+
+QUESTION = Question("Sort: 3 1", 2)
+
+
+def event(text: str) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+DONE = b"data: [DONE]\n\n"
+GOOD = HEAD + chunk(event("1 ")) + chunk(b": comment\n\n" + event("3")) + chunk(DONE)
+CASES = {
+    "right": (GOOD + chunk(b""), None),
+    "wrong text": (HEAD + chunk(event("1 4") + DONE) + chunk(b""), "wrong text"),
+    "no [DONE]": (HEAD + chunk(event("1 3")) + chunk(b""), "no [DONE]"),
+    "cut": (GOOD[:-30], "Payload"),
+    "after [DONE]": (GOOD + chunk(event("!")) + chunk(b""), "after [DONE]"),
+    "error event": (
+        HEAD + chunk(b'data: {"error": {"message": "gone"}}\n\n') + chunk(b""),
+        "error event",
+    ),
+    "status": (b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\nbusy", "status 503: busy"),
+    "nothing": (b"", "Disconnected"),
+}
+
+
+@asynccontextmanager
+async def server(answer: bytes) -> AsyncIterator[str]:
+    """A server that gives `answer` to one request and closes the connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.read(4096)
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()
+    async with listening:
+        yield f"http://{host}:{port}"
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_stream_is_judged(case: str) -> None:
+    answer, failure = CASES[case]
+    async with server(answer) as url, aiohttp.ClientSession() as session:
+        outcome = await Client(session, "m", None, 10).ask(url, QUESTION, "stream", "1 3")
+    if failure is None:
+        assert outcome.failure is None
+    else:
+        assert failure in (outcome.failure or "")
+
+
+async def test_an_answer_that_never_ends_is_a_failure() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    listening = await asyncio.start_server(silent, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()
+    async with listening, aiohttp.ClientSession() as session:
+        client = Client(session, "m", None, 0.2)
+        outcome = await client.ask(f"http://{host}:{port}", QUESTION, "unary", "1 3")
+    assert "no end within" in (outcome.failure or "")
