@@ -15,8 +15,8 @@ from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.settings import RouterSettings
-from kvasir_router.tokenizing.collector import TokenizingCollector
 from kvasir_router.tls import client_context
+from kvasir_router.tokenizing.collector import TokenizingCollector
 
 
 class RouterBase:
@@ -38,8 +38,8 @@ class RouterBase:
             output = log_to or sys.stdout.buffer
             self._access_log = AccessLog(output, self.metrics.log_line_dropped)
         self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
-        self.metrics.register(TokenizingCollector(self.gateway.tokenizing))
         self.fleet.room = self.gateway.line.room
+        self.metrics.register(TokenizingCollector(self.gateway.tokenizing))
         self.metrics.register(AdmissionCollector(self.gateway))
         self.metrics.register(IndexCollector(self.fleet))
         self.replica_tls = client_context(settings.tls.replica_ca)
@@ -64,8 +64,8 @@ class RouterBase:
             self._following.cancel()
         self.fleet.apply(())
         if self._access_log is not None:
-        await self.gateway.tokenizing.stop()
             self._access_log.close()
+        await self.gateway.tokenizing.stop()
         if self.gateway.tracer is not None:
             await asyncio.to_thread(self.gateway.tracer.close)
 

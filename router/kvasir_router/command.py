@@ -27,9 +27,9 @@ def router(
     session_cookie: flags.SessionCookie = "session_id",
     engine_queue: flags.EngineQueue = 4,
     scrape_interval: flags.ScrapeInterval = 1.0,
-    probe_interval: flags.ProbeInterval = 1.0,
     tokenizer_processes: flags.TokenizerProcesses = 1,
     tokenizer_deadline: flags.TokenizerDeadline = 0.005,
+    probe_interval: flags.ProbeInterval = 1.0,
     probe_timeout: flags.ProbeTimeout = 1.0,
     connect_timeout: flags.ConnectTimeout = 2.0,
     request_timeout: flags.RequestTimeout = None,
@@ -86,11 +86,11 @@ def router(
             adapters: [other-sql]           # LoRA adapters, each a name for clients
             replicas:
               - {id: r0, url: "http://10.0.0.7:8000", engine: vllm}   # or sglang, openai
-        canaries:
           - name: llama
             tokenizer: meta-llama/Llama-3.1-8B-Instruct   # or a directory
             replicas:                                     # whose KV events count with it
               - {id: r0, url: "http://10.0.0.8:8000", engine: vllm, kv_events: "tcp://10.0.0.8:5557"}
+        canaries:
           - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
     from kvasir_router import option_values as values
@@ -99,8 +99,8 @@ def router(
     from kvasir_router.policy.registry import POLICIES, PolicyOptions
     from kvasir_router.proxy.http import Limits
     from kvasir_router.scaling.signals import Slo
-
     from kvasir_router.tokenizing.settings import TokenizingSettings
+
     if policy not in POLICIES:
         raise typer.BadParameter(
             f"{policy!r} is not a policy; use one of {', '.join(POLICIES)}",
@@ -139,9 +139,9 @@ def router(
             hedging=hedging,
         ),
         feeding=s.Feeding(scrape_interval=scrape_interval),
+        tokenizing=TokenizingSettings(tokenizer_processes, tokenizer_deadline),
         tls=s.Tls(cert=tls_cert, key=tls_key, replica_ca=replica_ca_file),
         cors_origins=tuple(cors_origin or ()),
-        tokenizing=TokenizingSettings(tokenizer_processes, tokenizer_deadline),
         keys_file=keys_file,
         routers=routers,
         waiting=Waiting(requests=max_waiting, timeout=queue_timeout, hold=hold_timeout),

@@ -98,17 +98,6 @@ EngineQueue = Annotated[
         min=0,
     ),
 ]
-ScrapeInterval = Annotated[
-    float,
-    _flag(
-        "--scrape-interval",
-        "Seconds between looks at /metrics of engines that do not push their load: vLLM, SGLang, "
-        "and Kvasir's without grpc_port.",
-        ENGINES,
-        min=0.1,
-    ),
-]
-ProbeInterval = Annotated[
 TokenizerProcesses = Annotated[
     int,
     _flag(
@@ -130,6 +119,17 @@ TokenizerDeadline = Annotated[
         max=1.0,
     ),
 ]
+ScrapeInterval = Annotated[
+    float,
+    _flag(
+        "--scrape-interval",
+        "Seconds between looks at /metrics of engines that do not push their load: vLLM, SGLang, "
+        "and Kvasir's without grpc_port.",
+        ENGINES,
+        min=0.1,
+    ),
+]
+ProbeInterval = Annotated[
     float,
     _flag(
         "--probe-interval",

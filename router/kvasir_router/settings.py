@@ -122,10 +122,10 @@ class RouterSettings:
     probing: Probing = field(default_factory=Probing)
     failover: Failover = field(default_factory=Failover)
     feeding: Feeding = field(default_factory=Feeding)
+    tokenizing: TokenizingSettings = field(default_factory=TokenizingSettings)
 
     tls: Tls = field(default_factory=Tls)
 
-    tokenizing: TokenizingSettings = field(default_factory=TokenizingSettings)
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may call the API from a browser; `*` is every one."""
 

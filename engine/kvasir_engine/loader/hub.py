@@ -33,13 +33,13 @@ def resolve_model(model: str, revision: str | None = None, *, remote_code: bool 
         raise ModelLoadError(str(error)) from error
     if not directory.is_dir():
         raise ModelLoadError(f"{directory} is not a directory; name a Hugging Face model directory")
+    return directory
+
+
 def loaded_revision(directory: Path, asked: str | None) -> str | None:
     """The commit that a directory of the Hub's cache is of: a branch means another one tomorrow.
     What was `asked` for where the directory is none of the cache's."""
     return directory.name if directory.parent.name == "snapshots" else asked
-
-
-    return directory
 
 
 def _download(uri: ModelURI, revision: str | None, *, remote_code: bool) -> Path:

@@ -191,15 +191,15 @@ class Attempts:
     def _choose(self) -> Choice | None:
         return self._model.choose(self._query, self._tried)
 
-    def _send(self, choice: Choice) -> None:
-        self._current = attempt = self._make(choice)
-        attempt.start(afresh=self._moves.in_doubt)
     def _choose_next(self) -> Choice | None:
         return self._choose() if self._broken is None else self._choose_alike(self._broken)
 
     def _choose_alike(self, replica: Replica) -> Choice | None:
         return choose_alike(self._query, self._model, replica, self._tried)
 
+    def _send(self, choice: Choice) -> None:
+        self._current = attempt = self._make(choice)
+        attempt.start(afresh=self._moves.in_doubt)
 
     def _make(self, choice: Choice) -> Attempt:
         self._tried.append(choice.replica)
@@ -267,10 +267,10 @@ class Attempts:
     def adopted(self, attempt: Attempt) -> None:
         """The attempt's replica goes on with a stream; the others may again, should it break."""
         self._tried = [attempt.replica]
+        self._broken = None
 
     def _continuation(self, attempt: Attempt) -> bytes:
         if not self._gateway.settings.failover.migration:
-        self._broken = None
             raise ObstacleError(Obstacle.OFF)
         if not attempt.contract:
             raise ObstacleError(Obstacle.CONTRACT)

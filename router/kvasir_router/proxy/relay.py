@@ -152,13 +152,13 @@ class Relay:
         if not self._attempts.start():
             self.wait()
 
-    def refuse(self, answer: Answer) -> None:
-        """It has waited in vain."""
     @property
     def moving(self) -> bool:
         """Whether it waits to go on with a stream that has begun."""
         return self._attempts.moving
 
+    def refuse(self, answer: Answer) -> None:
+        """It has waited in vain."""
         if self.is_blank:
             self.fail(answer)
         else:

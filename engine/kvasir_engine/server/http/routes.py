@@ -136,14 +136,14 @@ class ApiRoutes:
             "root": self._state.model.root,
             "parent": None,
             "max_model_len": None if info is None else info.max_model_len,
-        }
-
-    async def _chat_prompt(self, intake: Intake, body: ChatBody | TokenizeBody) -> TokenPrompt:
-        text = await intake.chat_text(body)
             # What a stream must have in common with where it moves to
             "revision": self._state.settings.revision,
             "dtype": None if info is None else info.dtype,
             "quantization": None if info is None else info.quantization,
+        }
+
+    async def _chat_prompt(self, intake: Intake, body: ChatBody | TokenizeBody) -> TokenPrompt:
+        text = await intake.chat_text(body)
         ids = await intake.encode(
             text, add_special_tokens=bool(body.add_special_tokens), param="messages"
         )
