@@ -20,6 +20,9 @@ ENGINE_LABEL = "kvasir.dev/engine"
 _KSERVE_CONTAINER = "kserve-container"
 _KSERVE_PORT = 8080  # of a container that names none, as KServe has it
 
+# Not KVASIR: whoever may make a pod can label it, and would be told the fleet's secret.
+_GUESTS = {kind.value: kind for kind in EngineKind if kind is not EngineKind.KVASIR}
+
 _ENDED = ("Succeeded", "Failed")
 
 _Owner = tuple[str, str]
@@ -102,13 +105,12 @@ def _kserve_replica(pod: Pod) -> ReplicaSpec | None:
     if status is None:
         return None
     port = next(iter(_ports(pod, _KSERVE_CONTAINER).values()), _KSERVE_PORT)
-    kinds = {kind.value: kind for kind in EngineKind}
     return ReplicaSpec(
         _id(pod, status),
         pod.status.pod_ip,
         port,
         draining=_leaves(pod),
-        engine=kinds.get(pod.metadata.labels.get(ENGINE_LABEL, ""), EngineKind.OPENAI),
+        engine=_GUESTS.get(pod.metadata.labels.get(ENGINE_LABEL, ""), EngineKind.OPENAI),
     )
 
 
