@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kvasir.cluster import ClusterAccess
 from kvasir.llmdeployment import labels
@@ -57,7 +57,7 @@ class KubernetesSource:
 
     async def watch(self) -> AsyncIterator[Snapshot]:
         """Source.watch; first when everything has been listed once."""
-        reflectors = [*self._deployments, *self._engines, *self._kserve]
+        reflectors: list[Reflector[Any]] = [*self._deployments, *self._engines, *self._kserve]
         tasks = [asyncio.create_task(each.run()) for each in reflectors]
         last: Snapshot | None = None
         try:

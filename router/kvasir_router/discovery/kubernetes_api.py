@@ -5,7 +5,7 @@ decodes a few fields, and between two pages requests have their turn.
 """
 
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx
@@ -85,7 +85,7 @@ class KubernetesApi:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def pages(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Page]:
+    async def pages(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[Page, None]:
         """A list, whole. Raises ApiError, httpx.HTTPError, OSError or msgspec.MsgspecError."""
         query = {**params, "limit": str(PAGE_OBJECTS)}
         while True:
