@@ -17,7 +17,8 @@ from common import RESULTS, ROOT, render
 PAGE = ROOT / "docs" / "benchmarks.md"
 ORDER = (
     *("cpu_throughput", "core_loop", "http_streaming", "serve_start"),
-    *("router_overhead", "router_streams", "router_benefit"),
+    *("router_overhead", "router_streams", "router_choice", "router_index"),
+    *("router_benefit", "router_fairness"),
 )
 HEAD = """\
 # Benchmarks

@@ -1,6 +1,6 @@
 """What choosing a replica costs: µs of `choose` and `sent`, with a filled index, by policy.
 
-    python benchmarks/router_choice.py [--json FILE]
+    python benchmarks/router_choice.py [--only WORD...] [--save]
 
 Chat bodies of 2, 64 and 400 KB, half a shared system prompt and half a question, for 8 and 64
 replicas in a fleet that has served many such conversations. Each figure is the least of many
@@ -14,17 +14,13 @@ rounds: what the code takes when the machine does nothing else. In the parts:
 
 import argparse
 import asyncio
-import datetime
-import json
-import platform
 import random
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
-from common import machine
+from common import Figure, Report, Table, warn_if_busy
 
 from kvasir.block_hash import HASH_BYTES
 from kvasir.kv_events import BlockStored
@@ -155,26 +151,56 @@ def measure(size: int, count: int, name: str, *, exact: bool = False) -> dict[st
     return {part: round(value, 1) for part, value in result.items()}
 
 
+PARTS = ("chain", "match", "choose", "in all")
+
+
+def row(label: str, parts: dict[str, float]) -> list[str]:
+    return [label, *(f"{parts[part]:.1f}" if part in parts else "" for part in PARTS)]
+
+
+def publish(results: dict[str, dict[str, float]], *, save: bool) -> None:
+    """The longest prompts and most replicas have a goal."""
+    figures = [
+        Figure(label, "µs", [parts["in all"]], "<= 1000", digits=0)
+        for label, parts in results.items()
+        if label.startswith("400 KB, 64 replicas, kv_aware")
+    ]
+    Report(
+        name="router_choice",
+        title="What choosing a replica costs",
+        work=(
+            "Chat bodies of which half is a shared system prompt, in fleets that have served "
+            f"{CONVERSATIONS} such conversations; the least of {ROUNDS} rounds."
+        ),
+        figures=figures,
+        tables=[
+            Table(
+                "µs a request, of CPU",
+                ["work", *PARTS],
+                [row(label, parts) for label, parts in results.items()],
+            )
+        ],
+        packages=("msgspec", "xxhash"),
+        folder="",
+    ).publish(save=save)
+
+
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="*", default=[], help="words in the labels to run")
-    parser.add_argument("--json", type=Path, help="also write the results here")
+    parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    print(f"{machine()}; Python {platform.python_version()}; {date}")
-    results: dict[str, Any] = {}
+    warn_if_busy()
+    results: dict[str, dict[str, float]] = {}
     for size in (2, 64, 400):
         for count in (8, 64):
             for name in POLICIES:
                 for exact in (False, True) if name == "kv_aware" else (False,):
                     label = f"{size} KB, {count} replicas, {name}{' exact' if exact else ''}"
-                    if not all(word in label for word in options.only):
-                        continue
-                    results[label] = measure(size * 1024, count, name, exact=exact)
-                    print(f"{label:42} {results[label]}", flush=True)
-    if options.json:
-        report = {"machine": machine(), "date": date, "us": results}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+                    if all(word in label for word in options.only):
+                        results[label] = measure(size * 1024, count, name, exact=exact)
+                        print(f"{label:42} {results[label]}", flush=True)
+    publish(results, save=options.save)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ from pathlib import Path
 
 import uvloop
 from common import Figure, Report, Table, free_port, wait_for, warn_if_busy
-from router_benefit import Client
-from router_tools import process, router_command
+from router_tools import process, router_command, write_keys
 from sim_fleet import SECRET, Engine, Scale, Words, sim_fleet
+from stream_load import Client
 
-from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key, make_key
+from kvasir_router.admission.keys import make_key
 
 TENANTS = ("greedy", "a", "b", "c", "d")
 REPLICAS = 2
@@ -142,22 +142,12 @@ async def measure(
     return capacity, pairs
 
 
-def write_keys(path: Path) -> dict[str, str]:
-    """A key for each tenant."""
-    keys = {tenant: make_key() for tenant in TENANTS}
-    entries = [
-        ApiKey(id=tenant, tenant=tenant, hash=hash_key(key.encode()))
-        for tenant, key in keys.items()
-    ]
-    path.write_bytes(dump_keys(KeyFile(keys=tuple(entries))))
-    return keys
-
-
 def run(folder: Path, options: argparse.Namespace) -> tuple[float, list[tuple[Phase, Phase]]]:
     """Start everything, and measure."""
     words, model = Words(SCALE), folder / "model"
     words.write_model(model, 4096)
-    keys = write_keys(folder / "keys.yaml")
+    keys = {tenant: make_key() for tenant in TENANTS}
+    write_keys(folder / "keys.yaml", keys)
     with sim_fleet(
         folder, model, SCALE, replicas=REPLICAS, kv_tokens=307_328, max_num_seqs=SEQUENCES
     ) as engines:
@@ -218,6 +208,7 @@ def publish(capacity: float, pairs: list[tuple[Phase, Phase]], options: argparse
             )
         ],
         packages=("uvloop",),
+        folder="",
     ).publish(save=options.save)
 
 

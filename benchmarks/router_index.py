@@ -1,6 +1,6 @@
 """What the exact index costs: memory a block, events a second, microseconds a lookup.
 
-    python benchmarks/router_index.py [--blocks 312500] [--json FILE]
+    python benchmarks/router_index.py [--blocks 312500] [--save]
 
 Blocks are stored in chains of 64, as engines tell of a prompt of 1,024 tokens, for 8 replicas; then
 a tenth of them is evicted. Memory is what Python allocates (tracemalloc), measured apart from the
@@ -10,19 +10,14 @@ approximate index and the map of texts are measured beside. Times are the least 
 
 import argparse
 import asyncio
-import datetime
 import gc
-import json
 import math
-import platform
 import random
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-from common import machine
+from common import Figure, Report, Table, warn_if_busy
 
 from kvasir.block_hash import HASH_BYTES
 from kvasir.kv_events import (
@@ -182,25 +177,41 @@ def others(blocks: int) -> dict[str, float]:
     }
 
 
+def publish(results: dict[str, dict[str, float]], blocks: int, *, save: bool) -> None:
+    """Memory and the intake of events have goals."""
+    own = results["Kvasir engines"]
+    rows = [
+        [part, name, f"{value:,}"]
+        for part, parts in results.items()
+        for name, value in parts.items()
+    ]
+    Report(
+        name="router_index",
+        title="What the exact index costs",
+        work=f"{blocks:,} blocks in chains of {CHAIN} for {REPLICAS} replicas.",
+        figures=[
+            Figure("memory at 10 M blocks", "GB", [own["GB at 10 M blocks"]], "<= 1.5"),
+            Figure("blocks stored", "a second", [own["blocks stored a second"]], ">= 200000", 0),
+        ],
+        tables=[Table("All of it", ["part", "figure", "value"], rows)],
+        packages=("msgspec", "xxhash"),
+        folder="",
+    ).publish(save=save)
+
+
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--blocks", type=int, default=312_500)
-    parser.add_argument("--json", type=Path, help="also write the results here")
+    parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    print(f"{machine()}; Python {platform.python_version()}; {date}")
-    results: dict[str, Any] = {
+    warn_if_busy()
+    results = {
         "Kvasir engines": exact(EngineKind.KVASIR, options.blocks),
         "other engines": exact(EngineKind.VLLM, options.blocks),
         "lookups": lookups(options.blocks),
         "beside": others(options.blocks),
     }
-    for part, figures in results.items():
-        for name, value in figures.items():
-            print(f"{part:15} {name:36} {value:>12,}")
-    if options.json:
-        report = {"machine": machine(), "date": date, "blocks": options.blocks, "results": results}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    publish(results, options.blocks, save=options.save)
 
 
 if __name__ == "__main__":

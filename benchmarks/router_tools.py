@@ -15,13 +15,15 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import ROOT, free_port, wait_for
+
+from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 
 NATIVE = ROOT / "benchmarks" / "native"
 MODEL = "bench"
@@ -201,17 +203,28 @@ def router_command(
     return [*command, *ports, *options], {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"}
 
 
+def write_keys(path: Path, keys: Mapping[str, str]) -> None:
+    """A key file: a key for each tenant."""
+    entries = [
+        ApiKey(id=tenant, tenant=tenant, hash=hash_key(key.encode()))
+        for tenant, key in keys.items()
+    ]
+    path.write_bytes(dump_keys(KeyFile(keys=tuple(entries))))
+
+
 @contextmanager
 def kvasir_router(
     folder: Path, replicas: Sequence[int], cores: Cores, name: str, *options: str
 ) -> Iterator[Router]:
-    """`kvasir router` in front of replicas at these ports."""
+    """`kvasir router` in front of replicas at these ports, with API_KEY as the only key."""
     config, port = folder / f"{name}.yaml", free_port()
     entries = [
         {"id": f"r{i}", "url": f"http://127.0.0.1:{port}"} for i, port in enumerate(replicas)
     ]
     config.write_text(json.dumps({"models": [{"name": MODEL, "replicas": entries}]}))
-    command, environment = router_command(config, port, *options)
+    keys = folder / f"{name}-keys.yaml"
+    write_keys(keys, {"bench": API_KEY})
+    command, environment = router_command(config, port, "--keys-file", str(keys), *options)
     with process(*command, cpus=cores.router, environment=environment) as running:
         wait_for(f"http://127.0.0.1:{port}/ready", within=20, process_alive=lambda: _alive(running))
         yield Router(name, port, running.pid)

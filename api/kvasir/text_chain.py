@@ -18,13 +18,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import xxhash
 
 BLOCK_BYTES = 512
-MAX_BLOCKS = 2048
+"""Of each of the first blocks."""
+NEAR_BLOCKS = 16
+FAR_BYTES = 2048
+"""Of each block behind those: a long text is told to 2 KB, in a quarter of the work."""
+MAX_BLOCKS = 524
 """Text behind this many blocks (1 MiB) is not hashed: bounded work for any body."""
 
 CHAT_FIELDS = (
@@ -47,8 +52,12 @@ _TEXT = b"\xff"
 _JSON = b"\xfe"
 """Stands before a content of any other type, as JSON."""
 
+_MAX_CACHED_ROLE = 64
+
 _encode = msgspec.json.Encoder().encode
-_each_block = struct.Struct(f"{BLOCK_BYTES}s").iter_unpack
+_NEAR_BYTES = NEAR_BLOCKS * BLOCK_BYTES
+_each_near = struct.Struct(f"{BLOCK_BYTES}s").iter_unpack
+_each_far = struct.Struct(f"{FAR_BYTES}s").iter_unpack
 
 
 def chat_pieces(body: Mapping[str, Any], *, lora: str = "") -> list[bytes]:
@@ -59,8 +68,17 @@ def chat_pieces(body: Mapping[str, Any], *, lora: str = "") -> list[bytes]:
     pieces = [_first_line("chat", body, CHAT_FIELDS, lora)]
     messages = body.get("messages")
     if isinstance(messages, list):
-        pieces += [_message_piece(message) for message in messages]
+        pieces += [b"".join(_message_parts(message)) for message in messages]
     return pieces
+
+
+def chat_text(fields: Mapping[str, Any], messages: Any, *, lora: str = "") -> bytes:
+    """The joined `chat_pieces` of a body whose CHAT_FIELDS are `fields`, copied once."""
+    parts = [_first_line("chat", fields, CHAT_FIELDS, lora)]
+    if isinstance(messages, list):
+        for message in messages:
+            parts += _message_parts(message)
+    return b"".join(parts)
 
 
 def completion_pieces(body: Mapping[str, Any], prompt: str, *, lora: str = "") -> list[bytes]:
@@ -70,17 +88,33 @@ def completion_pieces(body: Mapping[str, Any], prompt: str, *, lora: str = "") -
 
 
 def chain_hashes(pieces: Sequence[bytes]) -> list[int]:
-    """The chained 64-bit xxh3 of every full block of BLOCK_BYTES of the joined pieces.
+    """`text_hashes` of the joined pieces."""
+    return text_hashes(b"".join(pieces))
+
+
+def text_hashes(text: bytes) -> list[int]:
+    """The chained 64-bit xxh3 of every full block of the text: 16 of 512 bytes, then of 2048.
 
     A block's hash is seeded with that of the block before, so it stands for all the text up to its
     end.
     """
-    text = b"".join(pieces)
-    end = min(len(text) // BLOCK_BYTES, MAX_BLOCKS) * BLOCK_BYTES
     digest = xxhash.xxh3_64_intdigest
     parent = 0
+    end = min(len(text) // BLOCK_BYTES, NEAR_BLOCKS) * BLOCK_BYTES
     # Routers do this for every request: taking the blocks out in C halves its time
-    return [parent := digest(block, parent) for (block,) in _each_block(memoryview(text)[:end])]
+    hashes = [parent := digest(block, parent) for (block,) in _each_near(memoryview(text)[:end])]
+    if len(text) >= _NEAR_BYTES + FAR_BYTES:
+        far = min((len(text) - _NEAR_BYTES) // FAR_BYTES, MAX_BLOCKS - NEAR_BLOCKS)
+        blocks = _each_far(memoryview(text)[_NEAR_BYTES : _NEAR_BYTES + far * FAR_BYTES])
+        hashes += [parent := digest(block, parent) for (block,) in blocks]
+    return hashes
+
+
+def text_end(blocks: int) -> int:
+    """Bytes of text that so many leading blocks hold."""
+    if blocks <= NEAR_BLOCKS:
+        return blocks * BLOCK_BYTES
+    return _NEAR_BYTES + (blocks - NEAR_BLOCKS) * FAR_BYTES
 
 
 def content_start(piece: bytes, content: str) -> int:
@@ -90,24 +124,41 @@ def content_start(piece: bytes, content: str) -> int:
 
 def _first_line(kind: str, body: Mapping[str, Any], fields: Sequence[str], lora: str) -> bytes:
     given = {}
-    for name in fields:
+    for name in fields if body else ():
         value = body.get(name)
         if value is not None and value != [] and value != {}:
             given[name] = value
     if "tools" not in given:
         given.pop("tool_choice", None)
+    return _line(kind, lora, given) if given else _plain_line(kind, lora)
+
+
+def _line(kind: str, lora: str, given: Mapping[str, Any]) -> bytes:
     return _encode([kind, lora, given]) + b"\n"
 
 
-def _message_piece(message: Any) -> bytes:
+@lru_cache(maxsize=1024)
+def _plain_line(kind: str, lora: str) -> bytes:
+    return _line(kind, lora, {})
+
+
+def _message_parts(message: Any) -> tuple[bytes, ...]:
     if not isinstance(message, dict):
-        return b"".join((_JSON, _encode(message), _TEXT))
-    content = message.get("content")
-    others = {key: value for key, value in message.items() if key not in ("role", "content")}
-    head = _encode([message.get("role"), others])
+        return _JSON, _encode(message), _TEXT
+    role, content = message.get("role"), message.get("content")
+    if len(message) == 2 and type(role) is str and "content" in message:
+        head = _plain_head(role) if len(role) <= _MAX_CACHED_ROLE else _encode([role, {}])
+    else:
+        others = {key: value for key, value in message.items() if key not in ("role", "content")}
+        head = _encode([role, others])
     if isinstance(content, str):
-        return b"".join((head, _TEXT, _utf8(content), _TEXT))
-    return b"".join((head, _JSON, _encode(content), _TEXT))
+        return head, _TEXT, _utf8(content), _TEXT
+    return head, _JSON, _encode(content), _TEXT
+
+
+@lru_cache(maxsize=256)
+def _plain_head(role: str) -> bytes:
+    return _encode([role, {}])
 
 
 def _utf8(text: str) -> bytes:

@@ -3,12 +3,18 @@ whoever asks needs."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
-from kvasir.text_chain import chain_hashes, chat_pieces, completion_pieces
+from kvasir.text_chain import (
+    CHAT_FIELDS,
+    COMPLETION_FIELDS,
+    chat_text,
+    completion_pieces,
+    text_hashes,
+)
 from kvasir_router.proxy.http import Request
 
 BYTES_PER_TOKEN = 4.0
@@ -47,6 +53,9 @@ class Envelope(msgspec.Struct):
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 """Raises msgspec.ValidationError when `model` is no string, DecodeError when it is no JSON."""
 
+_chat_fields = attrgetter(*CHAT_FIELDS)
+_NO_CHAT_FIELDS = (None,) * len(CHAT_FIELDS)
+
 
 class Query:
     """A request for a known model. Everything beyond the envelope is read when first asked for."""
@@ -54,6 +63,8 @@ class Query:
     def __init__(self, request: Request, envelope: Envelope, *, lora: str = "") -> None:
         self.request = request
         self.envelope = envelope
+        self.streams = envelope.stream is True
+        """Whether the answer is asked for as server-sent events."""
         self.lora = lora
         """Adapter that the model's name stands for; empty = the model itself."""
         self._chain: Sequence[int] | None = None
@@ -81,30 +92,29 @@ class Query:
         return self._text_bytes
 
     def _read_prompt(self) -> Sequence[int]:
-        pieces = self._pieces()
-        prompt = self.envelope.prompt
-        if pieces:
-            self._text_bytes = sum(map(len, pieces))
+        envelope = self.envelope
+        text, prompt = self._text(), envelope.prompt
+        if text:
+            self._text_bytes = len(text)
         elif isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
             self._text_bytes = int(len(prompt) * BYTES_PER_TOKEN)
         else:
             self._text_bytes = len(self.request.body)
         # As large as the body, and not needed again
-        self.envelope.messages = self.envelope.prompt = None
-        return chain_hashes(pieces)
+        envelope.messages = envelope.prompt = None
+        return text_hashes(text)
 
-    def _pieces(self) -> list[bytes]:
+    def _text(self) -> bytes:
+        """The canonical text of the prompt; empty if there is none."""
         path, envelope = self.request.path, self.envelope
         if path.endswith("/chat/completions"):
-            return chat_pieces(asdict(envelope), lora=self.lora)
+            given = _chat_fields(envelope)
+            fields = {} if given == _NO_CHAT_FIELDS else dict(zip(CHAT_FIELDS, given, strict=True))
+            return chat_text(fields, envelope.messages, lora=self.lora)
         if path.endswith("/completions") and isinstance(envelope.prompt, str):
-            return completion_pieces(asdict(envelope), envelope.prompt, lora=self.lora)
-        return []
-
-    @property
-    def streams(self) -> bool:
-        """Whether the answer is asked for as server-sent events."""
-        return self.envelope.stream is True
+            fields = {name: getattr(envelope, name) for name in COMPLETION_FIELDS}
+            return b"".join(completion_pieces(fields, envelope.prompt, lora=self.lora))
+        return b""
 
     def header(self, name: bytes) -> bytes | None:
         """A forwarded header's value by its lower-case name; None if absent."""

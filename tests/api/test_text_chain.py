@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 
 from kvasir.text_chain import (
     BLOCK_BYTES,
+    FAR_BYTES,
     MAX_BLOCKS,
+    NEAR_BLOCKS,
     chain_hashes,
     chat_pieces,
+    chat_text,
     completion_pieces,
     content_start,
+    text_end,
 )
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 40
@@ -92,7 +96,23 @@ def test_chat_and_completion_differ() -> None:
 
 
 def test_work_is_bounded() -> None:
-    assert len(chat("x" * (MAX_BLOCKS + 10) * BLOCK_BYTES)) == MAX_BLOCKS
+    assert text_end(MAX_BLOCKS) == 1 << 20
+    assert len(chat("x" * (1 << 21))) == MAX_BLOCKS
+
+
+@pytest.mark.parametrize("blocks", [1, NEAR_BLOCKS, NEAR_BLOCKS + 1, NEAR_BLOCKS + 5])
+def test_a_block_is_there_when_all_its_text_is(blocks: int) -> None:
+    text = bytes(range(256)) * 100
+    assert len(chain_hashes([text[: text_end(blocks)]])) == blocks
+    assert len(chain_hashes([text[: text_end(blocks) - 1]])) == blocks - 1
+    whole = chain_hashes([text])
+    assert chain_hashes([text[: text_end(blocks)]]) == whole[:blocks]
+    assert text_end(blocks) - text_end(blocks - 1) in (BLOCK_BYTES, FAR_BYTES)
+
+
+@given(messages)
+def test_the_text_is_that_of_the_pieces(given: list[dict[str, Any]]) -> None:
+    assert chat_text({}, given) == b"".join(chat_pieces({"messages": given}))
 
 
 def test_lone_surrogates_have_a_text() -> None:

@@ -17,29 +17,39 @@ MAX_TENANTS = 1000
 OTHERS = "(others)"
 
 
+class TenantUse:
+    """One tenant's numbers."""
+
+    __slots__ = ("codes", "completion_tokens", "prompt_tokens")
+
+    def __init__(self) -> None:
+        self.codes: Counter[int] = Counter()
+        """Requests by status."""
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+
+
 class TenantMeter:
     """What tenants use."""
 
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, int]] = Counter()
-        """By tenant and status."""
-        self.tokens: Counter[tuple[str, str]] = Counter()
-        """By tenant and kind: prompt, completion."""
-        self._tenants: set[str] = set()
+        self.tenants: dict[str, TenantUse] = {}
 
     def used(self, tenant: str, status: int, prompt: int, output: int) -> None:
         """A request of the tenant ended."""
-        tenant = self.label(tenant)
-        self.requests[tenant, status] += 1
-        self.tokens[tenant, "prompt"] += prompt
-        self.tokens[tenant, "completion"] += output
+        use = self.tenants.get(tenant)
+        if use is None:
+            use = self.tenants.setdefault(self.label(tenant), TenantUse())
+        use.codes[status] += 1
+        use.prompt_tokens += prompt
+        use.completion_tokens += output
 
     def label(self, tenant: str) -> str:
         """The tenant, or OTHERS once there are too many."""
-        if tenant not in self._tenants:
-            if len(self._tenants) >= MAX_TENANTS:
+        if tenant not in self.tenants:
+            if len(self.tenants) >= MAX_TENANTS:
                 return OTHERS
-            self._tenants.add(tenant)
+            self.tenants[tenant] = TenantUse()
         return tenant
 
 
@@ -80,11 +90,13 @@ class AdmissionCollector(Collector):
         for labels, count in merged.items():
             refusals.add_metric(labels, count)
         requests = counter("tenant_requests", "Requests of a tenant.", "tenant", "code")
-        for (tenant, code), count in meter.requests.items():
-            requests.add_metric((tenant, str(code)), count)
         tokens = counter("tenant_tokens", "Tokens that a tenant is charged.", "tenant", "kind")
-        for labels, count in meter.tokens.items():
-            tokens.add_metric(labels, count)
+        for tenant, use in meter.tenants.items():
+            for code, count in use.codes.items():
+                requests.add_metric((tenant, str(code)), count)
+            if use.codes:
+                tokens.add_metric((tenant, "prompt"), use.prompt_tokens)
+                tokens.add_metric((tenant, "completion"), use.completion_tokens)
         reads = counter("key_file_reads", "Times the key file was read, by result.", "result")
         for result, count in admission.reads.items():
             reads.add_metric((result,), count)

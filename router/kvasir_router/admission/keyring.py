@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from kvasir_router.admission.keys import ApiKey, hash_key, read_keys
-from kvasir_router.admission.limits import KeyLimits
+from kvasir_router.admission.limits import Allowance, KeyLimits
 from kvasir_router.fleet.target import Target
 from kvasir_router.yaml_file import FileWatch, YamlFileError
 
@@ -53,16 +53,17 @@ class Keyring:
         self._reported = reported
         self._watch = FileWatch(path)
         self._holders: dict[str, Holder] = {}
+        self.make_limits: Callable[[str, Allowance, float], KeyLimits] = _own_limits
+        """From a key's id, its allowance and the monotonic time."""
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def find(self, authorization: bytes) -> Holder | None:
         """Whose key an Authorization header holds; None for none and for anything else."""
-        scheme, _, key = authorization.partition(b" ")
-        if scheme.lower() != b"bearer":
+        if authorization[:7].lower() != b"bearer ":
             return None
-        return self._holders.get(hash_key(key.strip()))
+        return self._holders.get(hash_key(authorization[7:].strip()))
 
     async def load(self) -> None:
         """Read the file. Raises YamlFileError."""
@@ -98,6 +99,10 @@ class Keyring:
         now = time.monotonic()
         limits = before.get(key.id)
         if limits is None:
-            return KeyLimits(allowance, now)
+            return self.make_limits(key.id, allowance, now)
         limits.change(allowance, now)
         return limits
+
+
+def _own_limits(key_id: str, allowance: Allowance, now: float) -> KeyLimits:
+    return KeyLimits(allowance, now)

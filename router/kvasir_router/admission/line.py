@@ -84,11 +84,12 @@ class WaitingLine:
         queue, ticket = self._queue(waiter.model), waiter.ticket
         if ticket.tenant:
             queue.shares.came(ticket.tenant, ticket.weight, self._clock())
-        if queue.count or self._has_to_leave_room(queue, ticket):
+        if queue.count or (queue.shares.contended and self._has_to_leave_room(queue, ticket)):
             self.join(waiter)
             self.room(waiter.model)
             return False
-        self._charge(queue, ticket)
+        if ticket.tenant:
+            self._charge(queue, ticket)
         return True
 
     def join(self, waiter: Waiter) -> None:
@@ -97,7 +98,8 @@ class WaitingLine:
         ticket = waiter.ticket
         if ticket.charged:
             queue.shares.take_back(ticket.tenant, ticket.charged, self._clock())
-            self._refund(queue, ticket)
+            queue.counters.charge(ticket.tenant, -ticket.charged, ticket.weight)
+            ticket.charged = 0.0
         serving = self._serving
         if serving is not None and serving.waiter is waiter:
             self._rejoined = True
@@ -131,12 +133,13 @@ class WaitingLine:
         queue = self._queue(model)
         if ticket.charged:
             queue.shares.ended(ticket.tenant)
-            self._refund(queue, ticket)
             used = prompt_tokens + OUTPUT_WEIGHT * output_tokens
-            queue.counters.charge(ticket.tenant, used, ticket.weight)
+            queue.counters.charge(ticket.tenant, used - ticket.charged, ticket.weight)
+            ticket.charged = 0.0
             if output_tokens:
                 queue.counters.learn(ticket.tenant, output_tokens)
-        self.room(model)
+        if queue.count:
+            self.room(model)
 
     # For the fleet
 
@@ -166,7 +169,8 @@ class WaitingLine:
             if place is None:
                 break
             self._remove(place)
-            self._charge(queue, place.waiter.ticket)
+            if place.waiter.ticket.tenant:
+                self._charge(queue, place.waiter.ticket)
             self._serving, self._rejoined = place, False
             try:
                 place.waiter.start()
@@ -295,12 +299,7 @@ class WaitingLine:
         return is_over and model.has_only(self._settings.headroom)
 
     def _charge(self, queue: ModelQueue, ticket: Ticket) -> None:
-        if not ticket.tenant:
-            return  # without keys all are one tenant
+        """Only where there are tenants: without keys all are one."""
         ticket.charged = queue.counters.predict(ticket.tenant, ticket.prompt_tokens)
         queue.shares.started(ticket.tenant, ticket.charged, self._clock())
         queue.counters.charge(ticket.tenant, ticket.charged, ticket.weight)
-
-    def _refund(self, queue: ModelQueue, ticket: Ticket) -> None:
-        queue.counters.charge(ticket.tenant, -ticket.charged, ticket.weight)
-        ticket.charged = 0.0

@@ -1,7 +1,6 @@
-"""What a request used, as far as anybody knows."""
+"""What a request used when its engine does not say."""
 
 from kvasir_router.admission.ticket import Ticket
-from kvasir_router.proxy.usage import Usage
 
 _EVENT_BYTES = 200
 """Of a stream for one token: engines write one event a token, of about this size."""
@@ -9,15 +8,9 @@ _EVENT_BYTES = 200
 _TEXT_BYTES = 4
 
 
-def tokens_used(
-    ticket: Ticket, usage: Usage | None, *, reached: bool, streamed: bool, sent_bytes: int
-) -> tuple[int, int]:
-    """Prompt and output tokens. The engine's own count, if it is known; else, when the request has
-    `reached` an engine, the prompt's estimate and what `sent_bytes` of an answer are worth: a
-    client that leaves, or an engine that dies, has used what was computed so far."""
-    if usage is not None:
-        return usage.prompt_tokens, usage.completion_tokens
-    if not reached:
-        return 0, 0
+def tokens_guessed(ticket: Ticket, *, streamed: bool, sent_bytes: int) -> tuple[int, int]:
+    """Prompt and output tokens of a request that has reached an engine which did not tell: the
+    prompt's estimate, and what `sent_bytes` of an answer are worth. A client that leaves, or an
+    engine that dies, has used what was computed so far."""
     output = sent_bytes // (_EVENT_BYTES if streamed else _TEXT_BYTES)
     return ticket.prompt_tokens, min(output, ticket.output_tokens)

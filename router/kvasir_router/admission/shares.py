@@ -26,11 +26,17 @@ class Shares:
         self._weights = 0.0
         self._looked = 0.0
 
+    @property
+    def contended(self) -> bool:
+        """Whether more than one tenant came lately."""
+        return len(self._seen) > 1
+
     def came(self, tenant: str, weight: float, now: float) -> None:
         """It sent a request."""
-        is_new = tenant not in self._seen
-        self._seen[tenant] = now, weight
-        if is_new or now - self._looked > _LOOK_SECONDS:
+        seen = self._seen
+        known = len(seen)
+        seen[tenant] = now, weight
+        if len(seen) > known or now - self._looked > _LOOK_SECONDS:
             self._look(now)
 
     def started(self, tenant: str, tokens: float, now: float) -> None:
@@ -50,7 +56,7 @@ class Shares:
     def over(self, tenant: str, weight: float, capacity: int) -> bool:
         """Whether there are others, and it has more than its share of the `capacity` requests that
         run at once, and lately had more than its share of the service."""
-        if len(self._seen) < 2:
+        if not self.contended:
             return False
         if self._running.get(tenant, 0) * self._weights <= weight * capacity:
             return False

@@ -1,7 +1,6 @@
 """What an admitted request carries until it ends: who sent it, and what was set aside for it."""
 
 from enum import IntEnum
-from typing import Any
 
 from kvasir_router.admission.limits import KeyLimits
 from kvasir_router.query import BYTES_PER_TOKEN, Envelope
@@ -86,12 +85,14 @@ def prompt_estimate(body_bytes: int) -> int:
 
 
 def output_estimate(envelope: Envelope) -> int:
-    """Tokens to set aside for the answers: what the request allows, bounded, for each of `n`."""
-    allowed = _count(envelope.max_completion_tokens) or _count(envelope.max_tokens)
-    choices = _count(envelope.n) or 1
-    return min((allowed or OUTPUT_RESERVED) * choices, OUTPUT_RESERVED_MAX)
-
-
-def _count(value: Any) -> int:
-    """A positive number as it is, and 0 for whatever else a client may have sent."""
-    return value if type(value) is int and value > 0 else 0
+    """Tokens to set aside for the answers: what the request allows, bounded, for each of `n`.
+    Whatever else a client may have sent counts as nothing."""
+    allowed = envelope.max_completion_tokens
+    if type(allowed) is not int or allowed <= 0:
+        allowed = envelope.max_tokens
+        if type(allowed) is not int or allowed <= 0:
+            allowed = OUTPUT_RESERVED
+    choices = envelope.n
+    if type(choices) is int and choices > 1:
+        allowed *= choices
+    return allowed if allowed < OUTPUT_RESERVED_MAX else OUTPUT_RESERVED_MAX

@@ -99,14 +99,16 @@ class Replica:
         self._slots = Slots(engine_queue)
         self.load.heard = self._load_heard
         self._max_in_flight = max_in_flight
+        self._bound: float = max_in_flight
+        """Requests in flight from which on it is full, if its load is known."""
         self._changed = changed
 
     @property
     def full(self) -> bool:
         """Whether it has all the requests it may, or as many as it can run and a few more."""
-        if self.in_flight >= self._max_in_flight:
-            return True
-        return self._slots.full and not self.load.stale
+        if self.in_flight < self._bound:
+            return False
+        return self.in_flight >= self._max_in_flight or not self.load.stale
 
     @property
     def capacity(self) -> int:
@@ -116,7 +118,7 @@ class Replica:
     @property
     def free(self) -> int:
         """How many more it would run now, as far as known."""
-        taken = self._slots.taken if self._slots.count else self.in_flight
+        taken = self._slots.taken(self.in_flight) if self._slots.count else self.in_flight
         return max(self.capacity - taken, 0)
 
     @property
@@ -127,18 +129,16 @@ class Replica:
         """Count a request, before it is sent. Every `acquire` is followed by one `release`."""
         self.in_flight += 1
         self.served += 1
-        self._slots.sent()
         if self.breaker.state is not BreakerState.CLOSED:
             self.breaker.started()
             self._changed()
-        elif self.full:
+        elif self.in_flight >= self._bound and self.full:
             self._changed()
 
     def release(self) -> None:
         """The request has left the replica, however it ended."""
-        was_full = self.full
+        was_full = self.in_flight >= self._bound and self.full
         self.in_flight -= 1
-        self._slots.ended()
         if self.breaker.state is not BreakerState.CLOSED:
             self.breaker.abandoned()
             self._changed()
@@ -205,9 +205,10 @@ class Replica:
             asyncio.get_running_loop().call_soon(self._tell, watchers)
 
     def _load_heard(self, report: LoadReport) -> None:
-        was_full = self._slots.full
-        self._slots.reported(report.running, report.waiting)
-        if was_full is not self._slots.full:
+        was_full = self.in_flight >= self._bound
+        self._slots.reported(report.running, report.waiting, self.in_flight)
+        self._bound = min(self._slots.bound, self._max_in_flight)
+        if was_full is not (self.in_flight >= self._bound):
             self._changed()
 
     def _retry(self) -> None:

@@ -4,56 +4,46 @@ An engine's own queue is first come, first served, and a request in it cannot go
 So no more than a few wait there: enough that a place which becomes free is taken at once.
 """
 
+from math import inf
+
 
 class Slots:
     """An engine that keeps requests waiting while it starts no more of them is full: what it runs
-    then is what it can. `spare` more may wait in it; 0 = without bound."""
+    then is what it can. `spare` more may wait in it; 0 = without bound.
 
-    __slots__ = ("_net", "_own", "_running", "_slots", "_spare", "_waiting")
+    It is asked with the number of requests that this router has `in_flight` there, so that a
+    request's coming and going costs nothing here.
+    """
+
+    __slots__ = ("_others", "_running", "_spare", "_waiting", "count")
 
     def __init__(self, spare: int) -> None:
+        self.count = 0
+        """Requests the engine runs at once; 0 = not known, and so no bound."""
         self._spare = spare
-        self._slots = 0
-        """0 = not known, and so no bound."""
         self._running = 0
         self._waiting = 0
-        self._own = 0
-        self._net = 0
-        """Requests sent less those ended since the last report."""
+        self._others = 0
+        """Requests in it at the last report that were not this router's."""
 
-    @property
-    def count(self) -> int:
-        """Requests the engine runs at once; 0 = not known."""
-        return self._slots
-
-    @property
-    def taken(self) -> int:
+    def taken(self, in_flight: int) -> int:
         """Requests in it, as far as known: what it said and what came since; but never less than
         this router has there, some of which may not have got to where it counts."""
-        return max(self._own, self._running + self._waiting + self._net)
+        return in_flight + max(self._others, 0)
 
     @property
-    def full(self) -> bool:
-        """Whether a further request would only wait in the engine."""
-        if not self._slots or not self._spare:
-            return False
-        return self.taken >= self._slots + self._spare
+    def bound(self) -> float:
+        """How many of this router's in flight fill it: a further one would only wait there."""
+        if not self.count or not self._spare:
+            return inf
+        return self.count + self._spare - max(self._others, 0)
 
-    def sent(self) -> None:
-        """A request goes to the engine."""
-        self._own += 1
-        self._net += 1
-
-    def ended(self) -> None:
-        """A request has left it."""
-        self._own -= 1
-        self._net -= 1
-
-    def reported(self, running: int, waiting: int) -> None:
+    def reported(self, running: int, waiting: int, in_flight: int) -> None:
         """The engine spoke. One report of waiting requests says little: each waits for the next
         step. A bound that is too low is found out by those who wait beyond it, and run."""
         if waiting and self._waiting and running <= self._running:
-            self._slots = max(self._running, 1)
-        elif self._slots:
-            self._slots = max(self._slots, running)
-        self._running, self._waiting, self._net = running, waiting, 0
+            self.count = max(self._running, 1)
+        elif self.count:
+            self.count = max(self.count, running)
+        self._running, self._waiting = running, waiting
+        self._others = running + waiting - in_flight

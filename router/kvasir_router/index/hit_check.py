@@ -28,6 +28,8 @@ class Source(StrEnum):
     APPROXIMATE = "approximate"
     """The prompt was sent there before."""
 
+    __hash__ = str.__hash__  # Enum's own is a function in Python
+
 
 class Hit(NamedTuple):
     """How much of a prompt a replica is believed to have."""

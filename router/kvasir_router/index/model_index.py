@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kvasir.kv_events import BlockRemoved, BlockStored
-from kvasir.text_chain import BLOCK_BYTES
+from kvasir.text_chain import BLOCK_BYTES, text_end
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.approximate import ApproximateIndex
@@ -46,6 +46,10 @@ class ModelIndex:
         self.check = HitCheck(clock)
         self.bytes_per_token = BYTES_PER_TOKEN
         """Of prompts' text, as usage says."""
+        self.when_routed: Callable[[Sequence[int], Replica, int], None] | None = None
+        """Told of each prompt that this process sent, as `routed` is."""
+        self.when_learned: Callable[[PromptReport], None] | None = None
+        """Told of each report that came first to this process."""
 
     # BlockSink
 
@@ -60,6 +64,8 @@ class ModelIndex:
 
     def learned(self, report: PromptReport) -> None:
         self.texts.learn(report)
+        if self.when_learned is not None:
+            self.when_learned(report)
 
     # Lookup
 
@@ -67,16 +73,18 @@ class ModelIndex:
         """Each replica that is believed to have a part of the prompt."""
         sent = self.approximate.match(chain)
         known = self.residency.match(self.texts, chain)
-        per_block = BLOCK_BYTES / self.bytes_per_token
         believes = self.check.believes
         hits = {}
-        for replica, depth in sent.items():
+        depth, hit = 0, None
+        for replica, blocks in sent.items():
             if replica not in known and believes(replica, Source.APPROXIMATE):
-                hits[replica] = Hit(depth, depth * per_block, Source.APPROXIMATE)
-        for replica, resident in known.items():
-            hit = self._joined(replica, chain, resident, sent.get(replica, 0), per_block)
-            if hit is not None:
+                if hit is None or blocks != depth:
+                    depth, hit = blocks, Hit(blocks, self._tokens(blocks), Source.APPROXIMATE)
                 hits[replica] = hit
+        for replica, resident in known.items():
+            joined = self._joined(replica, chain, resident, sent.get(replica, 0))
+            if joined is not None:
+                hits[replica] = joined
         return hits
 
     def routed(self, chain: Sequence[int], replica: Replica, known: int) -> None:
@@ -84,6 +92,8 @@ class ModelIndex:
         if chain:
             self.approximate.routed(chain, replica, known, replica.load.kv_capacity)
             self.texts.used(chain)
+            if self.when_routed is not None:
+                self.when_routed(chain, replica, known)
 
     def ended(self, replica: Replica, hit: Hit | None, usage: Usage, text_bytes: int) -> None:
         """A request that was sent to the replica because of `hit` has ended."""
@@ -99,13 +109,16 @@ class ModelIndex:
         self.residency.forget(replica)
         self.check.forget(replica)
 
+    def _tokens(self, blocks: int) -> float:
+        """Of so many leading text blocks."""
+        return text_end(blocks) / self.bytes_per_token
+
     def _joined(
         self,
         replica: Replica,
         chain: Sequence[int],
         resident: Resident,
         sent: int,
-        per_block: float,
     ) -> Hit | None:
         """The hit of a replica with events, of whose prompt a part is known."""
         believes = self.check.believes
@@ -120,8 +133,9 @@ class ModelIndex:
             recent = self.approximate.sent_since(chain, replica, depth, since)
             source = Source.SPECULATIVE if recent else source
             sent = recent or depth
-        guess = sent * per_block
-        claims_little = guess > _CLAIMS_LITTLE * tokens + per_block
+        guess = self._tokens(sent)
+        a_block = self._tokens(depth + 1) - self._tokens(depth)
+        claims_little = guess > _CLAIMS_LITTLE * tokens + a_block
         if (sent > depth or claims_little) and believes(replica, source):
             return Hit(sent, max(tokens, guess), source)
         return Hit(depth, tokens, Source.EXACT) if tokens else None

@@ -101,11 +101,14 @@ def _costs(
     prompt: float,
 ) -> list[float]:
     limit = max(MIN_LOAD_TOKENS, MAX_LOAD_RATIO * (sum(loads) + prompt) / len(candidates))
-    costs = [load + prompt for load in loads]
-    for at, replica in enumerate(candidates):
+    costs = []
+    for replica, load in zip(candidates, loads, strict=True):
+        cost = load + prompt
         hit = hits.get(replica)
         if hit is not None:
-            cost = loads[at] + max(prompt - hit.tokens, 1.0)
-            if cost <= limit:
-                costs[at] = cost
+            new = prompt - hit.tokens
+            with_hit = load + (new if new > 1.0 else 1.0)
+            if with_hit <= limit:
+                cost = with_hit
+        costs.append(cost)
     return costs

@@ -60,7 +60,7 @@ class Attempt:
         self._connecting: asyncio.Task[None] | None = None
         self._sent_before = False
         self._head: ResponseHead | None = None
-        self._parts: list[bytes] = []
+        self._parts: list[bytes] | None = None
         self._sink: Sink | None = None  # not itself: a circle would have to be collected
         replica.acquire()
         replica.watchers.add(self)
@@ -93,7 +93,8 @@ class Attempt:
     def leave(self) -> None:
         """The replica has nothing to do with the request any more; what it still does for it is
         stopped at once."""
-        self._return_credit()
+        if self._credit:
+            self._return_credit()
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -122,7 +123,8 @@ class Attempt:
 
     def response_started(self, head: ResponseHead) -> None:
         self._head = head
-        self._return_credit()
+        if self._credit:
+            self._return_credit()
         if head.content_length is None or head.content_length > HELD_BYTES:
             self._attempts.answer_began(self, head)
 
@@ -147,12 +149,13 @@ class Attempt:
     # Sink of a held answer
 
     def take(self, data: bytes, last: bool) -> None:
-        if not last:
-            self._parts.append(data)
-            return
         head = self._head
-        if head is not None:
-            body = b"".join((*self._parts, data)) if self._parts else data
+        if not last:
+            if self._parts is None:
+                self._parts = []
+            self._parts.append(data)
+        elif head is not None:
+            body = data if self._parts is None else b"".join((*self._parts, data))
             self._attempts.answered(self, head, body)
 
     # Watcher
@@ -191,6 +194,5 @@ class Attempt:
 
     def _return_credit(self) -> None:
         """Its prompt is computed, or never will be here."""
-        if self._credit:
-            self.replica.load.take_back(self._credit)
-            self._credit = 0
+        self.replica.load.take_back(self._credit)
+        self._credit = 0

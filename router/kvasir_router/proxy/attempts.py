@@ -112,9 +112,10 @@ class Attempts:
 
     def stop(self) -> None:
         """Whatever runs is stopped at once."""
-        for attempt in (self._current, self._hedge):
-            if attempt is not None:
-                attempt.leave()
+        if self._current is not None:
+            self._current.leave()
+        if self._hedge is not None:
+            self._hedge.leave()
         self._current = self._hedge = None
 
     def forget(self) -> None:
@@ -126,7 +127,7 @@ class Attempts:
     def rendered(self, attempt: Attempt) -> tuple[bytes, bytes]:
         """The request's head and body for the attempt's replica."""
         request, body = self._query.request, self._body
-        if not attempt.contract and self._query.streams and request.path.endswith("/completions"):
+        if self._query.streams and not attempt.contract and request.path.endswith("/completions"):
             asking = ask_for_usage(body, self._query.envelope.stream_options)
             if asking is not None:
                 body, attempt.asks_for_usage = asking, True
@@ -146,7 +147,8 @@ class Attempts:
         """The head of an answer that is passed on as it comes."""
         failure = of_answer(head.status, b"", contract=False)
         if failure is None or not self._turned_away(attempt, failure):
-            self._won(attempt)
+            if self._hedge is not None:
+                self._won(attempt)
             self._relay.pass_on(attempt, head)
 
     def answered(self, attempt: Attempt, head: ResponseHead, body: bytes) -> None:
@@ -155,7 +157,8 @@ class Attempts:
         if failure is not None and failure.reason == "handover":
             self._body = after_handover(self._query, body)
         if failure is None or not self._turned_away(attempt, failure):
-            self._won(attempt)
+            if self._hedge is not None:
+                self._won(attempt)
             self._relay.pass_whole(attempt, head, body)
 
     def failed(self, attempt: Attempt, failure: Failure) -> None:

@@ -21,15 +21,30 @@ class Framing(Enum):
     CLOSE = 3
 
 
-def frame(head: ResponseHead, http10: bool) -> tuple[Framing, bytes]:
-    """The framing of an answer with this head, and its header line."""
+def framing_of(head: ResponseHead, http10: bool) -> Framing:
+    """For an answer with this head."""
     if head.content_length is not None:
-        if head.status in (204, 304):
-            return Framing.LENGTH, b""
-        return Framing.LENGTH, b"Content-Length: %d\r\n" % head.content_length
-    if http10:
-        return Framing.CLOSE, b""
-    return Framing.CHUNKED, b"Transfer-Encoding: chunked\r\n"
+        return Framing.LENGTH
+    return Framing.CLOSE if http10 else Framing.CHUNKED
+
+
+def answer_head(relay: "Relay", head: ResponseHead, framing: Framing) -> bytes:
+    """The status line and headers that the client gets for a replica's."""
+    request = relay.request
+    if framing is Framing.LENGTH:
+        line = b"Content-Length: %d\r\n" % head.content_length if head.has_body else b""
+    else:
+        line = b"Transfer-Encoding: chunked\r\n" if framing is Framing.CHUNKED else b""
+    if relay.gateway.stopping or framing is Framing.CLOSE:
+        request.keep_alive = False
+    return b"%b%b%bX-Request-Id: %b\r\n%b%b\r\n" % (
+        answers.STATUS_LINES.get(head.status) or answers.status_line(head.status),
+        b"".join(head.lines),
+        line,
+        request.request_id,
+        request.answer_lines,
+        b"" if request.keep_alive else b"Connection: close\r\n",
+    )
 
 
 class ClientAnswer:
@@ -39,22 +54,12 @@ class ClientAnswer:
     __slots__ = ("_chunked", "_client", "_head", "_relay", "_tail")
 
     def __init__(self, relay: "Relay", head: ResponseHead) -> None:
-        request = relay.request
-        framing, line = frame(head, request.http10)
-        if relay.gateway.stopping or framing is Framing.CLOSE:
-            request.keep_alive = False
+        framing = framing_of(head, relay.request.http10)
         self._relay = relay
         self._tail = b""
         self._client = relay.client
         self._chunked = framing is Framing.CHUNKED
-        self._head = b"%b%b%bX-Request-Id: %b\r\n%b%b\r\n" % (
-            answers.status_line(head.status),
-            b"".join(head.lines),
-            line,
-            request.request_id,
-            request.answer_lines,
-            b"" if request.keep_alive else b"Connection: close\r\n",
-        )
+        self._head = answer_head(relay, head, framing)
 
     @property
     def blank(self) -> bool:

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -9,7 +11,6 @@ from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.collector import TenantMeter
 from kvasir_router.admission.line import WaitingLine
-from kvasir_router.admission.settlement import tokens_used
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.poison import PoisonTable
@@ -20,11 +21,11 @@ from kvasir_router.proxy import answers
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.form import FormError, form_type, read_form
 from kvasir_router.proxy.http import Request, RequestError
+from kvasir_router.proxy.ledger import Ledger
 from kvasir_router.proxy.local import LocalRoutes
 from kvasir_router.proxy.protocol import ClientConnection
-from kvasir_router.proxy.relay import CLIENT_CLOSED, Relay
+from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.transcript import TranscriptRoom
-from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query, decode_envelope
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
 from kvasir_router.settings import RouterSettings
@@ -40,10 +41,6 @@ _LAST_WORDS_SECONDS = 0.1
 _ENGINE_PATHS = frozenset(
     {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
 )
-
-
-# Statuses after which an engine has computed something.
-_COMPUTED = frozenset({200, CLIENT_CLOSED})
 
 
 class Gateway:
@@ -67,6 +64,8 @@ class Gateway:
             if settings.fleet_secret
             else b""
         )
+        self.ask_metrics: Callable[[Callable[[answers.Answer], None]], None] | None = None
+        """Asks for the metrics, to be answered later, where other processes have some too."""
         self.keeps_contract = bool(settings.fleet_secret)
         """Whether Kvasir engines know this router, and so tell it how to go on with a stream."""
         self.poison = PoisonTable()
@@ -84,7 +83,8 @@ class Gateway:
                 settings.otlp_endpoint, settings.trace_ratio, metrics.spans_were_dropped
             )
         self.signals = Signals(settings.slo, settings.slo_by_model)
-        self._access_log = access_log
+        self.access_log = access_log
+        self.ledger = Ledger(self)
         self._local = LocalRoutes(self)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
         self._clients: set[ClientConnection] = set()
@@ -160,68 +160,14 @@ class Gateway:
         if preflight is not None:
             self._answer(client, request, preflight)
         elif request.method != b"POST":
-            self._answer(client, request, self._local.answer(request))
+            if self.ask_metrics is not None and self._local.is_metrics(request):
+                self.ask_metrics(partial(self._answer, client, request))
+            else:
+                self._answer(client, request, self._local.answer(request))
         elif not (request.path.startswith("/v1/") or request.path in _ENGINE_PATHS):
             self._answer(client, request, self._local.not_found(request))
         else:
             self._route(client, request)
-
-    def ended(self, relay: Relay) -> None:
-        """Account for a relayed request."""
-        seconds = relay.ended_at - relay.received
-        metrics = relay.metrics
-        metrics.codes[relay.status] += 1
-        metrics.duration.observe(seconds)
-        if relay.first_byte_at:
-            metrics.first_byte.observe(relay.first_byte_at - relay.received)
-        if relay.choice is not None:
-            relay.model.policy.ended(relay.query, relay.choice, relay.usage)
-            if relay.model.spec.tokenizer is not None:
-                self.tokenizing.ended(relay)
-        if relay.status == CLIENT_CLOSED:
-            metrics.disconnects += 1
-        self._settle(relay)
-        trace_id = self.tracer.ended(relay) if self.tracer is not None else ""
-        if self._access_log is not None:
-            self._access_log.write(
-                AccessRecord(
-                    "POST",
-                    relay.request.path,
-                    relay.status,
-                    round(seconds * 1000, 3),
-                    relay.sent_bytes,
-                    relay.request.request_id.decode(),
-                    relay.model.name,
-                    relay.replica_id,
-                    relay.ticket.tenant,
-                    relay.ticket.key_id,
-                    *_counted(relay.usage),
-                    trace_id,
-                )
-            )
-
-    def _settle(self, relay: Relay) -> None:
-        """What it used goes to its key, its tenant, and the signals for scaling."""
-        ticket, usage = relay.ticket, relay.usage
-        prompt, output = tokens_used(
-            ticket,
-            usage,
-            reached=bool(relay.replica_id) and relay.status in _COMPUTED,
-            streamed=relay.streams,
-            sent_bytes=relay.sent_bytes,
-        )
-        ticket.settle(prompt + output, relay.ended_at, time.time())
-        self.line.settle(relay.model, ticket, prompt, output)
-        if ticket.key_id:
-            self.tenants.used(ticket.tenant, relay.status, prompt, output)
-        if usage is not None:
-            relay.metrics.prompt_tokens += usage.prompt_tokens
-            relay.metrics.cached_tokens += usage.cached_tokens or 0
-            relay.metrics.completion_tokens += usage.completion_tokens
-        first_byte = relay.first_byte_at - relay.received if relay.first_byte_at else 0.0
-        self.signals.model(relay.model.name).ended(
-            relay.status, first_byte, relay.ended_at - relay.received, usage, relay.streams
-        )
 
     def _waited_in_vain(self, model: Model, reason: str) -> None:
         self.metrics.model(model.name).refusals[reason] += 1
@@ -229,8 +175,8 @@ class Gateway:
     def refused(self, refusal: RequestError) -> None:
         """Account for something that was not a valid request."""
         self.metrics.model("").codes[refusal.status] += 1
-        if self._access_log is not None:
-            self._access_log.write(AccessRecord(status=refusal.status, reason=refusal.message))
+        if self.access_log is not None:
+            self.access_log.write(AccessRecord(status=refusal.status, reason=refusal.message))
 
     def _route(self, client: ClientConnection, request: Request) -> None:
         holder = self.admission.holder(request.authorization)
@@ -279,8 +225,8 @@ class Gateway:
 
     def _answer(self, client: ClientConnection, request: Request, answer: answers.Answer) -> None:
         self.metrics.model("").codes[answer.status] += 1
-        if self._access_log is not None:
-            self._access_log.write(
+        if self.access_log is not None:
+            self.access_log.write(
                 AccessRecord(
                     method=request.method.decode(),
                     path=request.path,
@@ -290,10 +236,3 @@ class Gateway:
                 )
             )
         client.answer(request, answer)
-
-
-def _counted(usage: Usage | None) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens for the access log."""
-    if usage is None:
-        return 0, 0, 0
-    return usage.prompt_tokens, usage.cached_tokens or 0, usage.completion_tokens

@@ -18,12 +18,16 @@ from random import getrandbits
 import httptools
 
 from kvasir_router.proxy.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
+from kvasir_router.proxy.known_head import KnownHead
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"OPTIONS"})
 
 # Chunk sizes and extensions may not outweigh the body they carry: bytes allowed beside it.
 _CHUNK_SLACK = 64 * 1024
 _CHUNK_OVERHEAD = 16
+
+# A header is remembered for when it comes again; after so many in vain the client's all differ.
+_MAX_REMEMBERED = 4
 
 # Longer targets are looked at anew each time, so that the cache stays small.
 _MAX_CACHED = 256
@@ -110,6 +114,21 @@ class Request:
         self.timeout = 0.0
         """Seconds that its answer may take; 0 = the router's default."""
 
+    def like(self, request_id: bytes) -> "Request":
+        """One with the same header, its body to come."""
+        made = Request.__new__(Request)
+        made.answer_lines = made.body = b""
+        made.authorization = self.authorization
+        made.method = self.method
+        made.target = self.target
+        made.path = self.path
+        made.lines = self.lines.copy()
+        made.request_id = request_id
+        made.keep_alive = self.keep_alive
+        made.http10 = self.http10
+        made.timeout = self.timeout
+        return made
+
 
 class RequestParser:
     """Bytes of one client connection in, checked `Request`s out.
@@ -126,8 +145,13 @@ class RequestParser:
         self._on_continue = on_continue
         self._parser = httptools.HttpRequestParser(self)
         # A made request id is the connection's random bits and a number: cheaper than new bits.
-        self._id = getrandbits(96)
+        self._id = b"%024x" % getrandbits(96)
         self._serial = 0
+        self._known: KnownHead | None = None
+        self._known_request = Request()
+        self._to_remember = _MAX_REMEMBERED
+        self._by_known = False
+        """Whether what is being received began with the known header: llhttp does not see it."""
         self.on_message_begin()
         self.receiving = False
         """Whether a request has begun and is not complete."""
@@ -144,6 +168,18 @@ class RequestParser:
 
     def feed(self, data: bytes | memoryview) -> None:
         """Raises `RequestError`; nothing can be read from the connection after that."""
+        while data:
+            if self._by_known:
+                data = self._take_body(data)
+            elif self._known is not None and not self.receiving and self._begin_known(data):
+                data = data[self._body_at :]
+            else:
+                self._parse(data)
+                return
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        """Let llhttp see it."""
+        is_new, serial = not self.receiving, self._serial
         head_was_open = self.receiving and not self._head_done
         try:
             self._parser.feed_data(data)
@@ -160,6 +196,46 @@ class RequestParser:
             self._check_head_size(self._open_bytes)
         if self._chunked and self.receiving:
             self._check_chunk_overhead(len(data))
+        if is_new and self._to_remember and self._head_done and self._serial == serial + 1:
+            self._remember(bytes(data))
+
+    # A header that has come before.
+
+    def _remember(self, data: bytes) -> None:
+        """For when its header comes again; nothing in it may be about this one request."""
+        request = self._request
+        is_plain = self._length and self._connection is None and not self._expect_continue
+        if is_plain and request.request_id.startswith(self._id):
+            self._to_remember -= 1
+            self._known = KnownHead.of(data)
+            self._known_request = request.like(b"")
+
+    def _begin_known(self, data: bytes | memoryview) -> bool:
+        """Whether a request with the known header begins here."""
+        known = self._known
+        found = None if known is None else known.find(bytes(data))
+        if found is None or not 0 < found[0] <= self._limits.body_bytes:
+            return False
+        self._to_remember = _MAX_REMEMBERED
+        self._serial += 1
+        request_id = b"%b%08x" % (self._id, self._serial & 0xFFFFFFFF)
+        self._request = self._known_request.like(request_id)
+        self._head_done = self.receiving = self._by_known = True
+        self._chunked = False
+        self._length, self._body_at = found
+        self._body_bytes = 0
+        return True
+
+    def _take_body(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Returns what follows the body."""
+        missing = self._length - self._body_bytes
+        part = data if len(data) <= missing else data[:missing]
+        self._body_bytes += len(part)
+        self._body.append(part)
+        if self._body_bytes == self._length:
+            self._by_known = False
+            self.on_message_complete()
+        return data[missing:]
 
     # Called by httptools, in this order.
 
@@ -170,9 +246,9 @@ class RequestParser:
         self._lines = request.lines
         self._head_done = self._chunked = self._expect_continue = False
         self._head_bytes = self._open_bytes = self._specials = self._hosts = 0
-        self._length = self._body_bytes = self._raw_body_bytes = 0
+        self._length = self._body_bytes = self._raw_body_bytes = self._body_at = 0
         self._connection: set[bytes] | None = None
-        self._body: list[bytes] = []
+        self._body: list[bytes | memoryview] = []
 
     def on_url(self, url: bytes) -> None:
         request = self._request
@@ -215,7 +291,7 @@ class RequestParser:
         if self._connection is not None:
             self._check_connection(request, self._connection)
         if not request.request_id:
-            request.request_id = b"%024x%08x" % (self._id, self._serial & 0xFFFFFFFF)
+            request.request_id = b"%b%08x" % (self._id, self._serial & 0xFFFFFFFF)
         self._head_done = True
         if self._expect_continue and (self._chunked or self._length) and not request.http10:
             self._on_continue()
@@ -228,7 +304,7 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         body = self._body
-        self._request.body = body[0] if len(body) == 1 else b"".join(body)
+        self._request.body = bytes(body[0]) if len(body) == 1 else b"".join(body)
         self._body = []
         self.receiving = False
         self._on_request(self._request)

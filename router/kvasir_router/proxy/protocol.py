@@ -45,8 +45,8 @@ class ClientConnection(asyncio.Protocol):
         self._gateway = gateway
         self._timeouts = gateway.settings.timeouts
         self._loop = asyncio.get_running_loop()
-        self._parser = RequestParser(gateway.settings.limits, self._complete, self._continue)
         self._queue: deque[Request | RequestError] = deque()
+        self._parser = RequestParser(gateway.settings.limits, self._queue.append, self._continue)
         self._pipelined_bytes = 0
         self._relay: Relay | None = None
         self._busy = False
@@ -194,9 +194,6 @@ class ClientConnection(asyncio.Protocol):
 
     # Requests
 
-    def _complete(self, request: Request) -> None:
-        self._queue.append(request)
-
     def _continue(self) -> None:
         if self._busy or self._queue:
             self._owes_continue = True  # after the answers before it
@@ -204,16 +201,18 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write(answers.CONTINUE)
 
     def _take(self, data: bytes | memoryview) -> None:
+        was_busy = self._busy
         try:
             self._parser.feed(data)
         except RequestError as refusal:
             self._queue.append(refusal)
             self._unread = _NOTHING
-        if not self._busy:
+        if not was_busy:
             self._next()
-        if self._busy or self._queue:
+        if was_busy or self._queue:
             self._hold_back(len(data))
-        self._watch_arrival()
+        if self._receiving or self._parser.receiving:
+            self._watch_arrival()
 
     def _take_turn(self) -> None:
         """Take a part of a large read, and the rest in turns to come."""
@@ -255,7 +254,10 @@ class ClientConnection(asyncio.Protocol):
             self._fresh_until = 0.0
             self._gateway.handle(self, item)
         self._starting = False
-        self._resume_reading()
+        if not self._queue:
+            self._pipelined_bytes = 0
+            if not self._reading:
+                self._resume_reading()
 
     def _wake(self) -> None:
         self._resting = False
@@ -275,7 +277,6 @@ class ClientConnection(asyncio.Protocol):
         """When all that was read is taken."""
         if not (self._reading or self._queue or self._unread or self._closing):
             self._reading = True
-            self._pipelined_bytes = 0
             self._transport.resume_reading()
 
     def _watch_arrival(self) -> None:

@@ -11,21 +11,19 @@ from kvasir_router.proxy import endings
 from kvasir_router.proxy.answers import Answer
 from kvasir_router.proxy.attempt import Attempt
 from kvasir_router.proxy.attempts import Attempts
-from kvasir_router.proxy.client_answer import ClientAnswer
+from kvasir_router.proxy.client_answer import ClientAnswer, Framing, answer_head
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failure import FAULTS, Failure
+from kvasir_router.proxy.ledger import CLIENT_CLOSED
 from kvasir_router.proxy.migration import Obstacle
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.proxy.upstream import ResponseHead
-from kvasir_router.proxy.usage import Usage, decode_usage
+from kvasir_router.proxy.usage import Usage, decode_usage, usage_in_body
 from kvasir_router.query import Query
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.gateway import Gateway
     from kvasir_router.proxy.protocol import ClientConnection
-
-CLIENT_CLOSED = 499
-"""The status in log and metrics when the client left first (nginx's)."""
 
 
 class Relay:
@@ -35,6 +33,7 @@ class Relay:
         "_attempts",
         "_deadline",
         "_hedge_timer",
+        "_hedges",
         "_paused",
         "answer",
         "choice",
@@ -50,6 +49,7 @@ class Relay:
         "request",
         "sent_bytes",
         "status",
+        "streams",
         "ticket",
         "usage",
     )
@@ -66,6 +66,8 @@ class Relay:
         self.client = client
         self.query = query
         self.request = query.request
+        self.streams = query.streams
+        """Whether the client wants events."""
         self.model = model
         self.ticket = ticket
         self.received = time.monotonic()
@@ -86,13 +88,9 @@ class Relay:
         self._attempts = Attempts(self)
         self._paused = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._hedges = False
         self._hedge_timer: asyncio.TimerHandle | None = None
         model.budget.request(self.received)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the client wants events."""
-        return self.query.streams
 
     @property
     def is_blank(self) -> bool:
@@ -117,10 +115,12 @@ class Relay:
         if seconds:
             loop = asyncio.get_running_loop()
             self._deadline = loop.call_later(seconds, self._expire, seconds)
-        seconds = self.model.hedge_delay.seconds
-        if failover.hedging and seconds is not None and not self.streams:
-            loop = asyncio.get_running_loop()
-            self._hedge_timer = loop.call_later(seconds, self._attempts.send_hedge)
+        if failover.hedging and not self.streams:
+            self._hedges = True
+            seconds = self.model.hedge_delay.seconds
+            if seconds is not None:
+                loop = asyncio.get_running_loop()
+                self._hedge_timer = loop.call_later(seconds, self._attempts.send_hedge)
         if self.model.spec.tokenizer is None or not self.gateway.tokenizing.prepare(
             self.query, self.model, self._enter
         ):
@@ -192,8 +192,14 @@ class Relay:
     def pass_whole(self, attempt: Attempt, head: ResponseHead, body: bytes) -> None:
         """A whole answer."""
         if self.answer is None:
-            self.usage = decode_usage(head.usage) if head.usage else None
-            self._begin(attempt, head).take(body, last=True)
+            self._note(attempt, head)
+            self.sent_bytes = len(body)
+            if head.usage:
+                self.usage = decode_usage(head.usage)
+            elif head.status == 200:
+                self.usage = usage_in_body(body)
+            self.client.write(answer_head(self, head, Framing.LENGTH) + body)
+            self.answer_ended()
         elif self.answer.blank:
             self.fail(Answer(head.status, body))
         else:
@@ -237,7 +243,7 @@ class Relay:
         if self.status not in FAULTS:
             self._attempts.answered_well()
         self._over()
-        if self.status == 200 and not self.streams:
+        if self._hedges and self.status == 200:
             self.model.hedge_delay.answered(self.ended_at - self.received)
         self.client.finished(self.request.keep_alive)
 
@@ -245,19 +251,22 @@ class Relay:
         """The replica ended it, but not as a whole one."""
         self._attempts.give_up(failure)
 
-    def _begin(self, attempt: Attempt, head: ResponseHead) -> ClientAnswer:
-        self.status = head.status
-        self.choice = attempt.choice
-        self.replica_id = attempt.replica.id
-        self.first_byte_at = time.monotonic()
+    def _begin(self, attempt: Attempt, head: ResponseHead) -> None:
+        self._note(attempt, head)
         if head.has_events:
             stream = EventStream(self, head)
             self.answer = stream
             self._adopt(attempt, stream)
-            return stream
-        self.answer = answer = ClientAnswer(self, head)
-        attempt.pass_to(answer, self._paused)
-        return answer
+        else:
+            self.answer = answer = ClientAnswer(self, head)
+            attempt.pass_to(answer, self._paused)
+
+    def _note(self, attempt: Attempt, head: ResponseHead) -> None:
+        """The attempt's replica is the one that answers."""
+        self.status = head.status
+        self.choice = attempt.choice
+        self.replica_id = attempt.replica.id
+        self.first_byte_at = time.monotonic()
 
     def _adopt(self, attempt: Attempt, stream: EventStream) -> None:
         """The attempt's replica begins the stream or goes on with it."""
@@ -289,11 +298,12 @@ class Relay:
         if self._hedge_timer is not None:
             self._hedge_timer.cancel()
         self._attempts.stop()
-        self.gateway.line.leave(self)
+        if self.ticket.waits_since:
+            self.gateway.line.leave(self)
         if self.answer is not None:
             self.answer.close()
         self.ended_at = time.monotonic()
-        self.gateway.ended(self)
+        self.gateway.ledger.add(self)
         # No circle is left: bodies are freed now, not when the collector comes by.
         self.answer = None
         self._attempts.forget()

@@ -26,6 +26,11 @@ class ResponseHead:
         """What a Kvasir engine tells routers of a unary answer."""
 
     @property
+    def has_body(self) -> bool:
+        """Whether an answer of this status can have one (RFC 9110, 15.3.5 and 15.4.5)."""
+        return self.status not in (204, 304)
+
+    @property
     def has_events(self) -> bool:
         """Whether the body is an event stream without a known end."""
         return self.content_length is None and self.content_type.startswith(b"text/event-stream")
@@ -174,7 +179,7 @@ class UpstreamConnection(asyncio.Protocol):
         head.status = self._parser.get_status_code()
         if head.status < 200:
             return  # an interim answer; the real one follows
-        if head.status in (204, 304):
+        if not head.has_body:
             head.content_length = 0
         self._until_close = head.content_length is None and not self._chunked
         self._head_done = True

@@ -72,6 +72,9 @@ def usage_in_body(tail: bytes) -> Usage | None:
     at = tail.rfind(b'"usage":')
     if at < 0:
         return None
+    usage = decode_usage(tail[at + len(b'"usage":') : -1])  # as the last field
+    if usage is not None:
+        return usage
     try:
         return usage_of(_raw_decode(tail[at + len(b'"usage":') :].decode().lstrip())[0])
     except (ValueError, RecursionError):

@@ -29,7 +29,6 @@ class Engine:
         self.queue = deque()
 
     def send(self, request) -> None:
-        self.slots.sent()
         self.queue.append(request)
         self.start()
 
@@ -43,12 +42,19 @@ class Engine:
 
     def end(self, request) -> None:
         self.running -= 1
-        self.slots.ended()
         self.start()
         self.world.line.settle(self.world.model, request.ticket, 100, 100)
 
+    @property
+    def in_flight(self) -> int:
+        return self.running + len(self.queue)
+
+    @property
+    def full(self) -> bool:
+        return self.in_flight >= self.slots.bound
+
     def report(self) -> None:
-        self.slots.reported(self.running, len(self.queue))
+        self.slots.reported(self.running, len(self.queue), self.in_flight)
         self.world.at(self.world.now + REPORT, self.report)
 
 
@@ -60,20 +66,19 @@ class Model:
 
     @property
     def has_room(self) -> bool:
-        return not all(engine.slots.full for engine in self.engines)
+        return not all(engine.full for engine in self.engines)
 
     @property
     def capacity(self) -> int:
         return sum(engine.slots.count or 2048 for engine in self.engines)
 
     def has_only(self, part: float) -> bool:
-        slots = [engine.slots for engine in self.engines]
-        free = sum(max((each.count or 2048) - each.taken, 0) for each in slots)
+        free = sum(max((e.slots.count or 2048) - e.in_flight, 0) for e in self.engines)
         return free <= ceil(part * self.capacity)
 
 
 class Asking:
-    streams = True
+    streams, moving = True, False
 
     def __init__(self, world, tenant) -> None:
         self.world, self.model, self.arrived = world, world.model, world.now
@@ -81,9 +86,9 @@ class Asking:
         self.request = Request()
 
     def start(self) -> None:
-        usable = [each for each in self.model.engines if not each.slots.full]
+        usable = [each for each in self.model.engines if not each.full]
         if usable:
-            min(usable, key=lambda engine: engine.slots.taken).send(self)
+            min(usable, key=lambda engine: engine.in_flight).send(self)
         else:
             self.world.line.join(self)
 

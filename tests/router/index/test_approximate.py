@@ -10,31 +10,29 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kvasir import text_chain
 from kvasir.text_chain import BLOCK_BYTES
 from kvasir_router.index import approximate
 from kvasir_router.index.approximate import ApproximateIndex
 
-CAPACITY = 12
-TOKENS = CAPACITY * BLOCK_BYTES // 4
+CAPACITY = 12 * BLOCK_BYTES
 WORDS = st.lists(st.integers(0, 2), min_size=1, max_size=8)
-
-
-NEAR, STRIDE = 3, 2
-LAST = (0, 1, 2, 4, 6)
-"""The blocks of a chain that are kept, and so tell of those since the one before."""
+NEAR = 3
 
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains of 8 blocks are long ones, and a retired bit is in the masks for some calls."""
-    monkeypatch.setattr(approximate, "NEAR", NEAR)
-    monkeypatch.setattr(approximate, "STRIDE", STRIDE)
+    for module in (text_chain, approximate):
+        monkeypatch.setattr(module, "NEAR_BLOCKS", NEAR)
+        monkeypatch.setattr(module, "FAR_BYTES", 2 * BLOCK_BYTES)
+    monkeypatch.setattr(text_chain, "_NEAR_BYTES", NEAR * BLOCK_BYTES)
     monkeypatch.setattr(approximate, "_SWEPT_PER_CALL", 3)
 
 
-def kept(chain: list[int]) -> list[tuple[int, int]]:
-    """The entries of a chain: a block, and the number of blocks it tells of."""
-    return [(chain[at], 1 if at < NEAR else STRIDE) for at in LAST if at < len(chain)]
+def sized(chain: list[int]) -> list[tuple[int, int]]:
+    """The blocks of a chain, each with its bytes of text."""
+    return [(block, BLOCK_BYTES * (1 if at < NEAR else 2)) for at, block in enumerate(chain)]
 
 
 @pytest.fixture
@@ -49,10 +47,10 @@ def machine(make_replica, chain_of, _small):
         @rule(words=WORDS, at=st.integers(0, 4), known=st.integers(0, 8))
         def routed(self, words: list[int], at: int, known: int) -> None:
             chain, replica = chain_of(*words), self.replicas[at]
-            self.index.routed(chain, replica, known, TOKENS)
-            entries = [e for e in self.recent.get(replica.id, []) if e not in kept(chain)]
-            entries += kept(chain)[::-1]
-            while sum(blocks for _, blocks in entries) > CAPACITY:
+            self.index.routed(chain, replica, known, CAPACITY // 4)
+            entries = [e for e in self.recent.get(replica.id, []) if e not in sized(chain)]
+            entries += sized(chain)[::-1]
+            while sum(size for _, size in entries) > CAPACITY:
                 del entries[0]
             self.recent[replica.id] = entries
 
@@ -67,10 +65,10 @@ def machine(make_replica, chain_of, _small):
             expected = {}
             for name, entries in self.recent.items():
                 depth = 0
-                for entry in kept(chain):
+                for entry in sized(chain):
                     if entry not in entries:
                         break
-                    depth += entry[1]
+                    depth += 1
                 if depth:
                     expected[name] = depth
             found = {replica.id: depth for replica, depth in self.index.match(chain).items()}
@@ -89,11 +87,11 @@ def test_it_is_what_the_model_is(machine) -> None:
 
 def test_a_replica_that_says_nothing_of_its_cache_has_a_default(make_replica) -> None:
     index, replica = ApproximateIndex(), make_replica("r")
-    room = approximate.DEFAULT_CAPACITY_TOKENS * 4 // BLOCK_BYTES
-    chain = list(range(1, 3001))
-    for start in range(0, 3 * room, len(chain)):
+    room = approximate.DEFAULT_CAPACITY_TOKENS * 4
+    chain = list(range(1, 501))
+    for start in range(3 * room // text_chain.text_end(len(chain))):
         index.routed([start * 1_000_000 + block for block in chain], replica)
-    assert room / 4 <= index.blocks <= room / 4 + 40
+    assert room * 0.95 < index.size(replica) <= room * 1.04
     assert index.memory_bytes == index.blocks * approximate.BYTES_PER_BLOCK
 
 
@@ -141,11 +139,10 @@ def test_what_was_sent_lately(make_replica, chain_of, clock) -> None:
     assert index.sent_since(chain, replica, 2, clock.now - 1) == 6
 
 
-def test_long_prompts_are_told_in_steps(make_replica) -> None:
+def test_what_is_shared_with_a_longer_prompt_is_found(make_replica) -> None:
     index, replica = ApproximateIndex(), make_replica("r")
     chain = list(range(1, 801))
     index.routed(chain, replica)
-    assert index.blocks == 16 + 784 // 4
-    for shared, expected in ((1, 1), (16, 16), (19, 16), (20, 20), (799, 796), (800, 800)):
+    for shared in (1, 16, 17, 799, 800):
         other = [*chain[:shared], *range(2000, 3000)]
-        assert index.match(other) == {replica: expected}
+        assert index.match(other) == {replica: shared}

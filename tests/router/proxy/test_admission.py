@@ -170,9 +170,10 @@ async def test_a_client_that_leaves_pays_for_what_it_got(start, client, eventual
         async for _ in response.aiter_bytes():
             break
 
-    tokens = router.server.gateway.tenants.tokens
-    await eventually(lambda: tokens["t", "prompt"] > 0)
-    assert 0 < tokens["t", "completion"] <= 50
+    tenants = router.server.gateway.tenants.tenants
+    await eventually(lambda: "t" in tenants)
+    assert tenants["t"].prompt_tokens > 0
+    assert 0 < tenants["t"].completion_tokens <= 50
 
 
 async def test_an_edited_file_is_in_use_without_a_restart(

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.proxy.ledger import Ledger
 from kvasir_router.settings import Timeouts
 
 BODY = b'{ "model": "m",  "prompt": "\\u00e9" }'
@@ -369,13 +369,13 @@ class TestUsage:
     def usage(self, monkeypatch):
         """The usage of each relay that ended."""
         seen = []
-        ended = Gateway.ended
+        add = Ledger.add
 
-        def spy(gateway: Gateway, relay: Any) -> None:
+        def spy(ledger: Ledger, relay: Any) -> None:
             seen.append(relay.usage)
-            ended(gateway, relay)
+            add(ledger, relay)
 
-        monkeypatch.setattr(Gateway, "ended", spy)
+        monkeypatch.setattr(Ledger, "add", spy)
         return seen
 
     async def test_of_a_kvasir_engine_in_the_header(self, one, client, usage) -> None:
