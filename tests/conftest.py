@@ -20,6 +20,8 @@ if not Path("/dev/nvidiactl").exists():
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ("harness.fixtures",)
+
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(

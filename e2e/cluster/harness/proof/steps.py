@@ -47,7 +47,7 @@ class Stage:
 
         def has_begun() -> bool:
             status = self.deployment.get()["status"]
-            return 0 < status.get("updatedReplicas", 0) < status.get("replicas", 0)
+            return bool(0 < status.get("updatedReplicas", 0) < status.get("replicas", 0))
 
         self.deployment.wait(has_begun, "the first replica of the new revision")
         self._set_sequences(96)
