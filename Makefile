@@ -1,5 +1,5 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install up test quick lint format lock protos crd bench readme clean
+.PHONY: help install up test quick lint format lock protos crd chart-docs bench readme clean
 
 BIN := .venv/bin
 PORT ?= 8080
@@ -44,6 +44,9 @@ protos: install  ## generate the gRPC stubs from api/proto
 
 crd: install  ## generate the CustomResourceDefinition from the LLMDeployment models
 	$(BIN)/python -m kvasir.llmdeployment.crd charts/kvasir/files/crd.yaml
+
+chart-docs: install  ## write the charts' README.md from their values.yaml
+	$(BIN)/python scripts/chart_docs.py
 
 bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and write it anew
 	@for each in core_loop http_streaming serve_start cpu_throughput; do \

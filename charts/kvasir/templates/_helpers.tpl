@@ -1,0 +1,163 @@
+{{- define "kvasir.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that select one component's pods; they never change. (context, component) */}}
+{{- define "kvasir.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: kvasir
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+kvasir.dev/component: {{ index . 1 }}
+{{- end -}}
+
+{{/* Labels of every object. (context, component) */}}
+{{- define "kvasir.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "kvasir.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of pods, without what changes with each version. (context, component, its own) */}}
+{{- define "kvasir.podLabels" -}}
+{{- $root := index . 0 -}}
+{{- $selector := include "kvasir.selector" . | fromYaml -}}
+{{- toYaml (merge $selector (index . 2) $root.Values.commonLabels) -}}
+{{- end -}}
+
+{{/* An image's reference. (context, image) */}}
+{{- define "kvasir.image" -}}
+{{- $root := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- $registry := default $root.Values.global.imageRegistry $image.registry -}}
+{{- if not $registry -}}
+{{- fail "global.imageRegistry is empty: set it to the registry and path that `make images PUSH=...` pushed to, such as registry.example.com/kvasir" -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{- printf "%s/%s@%s" $registry $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s/%s:%s" $registry $image.repository (default $root.Chart.AppVersion $image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kvasir.fleetSecretName" -}}
+{{- default (printf "%s-fleet-secret" (include "kvasir.fullname" .)) .Values.fleetSecret.existingSecret -}}
+{{- end -}}
+
+{{- define "kvasir.keysSecretName" -}}
+{{- default (printf "%s-keys" (include "kvasir.fullname" .)) .Values.apiKeys.existingSecret -}}
+{{- end -}}
+
+{{- define "kvasir.serviceUrl" -}}
+{{- $scheme := ternary "https" "http" .Values.router.tls.enabled -}}
+{{- $port := int .Values.router.service.port -}}
+{{- $suffix := ternary "" (printf ":%d" $port) (eq $port (ternary 443 80 .Values.router.tls.enabled)) -}}
+{{- printf "%s://%s-router.%s.svc%s" $scheme (include "kvasir.fullname" .) .Release.Namespace $suffix -}}
+{{- end -}}
+
+{{/* Where clients reach the routers. */}}
+{{- define "kvasir.routerUrl" -}}
+{{- $router := .Values.router -}}
+{{- if $router.url -}}
+{{- $router.url -}}
+{{- else if and $router.ingress.enabled $router.ingress.hosts -}}
+{{- printf "%s://%s" (ternary "https" "http" (gt (len $router.ingress.tls) 0)) (first $router.ingress.hosts) -}}
+{{- else if and $router.httpRoute.enabled $router.httpRoute.hostnames -}}
+{{- printf "https://%s" (first $router.httpRoute.hostnames) -}}
+{{- else -}}
+{{- include "kvasir.serviceUrl" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where ClusterRoles are needed. */}}
+{{- define "kvasir.clusterWide" -}}
+{{- if not .Values.watchNamespaces -}}true{{- end -}}
+{{- end -}}
+
+{{- define "kvasir.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "kvasir.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* Where the pods of a component may run. (its values) */}}
+{{- define "kvasir.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Roles and bindings for a ServiceAccount: in all namespaces, or in each one that is watched.
+     (context, component, rules) */}}
+{{- define "kvasir.roles" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- $account := printf "%s-%s" (include "kvasir.fullname" $root) $component -}}
+{{- $global := include "kvasir.clusterWide" $root -}}
+{{- $name := ternary (printf "%s-%s" $root.Release.Namespace $account) $account (eq $global "true") -}}
+{{- range $namespace := default (list "") $root.Values.watchNamespaces }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if $global }}Cluster{{ end }}Role
+metadata:
+  name: {{ $name }}
+  {{- if $namespace }}
+  namespace: {{ $namespace }}
+  {{- end }}
+  labels:
+    {{- include "kvasir.labels" (list $root $component) | nindent 4 }}
+rules:
+  {{- index $ 2 | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if $global }}Cluster{{ end }}RoleBinding
+metadata:
+  name: {{ $name }}
+  {{- if $namespace }}
+  namespace: {{ $namespace }}
+  {{- end }}
+  labels:
+    {{- include "kvasir.labels" (list $root $component) | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ if $global }}Cluster{{ end }}Role
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $account }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end }}
+{{- end -}}
