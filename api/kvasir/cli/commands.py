@@ -40,6 +40,11 @@ COMMANDS = (
         "Tell whether a model fits on a GPU, and how long its context can be.",
         target="kvasir.cli.plan:app",
     ),
+    CommandInfo(
+        "download",
+        "Download a model into a directory that engines share.",
+        target="kvasir.cli.download:app",
+    ),
     CommandInfo("serve", "Run one engine: a model behind the OpenAI API.", "engine"),
     CommandInfo("router", "Run the router in front of engines.", "router"),
     CommandInfo("operator", "Run the operator of a Kubernetes cluster.", "operator"),

@@ -77,7 +77,7 @@ def parse_progress(text: str | bytes) -> Progress:
     config, weights, eta = model.get("config"), model.get("weightsBytes"), body.get("etaSeconds")
     error = body.get("error")
     return Progress(
-        phase=Phase(body.get("phase")),
+        phase=Phase(str(body.get("phase"))),
         bytes=_count(body.get("bytes")) or 0,
         total_bytes=_count(body.get("totalBytes")) or 0,
         eta_seconds=_count(eta),

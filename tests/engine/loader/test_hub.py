@@ -171,3 +171,10 @@ def test_the_commit_that_a_directory_is_of(tmp_path):
     assert loaded_revision(tmp_path / "models--a--b" / "snapshots" / commit, "main") == commit
     assert loaded_revision(tmp_path, None) is None
     assert loaded_revision(tmp_path, "v1") == "v1"
+
+
+def test_a_cache_volume_knows_the_commit_of_its_models(tmp_path: Path) -> None:
+    assert loaded_revision(tmp_path, "main") == "main"
+    manifest = {"source": "hf://org/open@main", "revision": "c0ffee", "files": []}
+    (tmp_path / "kvasir-model.json").write_text(json.dumps(manifest))
+    assert loaded_revision(tmp_path, "main") == "c0ffee"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kvasir.model_cache.use import hold
 from kvasir.template.chat_template import TemplateError
 from kvasir.template.files import TokenizerError
 from kvasir_engine.core.channels import CoreConfig
@@ -40,6 +41,7 @@ def start(
         settings.revision,
         remote_code=settings.trust_remote_code,
     )
+    hold(model_dir)
     tokenizer_dir = None if settings.tokenizer is None else Path(settings.tokenizer)
     api = ServerSettings(
         model=settings.model,
