@@ -20,12 +20,18 @@ from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.metrics import ApiMetrics
 from kvasir_engine.server.http.gate import Gate
 from kvasir_engine.server.http.metrics import HttpMetrics
+from kvasir_engine.server.http.oip_routes import OipRoutes
 from kvasir_engine.server.http.ops_routes import OpsRoutes
-from kvasir_engine.server.http.routes import ApiRoutes
+from kvasir_engine.server.http.routes import ApiRoutes, json_response
 from kvasir_engine.server.model import ServedModel
+from kvasir_engine.server.oip.infer import error_body
 from kvasir_engine.server.openai.errors import ApiError
 from kvasir_engine.server.settings import ServerSettings
 from kvasir_engine.server.state import ServerState
+
+KSERVE_PREFIX = "/openai"
+"""KServe's own server has OpenAI's routes under it, and so its clients' addresses do."""
+OIP_PREFIX = "/v2"
 
 _MESSAGES = {404: "There is no route {path!r}.", 405: "{path!r} does not take {method}."}
 
@@ -67,11 +73,22 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
 
 def _routes(state: ServerState) -> list[Route]:
     api, ops = ApiRoutes(state), OpsRoutes(state)
-    table = [
+    oip = OipRoutes(state, api, ops)
+    openai = [
         ("/v1/completions", api.completions, "POST"),
         ("/v1/chat/completions", api.chat_completions, "POST"),
         ("/v1/models", api.models, "GET"),
         ("/v1/models/{name:path}", api.model, "GET"),
+    ]
+    table = [
+        *openai,
+        *((KSERVE_PREFIX + path, handler, method) for path, handler, method in openai),
+        (OIP_PREFIX, oip.server, "GET"),
+        ("/v2/health/live", oip.live, "GET"),
+        ("/v2/health/ready", oip.ready, "GET"),
+        ("/v2/models/{name:path}/ready", oip.model_ready, "GET"),
+        ("/v2/models/{name:path}/infer", oip.infer, "POST"),
+        ("/v2/models/{name:path}", oip.model, "GET"),
         ("/tokenize", api.tokenize, "POST"),
         ("/detokenize", api.detokenize, "POST"),
         ("/health", ops.health, "GET"),
@@ -83,16 +100,19 @@ def _routes(state: ServerState) -> list[Route]:
     return [Route(path, handler, methods=[method]) for path, handler, method in table]
 
 
-async def _api_error(_request: Request, error: ApiError) -> Response:
+async def _api_error(request: Request, error: ApiError) -> Response:
+    if request.url.path.startswith(f"{OIP_PREFIX}/"):
+        return json_response(error_body(error), error.status, error.headers)
     return error.response()
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
     template = _MESSAGES.get(error.status_code, str(error.detail))
     message = template.format(path=request.url.path[:200], method=request.method)
-    return ApiError(
-        error.status_code, message, code="not_found", headers=dict(error.headers or {})
-    ).response()
+    headers = dict(error.headers or {})
+    return await _api_error(
+        request, ApiError(error.status_code, message, code="not_found", headers=headers)
+    )
 
 
 async def _crash(request: Request, _error: Exception) -> Response:

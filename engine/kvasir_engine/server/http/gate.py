@@ -13,7 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.openai.errors import ApiError
 
-FREE_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
+FREE_PATHS = frozenset(
+    {"/health", "/ready", "/metrics", "/version", "/v2/health/live", "/v2/health/ready"}
+)
+"""What probes and collectors read, who have no key."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/-]{1,128}")
 
 CountRequest = Callable[[str, int, float], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -32,9 +33,11 @@ CLIENT_CLOSED = 499
 """nginx's status for a client that left before its answer: nobody reads it but the metrics."""
 
 
-def json_response(content: Any, status: int = 200) -> Response:
+def json_response(
+    content: Any, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
     """An answer in JSON."""
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
 
 
 class ApiRoutes:
@@ -45,37 +48,38 @@ class ApiRoutes:
 
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
-        body = await self._body(request, CompletionBody)
+        body = await self.read(request, CompletionBody)
         intake = self._state.intake(body.model)
         params = completion_params(body, self._state.model.defaults)
         special = True if body.add_special_tokens is None else body.add_special_tokens
         prompts = await intake.prompts(body.prompt, add_special_tokens=special)
-        return self._respond(CompletionAnswer, request, body, intake, prompts, params)
+        return self.respond(CompletionAnswer, request, body, intake, prompts, params)
 
     async def chat_completions(self, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        body = await self._body(request, ChatBody)
+        body = await self.read(request, ChatBody)
         intake = self._state.intake(body.model)
         params = chat_params(body, self._state.model.defaults)
         prompt = await self._chat_prompt(intake, body)
-        return self._respond(ChatAnswer, request, body, intake, [prompt], params)
+        return self.respond(ChatAnswer, request, body, intake, [prompt], params)
 
-    def _respond(
+    def respond(
         self,
-        kind: type[ChatAnswer | CompletionAnswer],
+        kind: Callable[..., Answer],
         request: Request,
         body: Any,
         intake: Intake,
         prompts: list[TokenPrompt],
         params: Any,
     ) -> GenerationResponse:
+        """The answer of `kind` to `body`, made while it is sent."""
         state, scope_state = self._state, request.scope["state"]
         request_id: str = scope_state["request_id"]
         echo = bool(getattr(body, "echo", False))
         runs = intake.runs(prompts, params, body, request_id, echo=echo)
         if state.reporter is not None:
             report_runs(state.reporter, intake.maker.chat_template, body, runs)
-        answer: Answer = kind(
+        answer = kind(
             Generation(state.client, state.metrics, runs),
             body,
             request_id=request_id,
@@ -89,7 +93,7 @@ class ApiRoutes:
 
     async def tokenize(self, request: Request) -> Response:
         """POST /tokenize."""
-        body = await self._body(request, TokenizeBody)
+        body = await self.read(request, TokenizeBody)
         intake = self._state.intake(body.model)
         if (body.prompt is None) == (body.messages is None):
             raise invalid("Give either prompt or messages.", "prompt")
@@ -109,7 +113,7 @@ class ApiRoutes:
 
     async def detokenize(self, request: Request) -> Response:
         """POST /detokenize."""
-        body = await self._body(request, DetokenizeBody)
+        body = await self.read(request, DetokenizeBody)
         intake = self._state.intake(body.model)
         [prompt] = await intake.prompts([body.tokens], add_special_tokens=False)
         text = self._state.model.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
@@ -149,7 +153,8 @@ class ApiRoutes:
         )
         return TokenPrompt(ids, text)
 
-    async def _body(self, request: Request, kind: type[Any]) -> Any:
+    async def read(self, request: Request, kind: type[Any]) -> Any:
+        """The body of `request` as a `kind`. Raises ApiError."""
         limit = self._state.settings.max_body_bytes
         try:
             raw = await read_body(request.scope, request.receive, limit)

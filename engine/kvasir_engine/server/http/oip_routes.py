@@ -1,0 +1,87 @@
+"""The Open Inference Protocol's routes, under /v2."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kvasir import __version__
+from kvasir_engine.server.http.ops_routes import OpsRoutes
+from kvasir_engine.server.http.routes import ApiRoutes, json_response
+from kvasir_engine.server.oip.infer import (
+    INPUT,
+    OUTPUT,
+    InferAnswer,
+    InferBody,
+    completion_body,
+)
+from kvasir_engine.server.openai.errors import invalid
+from kvasir_engine.server.openai.sampling import completion_params
+from kvasir_engine.server.state import ServerState
+
+
+class OipRoutes:
+    """Handlers over one ServerState."""
+
+    def __init__(self, state: ServerState, api: ApiRoutes, ops: OpsRoutes) -> None:
+        self._state = state
+        self._api = api
+        self._ops = ops
+
+    async def server(self, request: Request) -> Response:
+        """GET /v2: the server's name and version."""
+        return json_response({"name": "kvasir", "version": __version__, "extensions": []})
+
+    async def live(self, request: Request) -> Response:
+        """GET /v2/health/live: as /health."""
+        status = (await self._ops.health(request)).status_code
+        return json_response({"live": status == 200}, status)
+
+    async def ready(self, request: Request) -> Response:
+        """GET /v2/health/ready: as /ready."""
+        ready = self._state.lifecycle.ready
+        return json_response({"ready": ready}, 200 if ready else 503)
+
+    async def model(self, request: Request) -> Response:
+        """GET /v2/models/{name}: its tensors."""
+        name = self._name(request)
+        return json_response(
+            {
+                "name": name,
+                "versions": [],
+                "platform": "kvasir",
+                "inputs": [_tensor(INPUT)],
+                "outputs": [_tensor(OUTPUT)],
+            }
+        )
+
+    async def model_ready(self, request: Request) -> Response:
+        """GET /v2/models/{name}/ready."""
+        name, ready = self._name(request), self._state.lifecycle.ready
+        return json_response({"name": name, "ready": ready}, 200 if ready else 503)
+
+    async def infer(self, request: Request) -> Response:
+        """POST /v2/models/{name}/infer."""
+        name = self._name(request)
+        if "inference-header-content-length" in request.headers:
+            raise invalid("Tensors in binary are not supported; send the data as JSON.", "inputs")
+        given: InferBody = await self._api.read(request, InferBody)
+        body = completion_body(given, name)
+        intake = self._state.intake(name)
+        params = completion_params(body, self._state.model.defaults)
+        special = True if body.add_special_tokens is None else body.add_special_tokens
+        prompts = await intake.prompts(body.prompt, add_special_tokens=special)
+        kind = partial(InferAnswer, infer_id=given.id)
+        return self._api.respond(kind, request, body, intake, prompts, params)
+
+    def _name(self, request: Request) -> str:
+        name: str = request.path_params["name"]
+        self._state.check_model(name)
+        return name
+
+
+def _tensor(name: str) -> dict[str, Any]:
+    return {"name": name, "datatype": "BYTES", "shape": [-1]}
