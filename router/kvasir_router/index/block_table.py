@@ -67,10 +67,6 @@ class ReplicaTable:
     def holders(self, key: int) -> int:
         return self._table.get(key)
 
-    def contents(self, shard: int) -> list[tuple[int, int]]:
-        """Blocks and masks of one shard."""
-        return list(self._table.shards[shard].items())
-
     def add(self, keys: Iterable[int], bit: int) -> None:
         """The replica holds these blocks."""
         table, shards = self._table, self._table.shards

@@ -1,7 +1,7 @@
 """Which KV blocks are in which replica's cache, by the engines' own events."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -148,16 +148,15 @@ class Residency:
         if table is not None:
             table.discard(keys, bit)
 
-    def contents(self, shard: int) -> Iterator[tuple[Replica, int, str, list[int]]]:
-        """A part of all that is held (of SHARDS): replica, KV group, tier and own hashes."""
+    def holders(self, keys: Iterable[int]) -> dict[tuple[Replica, int, str], list[int]]:
+        """Who holds which of these blocks, by their own hashes: by replica, KV group and tier."""
         alive = self._bits.alive
-        for (group, tier), table in self._tables.items():
-            held: dict[Replica, list[int]] = {}
-            for key, mask in table.contents(shard):
-                for replica in self._bits.replicas(mask & alive):
-                    held.setdefault(replica, []).append(key)
-            for replica, keys in held.items():
-                yield replica, group, tier, keys
+        held: dict[tuple[Replica, int, str], list[int]] = {}
+        for key in keys:
+            for (group, tier), table in self._tables.items():
+                for replica in self._bits.replicas(table.holders(key) & alive):
+                    held.setdefault((replica, group, tier), []).append(key)
+        return held
 
     def cleared(self, replica: Replica) -> None:
         """Nothing is known to be in it; what follows is all there is."""

@@ -22,7 +22,7 @@ from kvasir_router.workers.worker import Worker
 from kvasir_router.yaml_file import YamlFileError
 
 INDEX = -1
-_SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
+_SET_PARENT_DEATH_SIGNAL, _SET_NAME = 1, 15  # prctl(2)
 
 
 def become(
@@ -37,11 +37,13 @@ def become(
     supervisor, `parent`."""
     status = 1
     try:
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        name = "index" if slot == INDEX else f"worker-{slot}"
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        prctl(_SET_NAME, f"router {name}".encode())  # as `ps` and `top` show it
         if os.getppid() == parent:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            name = "index" if slot == INDEX else f"worker-{slot}"
             structlog.contextvars.bind_contextvars(process=name)
             uvloop.run(_run(shared, slot, column, Control(control, listener)))
             status = 0

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from kvasir_router.base import RouterBase
 from kvasir_router.discovery.base import ReplicaSpec
-from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.workers.journal import report_of
 from kvasir_router.workers.load_table import LoadTable, Others
 from kvasir_router.workers.messages import (
     Cleared,
@@ -164,9 +164,7 @@ class Follower:
     def _learned(self, message: Learned) -> None:
         model = self._router.fleet.models.get(message.model)
         if model is not None and isinstance(model.policy, KvAware):
-            texts = unpack_texts(message.texts)
-            report = PromptReport(texts, message.kv_blocks, message.kv_hashes)
-            model.policy.index.texts.learn(report)
+            model.policy.index.texts.learn(report_of(message))
 
     def _remembered(self, message: Remembered) -> None:
         index, replica = self._index(message.slot)

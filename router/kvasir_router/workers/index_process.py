@@ -19,7 +19,7 @@ from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.workers.control import END, READY, TERM, Control
 from kvasir_router.workers.gathering import Gathering
 from kvasir_router.workers.hub import Hub, Peer
-from kvasir_router.workers.journal import Journal, WatchedReplica
+from kvasir_router.workers.journal import Journal, WatchedReplica, report_of
 from kvasir_router.workers.load_table import Others, no_column
 from kvasir_router.workers.memory import Memory, recall, remember
 from kvasir_router.workers.messages import (
@@ -44,6 +44,8 @@ from kvasir_router.workers.snapshot import discovered, whole_state
 _log = structlog.get_logger("kvasir_router.workers")
 
 _LOOK_SECONDS = 0.05
+_GROUP_SECONDS = 0.3
+"""Within which the supervisor says that the whole router stops, if that is so."""
 _FRESH_SECONDS = 10.0
 """In which engines' events are replayed: until then what is not known may still be so."""
 
@@ -87,8 +89,7 @@ class IndexProcess(RouterBase):
         admin = asyncio.create_task(self._admin.run_on(control.listener))
         control.say(READY)
         _log.info("index process listening", admin_url=url_of(control.listener))
-        while await control.word() not in (END, TERM):
-            self.gateway.stopping = True
+        await self._until_the_end(control)
         self._admin.should_exit = True
         await admin
         links.close()
@@ -98,6 +99,20 @@ class IndexProcess(RouterBase):
         await self._watch.stop()
         await self.close()
         _log.info("index process stopped")
+
+    async def _until_the_end(self, control: Control) -> None:
+        """Outlive the workers when the whole router stops; who ends this process alone wants
+        another one. A signal to the whole process group is the former."""
+        word = await control.word()
+        if word == TERM:
+            try:
+                async with asyncio.timeout(_GROUP_SECONDS):
+                    word = await control.word()
+            except TimeoutError:
+                return
+        while word != END:
+            self.gateway.stopping = True
+            word = await control.word()
 
     def apply(self, snapshot: Snapshot) -> None:
         """RouterBase.apply, here and in the workers."""
@@ -110,6 +125,7 @@ class IndexProcess(RouterBase):
             elif model.name not in before and model.name in self._policies:
                 self.fleet.set_policy(model, self._policies[model.name])
             self._journal.follow(model)
+        self._journal.keep(self.fleet.models)
         for name in self._policies.keys() - self.fleet.models.keys():
             del self._policies[name]
         self._others.watch(max(self._replicas, default=-1) + 1)
@@ -128,7 +144,9 @@ class IndexProcess(RouterBase):
             self._gathering.waits[peer.column] = message.by_model
         elif isinstance(message, Counted) and peer.column is not None:
             self._gathering.told(peer.column, message.numbers)
-        elif isinstance(message, Poisoned | Learned):
+        elif isinstance(message, Learned):
+            self._learned(message)
+        elif isinstance(message, Poisoned):
             self._hub.tell(message)
         elif isinstance(message, AskMetrics):
             self._run(self._tell_metrics(peer, message.question))
@@ -144,6 +162,12 @@ class IndexProcess(RouterBase):
         if isinstance(policy, KvAware):
             chain, capacity = unpack_texts(message.texts), replica.load.kv_capacity
             policy.index.approximate.routed(chain, replica, message.known, capacity)
+            policy.index.texts.used(chain)
+
+    def _learned(self, message: Learned) -> None:
+        model = self.fleet.models.get(message.model)
+        if model is not None and isinstance(model.policy, KvAware):
+            model.policy.index.learned(report_of(message))
 
     async def _tell_metrics(self, peer: Peer, question: int) -> None:
         await self._gathering.gather()

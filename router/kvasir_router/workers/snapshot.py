@@ -1,11 +1,10 @@
 """The whole state of the index process, in pieces, each as it is when it is asked for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kvasir_router.discovery.base import CanarySpec, ModelSpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model
-from kvasir_router.index.block_table import SHARDS
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.workers.journal import loaded, observed, slot_of
@@ -22,10 +21,9 @@ from kvasir_router.workers.messages import (
     ToWorker,
     pack_keys,
     pack_texts,
+    unpack_keys,
 )
 from kvasir_router.workers.shared_replica import SharedReplica
-
-_SHARDS_A_PIECE = 64
 
 
 def whole_state(
@@ -76,19 +74,14 @@ def _of_index(model: Model, index: ModelIndex) -> Iterator[list[ToWorker]]:
     texts = index.texts.contents()
     for start in range(0, len(texts), BLOCKS_A_MESSAGE):
         hashes, blocks, keys = zip(*texts[start : start + BLOCKS_A_MESSAGE], strict=True)
-        yield [Learned(model.name, pack_texts(hashes), list(blocks), b"".join(keys))]
-    for start in range(0, SHARDS, _SHARDS_A_PIECE):
-        yield _of_shards(index, range(start, start + _SHARDS_A_PIECE))
+        packed = b"".join(keys)
+        yield [
+            Learned(model.name, pack_texts(hashes), list(blocks), packed),
+            *_held(index, filter(None, unpack_keys(packed))),
+        ]
 
 
-def _of_shards(index: ModelIndex, shards: range) -> list[ToWorker]:
-    held: dict[tuple[int, int, str], list[int]] = {}
-    for shard in shards:
-        for replica, group, tier, keys in index.residency.contents(shard):
-            held.setdefault((slot_of(replica), group, tier), []).extend(keys)
+def _held(index: ModelIndex, keys: Iterable[int]) -> Iterator[Held]:
     size = index.residency.block_size
-    return [
-        Held(slot, group, tier, size, pack_keys(keys[at : at + BLOCKS_A_MESSAGE]))
-        for (slot, group, tier), keys in held.items()
-        for at in range(0, len(keys), BLOCKS_A_MESSAGE)
-    ]
+    for (replica, group, tier), held in index.residency.holders(keys).items():
+        yield Held(slot_of(replica), group, tier, size, pack_keys(held))

@@ -24,7 +24,7 @@ import structlog
 from kvasir_router.listener import listen
 from kvasir_router.settings import RouterSettings
 from kvasir_router.workers.child import INDEX, become
-from kvasir_router.workers.control import END, GO, LEAVING, READY
+from kvasir_router.workers.control import END, GO, LEAVING, READY, TAKEN_OVER
 from kvasir_router.workers.ledger import Ledger
 from kvasir_router.workers.load_table import LoadTable
 from kvasir_router.workers.shared import Shared
@@ -53,6 +53,10 @@ class Child:
     started: float
     is_leaving: bool = False
     """Another one may take its slot."""
+
+    def leaves_to(self, other: "Child") -> bool:
+        """Whether the other one has its slot now."""
+        return self.is_leaving and self.slot == other.slot and self is not other
 
 
 @dataclass
@@ -97,14 +101,14 @@ class Supervisor:
         for slot in self.slots.values():
             slot.listener.close()  # the workers close theirs when they are done
         signals = self._signals
-        self._say(GO)
+        self._say(GO, self.children)
         while self._workers() and not self._failed and self._signals == signals:
             if time.monotonic() > deadline:
                 _log.error("workers do not stop: they are killed")
                 break
             self._wait(reader, deadline)
         self._kill(self._workers())
-        self._say(END)
+        self._say(END, self.children)
         deadline = time.monotonic() + STOP_MARGIN_SECONDS
         while self.children and time.monotonic() < deadline and not self._failed:
             self._wait(reader, deadline)
@@ -120,8 +124,8 @@ class Supervisor:
             os.kill(child.pid, signal.SIGKILL)
             self._bury(child)
 
-    def _say(self, word: bytes) -> None:
-        for child in self.children:
+    def _say(self, word: bytes, children: list[Child]) -> None:
+        for child in children:
             try:
                 child.control.send(word)
             except OSError:
@@ -162,6 +166,7 @@ class Supervisor:
             return  # its end is told by its pidfd
         if READY in words:
             self.slots[child.slot].was_ready = True
+            self._say(TAKEN_OVER, [each for each in self.children if each.leaves_to(child)])
         if LEAVING in words and not self._signals:
             child.is_leaving = True
             self.slots[child.slot].start_at = time.monotonic()

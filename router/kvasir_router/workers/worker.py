@@ -14,7 +14,7 @@ from kvasir_router.listener import ClientPort
 from kvasir_router.metrics import CONTENT_TYPE
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.proxy.answers import Answer, error
-from kvasir_router.workers.control import GO, LEAVING, READY, Control
+from kvasir_router.workers.control import GO, LEAVING, READY, TERM, Control
 from kvasir_router.workers.follower import Follower
 from kvasir_router.workers.index_link import IndexLink
 from kvasir_router.workers.journal import learned, slot_of
@@ -42,6 +42,9 @@ _LOOK_SECONDS, _BUSY_LOOK_SECONDS = 0.05, 0.002
 """Between two looks at what others have in flight, besides those for each choice: with nobody
 waiting for room here, and with somebody."""
 _METRICS_SECONDS = 2.0
+_TAKE_OVER_SECONDS = 10.0
+_FAREWELL_SECONDS = 0.02
+"""For what was told last to be on its way."""
 
 _NO_METRICS = error(
     503, "The index process, which adds up the metrics, does not answer.", "metrics_unavailable"
@@ -79,34 +82,52 @@ class Worker(RouterBase):
     async def run(self, control: Control) -> None:
         """Serve until told to stop, or to make room for another worker."""
         await self.load_keys()
-        tasks = [
-            asyncio.create_task(work) for work in (self._link.run(), self._look(), self._say())
-        ]
-        await self._known.wait()
-        url = await self._port.open(control.listener)
-        control.say(READY)
-        _log.info("worker listening", worker=self._slot, url=url)
-        word = await control.word()
+        work = self._link.run(), self._look(), self._say()
+        tasks = [asyncio.create_task(each) for each in work]
+        word = asyncio.create_task(control.word())
+        known = asyncio.create_task(self._known.wait())
+        await asyncio.wait({word, known}, return_when=asyncio.FIRST_COMPLETED)
+        if known.done():
+            url = await self._port.open(control.listener)
+            control.say(READY)
+            _log.info("worker listening", worker=self._slot, url=url)
+            await self._leave(control, await word)
+        known.cancel()
+        self._link.tell(self._counted())
+        await asyncio.sleep(_FAREWELL_SECONDS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._probes.stop()
+        await self._port.stop()
+        await self.close()
+        _log.info("worker stopped", worker=self._slot)
+
+    async def _leave(self, control: Control, word: bytes) -> None:
+        """Let another worker take over, or stop as the whole router does; then drain."""
+        if word != GO:
+            control.say(LEAVING)
+            word = await self._taken_over(control)
         self.gateway.stopping = True
         if word == GO:
             await asyncio.sleep(self.settings.pre_stop_delay)
             await self._port.close()
         else:
-            # The socket stays open: whoever comes waits for the next worker
-            self._port.leave()
-            control.say(LEAVING)
-        stopping = asyncio.create_task(self.gateway.drain(self.settings.drain_timeout))
+            self._port.leave()  # the socket stays open, and whoever comes is the other worker's
+        draining = asyncio.create_task(self.gateway.drain(self.settings.drain_timeout))
         second = asyncio.create_task(control.word())
-        await asyncio.wait({stopping, second}, return_when=asyncio.FIRST_COMPLETED)
-        self._link.tell(self._counted())
-        await asyncio.sleep(0.02)  # for its way
-        for task in (*tasks, stopping, second):
-            task.cancel()
-        await asyncio.gather(*tasks, stopping, second, return_exceptions=True)
-        await self._probes.stop()
-        await self._port.stop()
-        await self.close()
-        _log.info("worker stopped", worker=self._slot)
+        await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        second.cancel()
+
+    async def _taken_over(self, control: Control) -> bytes:
+        """Wait until another worker serves, or the whole router stops; not forever."""
+        try:
+            async with asyncio.timeout(_TAKE_OVER_SECONDS):
+                return await control.word()
+        except TimeoutError:
+            _log.warning("no other worker came", worker=self._slot)
+            return TERM
 
     # From the index process
 
