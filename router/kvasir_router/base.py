@@ -3,13 +3,12 @@
 import asyncio
 import sys
 from functools import partial
-from typing import BinaryIO
 
 from kvasir_router.admission.collector import AdmissionCollector
 from kvasir_router.discovery.base import ReplicaSpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.index.collector import IndexCollector
-from kvasir_router.logs import AccessLog
+from kvasir_router.logs import AccessLog, Output
 from kvasir_router.metrics import Metrics
 from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.gateway import Gateway
@@ -22,7 +21,7 @@ from kvasir_router.tokenizing.collector import TokenizingCollector
 class RouterBase:
     """Neither listens to clients nor watches replicas by itself."""
 
-    def __init__(self, settings: RouterSettings, log_to: BinaryIO | None = None) -> None:
+    def __init__(self, settings: RouterSettings, log_to: Output | None = None) -> None:
         """The access log goes to `log_to`, or to stdout."""
         self.settings = settings
         self.fleet = Fleet(

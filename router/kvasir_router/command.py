@@ -20,6 +20,7 @@ def router(
     host: flags.Host = "127.0.0.1",
     port: flags.Port = 8080,
     admin_port: flags.AdminPort = 8081,
+    workers: flags.Workers = 1,
     policy: flags.Policy = "kv_aware",
     fleet_secret_file: flags.FleetSecretFile = None,
     max_in_flight: flags.MaxInFlight = 2048,
@@ -117,6 +118,7 @@ def router(
         host=host,
         port=port,
         admin_port=admin_port,
+        workers=workers,
         policy=policy,
         policy_options=PolicyOptions(session_header, session_cookie),
         limits=Limits(
@@ -171,6 +173,10 @@ def _run(settings: "RouterSettings") -> None:
 
     try:
         configure_logging("router")
+        if settings.workers > 1:
+            from kvasir_router.workers.supervisor import supervise
+
+            raise typer.Exit(supervise(settings))
         uvloop.run(serve(settings))
     except (DiscoveryError, YamlFileError, LogSettingError, TlsError, OSError) as error:
         message = error.strerror if isinstance(error, OSError) else None

@@ -57,6 +57,17 @@ AdminPort = Annotated[
         max=65535,
     ),
 ]
+Workers = Annotated[
+    int,
+    _flag(
+        "--workers",
+        "Processes that serve clients, each on a core of its own. With several there is one more, "
+        "which listens to engines for all of them.",
+        ROUTING,
+        min=1,
+        max=64,
+    ),
+]
 Policy = Annotated[
     str,
     _flag(

@@ -107,6 +107,9 @@ class RouterSettings:
     watch_namespaces: tuple[str, ...] = ()
     """Of the cluster; none = all."""
 
+    workers: int = 1
+    """Processes that serve clients; with several there is one more, which keeps their index."""
+
     host: str = "127.0.0.1"
     port: int = 8080
     admin_port: int = 8081

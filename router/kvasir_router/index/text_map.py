@@ -71,6 +71,15 @@ class TextMap:
                 high = middle
         return high
 
+    def contents(self) -> list[tuple[int, int, bytes]]:
+        """What is known, the younger half last: text block, number of KV blocks, the last one's
+        hash."""
+        return [
+            (text, found >> _KEY_BITS, (found & _KEY).to_bytes(HASH_BYTES, "little"))
+            for known in (self._old, self._young)
+            for text, found in known.items()
+        ]
+
     def clear(self) -> None:
         """Know nothing any more."""
         self._young, self._old = {}, {}
