@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kvasir.fit import GPUS
 from kvasir_operator.objects import Object
 from kvasir_operator.observed import Hardware
 
@@ -46,8 +45,4 @@ def _gpus(node: Object) -> int:
 def _memory(labels: Mapping[str, str], profiles: Mapping[str, int]) -> int | None:
     if labels.get(MEMORY, "").isdigit():
         return int(labels[MEMORY]) << 20
-    product = labels.get(PRODUCT, "")
-    if product in profiles:
-        return profiles[product]
-    name = product.lower().removeprefix("nvidia-")
-    return next((memory for gpu, memory in GPUS.items() if name.startswith(gpu)), None)
+    return profiles.get(labels.get(PRODUCT, ""))

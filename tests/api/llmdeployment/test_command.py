@@ -66,11 +66,10 @@ def test_every_field_has_its_flag() -> None:
         ),
         host="::",
         port=1,
-        model="/mnt/models",
         program=("python", "-m", "kvasir"),
     )
     assert command == [
-        *("python", "-m", "kvasir", "serve", "/mnt/models", "--host", "::", "--port", "1"),
+        *("python", "-m", "kvasir", "serve", "hf://a/b", "--host", "::", "--port", "1"),
         *("--served-model-name", "m", "n", "o", "--revision", "r1", "--trust-remote-code"),
         *("--tensor-parallel-size", "2", "--drain-timeout", "5", "--max-model-len", "10"),
         *("--dtype", "bfloat16", "--gpu-memory-utilization", "0.5", "--max-num-seqs", "2"),
@@ -78,6 +77,20 @@ def test_every_field_has_its_flag() -> None:
         *("--device", "cuda", "--kv-cache-memory-bytes", str(2**30), "--seed", "4"),
         *("--load-format", "dummy", "--no-overlap", "--tokenizer", "x y"),
     ]
+
+
+def test_a_directory_takes_the_place_of_uri_and_revision() -> None:
+    command = engine_command(
+        deployment(model={"uri": "hf://a/b", "revision": "r1"}), host="h", port=1, model="/models/x"
+    )
+    assert command[2] == "/models/x"
+    assert "--revision" not in command
+
+
+def test_the_number_of_gpus_may_be_left_open() -> None:
+    auto = deployment(parallelism={"tensor": "auto"}, resources={"limits": {"nvidia.com/gpu": 2}})
+    assert engine_command(auto, host="h", port=1, tensor=4)[-3] == "4"
+    assert engine_command(auto, host="h", port=1)[-3] == "2"
 
 
 def test_prefix_caching_can_be_asked_for() -> None:

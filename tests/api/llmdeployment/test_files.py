@@ -117,7 +117,10 @@ def test_a_wrong_field_is_named_with_its_value_and_remedy(spec: str, sentence: s
         ("{uri: pvc://c/d, secretRef: {name: x}}", "secretRef is for downloads"),
         ("{uri: builtin://kvasir-tiny, revision: x}", "revision has a meaning only with hf://"),
         ("{uri: hf://a/b@x, revision: y}", "revision 'y' and the uri's 'x' differ; give one"),
-        ("{uri: hf://a/b, secretRef: {nam: x}}", "spec.model.secretRef.nam is not a known field"),
+        (
+            "{uri: hf://a/b, secretRef: {name: x, nam: y}}",
+            "spec.model.secretRef.nam is not a known field",
+        ),
         ("{uri: hf://a/b, aliases: [c, c]}", "spec.model serves c more than once"),
         ("{uri: hf://a/b, aliases: [a]}", "spec.model serves a more than once"),
         ("{uri: hf://a/b, name: 'a b'}", "spec.model.name must match pattern"),

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from kvasir_operator.same import is_same, stamped
+
+MANIFEST: dict[str, Any] = {
+    "kind": "X",
+    "metadata": {"name": "x"},
+    "spec": {
+        "replicas": 2,
+        "args": ["a", "b"],
+        "containers": [{"name": "engine", "image": "i", "env": [{"name": "A", "value": ""}]}],
+        "rules": [{"from": [{"podSelector": {}}], "ports": [{"port": 1}]}],
+        "none": [],
+    },
+}
+
+
+def live(**changes: Any) -> dict[str, Any]:
+    it = copy.deepcopy(stamped(MANIFEST))
+    it["spec"] |= changes
+    return it
+
+
+def test_defaults_and_what_others_own_make_no_difference() -> None:
+    container = {
+        "name": "engine",
+        "image": "i",
+        "imagePullPolicy": "IfNotPresent",
+        "env": [{"name": "B", "value": "b"}, {"name": "A"}],
+    }
+    it = live(containers=[{"name": "sidecar"}, container], extra=1)
+    it["metadata"]["resourceVersion"] = "7"
+    it["metadata"]["annotations"]["other"] = "x"
+    del it["spec"]["none"]
+    assert is_same(stamped(MANIFEST), it)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"replicas": 3},
+        {"args": ["a"]},
+        {"args": ["a", "b", "c"]},
+        {"args": None},
+        {"containers": []},
+        {"containers": [{"name": "engine", "image": "other", "env": [{"name": "A"}]}]},
+        {"containers": [{"name": "engine", "image": "i", "env": []}]},
+        {"rules": []},
+        {"rules": [{"from": [{"podSelector": {}}], "ports": [{"port": 2}]}]},
+        {"rules": [*MANIFEST["spec"]["rules"], {"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]},
+        {"none": ["x"]},
+    ],
+)
+def test_a_foreign_edit_is_seen(changes: dict[str, Any]) -> None:
+    assert not is_same(stamped(MANIFEST), live(**changes))
+
+
+def test_what_was_taken_out_of_the_manifest_is_seen() -> None:
+    less = copy.deepcopy(MANIFEST)
+    del less["spec"]["args"]
+    assert is_same(less, live())
+    assert not is_same(stamped(less), live())
