@@ -70,6 +70,9 @@ def operator(
     lease_name: Annotated[
         str, typer.Option(help="Lease that only one operator at a time holds.")
     ] = "kvasir-operator",
+    lease_seconds: Annotated[
+        float, typer.Option(min=2, help="How long an operator that died keeps it.")
+    ] = 15.0,
 ) -> None:
     """Keep engines, volumes and policies in the cluster as its LLMDeployments say."""
     from kvasir_operator.settings import Images, OperatorSettings
@@ -89,6 +92,7 @@ def operator(
             resource_profiles=dict(_profile(each) for each in resource_profile or ()),
             metrics_port=metrics_port,
             lease_name=lease_name,
+            lease_seconds=lease_seconds,
         )
     )
 

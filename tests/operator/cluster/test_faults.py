@@ -1,0 +1,123 @@
+"""What is thrown at the operator: it dies at every step, is there twice, loses the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kvasir_operator.kinds import DEPLOYMENTS, LEASES, LLMDEPLOYMENTS
+
+BAD_IMAGE = "nowhere/none:1"
+
+
+def image_is_missing(pod: dict[str, Any]) -> dict[str, Any] | None:
+    """A fate: pods of the bad image do not start."""
+    if pod["spec"]["containers"][0]["image"] != BAD_IMAGE:
+        return None
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    engine = {
+        "name": "engine",
+        "image": BAD_IMAGE,
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": state,
+    }
+    return {"phase": "Pending", "containerStatuses": [engine]}
+
+
+async def ready_pods(site: Any) -> int:
+    return int((await site.get(DEPLOYMENTS)).get("status", {}).get("readyReplicas", 0))
+
+
+async def test_a_bad_image_and_the_way_back(site: Any, start: Any) -> None:
+    start()
+    site.fate = image_is_missing
+    await site.apply(replicas=2)
+    await site.until("Ready", "True")
+    await site.apply(replicas=2, engine={"image": BAD_IMAGE})
+    await site.until("Degraded", "True", "ImagePullFailed")
+    assert await ready_pods(site) == 2
+    assert (await site.get())["status"]["phase"] == "Degraded"
+    await site.apply(replicas=2)
+    await site.until("Ready", "True")
+    assert await ready_pods(site) == 2
+
+
+async def test_killed_at_every_step_of_a_rollout(site: Any, start: Any) -> None:
+    """However far it came before it died, the next one brings it to the end, and meanwhile no
+    fewer engines serve than before."""
+    operator = start()
+    await site.apply(replicas=2)
+    await site.until("Ready", "True")
+    for step, seconds in enumerate((0.0, 0.1, 0.3, 0.6, 1.0)):
+        await site.apply(replicas=2, engine={"args": ["--seed-of-test", str(step)]})
+        await asyncio.sleep(seconds)
+        operator.kill()
+        await site.play()
+        assert await ready_pods(site) >= 2
+        operator = start()
+        await site.until("Ready", "True")
+        assert await ready_pods(site) == 2
+        assert str(step) in str((await site.get(DEPLOYMENTS))["spec"]["template"])
+
+
+async def test_two_at_once(site: Any, start: Any) -> None:
+    first = start()
+
+    async def leads() -> bool:
+        return bool(first.is_leading())
+
+    await site.eventually(leads, "a leader")
+    second = start()
+    await site.apply()
+    await site.until("Ready", "True")
+    assert not second.is_leading()
+    first.kill()
+
+    async def takes_over() -> bool:
+        return bool(second.is_leading())
+
+    await site.eventually(takes_over, "another leader")
+    await site.apply(replicas=3)
+    await site.until("Ready", "True")
+    assert second.stop() == 0
+    lease = await site.cluster.get(LEASES, "kvasir-test", site.namespace)
+    assert lease is not None
+    assert lease["spec"]["holderIdentity"] == ""
+    assert lease["spec"]["leaseTransitions"] == 1
+
+
+async def test_the_lease_taken_away_ends_the_process(site: Any, start: Any) -> None:
+    operator = start()
+    await site.apply()
+    await site.until("Ready", "True")
+    await site.cluster.merge(
+        LEASES,
+        "kvasir-test",
+        site.namespace,
+        {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}},
+    )
+
+    async def ended() -> bool:
+        return operator.process.poll() is not None
+
+    await site.eventually(ended, "the end of the process")
+    assert operator.process.returncode == 1
+    assert "another operator has taken the Lease" in operator.log
+
+
+async def test_an_api_server_that_comes_back(site: Any, start: Any, plane: Any) -> None:
+    operator = start("--lease-seconds", "30")
+    await site.apply()
+    await site.until("Ready", "True")
+    plane.restart_apiserver()
+    await site.edit(LLMDEPLOYMENTS, "m", {"spec": {"replicas": 2}})
+    await site.until("Ready", "True")
+    assert operator.process.poll() is None
+    plane.stop_apiserver()
+    await asyncio.sleep(3)
+    plane.start_apiserver()
+    await site.edit(LLMDEPLOYMENTS, "m", {"spec": {"replicas": 3}})
+    await site.until("Ready", "True")
+    assert operator.process.poll() is None

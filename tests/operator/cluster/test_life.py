@@ -1,0 +1,255 @@
+"""An LLMDeployment's life on a real control plane: made, healed, scaled, changed, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvasir_operator.kinds import (
+    ACCOUNTS,
+    BUDGETS,
+    CLAIMS,
+    DEPLOYMENTS,
+    JOBS,
+    LLMDEPLOYMENTS,
+    NETWORK_POLICIES,
+    PODS,
+    SERVICES,
+)
+
+CHILDREN = (DEPLOYMENTS, SERVICES, BUDGETS, NETWORK_POLICIES, ACCOUNTS)
+SCALERS = {"replicas": 4}
+
+
+async def versions(site: Any) -> dict[str, str]:
+    """The resourceVersion of everything that the operator makes or writes."""
+    found = {}
+    for kind in (LLMDEPLOYMENTS, *CHILDREN):
+        metadata = (await site.get(kind))["metadata"]
+        found[kind.plural] = f"{metadata['uid']} {metadata['resourceVersion']}"
+    return found
+
+
+async def resyncs(site: Any, operator: Any, count: int = 3) -> None:
+    """Waits until the operator has looked that many times more."""
+    goal = operator.metric("kvasir_operator_reconciles_total") + count
+
+    async def reached() -> bool:
+        return bool(operator.metric("kvasir_operator_reconciles_total") >= goal)
+
+    await site.eventually(reached, "more looks")
+
+
+async def test_from_apply_to_deletion(site: Any, start: Any) -> None:
+    operator = start()
+    site.takes_pods = False
+    await site.apply(replicas=2)
+    await site.until("WorkloadReady", "True")
+    assert await site.condition("RouterReady") == ("False", "NotRouted")
+    assert await site.condition("Ready") == ("False", "NotRouted")
+    deployment = await site.get(DEPLOYMENTS)
+    assert deployment.get("status", {}).get("readyReplicas", 0) == 0
+
+    site.takes_pods = True
+    await site.until("Ready", "True")
+    resource = await site.get()
+    assert resource["status"]["phase"] == "Ready"
+    assert resource["status"]["observedGeneration"] == resource["metadata"]["generation"]
+
+    async def counted() -> bool:
+        status = (await site.get())["status"]
+        return [status["replicas"], status["readyReplicas"], status["updatedReplicas"]] == [2, 2, 2]
+
+    await site.eventually(counted, "counts")
+    await steady(site, operator)
+    await heals(site)
+    await obeys_scale(site)
+    await leaves_paused_alone(site, operator)
+    assert operator.stop() == 0
+    assert '"level": "error"' not in operator.log
+    await vanishes(site)
+
+
+async def steady(site: Any, operator: Any) -> None:
+    """Over several looks nothing is written."""
+    await resyncs(site, operator)
+    before = await versions(site)
+    writes = operator.metric("kvasir_operator_api_writes_total")
+    await resyncs(site, operator)
+    assert await versions(site) == before
+    assert operator.metric("kvasir_operator_api_writes_total") == writes
+
+
+async def heals(site: Any) -> None:
+    """What others change of ours, or delete, is as it was; what they add stays."""
+    uid = (await site.get(SERVICES))["metadata"]["uid"]
+    await site.cluster.delete(SERVICES, site.namespace, "m")
+    container = {"name": "engine", "image": "evil:1"}
+    template = {"spec": {"containers": [container]}}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "m",
+            "namespace": site.namespace,
+            "labels": {"added": "yes", "kvasir.dev/component": "other"},
+        },
+        "spec": {"replicas": 7, "template": template},
+    }
+    await site.cluster.apply(DEPLOYMENTS, body, "somebody")
+    budget = {"spec": {"maxUnavailable": None, "minAvailable": 2}}
+    await site.edit(BUDGETS, "m", budget)
+
+    async def healed() -> bool:
+        service = await site.cluster.get(SERVICES, site.namespace, "m")
+        found, kept = await site.get(DEPLOYMENTS), await site.get(BUDGETS)
+        (engine,) = found["spec"]["template"]["spec"]["containers"]
+        return (
+            service is not None
+            and service["metadata"]["uid"] != uid
+            and found["spec"]["replicas"] == 2
+            and engine["image"] == "cpu:1"
+            and found["metadata"]["labels"]["added"] == "yes"
+            and found["metadata"]["labels"]["kvasir.dev/component"] == "engine"
+            and kept["spec"].get("maxUnavailable") == 1
+        )
+
+    await site.eventually(healed, "healing")
+    await site.until("Ready", "True")
+
+
+async def obeys_scale(site: Any) -> None:
+    """An autoscaler's replicas are kept whoever comes and goes; the operator writes none."""
+    await site.edit(LLMDEPLOYMENTS, "m", {"spec": SCALERS})
+    await site.until("Ready", "True")
+    assert (await site.get(DEPLOYMENTS))["spec"]["replicas"] == 4
+    # The user applies his file, in which replicas is not: it stays with the scaler
+    await site.apply(lifecycle={"drainSeconds": 50})
+    await site.until("Ready", "True")
+    resource, deployment = await site.get(), await site.get(DEPLOYMENTS)
+    assert (resource["spec"]["replicas"], deployment["spec"]["replicas"]) == (4, 4)
+    managers = [
+        each["manager"]
+        for each in resource["metadata"]["managedFields"]
+        if "f:replicas" in each["fieldsV1"].get("f:spec", {})
+    ]
+    assert managers
+    assert "kvasir-operator" not in managers
+
+
+async def leaves_paused_alone(site: Any, operator: Any) -> None:
+    await site.apply(paused=True)
+    await site.until("Accepted", "True", "Paused")
+    await site.edit(DEPLOYMENTS, "m", {"spec": {"replicas": 3}})
+    await site.apply(paused=True, engine={"args": ["--no-overlap"]})
+    await resyncs(site, operator)
+    assert (await site.get(DEPLOYMENTS))["spec"]["replicas"] == 3
+    assert "--no-overlap" not in str(await site.get(DEPLOYMENTS))
+
+
+async def vanishes(site: Any) -> None:
+    """With no operator: nothing of it needs one to go."""
+    assert not (await site.get())["metadata"].get("finalizers")
+    await site.cluster.delete(LLMDEPLOYMENTS, site.namespace, "m")
+
+    async def gone() -> bool:
+        left = [
+            it
+            for kind in (*CHILDREN, PODS)
+            for it in await site.cluster.list(kind, site.namespace, "kvasir.dev/deployment=m")
+        ]
+        return not left
+
+    await site.eventually(gone, "everything gone")
+
+
+async def test_what_is_there_already_is_not_taken(site: Any, start: Any) -> None:
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "m", "namespace": site.namespace},
+        "spec": {"ports": [{"port": 1}]},
+    }
+    await site.cluster.apply(SERVICES, theirs, "somebody")
+    start()
+    await site.apply()
+    await site.until("Degraded", "True", "ApplyFailed")
+    resource = await site.get()
+    assert "Service m was refused: it exists already and is not Kvasir's" in str(resource["status"])
+    assert "kvasir" not in str((await site.get(SERVICES))["metadata"]["labels"] or "")
+
+
+async def test_two_that_want_one_name(site: Any, start: Any) -> None:
+    await site.apply("first", model={"uri": "builtin://kvasir-tiny", "name": "chat"})
+    start()
+    await site.until("Ready", "True", name="first")
+    await site.apply("second", model={"uri": "builtin://kvasir-tiny", "name": "chat"})
+    await site.until("Ready", "False", "NameConflict", name="second")
+    assert await site.cluster.get(DEPLOYMENTS, site.namespace, "second") is None
+    await site.cluster.delete(LLMDEPLOYMENTS, site.namespace, "first")
+    await site.until("Ready", "True", name="second")
+
+
+async def test_a_quota_and_a_bad_field(site: Any, start: Any, plane: Any) -> None:
+    plane.kubectl("-n", site.namespace, "create", "quota", "q", "--hard=pods=1")
+    start()
+    await site.apply(podTemplate={"affinity": {"nodeAffinity": {"nonsense": 1}}})
+    await site.until("Degraded", "True", "ApplyFailed")
+    await site.apply(podTemplate={})
+    await site.until("Ready", "False", "QuotaExceeded")
+
+
+async def test_a_model_is_downloaded_before_engines_start(
+    site: Any, start: Any, plane: Any
+) -> None:
+    start()
+    model = {"uri": "hf://org/model", "secretRef": {"name": "hub"}}
+    await site.apply(model=model)
+    await site.until("Ready", "False", "SecretMissing")
+    plane.kubectl(
+        "-n", site.namespace, "create", "secret", "generic", "hub", "--from-literal=token=t"
+    )
+    await site.edit(LLMDEPLOYMENTS, "m", {"metadata": {"annotations": {"touch": "1"}}})
+
+    async def job() -> dict[str, Any] | None:
+        return next(iter(await site.cluster.list(JOBS, site.namespace)), None)
+
+    made = await site.eventually(job, "a Job")
+    assert await site.cluster.get(DEPLOYMENTS, site.namespace, "m") is None
+    assert await site.cluster.get(CLAIMS, site.namespace, "m-models") is not None
+    await finish(site, made)
+    await site.until("Ready", "True")
+    deployment = await site.get(DEPLOYMENTS)
+    assert "/models/hf-org-model" in str(deployment["spec"]["template"])
+
+
+async def finish(site: Any, job: dict[str, Any]) -> None:
+    """The Job's pod ends well."""
+
+    async def pod() -> dict[str, Any] | None:
+        selector = f"job-name={job['metadata']['name']}"
+        return next(iter(await site.cluster.list(PODS, site.namespace, selector)), None)
+
+    found = await site.eventually(pod, "the Job's pod")
+    words = '{"phase":"done","bytes":5,"totalBytes":5,"permanent":false}'
+    moment = "2026-01-01T00:00:00Z"
+    ended = {
+        "exitCode": 0,
+        "reason": "Completed",
+        "message": words,
+        "startedAt": moment,
+        "finishedAt": moment,
+    }
+    status = {
+        "phase": "Succeeded",
+        "containerStatuses": [
+            {
+                "name": "download",
+                "image": "cpu:1",
+                "imageID": "",
+                "ready": False,
+                "restartCount": 0,
+                "state": {"terminated": ended},
+            }
+        ],
+    }
+    await site.cluster.merge_status(PODS, site.namespace, found["metadata"]["name"], status)
