@@ -14,7 +14,7 @@ TOP = Path(__file__).parent.parent
 UV = TOP / ".venv" / "tools" / "bin" / "uv"
 CHECKS = {
     "router": "import kvasir_router.command, kvasir_router.proxy",
-    "operator": "import kopf, kubernetes, kvasir.llmdeployment",
+    "operator": "import kvasir_operator.run",
     "sim": "import kvasir_engine.server.http.app, kvasir_engine.core.service, "
     "kvasir_engine.runner.sim_assembly, kvasir_engine.server.process.command",
 }
