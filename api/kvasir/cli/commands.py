@@ -45,6 +45,11 @@ COMMANDS = (
         "Download a model into a directory that engines share.",
         target="kvasir.cli.download:app",
     ),
+    CommandInfo(
+        "status",
+        "Show a cluster's models: pods, cache, conditions, and why one is not ready.",
+        target="kvasir.cli.status:app",
+    ),
     CommandInfo("serve", "Run one engine: a model behind the OpenAI API.", "engine"),
     CommandInfo("router", "Run the router in front of engines.", "router"),
     CommandInfo("operator", "Run the operator of a Kubernetes cluster.", "operator"),

@@ -1,0 +1,1 @@
+"""What a cluster's LLMDeployments are doing, for people and for scripts."""
