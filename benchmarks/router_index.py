@@ -28,6 +28,7 @@ from kvasir.kv_events import (
     decode_batch,
     encode_batch,
 )
+from kvasir.text_chain import MAX_BLOCKS, text_end
 from kvasir_router.discovery.base import EngineKind, ReplicaSpec
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.replica import Replica
@@ -125,14 +126,14 @@ def exact(kind: EngineKind, blocks: int) -> dict[str, float]:
 
 
 def lookups(blocks: int) -> dict[str, float]:
-    """Texts of 800 blocks (400 KB), 8 KV blocks each, held to different depths."""
+    """Texts of 1 MiB, 8 KV blocks for each of their blocks, held to different depths."""
     source = random.Random(2)
     replicas = make_replicas(EngineKind.KVASIR)
     residency, texts = Residency(), TextMap()
     take(residency, replicas, payloads(blocks, source))
     chains = []
     for _ in range(20):
-        chain = [source.getrandbits(64) for _ in range(800)]
+        chain = [source.getrandbits(64) for _ in range(MAX_BLOCKS)]
         names = [source.randbytes(HASH_BYTES) for _ in range(8 * len(chain))]
         last = b"".join(names[7::8])
         texts.learn(PromptReport(chain, [8 * (at + 1) for at in range(len(chain))], last))
@@ -145,8 +146,10 @@ def lookups(blocks: int) -> dict[str, float]:
         return seconds(lambda: [residency.match(texts, chain[:length]) for chain in chains], 50)
 
     return {
-        f"us a lookup, {length // 2} KB of text": round(look(length) / len(chains) * 1e6, 1)
-        for length in (4, 128, 800)
+        f"us a lookup, {text_end(length) // 1024} KB of text": round(
+            look(length) / len(chains) * 1e6, 1
+        )
+        for length in (4, 44, 85)
     }
 
 

@@ -19,17 +19,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 import xxhash
 
-BLOCK_BYTES = 512
-"""Of each of the first blocks."""
-NEAR_BLOCKS = 16
-FAR_BYTES = 2048
-"""Of each block behind those: a long text is told to 2 KB, in a quarter of the work."""
-MAX_BLOCKS = 524
+LEVELS = ((16, 512), (28, 2048), (120, 8192))
+"""Blocks and their bytes: 512 up to 8 KiB of text, 2048 up to 64 KiB, 8192 behind. What a long text
+shares need not be known to the byte, and a block costs as much to look up as to hash."""
+BLOCK_BYTES = LEVELS[0][1]
+BLOCK_SIZES = tuple(size for count, size in LEVELS for _ in range(count))
+MAX_BLOCKS = len(BLOCK_SIZES)
 """Text behind this many blocks (1 MiB) is not hashed: bounded work for any body."""
 
 CHAT_FIELDS = (
@@ -55,9 +56,8 @@ _JSON = b"\xfe"
 _MAX_CACHED_ROLE = 64
 
 _encode = msgspec.json.Encoder().encode
-_NEAR_BYTES = NEAR_BLOCKS * BLOCK_BYTES
-_each_near = struct.Struct(f"{BLOCK_BYTES}s").iter_unpack
-_each_far = struct.Struct(f"{FAR_BYTES}s").iter_unpack
+_ENDS = (0, *accumulate(BLOCK_SIZES))
+_each_block = [struct.Struct(f"{size}s").iter_unpack for _, size in LEVELS]
 
 
 def chat_pieces(body: Mapping[str, Any], *, lora: str = "") -> list[bytes]:
@@ -93,28 +93,27 @@ def chain_hashes(pieces: Sequence[bytes]) -> list[int]:
 
 
 def text_hashes(text: bytes) -> list[int]:
-    """The chained 64-bit xxh3 of every full block of the text: 16 of 512 bytes, then of 2048.
+    """The chained 64-bit xxh3 of every full block of the text.
 
     A block's hash is seeded with that of the block before, so it stands for all the text up to its
     end.
     """
-    digest = xxhash.xxh3_64_intdigest
-    parent = 0
-    end = min(len(text) // BLOCK_BYTES, NEAR_BLOCKS) * BLOCK_BYTES
+    digest, view, size = xxhash.xxh3_64_intdigest, memoryview(text), len(text)
+    hashes: list[int] = []
+    start = parent = 0
     # Routers do this for every request: taking the blocks out in C halves its time
-    hashes = [parent := digest(block, parent) for (block,) in _each_near(memoryview(text)[:end])]
-    if len(text) >= _NEAR_BYTES + FAR_BYTES:
-        far = min((len(text) - _NEAR_BYTES) // FAR_BYTES, MAX_BLOCKS - NEAR_BLOCKS)
-        blocks = _each_far(memoryview(text)[_NEAR_BYTES : _NEAR_BYTES + far * FAR_BYTES])
-        hashes += [parent := digest(block, parent) for (block,) in blocks]
+    for (count, each), blocks in zip(LEVELS, _each_block, strict=True):
+        end = start + min((size - start) // each, count) * each
+        hashes += [parent := digest(block, parent) for (block,) in blocks(view[start:end])]
+        start += count * each
+        if start >= size:
+            break
     return hashes
 
 
 def text_end(blocks: int) -> int:
-    """Bytes of text that so many leading blocks hold."""
-    if blocks <= NEAR_BLOCKS:
-        return blocks * BLOCK_BYTES
-    return _NEAR_BYTES + (blocks - NEAR_BLOCKS) * FAR_BYTES
+    """Bytes of text that so many leading blocks hold, MAX_BLOCKS at most."""
+    return _ENDS[blocks]
 
 
 def content_start(piece: bytes, content: str) -> int:

@@ -116,6 +116,11 @@ class Query:
             return b"".join(completion_pieces(fields, envelope.prompt, lora=self.lora))
         return b""
 
+    def let_go(self) -> None:
+        """Free what is as large as the body: nobody asks for it again."""
+        self.request.body = b""
+        self.envelope.messages = self.envelope.prompt = None
+
     def header(self, name: bytes) -> bytes | None:
         """A forwarded header's value by its lower-case name; None if absent."""
         for line in self.request.lines:

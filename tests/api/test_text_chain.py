@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from kvasir.text_chain import (
     BLOCK_BYTES,
-    FAR_BYTES,
+    BLOCK_SIZES,
     MAX_BLOCKS,
-    NEAR_BLOCKS,
     chain_hashes,
     chat_pieces,
     chat_text,
@@ -100,14 +99,14 @@ def test_work_is_bounded() -> None:
     assert len(chat("x" * (1 << 21))) == MAX_BLOCKS
 
 
-@pytest.mark.parametrize("blocks", [1, NEAR_BLOCKS, NEAR_BLOCKS + 1, NEAR_BLOCKS + 5])
+@pytest.mark.parametrize("blocks", [1, 16, 17, 44, 45, 60])
 def test_a_block_is_there_when_all_its_text_is(blocks: int) -> None:
-    text = bytes(range(256)) * 100
+    text = bytes(range(256)) * 1000
     assert len(chain_hashes([text[: text_end(blocks)]])) == blocks
     assert len(chain_hashes([text[: text_end(blocks) - 1]])) == blocks - 1
     whole = chain_hashes([text])
     assert chain_hashes([text[: text_end(blocks)]]) == whole[:blocks]
-    assert text_end(blocks) - text_end(blocks - 1) in (BLOCK_BYTES, FAR_BYTES)
+    assert text_end(blocks) - text_end(blocks - 1) == BLOCK_SIZES[blocks - 1]
 
 
 @given(messages)

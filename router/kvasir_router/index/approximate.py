@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from kvasir.text_chain import BLOCK_BYTES, FAR_BYTES, NEAR_BLOCKS, text_end
+from kvasir.text_chain import BLOCK_BYTES, BLOCK_SIZES, LEVELS, text_end
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.replica_bits import ReplicaBits
 
@@ -112,9 +112,9 @@ class ApproximateIndex:
             for block in chain[old:listed]:
                 del entries[block]
             now = self._clock()
-            near, far = _Sent(now, BLOCK_BYTES), _Sent(now, FAR_BYTES)
+            sent = {size: _Sent(now, size) for _, size in LEVELS}
             for at in range(length - 1, old - 1, -1):
-                entries[chain[at]] = near if at < NEAR_BLOCKS else far
+                entries[chain[at]] = sent[BLOCK_SIZES[at]]
         pop = entries.pop
         for block in chain[old - 1 :: -1] if old else ():
             entries[block] = pop(block)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kvasir.kv_events import BlockRemoved, BlockStored
-from kvasir.text_chain import BLOCK_BYTES, text_end
+from kvasir.text_chain import BLOCK_BYTES, BLOCK_SIZES, MAX_BLOCKS, text_end
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.approximate import ApproximateIndex
@@ -134,7 +134,7 @@ class ModelIndex:
             source = Source.SPECULATIVE if recent else source
             sent = recent or depth
         guess = self._tokens(sent)
-        a_block = self._tokens(depth + 1) - self._tokens(depth)
+        a_block = BLOCK_SIZES[min(depth, MAX_BLOCKS - 1)] / self.bytes_per_token
         claims_little = guess > _CLAIMS_LITTLE * tokens + a_block
         if (sent > depth or claims_little) and believes(replica, source):
             return Hit(sent, max(tokens, guess), source)

@@ -120,7 +120,7 @@ class Attempts:
 
     def forget(self) -> None:
         """The request is over; nothing here is called again."""
-        del self._relay
+        del self._relay, self._body
 
     # From an attempt
 

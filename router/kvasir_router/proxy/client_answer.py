@@ -32,7 +32,7 @@ def answer_head(relay: "Relay", head: ResponseHead, framing: Framing) -> bytes:
     """The status line and headers that the client gets for a replica's."""
     request = relay.request
     if framing is Framing.LENGTH:
-        line = b"Content-Length: %d\r\n" % head.content_length if head.has_body else b""
+        line = b"Content-Length: %d\r\n" % (head.content_length or 0) if head.has_body else b""
     else:
         line = b"Transfer-Encoding: chunked\r\n" if framing is Framing.CHUNKED else b""
     if relay.gateway.stopping or framing is Framing.CLOSE:

@@ -304,6 +304,7 @@ class Relay:
             self.answer.close()
         self.ended_at = time.monotonic()
         self.gateway.ledger.add(self)
-        # No circle is left: bodies are freed now, not when the collector comes by.
+        # No circle is left, and nothing large: it is freed now, not when the collector comes by.
+        self.query.let_go()
         self.answer = None
         self._attempts.forget()

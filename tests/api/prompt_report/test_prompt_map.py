@@ -17,8 +17,8 @@ from kvasir.prompt_report.token_cuts import CutRules
 from kvasir.template.chat_template import ChatTemplate, TemplateError
 from kvasir.template.messages import normalise_messages
 from kvasir.template.tokenizer import Tokenizer
-from kvasir.text_chain import chat_pieces, completion_pieces, text_end
 from kvasir.text_chain import chain_hashes as text_hashes
+from kvasir.text_chain import chat_pieces, completion_pieces, text_end
 
 BLOCK = 8
 

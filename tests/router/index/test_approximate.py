@@ -1,5 +1,7 @@
 """The approximate index against a model that is too simple to be wrong."""
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,22 +19,22 @@ from kvasir_router.index.approximate import ApproximateIndex
 
 CAPACITY = 12 * BLOCK_BYTES
 WORDS = st.lists(st.integers(0, 2), min_size=1, max_size=8)
-NEAR = 3
+LEVELS = ((3, BLOCK_BYTES), (6, 2 * BLOCK_BYTES))
+SIZES = [size for count, size in LEVELS for _ in range(count)]
 
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains of 8 blocks are long ones, and a retired bit is in the masks for some calls."""
-    for module in (text_chain, approximate):
-        monkeypatch.setattr(module, "NEAR_BLOCKS", NEAR)
-        monkeypatch.setattr(module, "FAR_BYTES", 2 * BLOCK_BYTES)
-    monkeypatch.setattr(text_chain, "_NEAR_BYTES", NEAR * BLOCK_BYTES)
+    monkeypatch.setattr(approximate, "LEVELS", LEVELS)
+    monkeypatch.setattr(approximate, "BLOCK_SIZES", SIZES)
+    monkeypatch.setattr(text_chain, "_ENDS", (0, *accumulate(SIZES)))
     monkeypatch.setattr(approximate, "_SWEPT_PER_CALL", 3)
 
 
 def sized(chain: list[int]) -> list[tuple[int, int]]:
     """The blocks of a chain, each with its bytes of text."""
-    return [(block, BLOCK_BYTES * (1 if at < NEAR else 2)) for at, block in enumerate(chain)]
+    return list(zip(chain, SIZES, strict=False))
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_it_is_what_the_model_is(machine) -> None:
 def test_a_replica_that_says_nothing_of_its_cache_has_a_default(make_replica) -> None:
     index, replica = ApproximateIndex(), make_replica("r")
     room = approximate.DEFAULT_CAPACITY_TOKENS * 4
-    chain = list(range(1, 501))
+    chain = list(range(1, 101))
     for start in range(3 * room // text_chain.text_end(len(chain))):
         index.routed([start * 1_000_000 + block for block in chain], replica)
     assert room * 0.95 < index.size(replica) <= room * 1.04
@@ -141,8 +143,8 @@ def test_what_was_sent_lately(make_replica, chain_of, clock) -> None:
 
 def test_what_is_shared_with_a_longer_prompt_is_found(make_replica) -> None:
     index, replica = ApproximateIndex(), make_replica("r")
-    chain = list(range(1, 801))
+    chain = list(range(1, 151))
     index.routed(chain, replica)
-    for shared in (1, 16, 17, 799, 800):
+    for shared in (1, 16, 17, 149, 150):
         other = [*chain[:shared], *range(2000, 3000)]
         assert index.match(other) == {replica: shared}
