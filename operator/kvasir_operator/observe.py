@@ -7,16 +7,15 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
-import httpx
 from pydantic import ValidationError
 
 from kvasir.cluster import ApiError, Cluster
 from kvasir.llmdeployment import LLMDeployment, labels
 from kvasir.llmdeployment.claims import Claim, owners
-from kvasir.model_cache.progress import MAX_PROGRESS_BYTES, Progress, parse_progress
+from kvasir_operator.downloads import Downloads
 from kvasir_operator.hardware import hardware_for
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, NODES, OPTIONAL, PODS, SECRETS
-from kvasir_operator.objects import Object, is_leaving, name_of, namespace_of
+from kvasir_operator.objects import Object, name_of, namespace_of
 from kvasir_operator.observed import Hardware, Observed
 from kvasir_operator.plan.accepted import device_of, secrets_of
 from kvasir_operator.plan.storage import storage_of
@@ -25,7 +24,6 @@ from kvasir_operator.view import View
 from kvasir_operator.work_queue import Key
 
 _REMEMBER_SECONDS = 60.0
-_PROGRESS_SECONDS = 2.0
 
 Value = TypeVar("Value")
 
@@ -62,11 +60,11 @@ class Observer:
         self._crd_lacks = crd_lacks
         self._optional = Remembered(self._read_optional)
         self._nodes = Remembered(self._read_nodes)
-        self._http = httpx.AsyncClient(timeout=_PROGRESS_SECONDS, trust_env=False)
+        self._downloads = Downloads()
 
     async def close(self) -> None:
         """Closes connections to downloads."""
-        await self._http.aclose()
+        await self._downloads.close()
 
     async def observe(self, key: Key, resource: Object) -> Observed:
         """The moment's view of the LLMDeployment. Raises ApiError."""
@@ -86,7 +84,7 @@ class Observer:
             jobs=view.children(JOBS, key),
             job_pods=downloads,
             claim=await self._claim(deployment, key),
-            progress=await self._progress(downloads),
+            progress=await self._downloads.ask(downloads),
             secrets=await self._secrets(deployment, key),
             name_owners=self._name_owners(deployment, resource),
             hardware=await self._hardware(deployment),
@@ -111,19 +109,6 @@ class Observer:
             metadata = found["metadata"] if found is not None else None
             versions[name] = metadata and f"{metadata['uid']}/{metadata['resourceVersion']}"
         return versions
-
-    async def _progress(self, downloads: tuple[Object, ...]) -> Progress | None:
-        """What the running download says; None when it cannot be asked."""
-        for pod in downloads:
-            status = pod.get("status") or {}
-            if status.get("phase") == "Running" and status.get("podIP") and not is_leaving(pod):
-                host = f"[{status['podIP']}]" if ":" in status["podIP"] else status["podIP"]
-                try:
-                    answer = await self._http.get(f"http://{host}:{labels.HTTP_PORT}/progress")
-                    return parse_progress(answer.content[: MAX_PROGRESS_BYTES + 1])
-                except (httpx.HTTPError, ValueError):
-                    return None
-        return None
 
     def _name_owners(self, deployment: LLMDeployment, resource: Object) -> dict[str, str]:
         """Those of its names that older ones have, and who these are."""

@@ -37,8 +37,8 @@ class Observed:
     """The pods of its download jobs."""
     claim: Object | None = None
     """The volume claim that its model lies on, or will."""
-    progress: Progress | None = None
-    """What the running download last said of itself."""
+    progress: Mapping[str, Progress] = field(default_factory=dict)
+    """What running downloads last said of themselves, by the names of their Jobs."""
     secrets: Mapping[str, str | None] = field(default_factory=dict)
     """uid and resourceVersion of each Secret that it names; None = there is no such Secret."""
     name_owners: Mapping[str, str] = field(default_factory=dict)

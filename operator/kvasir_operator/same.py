@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
 from typing import Any
 
 from kvasir_operator.objects import Object, short_hash
@@ -10,7 +12,15 @@ APPLIED = "kvasir.dev/applied"
 """Annotation: a hash of the manifest. It shows what was taken out of a manifest, which a live
 object that still has it does not."""
 
-_KEYS = ("name", "uid", "type", "conditionType", "mountPath", "containerPort")
+_KEYS = ("mountPath", "uid", "name", "type", "conditionType")
+_AMOUNTS = ("limits", "requests", "sizeLimit")
+_UNITS = {
+    "": Decimal(1),
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+    **{unit: Decimal(1000) ** -power for power, unit in enumerate("mun", 1)},
+}
+_AMOUNT = re.compile(r"([0-9.]+)([a-zA-Z]*)")
 
 
 def stamped(manifest: Object) -> Object:
@@ -25,7 +35,8 @@ def is_same(wanted: Any, live: Any) -> bool:
     that others own. Lists of named things are compared by name, all others whole."""
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(
-            is_same(value, live.get(key)) for key, value in wanted.items()
+            (_is_same_amount if key in _AMOUNTS else is_same)(value, live.get(key))
+            for key, value in wanted.items()
         )
     if not isinstance(wanted, list):
         # An API server leaves out what is empty
@@ -39,6 +50,22 @@ def is_same(wanted: Any, live: Any) -> bool:
         return len(wanted) == len(live) and all(map(is_same, wanted, live))
     by_key = {each.get(key): each for each in live if isinstance(each, dict)}
     return all(each[key] in by_key and is_same(each, by_key[each[key]]) for each in wanted)
+
+
+def _is_same_amount(wanted: Any, live: Any) -> bool:
+    """As `is_same`, for quantities: an API server writes 1000m as 1."""
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(
+            _is_same_amount(value, live.get(key)) for key, value in wanted.items()
+        )
+    return live is not None and _amount(str(wanted)) == _amount(str(live))
+
+
+def _amount(text: str) -> Decimal | str:
+    match = _AMOUNT.fullmatch(text)
+    if match is None or match[2] not in _UNITS:
+        return text
+    return Decimal(match[1]) * _UNITS[match[2]]
 
 
 def _key_of(items: list[Any]) -> str | None:

@@ -65,3 +65,25 @@ def test_what_was_taken_out_of_the_manifest_is_seen() -> None:
     del less["spec"]["args"]
     assert is_same(less, live())
     assert not is_same(stamped(less), live())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "live", "same"),
+    [
+        ("1000m", "1", True),
+        ("0.5", "500m", True),
+        ("2048Mi", "2Gi", True),
+        ("1G", "1Gi", False),
+        ("2", "3", False),
+        ("1", None, False),
+    ],
+)
+def test_amounts_are_compared_by_value(wanted: str, live: str | None, same: bool) -> None:
+    assert is_same({"limits": {"cpu": wanted}}, {"limits": {"cpu": live}}) is same
+    assert is_same({"sizeLimit": wanted}, {"sizeLimit": live}) is same
+
+
+def test_a_volume_may_be_mounted_twice() -> None:
+    mounts = [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b", "subPath": "x"}]
+    assert is_same(mounts, copy.deepcopy(mounts))
+    assert not is_same(mounts, [mounts[0], {**mounts[1], "subPath": "y"}])

@@ -26,6 +26,8 @@ POLL_SECONDS = 5.0
 def cache_model(draft: Draft, storage: Storage) -> Download | None:
     """Sets ModelCached and status.cache; engines wait until it is True."""
     set_condition = draft.conditions.set
+    if not storage.cached:
+        draft.deletions += draft.observed.jobs  # of a former model
     if storage.claim is None:
         set_condition(ConditionType.MODEL_CACHED, True, Reason.NOT_NEEDED, "It is in the image.")
         return None

@@ -72,7 +72,7 @@ def download_of(observed: Observed, name: str) -> Download:
         return Download(JobState.ABSENT)
     pods = [pod for pod in observed.job_pods if label(pod, "job-name") == name]
     pod = max(pods, key=lambda it: it["metadata"].get("creationTimestamp", ""), default=None)
-    progress = observed.progress or (_last_words(pod) if pod is not None else None)
+    progress = observed.progress.get(name) or (_last_words(pod) if pod is not None else None)
     if holds(job, "Complete"):
         return Download(JobState.DONE, job, pod, progress)
     if holds(job, "Failed"):

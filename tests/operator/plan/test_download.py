@@ -127,7 +127,8 @@ def test_engines_never_see_the_downloads_secret(cached: Any, make: Any) -> None:
 
 def test_progress_is_told_and_asked_for_again(cached: Any, make: Any) -> None:
     progress = Progress(Phase.DOWNLOADING, 1 << 30, 4 << 30, 90)
-    made = cached.see(progress=progress).plan()
+    name = cached.observed.jobs[0]["metadata"]["name"]
+    made = cached.see(progress={name: progress}).plan()
     assert make.condition(made, "ModelCached") == (
         "False",
         "Downloading",
@@ -208,6 +209,8 @@ def test_a_volume_of_its_own_is_only_mounted(world: Any, make: Any) -> None:
     assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "weights"}
     kinds = [each["kind"] for each in made.manifests]
     assert not {"PersistentVolumeClaim", "Job"} & set(kinds)
+    old = {"kind": "Job", "metadata": {"name": "m-dl-old", "namespace": "ns"}}
+    assert one.see(jobs=(old,)).plan().deletions == (old,)
 
 
 def test_a_kept_volume_has_no_owner(world: Any, make: Any) -> None:

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvasir_operator import command, run
+from kvasir_operator.settings import Images, OperatorSettings
+
+
+def invoke(*arguments: str, **environment: str) -> tuple[int, str]:
+    result = CliRunner().invoke(command.app, arguments, env=environment)
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[OperatorSettings] = []
+
+    async def note(settings: OperatorSettings) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr(run, "run", note)
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    flags = ["--namespace", "kvasir", "--watch-namespace", "a", "--watch-namespace", "b"]
+    flags += ["--image-cpu", "x", "--fleet-secret-file", str(secret), "--no-node-reads"]
+    flags += ["--resource-profile", "NVIDIA-L40S=48Gi", "--resource-profile", "default=1Gi"]
+    assert invoke(*flags)[0] == 0
+    assert seen == [
+        OperatorSettings(
+            namespace="kvasir",
+            watch_namespaces=("a", "b"),
+            router_namespace="kvasir",
+            images=Images(cpu="x"),
+            fleet_secret="s3cret",
+            node_reads=False,
+            resource_profiles={"NVIDIA-L40S": 48 << 30, "default": 1 << 30},
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--resource-profile", "48Gi"], "is not of the form PRODUCT=MEMORY"),
+        (["--resource-profile", "a=much"], "'much' is not an amount of memory"),
+        (["--fleet-secret-file", "/nowhere"], "/nowhere cannot be read"),
+        (["--fleet-secret-file", "/dev/null"], "/dev/null is empty"),
+    ],
+)
+def test_flags_that_cannot_be(flags: list[str], sentence: str) -> None:
+    status, output = invoke(*flags)
+    assert status == 2
+    assert sentence in output
+
+
+def test_without_a_cluster(tmp_path: Path) -> None:
+    absent = str(tmp_path / "config")
+    status, output = invoke("--metrics-port", "0", KUBECONFIG=absent, KVASIR_LOG_FORMAT="json")
+    assert status == 1
+    assert f"kvasir operator: {absent} does not exist; set KUBECONFIG" in output
