@@ -137,7 +137,7 @@ class Router:
         found = set()
         for pid in children:
             with suppress(OSError):
-                if Path(f"/proc/{pid}/comm").read_text().startswith("router worker"):
+                if Path(f"/proc/{pid}/comm").read_text().startswith("router-worker"):
                     found.add(int(pid))
         return found
 

@@ -29,6 +29,9 @@ class Waiting:
     requests: int = 1024
     """For each model; 0 = none waits."""
 
+    workers: int = 1
+    """Processes that share the clients: each sees its part of what tenants run."""
+
     body_bytes: int = 256 * 1024 * 1024
     """Of the bodies of all that wait."""
 
@@ -295,7 +298,8 @@ class WaitingLine:
         model = queue.model
         if not self._settings.requests or not model.has_room:
             return False
-        is_over = queue.shares.over(ticket.tenant, ticket.weight, model.capacity)
+        capacity = model.capacity // self._settings.workers
+        is_over = queue.shares.over(ticket.tenant, ticket.weight, capacity)
         return is_over and model.has_only(self._settings.headroom)
 
     def _charge(self, queue: ModelQueue, ticket: Ticket) -> None:

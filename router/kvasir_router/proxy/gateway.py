@@ -57,6 +57,8 @@ class Gateway:
         self.fleet = fleet
         self.metrics = metrics
         self.stopping = False
+        self.serves = True
+        """Whether there is anybody to take requests; False in a process that only watches."""
         self.knows_models = False
         """Whether discovery has spoken once."""
         self.fleet_lines = (
@@ -97,7 +99,7 @@ class Gateway:
         """Whether requests are answered, or may wait: a file lists replicas, so it takes one that
         serves; in a cluster they come and go, and knowing of their models is enough."""
         waits = self.settings.config is None and self.knows_models
-        return (self.fleet.ready or waits) and not self.stopping
+        return (self.fleet.ready or waits) and self.serves and not self.stopping
 
     # Connections
 

@@ -1,14 +1,11 @@
 """A forked process becomes a worker or the index process."""
 
-import asyncio
 import ctypes
-import gc
 import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import structlog
 import uvloop
@@ -37,10 +34,10 @@ def become(
     supervisor, `parent`."""
     status = 1
     try:
-        name = "index" if slot == INDEX else f"worker-{slot}"
+        name = "index" if slot == INDEX else f"worker{slot}"
         prctl = ctypes.CDLL(None).prctl
         prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        prctl(_SET_NAME, f"router {name}".encode())  # as `ps` and `top` show it
+        prctl(_SET_NAME, f"router-{name}".encode())  # as `ps` and `top` show it
         if os.getppid() == parent:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -59,11 +56,7 @@ def become(
 
 async def _run(shared: Shared, slot: int, column: int | None, control: Control) -> None:
     control.attach()
-    work: Coroutine[Any, Any, None]
     if column is None:
-        work = IndexProcess(shared).run(control)
+        await IndexProcess(shared).run(control)
     else:
-        work = Worker(shared, slot, column).run(control)
-    gc.collect()
-    gc.freeze()  # what is alive now stays; collecting it again and again costs latency
-    await asyncio.ensure_future(work)
+        await Worker(shared, slot, column).run(control)

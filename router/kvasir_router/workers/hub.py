@@ -89,6 +89,7 @@ class Peer:
             if isinstance(message, Hello):
                 self.column = message.column
                 self.begin()
+                self._hub.changed()
             elif self.column is not None:
                 self._hub.take(self, message)
 
@@ -114,6 +115,8 @@ class Hub:
         """Of the last news."""
         self.lagged = 0
         """Times that a worker was too slow."""
+        self.changed: Callable[[], None] = lambda: None
+        """Told when a worker has come or gone."""
         self._peers: set[Peer] = set()
         self._news: list[ToWorker] = []
         self._weight = 0
@@ -131,6 +134,7 @@ class Hub:
         self._peers.discard(peer)
         if peer.column is not None:
             self._gone(peer.column)
+            self.changed()
 
     @property
     def peers(self) -> list[Peer]:

@@ -63,6 +63,8 @@ class IndexLink:
         self.is_away = False
         self.dropped = 0
         """Messages that were not told."""
+        self.losses = 0
+        """Times that the index process was gone or silent."""
 
     def tell(self, message: ToIndex) -> None:
         """Tell the index process soon, if it is there."""
@@ -138,6 +140,7 @@ class IndexLink:
             return
         self.is_away = is_away
         if is_away:
+            self.losses += 1
             self._away()
         else:
             _log.info("the index process is back")

@@ -9,18 +9,19 @@ import structlog
 from kvasir_router.admin.server import AdminServer
 from kvasir_router.admin.views import policy_name
 from kvasir_router.base import RouterBase
-from kvasir_router.discovery.base import ReplicaSpec, Snapshot
+from kvasir_router.discovery.base import DiscoveryError, ModelSpec, ReplicaSpec, Snapshot
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet_watch import FleetWatch
 from kvasir_router.listener import url_of
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.workers.collector import HubCollector
 from kvasir_router.workers.control import END, READY, TERM, Control
 from kvasir_router.workers.gathering import Gathering
 from kvasir_router.workers.hub import Hub, Peer
 from kvasir_router.workers.journal import Journal, WatchedReplica, report_of
-from kvasir_router.workers.load_table import Others, no_column
+from kvasir_router.workers.load_table import MAX_REPLICAS, Others, no_column
 from kvasir_router.workers.memory import Memory, recall, remember
 from kvasir_router.workers.messages import (
     Again,
@@ -68,6 +69,9 @@ class IndexProcess(RouterBase):
         self._gathering = Gathering(self.gateway, self._hub)
         self._admin = AdminServer(self.gateway, self._gathering)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.metrics.register(HubCollector(self._hub))
+        self.gateway.serves = False
+        self._hub.changed = self._workers_changed
         fleet = self.fleet
         fleet.make_replica = self._make_replica
         self._feeds_follow_policy, fleet.policy_changed = fleet.policy_changed, self._policy_changed
@@ -75,10 +79,7 @@ class IndexProcess(RouterBase):
 
     async def run(self, control: Control) -> None:
         """Raises DiscoveryError or YamlFileError when the configuration is refused."""
-        memory = recall(self._shared.memory_path)
-        self._slots.restore(memory.places)
-        self._policies = memory.policies
-        self._gathering.totals.past = memory.past
+        self._recall()
         await self.load_keys()
         await self._watch.start()
         loop = asyncio.get_running_loop()
@@ -116,6 +117,13 @@ class IndexProcess(RouterBase):
 
     def apply(self, snapshot: Snapshot) -> None:
         """RouterBase.apply, here and in the workers."""
+        count = sum(len(spec.replicas) for spec in snapshot if isinstance(spec, ModelSpec))
+        if count > MAX_REPLICAS // 2:
+            message = f"{count} replicas are too many for a router with workers"
+            if not self._snapshot:
+                raise DiscoveryError(f"{message}: {MAX_REPLICAS // 2} at most; use --workers 1")
+            _log.error("what discovery says is left out", reason=message)
+            return
         before = {model.name: model.spec.policy for model in self.fleet.models.values()}
         super().apply(snapshot)
         self._snapshot = snapshot
@@ -182,9 +190,18 @@ class IndexProcess(RouterBase):
     def _state(self) -> Iterator[list[ToWorker]]:
         return whole_state(self.fleet, self._snapshot, self._policies)
 
+    def _recall(self) -> None:
+        memory = recall(self._shared.memory_path)
+        self._slots.restore(memory.places)
+        self._policies = memory.policies
+        self._gathering.totals.past = memory.past
+
     def _remember(self) -> None:
         past = self._gathering.totals.past
         remember(self._shared.memory_path, Memory(self._slots.places, self._policies, past))
+
+    def _workers_changed(self) -> None:
+        self.gateway.serves = bool(self._hub.peers)
 
     def _grown(self) -> None:
         self._hub.fresh = False

@@ -97,15 +97,14 @@ class Others:
         self._tell = tell
         self._clock = clock
         self._slots = 0
-        self._seen: Sequence[int] = ()
+        self._seen: Sequence[int] | None = None
         self._columns: list[memoryview] = []
         self._not_before = 0.0
 
     def watch(self, slots: int) -> None:
-        """Look at the replicas below this slot from now on."""
+        """Look at the replicas below this slot from now on; all are told, for some are new."""
         self._slots = slots
-        seen = list(self._seen)[: slots * _FIELDS]
-        self._seen = seen + [0] * (slots * _FIELDS - len(seen))
+        self._seen = None
         self.find()
 
     def find(self) -> None:
@@ -125,5 +124,5 @@ class Others:
         self._seen = sums
         for at in range(0, len(sums), _FIELDS):
             in_flight, credit = sums[at], sums[at + 1]
-            if in_flight != before[at] or credit != before[at + 1]:
+            if before is None or in_flight != before[at] or credit != before[at + 1]:
                 self._tell(at // _FIELDS, in_flight, credit)

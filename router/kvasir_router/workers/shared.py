@@ -44,6 +44,7 @@ def worker_settings(settings: RouterSettings) -> RouterSettings:
         max_connections=ceil(settings.max_connections / count),
         waiting=replace(
             waiting,
+            workers=count,
             requests=ceil(waiting.requests / count),
             body_bytes=ceil(waiting.body_bytes / count),
         ),

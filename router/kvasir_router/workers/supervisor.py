@@ -227,7 +227,16 @@ class Supervisor:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _log.error("no process can be started", process=_name(number), error=str(error))
+            slot.start_at = time.monotonic() + MAX_BACKOFF
+            ours.close()
+            theirs.close()
+            if column is not None:
+                self.shared.load.free(column)
+            return
         if pid == 0:
             ours.close()
             self._let_go(number)

@@ -1,6 +1,7 @@
 """A worker: serves clients by what the index process tells, and tells it what it does."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 from itertools import count
 
@@ -14,6 +15,7 @@ from kvasir_router.listener import ClientPort
 from kvasir_router.metrics import CONTENT_TYPE
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.proxy.answers import Answer, error
+from kvasir_router.workers.collector import LinkCollector
 from kvasir_router.workers.control import GO, LEAVING, READY, TERM, Control
 from kvasir_router.workers.follower import Follower
 from kvasir_router.workers.index_link import IndexLink
@@ -64,6 +66,7 @@ class Worker(RouterBase):
         self._link = IndexLink(
             shared.link_path, column, self._take, self._index_away, self._index_back
         )
+        self.metrics.register(LinkCollector(self._link))
         self._follower.missed = self._link.want_all
         self._follower.doubted = lambda replica: self._link.tell(Doubt(replica.slot))
         self._probes = HealthMonitor(settings.probing, gateway.fleet_lines)
@@ -89,6 +92,8 @@ class Worker(RouterBase):
         await asyncio.wait({word, known}, return_when=asyncio.FIRST_COMPLETED)
         if known.done():
             url = await self._port.open(control.listener)
+            gc.collect()
+            gc.freeze()  # what is alive now stays; collecting it again and again costs latency
             control.say(READY)
             _log.info("worker listening", worker=self._slot, url=url)
             await self._leave(control, await word)

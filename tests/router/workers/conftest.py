@@ -43,7 +43,7 @@ class Processes:
         return self.router.process.pid
 
     def pids(self) -> dict[str, int]:
-        """By name: index, worker-0, ...; the younger one where two have the same."""
+        """By name: index, worker0, ...; the younger one where two have the same."""
         children = Path(f"/proc/{self.supervisor}/task/{self.supervisor}/children").read_text()
         found = {}
         for pid in map(int, children.split()):
@@ -51,8 +51,8 @@ class Processes:
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
             except OSError:
                 continue
-            if name.startswith("router "):
-                found[name.removeprefix("router ")] = pid
+            if name.startswith("router-"):
+                found[name.removeprefix("router-")] = pid
         return found
 
     def send(self, name: str, number: signal.Signals) -> int:

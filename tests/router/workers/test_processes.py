@@ -94,7 +94,7 @@ async def test_what_is_in_flight_is_everybodys(
         await until(lambda before=before: sum(len(r.requests) for r in replicas) > before)
     assert [len(replica.requests) for replica in replicas] == [20, 20]
     pids = router.pids()
-    for name in ("worker-0", "worker-1"):
+    for name in ("worker0", "worker1"):
         os.kill(pids[name], signal.SIGKILL)
         await router.replaced(name, pids[name])
     await until(lambda: nothing_in_flight(client, router))
@@ -112,8 +112,8 @@ async def test_a_worker_is_killed_under_load(
     clients = start_clients(router.url, 16)
     for _ in range(3):
         await asyncio.sleep(0.4)
-        pid = router.send("worker-0", signal.SIGKILL)
-        await router.replaced("worker-0", pid)
+        pid = router.send("worker0", signal.SIGKILL)
+        await router.replaced("worker0", pid)
     await asyncio.sleep(0.5)
     await clients.stop()
     # A client has one connection: at each kill it loses no more than the request on it
