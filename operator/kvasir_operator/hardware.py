@@ -34,7 +34,7 @@ def hardware_for(
             counts.append(count)
             memories.append(_memory(labels, profiles))
     known = [memory for memory in memories if memory is not None]
-    return Hardware(min(known) if known else profile, max(counts) or None)
+    return Hardware(min(known) if known else profile, max(counts))
 
 
 def _gpus(node: Object) -> int:

@@ -19,7 +19,7 @@ def node(gpus: int, **labels: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("selector", "nodes", "profiles", "found"),
     [
-        ({}, [], {}, Hardware(None, None)),
+        ({}, [], {}, Hardware(None, 0)),
         ({}, [node(8, memory=81920), node(4, memory=24576)], {}, Hardware(24 * GIB, 8)),
         ({"z": "1"}, [node(8, memory=81920, z=1), node(4, memory=1)], {}, Hardware(80 * GIB, 8)),
         ({}, [node(1, product="NVIDIA-L40S")], {}, Hardware(None, 1)),

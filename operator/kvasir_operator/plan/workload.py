@@ -108,7 +108,8 @@ def _verdict(draft: Draft, workload: Workload) -> tuple[bool, Reason, str]:
     if wanted == 0 and not workload.current and not workload.old:
         return True, Reason.SCALED_TO_ZERO, "spec.replicas is 0."
     if workload.problem is not None and (up < wanted or workload.old):
-        return False, workload.problem.reason, f"{told}. {workload.problem.message}"
+        message = f"{told}. {workload.problem.message}{_about_gpus(draft, workload.problem)}"
+        return False, workload.problem.reason, message
     if draft.blocked and draft.observed.deployment is None:
         return False, Reason.WAITING, "No engine is started yet; see the other conditions."
     if workload.strategy.gave_up_surge:
@@ -120,6 +121,17 @@ def _verdict(draft: Draft, workload: Workload) -> tuple[bool, Reason, str]:
     if up < wanted:
         return False, Reason.STARTING, f"{told}."
     return True, Reason.AVAILABLE, f"{told}."
+
+
+def _about_gpus(draft: Draft, problem: Problem) -> str:
+    """What the scheduler does not say: what is asked for, and the most there is."""
+    most = draft.observed.hardware.gpus_per_node
+    if problem.reason is not Reason.INSUFFICIENT_GPUS or most is None or most >= draft.tensor:
+        return ""
+    asked = f" A replica asks for {draft.tensor} GPUs; of the nodes that it may run on"
+    if most == 0:
+        return f"{asked} none offers nvidia.com/gpu (is the device plugin installed?)."
+    return f"{asked} the largest has {most}."
 
 
 def _count(draft: Draft) -> None:

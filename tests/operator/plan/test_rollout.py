@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kvasir_operator.observed import Hardware
+
 NO_GPU = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 SPEC = {
     "model": {"uri": "builtin://kvasir-tiny"},
@@ -98,6 +100,8 @@ def test_a_first_start_without_gpus_is_no_rollout(world: Any, make: Any) -> None
     status, reason, message = make.condition(made, "Ready")
     assert (status, reason) == ("False", "InsufficientGPUs")
     assert "2 Insufficient nvidia.com/gpu" in message
+    message = make.condition(one.see(hardware=Hardware(None, 0)).step(), "Ready")[2]
+    assert "A replica asks for 1 GPUs; of the nodes that it may run on none offers" in message
 
 
 def test_the_users_own_strategy_is_kept(world: Any, make: Any) -> None:
