@@ -2,8 +2,9 @@
 
     python benchmarks/gpu/gemm.py --model DIR [--model DIR ...] [--out F.json] [--table F.json]
 
-For each shape of the models' layers and 1 to 64 tokens: microseconds and TB/s of weights inside a
-CUDA graph, weights not in the cache. --table writes what kernels/skinny_table.py reads.
+For each shape of the models' layers and 1 to 64 tokens: microseconds of the layer and a norm after
+it inside a CUDA graph, and TB/s of weights, which are not in the cache.
+--table writes what kernels/skinny_table.py reads.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 
 from kvasir_engine.kernels.gate import silu_mul
+from kvasir_engine.kernels.norm import add_rms_norm
 from kvasir_engine.kernels.skinny_gemm import SkinnyTuning, fits, skinny_linear
 
 DEVICE = torch.device("cuda")
@@ -29,14 +31,16 @@ ROTATED_BYTES = 400 << 20
 """Weights that are read in turn: several times the cache."""
 GAIN = 0.99
 """Of cuBLAS's time, at most, for the kernel to be chosen."""
+AHEAD = (0, 512, 1024)
+"""Inputs asked for ahead."""
 BY_PRODUCT = [
     *[SkinnyTuning(16, k, w, s) for k, w, s in ((128, 1, 4), (256, 1, 4), (256, 2, 4))],
     *[SkinnyTuning(16, k, w, s) for k, w, s in ((512, 2, 3), (256, 4, 3), (128, 4, 6))],
     *[SkinnyTuning(32, k, w, s) for k, w, s in ((128, 2, 4), (256, 2, 3), (256, 4, 3))],
     *[SkinnyTuning(64, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 4), (128, 4, 3))],
     *[SkinnyTuning(128, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 3))],
-    SkinnyTuning(16, 256, 2, 4, 1024),
-    SkinnyTuning(16, 256, 2, 4, 0),
+    *[SkinnyTuning(32, k, w, s) for k, w, s in ((256, 4, 4), (512, 4, 3))],
+    SkinnyTuning(64, 256, 4, 3),
 ]
 BY_SUMS = [
     *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((4, 1024, 4, 2), (8, 512, 4, 2))],
@@ -54,7 +58,8 @@ def rows_of(tokens: int) -> int:
 
 def tunings(tokens: int) -> list[SkinnyTuning]:
     """What is tried."""
-    return BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT
+    tried = BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT
+    return [replace(each, prefetched=ahead) for each in tried for ahead in AHEAD]
 
 
 def shapes(model: Path) -> Iterator[tuple[int, int, bool]]:
@@ -93,8 +98,14 @@ def compile_all() -> None:
             done.result()
 
 
-def microseconds(run: Callable[..., Any], weights: list[torch.Tensor], calls: int) -> float:
-    """Device time of one call among `calls` in a CUDA graph; `run` takes a weight."""
+def microseconds(
+    run: Callable[..., Any], weights: list[torch.Tensor], calls: int, tokens: int
+) -> float:
+    """Device time of a call and the norm after it, among `calls` in a CUDA graph, as in a model;
+    `run` takes a weight."""
+    between = torch.zeros(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
+    scales = torch.ones(4096, device=DEVICE, dtype=torch.bfloat16)
+    add_rms_norm(between, between, scales, 1e-5)
     run(weight=weights[0])
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -103,6 +114,7 @@ def microseconds(run: Callable[..., Any], weights: list[torch.Tensor], calls: in
         graph.capture_begin()
         for call in range(calls):
             run(weight=weights[call % len(weights)])
+            add_rms_norm(between, between, scales, 1e-5)
         graph.capture_end()
     torch.cuda.synchronize()
     graph.replay()
@@ -139,13 +151,13 @@ def measure(outputs: int, inputs: int, gated: bool) -> Iterator[dict[str, Any]]:
                 continue
             try:
                 run = partial(skinny_linear, x, bias=None, tuning=tuning, gated=gated)
-                us = microseconds(run, weights, calls)
+                us = microseconds(run, weights, calls, tokens)
             except Exception as error:
                 print(tuning, repr(error)[:100], flush=True)
                 continue
             found.append((us, tuning))
         found.sort(key=lambda each: each[0])
-        cublas = microseconds(partial(by_cublas, x, gated=gated), weights, calls)
+        cublas = microseconds(partial(by_cublas, x, gated=gated), weights, calls, tokens)
         best, tuning = found[0]
         yield {
             "outputs": outputs,

@@ -92,9 +92,15 @@ class AttentionBackend(Protocol):
         ...
 
     def attend(
-        self, spec: AttentionSpec, q: torch.Tensor, cache: torch.Tensor, batch: AttentionBatch
+        self,
+        spec: AttentionSpec,
+        q: torch.Tensor,
+        cache: torch.Tensor,
+        batch: AttentionBatch,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Attention of q [tokens, heads, head_dim] over the cached keys; same shape back."""
+        """Attention of q [tokens, heads, head_dim] over the cached keys; same shape back, in `out`
+        where it is given."""
         ...
 
 

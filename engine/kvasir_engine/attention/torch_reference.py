@@ -68,10 +68,16 @@ class TorchAttention:
         flat[1].index_copy_(0, slots, v)
 
     def attend(
-        self, spec: AttentionSpec, q: torch.Tensor, cache: torch.Tensor, batch: AttentionBatch
+        self,
+        spec: AttentionSpec,
+        q: torch.Tensor,
+        cache: torch.Tensor,
+        batch: AttentionBatch,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """AttentionBackend.attend."""
-        out = torch.empty_like(q)
+        if out is None:
+            out = torch.empty_like(q)
         for group in self._decode_groups(spec, cache, batch):
             _decode(spec, q, cache, group, out)
         starts = accumulate(batch.query_lens_cpu, initial=0)

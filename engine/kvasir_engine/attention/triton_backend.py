@@ -16,7 +16,7 @@ from kvasir_engine.kernels.paged_decode import (
     paged_decode,
 )
 from kvasir_engine.kernels.paged_prefill import PrefillTuning, paged_prefill, tile_tokens
-from kvasir_engine.kernels.shared_prefix import ROWS
+from kvasir_engine.kernels.shared_prefix import SharedTuning
 from kvasir_engine.runner.upload import upload
 
 
@@ -42,6 +42,9 @@ class TritonAttention:
         self._multiprocessors = multiprocessors
         self._device = device
         self.decode_tuning = DecodeTuning()
+        self.own_tuning = DecodeTuning(keys=32, stages=2)
+        """Of what decodes do not share, which is short."""
+        self.shared_tuning = SharedTuning()
         self.prefill_tuning = PrefillTuning()
         self._tiles: _Tiles | None = None
 
@@ -52,12 +55,18 @@ class TritonAttention:
         write_kv(cache, k, v, slots)
 
     def attend(
-        self, spec: AttentionSpec, q: torch.Tensor, cache: torch.Tensor, batch: AttentionBatch
+        self,
+        spec: AttentionSpec,
+        q: torch.Tensor,
+        cache: torch.Tensor,
+        batch: AttentionBatch,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """AttentionBackend.attend."""
         if q.stride()[1:] != (spec.head_dim, 1):
             q = q.contiguous()
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        if out is None:
+            out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         if batch.num_decodes:
             self._decode(spec, q, cache, batch, out)
         if batch.num_decodes < len(batch.query_lens_cpu):
@@ -87,15 +96,16 @@ class TritonAttention:
             parts=num_parts(
                 count, spec.num_kv_heads, longest, self._multiprocessors, self.decode_tuning
             ),
-            tuning=self.decode_tuning,
+            tuning=self.decode_tuning if shared is None else self.own_tuning,
             shared=shared,
             prefix_parts=0 if shared is None else self._prefix_parts(spec, shared, longest),
+            shared_tuning=self.shared_tuning,
         )
 
     def _prefix_parts(self, spec: AttentionSpec, shared: SharedPrefixes, longest: int) -> int:
         """Parts of shared keys: so many that one large group fills the GPU once."""
         rows = len(shared.prefix_lens) * spec.num_heads // spec.num_kv_heads
-        programs = -(-rows // ROWS) * spec.num_kv_heads
+        programs = -(-rows // self.shared_tuning.rows) * spec.num_kv_heads
         parts, most = 1, max(1, longest // self.decode_tuning.least_keys)
         while parts * 2 <= min(MOST_PARTS, most, self._multiprocessors // programs):
             parts *= 2

@@ -16,8 +16,8 @@ import triton.language as tl
 
 from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.kernels.launch import begin, launch_options
-from kvasir_engine.kernels.shared_prefix import shared_prefix
-from kvasir_engine.kernels.softmax import LOG2_E, NO_SCORE, soft_cap
+from kvasir_engine.kernels.shared_prefix import SharedTuning, shared_prefix
+from kvasir_engine.kernels.softmax import LOG2_E, NO_SCORE, kernel_scale, soft_cap
 
 MOST_PARTS = 128
 
@@ -106,8 +106,8 @@ def _decode(
         )
         scores = tl.dot(q, k, input_precision=PRECISION) * scale
         if CAP > 0.0:
-            scores = soft_cap(scores, CAP)
-        scores = tl.where(seen[None, :], scores * LOG2_E, NO_SCORE)
+            scores = soft_cap(scores, CAP) * LOG2_E
+        scores = tl.where(seen[None, :], scores, NO_SCORE)
         higher = tl.maximum(best, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
         shrink = tl.exp2(best - higher)
@@ -170,12 +170,14 @@ def _merge(
         if SHARED:
             used &= grouped | (some >= prefix_parts)
         some_lse = tl.load(lse_ptr + at * total_parts + some, mask=used, other=NO_SCORE)
+        # Loaded without waiting for the lse: what nobody wrote is anything, and thrown away.
         mixed = tl.load(
             parts_ptr + (at * total_parts + some)[:, None] * DIM + dim[None, :],
-            mask=(some_lse > NO_SCORE * 0.1)[:, None] & (dim < DIM)[None, :],
+            mask=used[:, None] & (dim < DIM)[None, :],
             other=0.0,
         )
-        acc += tl.sum(mixed * tl.exp2(some_lse - best)[:, None], 0)
+        weight = tl.exp2(some_lse - best)[:, None]
+        acc += tl.sum(tl.where(weight > 0.0, mixed * weight, 0.0), 0)
     out = acc / total
     tl.store(out_ptr + at * DIM + dim, out.to(out_ptr.dtype.element_ty), mask=dim < DIM)
 
@@ -235,6 +237,7 @@ def paged_decode(
     tuning: DecodeTuning,
     shared: SharedPrefixes | None = None,
     prefix_parts: int = 0,
+    shared_tuning: SharedTuning,
 ) -> None:
     """out = attention of q, both [entries, heads, head_dim], over each entry's keys.
 
@@ -255,7 +258,7 @@ def paged_decode(
     if shared is not None:
         shared_prefix(
             q, cache, block_table, shared, target, lse,
-            scale=scale, softcap=softcap, parts=prefix_parts,
+            scale=scale, softcap=softcap, parts=prefix_parts, tuning=shared_tuning,
         )  # fmt: skip
     _decode[(entries, kv_heads, parts)](
         q,
@@ -268,7 +271,7 @@ def paged_decode(
         q.stride(0),
         block_table.stride(0),
         cache.stride(0),
-        scale,
+        kernel_scale(scale, softcap),
         parts,
         prefix_parts,
         SPLIT=total_parts > 1,

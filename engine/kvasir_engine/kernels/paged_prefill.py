@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.kernels.launch import begin, launch_options
-from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys
+from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys, kernel_scale
 
 SHARED_BYTES = 200 << 10
 """Of a multiprocessor's 227 KiB (H100, H200), for tiles of queries, keys and values."""
@@ -24,11 +24,11 @@ SHARED_BYTES = 200 << 10
 class PrefillTuning:
     """How the kernel is launched; chosen by measurement (benchmarks/gpu/attention.py)."""
 
-    rows: int = 128
+    rows: int = 64
     """Query tokens x heads of a tile."""
     keys: int = 64
-    warps: int = 8
-    stages: int = 3
+    warps: int = 4
+    stages: int = 2
 
     def fitted(self, padded_dim: int, itemsize: int) -> PrefillTuning:
         """The same, or less of it where heads are so large that shared memory would not do."""
@@ -165,7 +165,7 @@ def paged_prefill(
         q.stride(0),
         block_table.stride(0),
         cache.stride(0),
-        scale,
+        kernel_scale(scale, softcap),
         HEADS=heads,
         KV_HEADS=kv_heads,
         GROUP=group,

@@ -35,23 +35,37 @@ class AcceptInto:
 
 
 @triton.jit
-def _gumbel(words):
+def _log(x, APPROXIMATE: tl.constexpr):
+    """Natural logarithm; the approximation is off by 1.6e-7 near 1, and six times as fast."""
+    if APPROXIMATE:
+        log2 = tl.inline_asm_elementwise(
+            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+        return log2 * 0.6931471805599453
+    return tl.log(x)
+
+
+@triton.jit
+def _gumbel(words, APPROXIMATE: tl.constexpr):
     """-log(-log(1 - v)) of v = (word + 0.5) / 2^32, precise near v = 0 where the noise is large."""
     v = (words.to(tl.float32) + 0.5) * 2.3283064365386963e-10
     v = tl.minimum(v, 0.99999994)
     small = v * (1.0 + v * (0.5 + v * (0.33333333 + v * 0.25)))
-    return -tl.log(tl.where(v < 0.01, small, -tl.log(1.0 - v)))
+    return -_log(tl.where(v < 0.01, small, -_log(1.0 - v, APPROXIMATE)), APPROXIMATE)
 
 
 @triton.jit
-def _noise(first_quad, ints_row, position, PURPOSE: tl.constexpr, QUADS: tl.constexpr):
+def _noise(
+    first_quad, ints_row, position,
+    PURPOSE: tl.constexpr, QUADS: tl.constexpr, ON_GPU: tl.constexpr,
+):  # fmt: skip
     """Noise of 4 * QUADS tokens; `ints_row` points to the row's seed and sample index."""
     quad = first_quad + tl.arange(0, QUADS)
     low, high = tl.load(ints_row).to(tl.uint64), tl.load(ints_row + 1).to(tl.uint64)
     zeros = (quad * 0).to(tl.uint32)
     at, sample = zeros + position.to(tl.uint32), zeros + tl.load(ints_row + 2).to(tl.uint32)
     w0, w1, w2, w3 = tl.philox(low | (high << 32), quad.to(tl.uint32), at, zeros + PURPOSE, sample)
-    return _gumbel(tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(QUADS * 4))
+    return _gumbel(tl.join(tl.join(w0, w2), tl.join(w1, w3)).reshape(QUADS * 4), ON_GPU)
 
 
 @triton.jit
@@ -79,6 +93,7 @@ def _best_of_part(
     GREEDY: tl.constexpr,
     PURPOSE: tl.constexpr,
     QUADS: tl.constexpr,
+    ON_GPU: tl.constexpr,
     PDL: tl.constexpr,
 ):
     entry, part = tl.program_id(0), tl.program_id(1)
@@ -96,7 +111,7 @@ def _best_of_part(
     )
     if random:
         position = tl.load(positions_ptr + entry)
-        scores += _noise(part * QUADS, ints_ptr + row * INTS, position, PURPOSE, QUADS)
+        scores += _noise(part * QUADS, ints_ptr + row * INTS, position, PURPOSE, QUADS, ON_GPU)
     tl.store(value_ptr + entry * parts + part, tl.max(scores, 0))
     tl.store(token_ptr + entry * parts + part, first + tl.argmax(scores, 0))
 
@@ -149,13 +164,13 @@ def _kth_largest(logits_row, vocab_size, temperature, floor, k, TOKENS: tl.const
 @triton.jit
 def _next_best(
     logits_row, vocab_size, temperature, pivot, floor, ints_row, position,
-    PURPOSE: tl.constexpr, QUADS: tl.constexpr,
+    PURPOSE: tl.constexpr, QUADS: tl.constexpr, ON_GPU: tl.constexpr,
 ):  # fmt: skip
     """The arg max under noise of the tokens above `pivot`."""
     best, token = float("-inf"), 0
     for first in range(0, vocab_size, QUADS * 4):
         scaled = _scaled(logits_row, first, vocab_size, temperature, QUADS * 4)
-        scores = scaled + _noise(first // 4, ints_row, position, PURPOSE, QUADS)
+        scores = scaled + _noise(first // 4, ints_row, position, PURPOSE, QUADS, ON_GPU)
         scores = tl.where((scaled > pivot) & (scaled >= floor), scores, float("-inf"))
         largest = tl.max(scores, 0)
         token = tl.where(largest > best, first + tl.argmax(scores, 0), token)
@@ -166,7 +181,7 @@ def _next_best(
 @triton.jit
 def _truncated(
     token, logits_row, vocab_size, temperature, top_p, min_p, top_k, ints_row, position,
-    PURPOSE: tl.constexpr, QUADS: tl.constexpr,
+    PURPOSE: tl.constexpr, QUADS: tl.constexpr, ON_GPU: tl.constexpr,
 ):  # fmt: skip
     """`token`, the arg max of all, or that of the tokens that min-p, top-k and top-p keep."""
     tokens: tl.constexpr = QUADS * 4
@@ -187,7 +202,7 @@ def _truncated(
         else:
             token = _next_best(
                 logits_row, vocab_size, temperature, scaled, floor, ints_row, position,
-                PURPOSE, QUADS,
+                PURPOSE, QUADS, ON_GPU,
             )  # fmt: skip
     return token
 
@@ -216,6 +231,7 @@ def _choose(
     PURPOSE: tl.constexpr,
     QUADS: tl.constexpr,
     PADDED_PARTS: tl.constexpr,
+    ON_GPU: tl.constexpr,
     ACCEPT: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -232,7 +248,7 @@ def _choose(
     if (temperature >= GREEDY) & truncates:
         token = _truncated(
             token, logits_ptr + entry.to(tl.int64) * stride, vocab_size, temperature, top_p,
-            min_p, top_k, ints, tl.load(positions_ptr + entry), PURPOSE, QUADS,
+            min_p, top_k, ints, tl.load(positions_ptr + entry), PURPOSE, QUADS, ON_GPU,
         )  # fmt: skip
     tl.store(out_ptr + entry, token)
     if ACCEPT:  # noqa: SIM102
@@ -275,6 +291,7 @@ def sample(
         "INTS": tables.ints.shape[1],
         "GREEDY": GREEDY_BELOW,
         "PURPOSE": PURPOSE_SAMPLE,
+        "ON_GPU": logits.is_cuda,
     }
     _best_of_part[(count, parts)](
         *given, logits.stride(0), vocab_size, parts, QUADS=quads, **constants, **options

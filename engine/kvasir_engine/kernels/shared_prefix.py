@@ -8,17 +8,26 @@ log-sum-exp (Juravsky et al., "Hydragen", 2024). Which entries belong together i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
 from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.kernels.launch import begin, launch_options
-from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys
+from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys, kernel_scale
 
-ROWS = 128
-"""Queries of one program."""
-KEYS = 64
+
+@dataclass(frozen=True, slots=True)
+class SharedTuning:
+    """How the kernel is launched; chosen by measurement (benchmarks/gpu/attention.py)."""
+
+    rows: int = 128
+    """Queries of one program."""
+    keys: int = 64
+    warps: int = 8
+    stages: int = 3
 
 
 @triton.jit
@@ -111,14 +120,14 @@ def shared_prefix(
     scale: float,
     softcap: float | None,
     parts: int,
-    keys: int = KEYS,
+    tuning: SharedTuning,
 ) -> None:
     """The first `parts` parts of `partial` [entries, heads, parts, head_dim] fp32 and `lse`
     [entries, heads, parts], base 2, for entries of a group; others' are left as they are."""
     _, heads, dim = q.shape
     kv_heads, (tiles, tile) = cache.shape[3], shared.tile_entries.shape
     group = heads // kv_heads
-    entries = min(tile, max(1, ROWS // group))
+    entries = min(tile, max(1, tuning.rows // group))
     _shared_prefix[(tiles * (tile // entries), kv_heads, parts)](
         q,
         cache,
@@ -130,7 +139,7 @@ def shared_prefix(
         q.stride(0),
         block_table.stride(0),
         cache.stride(0),
-        scale,
+        kernel_scale(scale, softcap),
         partial.shape[2],
         TILE=tile,
         ENTRIES=entries,
@@ -141,10 +150,10 @@ def shared_prefix(
         DIM=dim,
         PADDED_DIM=max(16, triton.next_power_of_2(dim)),
         BLOCK=cache.shape[2],
-        KEYS=keys,
+        KEYS=tuning.keys,
         CAP=softcap or 0.0,
         PRECISION="ieee",
-        num_warps=8 if entries * group > 64 else 4,
-        num_stages=3 if dim * q.element_size() <= 256 else 2,
+        num_warps=tuning.warps if entries * group > 64 else 4,
+        num_stages=tuning.stages if dim * q.element_size() <= 256 else 2,
         **launch_options(q.device),
     )

@@ -3,6 +3,8 @@ maximum and sum (Milakov and Gimelshein, 2018; FlashAttention-2, Dao, 2023)."""
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
@@ -41,37 +43,53 @@ def attend_keys(
     CAP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    """Running maximum, sum and mix of a tile after KEYS more keys from `start` on.
+
+    Without a soft cap `scale` is times log2(e), with one it is not. Without MASKED all of the keys
+    are seen by every query.
+    """
     key, dim = start + tl.arange(0, KEYS), tl.arange(0, PADDED_DIM)
-    own_dim = dim < DIM
-    inside = key < length
-    block = tl.load(table_row + key // BLOCK, mask=inside, other=0)
+    k_mask, v_mask = (dim < DIM)[:, None], (dim < DIM)[None, :]
+    if MASKED:
+        inside = key < length
+        k_mask, v_mask = k_mask & inside[None, :], v_mask & inside[:, None]
+        block = tl.load(table_row + key // BLOCK, mask=inside, other=0)
+    else:
+        block = tl.load(table_row + key // BLOCK)
     offset = ((block.to(tl.int64) * BLOCK + key % BLOCK) * KV_HEADS + kv_head) * DIM
-    k = tl.load(
-        cache_ptr + offset[None, :] + dim[:, None],
-        mask=inside[None, :] & own_dim[:, None],
-        other=0.0,
-    )
-    scores = tl.dot(q, k, input_precision=PRECISION) * scale
-    if CAP > 0.0:
-        scores = soft_cap(scores, CAP)
-    scores = scores * LOG2_E
-    if MASKED:
-        seen = key[None, :] <= position[:, None]
-        if WINDOW > 0:
-            seen &= key[None, :] > position[:, None] - WINDOW
-        scores = tl.where(seen, scores, NO_SCORE)
-    higher = tl.maximum(best, tl.max(scores, 1))
-    weights = tl.exp2(scores - higher[:, None])
-    if MASKED:
-        # A row may see no key of a block: its maximum stays where it was, or at -1e30.
-        weights = tl.where(scores > NO_SCORE * 0.1, weights, 0.0)
+    k_ptrs = cache_ptr + offset[None, :] + dim[:, None]
+    v_ptrs = cache_ptr + value_offset + offset[:, None] + dim[None, :]
+    if MASKED or DIM != PADDED_DIM:
+        k = tl.load(k_ptrs, mask=k_mask, other=0.0)
+        v = tl.load(v_ptrs, mask=v_mask, other=0.0)
+    else:
+        k = tl.load(k_ptrs)
+        v = tl.load(v_ptrs)
+    products = tl.dot(q, k, input_precision=PRECISION)
+    if MASKED or CAP > 0.0:
+        scores = products * scale
+        if CAP > 0.0:
+            scores = soft_cap(scores, CAP) * LOG2_E
+        if MASKED:
+            seen = key[None, :] <= position[:, None]
+            if WINDOW > 0:
+                seen &= key[None, :] > position[:, None] - WINDOW
+            scores = tl.where(seen, scores, NO_SCORE)
+        higher = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.exp2(scores - higher[:, None])
+        if MASKED:
+            # A row may see no key of a block: its maximum stays where it was, or at NO_SCORE.
+            weights = tl.where(scores > NO_SCORE * 0.1, weights, 0.0)
+    else:
+        # One multiplication and subtraction at once for each score.
+        higher = tl.maximum(best, tl.max(products, 1) * scale)
+        weights = tl.exp2(products * scale - higher[:, None])
     shrink = tl.exp2(best - higher)
     total = total * shrink + tl.sum(weights, 1)
-    v = tl.load(
-        cache_ptr + value_offset + offset[:, None] + dim[None, :],
-        mask=inside[:, None] & own_dim[None, :],
-        other=0.0,
-    )
-    acc = acc * shrink[:, None]
-    acc += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+    acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
     return higher, total, acc
+
+
+def kernel_scale(scale: float, softcap: float | None) -> float:
+    """What `attend_keys` takes for a layer's scale."""
+    return scale if softcap else scale * math.log2(math.e)

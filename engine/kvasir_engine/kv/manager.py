@@ -41,6 +41,7 @@ class KVManager:
         self.groups = tuple(groups)
         self.block_size = groups[0].block_size
         self.caching = caching
+        self._anchor = next((i for i, spec in enumerate(groups) if spec.window is None), None)
         heard = listeners or [None] * len(groups)
         self.pools = [
             BlockPool(count, caching=caching, listener=listener)
@@ -62,7 +63,10 @@ class KVManager:
         blocks, hashes = self._find_full(tokens, root, known_hashes)
         count = self._longest_common(tokens, root, hashes, len(blocks))
         tables = [
-            self._group_blocks(group, tokens, root, hashes, count)
+            # Found already, every one of them.
+            blocks[:count]
+            if group == self._anchor
+            else self._group_blocks(group, tokens, root, hashes, count)
             for group in range(len(self.groups))
         ]
         return PrefixHit(count * self.block_size, tables, hashes[:count])
@@ -176,14 +180,12 @@ class KVManager:
         if not self.caching:
             return blocks, hashes
         parent = root
-        anchor = next((i for i, spec in enumerate(self.groups) if spec.window is None), None)
+        find = None if self._anchor is None else self.pools[self._anchor].find
         end = (len(tokens) - 1) // self.block_size
         for index, content in enumerate(self._contents(tokens, 0, end)):
             at = index * HASH_BYTES
             hash_ = known[at : at + HASH_BYTES] or block_hash(parent, content)
-            block = (
-                NULL_BLOCK if anchor is None else self.pools[anchor].find(hash_, parent, content)
-            )
+            block = NULL_BLOCK if find is None else find(hash_, parent, content)
             if block is None:
                 break
             blocks.append(block)

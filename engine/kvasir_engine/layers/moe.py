@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from kvasir_engine.layers.activation import activation, gated
+from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import linear
 from kvasir_engine.layers.weights import Piece, Slot, parameter
 from kvasir_engine.parallel.state import all_reduce, divide, tensor_parallel
@@ -52,13 +53,34 @@ class MoE(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[tokens, hidden_size] to the same shape."""
         weights, chosen = self.route(x)
+        fused = fused_ops(x.device)
+        if fused is not None:
+            return all_reduce(self._by_kernels(x, weights, chosen, fused))
+        return all_reduce(self._by_torch(x, weights, chosen))
+
+    def _by_kernels(
+        self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor, fused: FusedOps
+    ) -> torch.Tensor:
+        moe, top_k, experts = fused.moe, chosen.shape[1], self.config.num_experts
+        tuning = moe.tuning_for(chosen.numel(), experts)
+        blocks = moe.make_blocks(chosen, experts, tuning.rows)
+        gates = self.act is nn.functional.silu
+        inner = moe.grouped(x.contiguous(), self.gate_up, blocks, tuning, top_k=top_k, gated=gates)
+        if not gates:
+            inner = gated(inner, self.act)
+        shares = moe.grouped(inner, self.down, blocks, tuning, top_k=top_k, weights=weights)
+        return shares.view(len(x), top_k, -1).sum(1)
+
+    def _by_torch(
+        self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor
+    ) -> torch.Tensor:
         out = torch.zeros_like(x)
         for expert in torch.unique(chosen).tolist():
             token, choice = torch.where(chosen == expert)
             inner = gated(linear(x[token], self.gate_up[expert], None), self.act)
             share = linear(inner, self.down[expert], None) * weights[token, choice, None]
             out.index_add_(0, token, share.to(out.dtype))
-        return all_reduce(out)
+        return out
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """fp32 weights and expert ids [tokens, experts_per_token]."""

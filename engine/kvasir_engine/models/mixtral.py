@@ -12,7 +12,6 @@ from kvasir_engine.models.llama import LlamaForCausalLM
 class MixtralForCausalLM(LlamaForCausalLM):
     """Mixtral 8x7B and 8x22B."""
 
-    graph_safe = False
     norm_eps = 1e-5
     rope_theta = 1_000_000.0
 

@@ -13,8 +13,6 @@ from kvasir_engine.models.qwen3 import Qwen3ForCausalLM
 class Qwen3MoeForCausalLM(Qwen3ForCausalLM):
     """Layers named by `mlp_only_layers`, or between sparse steps, have a dense MLP."""
 
-    graph_safe = False
-
     def mlp(self, config: ModelConfig, layer: int) -> nn.Module:
         """Experts or a dense MLP."""
         shape, act = config.shape, config.get("hidden_act", "silu")

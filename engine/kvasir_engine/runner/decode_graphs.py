@@ -118,6 +118,11 @@ class DecodeGraphs:
             self._graphs[size] = captured
         self._index()
 
+    def prepare_shared(self) -> None:
+        """Compile what the largest batch with common prefixes needs, and capture it."""
+        if self.sizes:
+            self._with_shared(self.sizes[-1])
+
     def run(self, plan: StepPlan, groups: list[Group]) -> Replayed | None:
         """Launch the forward of `plan`, attending once to what `groups` have in common; None when
         it is no plain decode of a captured size."""
@@ -156,13 +161,7 @@ class DecodeGraphs:
         """The graph that attends to `groups` once, with them in place."""
         if not groups:
             return None
-        if size not in self._shared:
-            try:
-                self._shared[size] = self._capture(size, shared=True)
-            except torch.OutOfMemoryError:
-                log.warning("no memory for a graph of %d rows with common prefixes.", size)
-                self._shared[size] = None
-        graph = self._shared[size]
+        graph = self._with_shared(size)
         if graph is None or graph.tiles is None:
             return None
         if graph.groups is not groups:
@@ -171,6 +170,15 @@ class DecodeGraphs:
             graph.groups = groups
         self.shared_steps += 1
         return graph
+
+    def _with_shared(self, size: int) -> _Graph | None:
+        if size not in self._shared:
+            try:
+                self._shared[size] = self._capture(size, shared=True)
+            except torch.OutOfMemoryError:
+                log.warning("no memory for a graph of %d rows with common prefixes.", size)
+                self._shared[size] = None
+        return self._shared[size]
 
     def _capture(self, size: int, *, shared: bool) -> _Graph:
         rows = torch.full((size,), self._spare_row, dtype=torch.int64, device=self._device)
@@ -205,8 +213,7 @@ class DecodeGraphs:
         the capture itself.
         """
         graph = torch.cuda.CUDAGraph()
-        options = {} if self._pool is None else {"pool": self._pool}
-        graph.capture_begin(**options, capture_error_mode="thread_local")
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             result = launch()
         finally:

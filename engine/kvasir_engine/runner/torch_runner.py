@@ -15,6 +15,7 @@ from kvasir_engine.runner.batch import DeviceBatch, StepInputs
 from kvasir_engine.runner.decode_graphs import DecodeGraphs, Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.logprobs import Logprobs, prompt_logprobs
+from kvasir_engine.runner.piece_graphs import PieceGraphs
 from kvasir_engine.runner.plan import PromptLogprobs, StepOutput, StepPlan
 from kvasir_engine.runner.prefix_groups import Group, PrefixGroups
 from kvasir_engine.runner.sampler import SampleBatch, Sampler
@@ -95,6 +96,7 @@ class TorchRunner:
             block_size=self.batch.block_size,
             device=device,
         )
+        self._pieces = PieceGraphs(model, self._context, num_groups=len(groups), device=device)
         self._prefixes = self._prefix_groups(model, groups, caches)
         self._inputs: StepInputs | None = None
         self._hidden: torch.Tensor | None = None
@@ -136,7 +138,9 @@ class TorchRunner:
             self._inputs, self._hidden = self._replayed.inputs, self._replayed.hidden
             return
         self._inputs = self.batch.inputs(plan)
-        self._hidden = self._model(self._inputs)
+        self._hidden = self._pieces.run(self._inputs)
+        if self._hidden is None:
+            self._hidden = self._model(self._inputs)
 
     def _model(self, inputs: StepInputs) -> torch.Tensor:
         self._context.batches = inputs.batches
@@ -153,6 +157,9 @@ class TorchRunner:
     def capture(self) -> None:
         """Capture decode steps as CUDA graphs, over the caches as they are."""
         self._graphs.capture(self.batch.spare_row)
+        if self._prefixes is not None:
+            self._graphs.prepare_shared()
+        self._pieces.capture()
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:
