@@ -11,6 +11,7 @@ import pytest
 
 from kvasir.block_hash import HASH_BYTES
 from kvasir.kv_events import BlockRemoved, BlockStored
+from kvasir.text_chain import MAX_BLOCKS
 from kvasir_router.base import RouterBase
 from kvasir_router.discovery.base import EngineKind, ModelSpec, ReplicaSpec
 from kvasir_router.feeds.sink import PromptReport
@@ -223,8 +224,8 @@ async def test_a_worker_that_lags_is_told_everything_anew(start, until, monkeypa
     await until(lambda: worker.hits(chain) == {"a": (4, "exact")})
     monkeypatch.setattr(hub_module, "MAX_BEHIND", 2_000_000)
     worker.link._link._transport.pause_reading()  # as a stopped process
-    sent = Routed(-1, replica(index, "a").slot, pack_texts(range(1, 401)), 0)
-    for _ in range(1000):
+    sent = Routed(-1, replica(index, "a").slot, pack_texts(range(1, MAX_BLOCKS + 1)), 0)
+    for _ in range(4_000_000 // len(sent.texts)):
         index._take(index._hub.peers[0], sent)
     await until(lambda: index._hub.lagged == 1)
     sink = index.fleet.models[MODEL].policy.sink
