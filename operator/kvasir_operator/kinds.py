@@ -20,6 +20,7 @@ NETWORK_POLICIES = Kind("networking.k8s.io/v1", "networkpolicies")
 POD_MONITORS = Kind("monitoring.coreos.com/v1", "podmonitors")
 RULES = Kind("monitoring.coreos.com/v1", "prometheusrules")
 SCALED_OBJECTS = Kind("keda.sh/v1alpha1", "scaledobjects")
+AUTOSCALERS = Kind("autoscaling/v2", "horizontalpodautoscalers")
 NODES = Kind("v1", "nodes", namespaced=False)
 LEASES = Kind("coordination.k8s.io/v1", "leases")
 CRDS = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
@@ -39,6 +40,7 @@ _BY_NAME = {
     "PodMonitor": POD_MONITORS,
     "PrometheusRule": RULES,
     "ScaledObject": SCALED_OBJECTS,
+    "HorizontalPodAutoscaler": AUTOSCALERS,
 }
 
 _NAMES = {kind: name for name, kind in _BY_NAME.items()} | {

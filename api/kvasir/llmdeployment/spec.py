@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from kvasir.llmdeployment.autoscaling import Autoscaling
 from kvasir.llmdeployment.cache import Cache
 from kvasir.llmdeployment.engine import Engine
 from kvasir.llmdeployment.model import Model
@@ -158,6 +159,9 @@ class Spec(Part):
     replicas: Annotated[int, Field(ge=0, le=64)] = 1
     """Number of engines. Autoscalers set it through the scale subresource; leave it out of files
     where one does."""
+
+    autoscaling: Autoscaling | None = None
+    """Who sets replicas instead of you, on a cluster."""
 
     cache: Cache | None = None
     """Where a downloaded model is kept, on a cluster; by default a new volume of 100Gi."""

@@ -22,6 +22,7 @@ from kvasir_operator.plan.fitting import fit
 from kvasir_operator.plan.monitoring import add_monitoring
 from kvasir_operator.plan.network import add_surroundings
 from kvasir_operator.plan.routed import route
+from kvasir_operator.plan.scaling import add_autoscaling
 from kvasir_operator.plan.storage import storage_of
 from kvasir_operator.plan.summary import summarise
 from kvasir_operator.plan.workload import run_engines
@@ -57,6 +58,7 @@ def plan(observed: Observed, settings: OperatorSettings) -> Plan:
     accept(draft)
     add_surroundings(draft)
     add_monitoring(draft)
+    add_autoscaling(draft)
     download = cache_model(draft, storage)
     fit(draft, storage, download)
     workload = run_engines(draft, storage)

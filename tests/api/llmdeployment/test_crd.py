@@ -118,6 +118,7 @@ ACCEPTED = {
     "image's directory": spec("file:///models/x", engine={"image": "registry:5000/own:1"}),
     "volume": spec("pvc://claim/dir"),
     "no surge": spec(rolloutStrategy={"maxSurge": 0, "maxUnavailable": 1}),
+    "scaling": spec(autoscaling={"minReplicas": 2, "maxReplicas": 2, "metric": "queue"}),
     "labels": spec(podTemplate={"labels": {"team": "a"}, "annotations": {"a.b/c": "text"}}),
     "affinity": spec(podTemplate={"affinity": {"nodeAffinity": {"anything": [1]}}}),
 }
@@ -169,6 +170,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rollout": (
         spec(rolloutStrategy={"maxSurge": 0}),
         "maxSurge and maxUnavailable cannot both be 0",
+    ),
+    "scaling": (
+        spec(autoscaling={"minReplicas": 3, "maxReplicas": 2}),
+        "minReplicas is above maxReplicas",
     ),
     "label": (
         spec(podTemplate={"labels": {"kvasir.dev/x": "y"}}),

@@ -1,0 +1,56 @@
+"""Autoscalers: made, exchanged, taken away, and what all of that does to replicas: nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+SCALED = {
+    "model": {"uri": "builtin://kvasir-tiny", "name": "org/chat"},
+    "replicas": 4,
+    "autoscaling": {"minReplicas": 1, "maxReplicas": 8, "target": 10},
+}
+KEDA = frozenset({"scaledobjects"})
+
+
+def kinds(objects: Any) -> set[str]:
+    return {each["kind"] for each in objects} & {"ScaledObject", "HorizontalPodAutoscaler"}
+
+
+@pytest.mark.parametrize(
+    ("optional", "scaled", "made", "gone"),
+    [
+        ((), True, {"HorizontalPodAutoscaler"}, set()),
+        ((), False, set(), {"HorizontalPodAutoscaler"}),
+        (KEDA, True, {"ScaledObject"}, {"HorizontalPodAutoscaler"}),
+        (KEDA, False, set(), {"ScaledObject", "HorizontalPodAutoscaler"}),
+    ],
+)
+def test_one_of_the_two(
+    world: Any, make: Any, optional: Any, scaled: bool, made: set[str], gone: set[str]
+) -> None:
+    spec = SCALED if scaled else {key: SCALED[key] for key in ("model", "replicas")}
+    plan = world(spec).see(optional=frozenset(optional)).plan()
+    assert kinds(plan.manifests) == made
+    assert kinds(plan.deletions) == gone
+    assert make.manifest(plan, "Deployment")["spec"]["replicas"] == 4
+
+
+def test_an_autoscaler_scales_the_resource_by_its_own_metric(world: Any, make: Any) -> None:
+    spec = make.manifest(world(SCALED).plan(), "HorizontalPodAutoscaler")["spec"]
+    assert spec["scaleTargetRef"]["kind"] == "LLMDeployment"
+    (metric,) = spec["metrics"]
+    assert metric["external"]["metric"] == {
+        "name": "kvasir_concurrency",
+        "selector": {"matchLabels": {"deployment": "m"}},
+    }
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "10"}
+
+
+def test_keda_sums_what_routers_say(world: Any, make: Any) -> None:
+    spec = make.manifest(world(SCALED).see(optional=KEDA).plan(), "ScaledObject")["spec"]
+    (trigger,) = spec["triggers"]
+    assert trigger["metadata"]["url"] == "http://kvasir-router.kvasir:8081/scaling/org/chat"
+    assert trigger["metadata"]["aggregationType"] == "sum"
+    assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (1, 8)
