@@ -17,6 +17,13 @@ _log = structlog.get_logger("kvasir_router.health")
 # A burst of failed requests asks for a probe each; they share one.
 _MIN_PAUSE = 0.05
 
+_PROBED = {
+    EngineKind.VLLM: "/health",
+    EngineKind.SGLANG: "/health",
+    EngineKind.OPENAI: "/v1/models",
+}
+"""What others than Kvasir's engines answer once they serve."""
+
 
 class _Card(msgspec.Struct):
     max_model_len: int | None = None
@@ -107,7 +114,8 @@ class HealthMonitor:
             seconds = probing.suspect_timeout
         try:
             async with asyncio.timeout(seconds) as self._limits[replica]:
-                status, _ = await fetch(replica.pool, "/ready", self._lines_for(replica))
+                path = _PROBED.get(replica.spec.engine, "/ready")
+                status, _ = await fetch(replica.pool, path, self._lines_for(replica))
         except ConnectionRefusedError:
             return Health.DOWN
         except (OSError, TimeoutError):

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from kvasir_router.fleet.identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.settings import Probing
@@ -26,6 +28,26 @@ async def test_a_replica_is_used_once_it_is_ready(
     await eventually(lambda: router.replica("m", "r0").health is Health.READY)
     assert (await client.get(f"{router.url}/ready")).status_code == 200
     assert (await client.post(f"{router.url}/v1/x", json=CHAT)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("engine", "target"),
+    [
+        ("kvasir", "/ready"),
+        ("kvasir-open", "/ready"),
+        ("vllm", "/health"),
+        ("sglang", "/health"),
+        ("openai", "/v1/models"),
+    ],
+)
+async def test_each_kind_of_engine_is_asked_what_it_knows(
+    start_replica, start_router, model_entry, engine, target
+) -> None:
+    replica = await start_replica()
+    entry = model_entry("m", replica)
+    entry["replicas"][0]["engine"] = engine
+    await start_router([entry])
+    assert replica.probes[0].target == target
 
 
 async def test_a_killed_replica_is_found_and_a_revived_one_too(
