@@ -64,9 +64,19 @@ def operator(
             help="Memory of a GPU product, such as NVIDIA-L40S=48Gi or default=24Gi; repeatable.",
         ),
     ] = None,
+    host: Annotated[str, typer.Option(help="Address that the ports below listen on.")] = "0.0.0.0",
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of /metrics, /healthz and /readyz.")
     ] = 8080,
+    external_metrics_port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Serve external.metrics.k8s.io over TLS here; 0 = do not."
+        ),
+    ] = 0,
+    external_metrics_service: Annotated[
+        str, typer.Option(help="Service by which the API server reaches that port.")
+    ] = "kvasir-operator",
     lease_name: Annotated[
         str, typer.Option(help="Lease that only one operator at a time holds.")
     ] = "kvasir-operator",
@@ -90,7 +100,10 @@ def operator(
             resync_seconds=resync_seconds,
             node_reads=node_reads,
             resource_profiles=dict(_profile(each) for each in resource_profile or ()),
+            host=host,
             metrics_port=metrics_port,
+            external_metrics_port=external_metrics_port,
+            external_metrics_service=external_metrics_service,
             lease_name=lease_name,
             lease_seconds=lease_seconds,
         )

@@ -46,7 +46,7 @@ async def run(settings: OperatorSettings) -> None:
     try:
         async with (
             Cluster(load_access()) as cluster,
-            serve(settings.metrics_port, metrics, leads.is_set) as port,
+            serve(settings.host, settings.metrics_port, metrics, leads.is_set) as port,
         ):
             _log.info("serving metrics", port=port)
             leadership = Leadership(cluster, settings)
@@ -80,6 +80,8 @@ async def _lead(
             tasks.create_task(leadership.hold())
             tasks.create_task(gatekeeper.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
+            if settings.external_metrics_port:
+                tasks.create_task(_serve_external_metrics(cluster, view, settings))
             for _ in range(_WORKERS):
                 tasks.create_task(reconciler.run())
             # Last: when kopf ends it cancels all tasks that were made after its own
@@ -108,6 +110,16 @@ async def _watch(watching: Watching, stop: asyncio.Event) -> None:
     """Signals end kopf, which takes them over when it begins, and with it everything else."""
     await watching.run(stop)
     stop.set()
+
+
+async def _serve_external_metrics(cluster: Cluster, view: View, settings: OperatorSettings) -> None:
+    from kvasir_operator.external_metrics.server import serve_external_metrics
+
+    try:
+        await serve_external_metrics(cluster, view, settings)
+    except OSError as error:
+        port = settings.external_metrics_port
+        raise OperatorError(f"--external-metrics-port {port} cannot be used: {error}") from None
 
 
 async def _resync(view: View, queue: WorkQueue, seconds: float) -> None:

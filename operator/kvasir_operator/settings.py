@@ -51,8 +51,17 @@ class OperatorSettings:
     """Bytes of memory of each GPU by the product that a nodeSelector asks for; `default` is for
     those that ask for none."""
 
+    host: str = "0.0.0.0"
+    """Address that the ports listen on."""
+
     metrics_port: int = 8080
     """/metrics, /healthz and /readyz."""
+
+    external_metrics_port: int = 0
+    """external.metrics.k8s.io over TLS; 0 = not served."""
+
+    external_metrics_service: str = "kvasir-operator"
+    """The Service, in `namespace`, that leads the API server to that port."""
 
     lease_name: str = "kvasir-operator"
 

@@ -56,7 +56,7 @@ class Watching:
         )
 
     def _watch(self, kind: Kind) -> None:
-        def index(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:
+        async def index(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:
             kept = _kept(kind, body)
             key = key_of(kind, kept)
             return None if key is None or not self._is_served(key) else {key: kept}

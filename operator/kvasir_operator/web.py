@@ -11,7 +11,9 @@ from kvasir_operator.metrics import Metrics
 
 
 @asynccontextmanager
-async def serve(port: int, metrics: Metrics, leads: Callable[[], bool]) -> AsyncIterator[int]:
+async def serve(
+    host: str, port: int, metrics: Metrics, leads: Callable[[], bool]
+) -> AsyncIterator[int]:
     """Serves while the context is open; gives the port, which is chosen where `port` is 0.
 
     /healthz answers as long as the event loop turns. /readyz is about the Lease: one that waits
@@ -37,7 +39,7 @@ async def serve(port: int, metrics: Metrics, leads: Callable[[], bool]) -> Async
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, None, port)
+        site = web.TCPSite(runner, host, port)
         await site.start()
         yield int(runner.addresses[0][1])
     finally:

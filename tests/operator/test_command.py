@@ -57,6 +57,8 @@ def test_flags_that_cannot_be(flags: list[str], sentence: str) -> None:
 
 def test_without_a_cluster(tmp_path: Path) -> None:
     absent = str(tmp_path / "config")
-    status, output = invoke("--metrics-port", "0", KUBECONFIG=absent, KVASIR_LOG_FORMAT="json")
+    status, output = invoke(
+        "--host", "127.0.0.1", "--metrics-port", "0", KUBECONFIG=absent, KVASIR_LOG_FORMAT="json"
+    )
     assert status == 1
     assert f"kvasir operator: {absent} does not exist; set KUBECONFIG" in output

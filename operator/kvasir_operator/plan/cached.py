@@ -12,9 +12,9 @@ from kvasir_operator.plan.download import (
     JobState,
     download_of,
     is_due_again,
-    job_manifest,
     job_name,
 )
+from kvasir_operator.plan.download_job import job_manifest
 from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.problems import pod_problem
 from kvasir_operator.plan.storage import Storage, add_claim

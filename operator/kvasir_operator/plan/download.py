@@ -1,4 +1,4 @@
-"""The Job that brings a model onto the cache's volume, and how it stands."""
+"""How the download of a model stands, read from its Job and that one's pod."""
 
 from __future__ import annotations
 
@@ -21,18 +21,13 @@ from kvasir_operator.objects import (
     short_hash,
 )
 from kvasir_operator.observed import Observed
-from kvasir_operator.plan.accepted import image_of
 from kvasir_operator.plan.draft import Draft
-from kvasir_operator.plan.scheduling import CONTAINER_SECURITY, pod_base
 
-PERMANENT_EXIT = 2
-"""What `kvasir download` ends with when another attempt cannot succeed."""
 RETRY_AFTER = timedelta(minutes=5)
 """How long a Job that failed for a passing reason stays before a new one is made."""
 SECRET_ANNOTATION = "kvasir.dev/secret"  # noqa: S105 - an annotation's name
 CONFIG_ANNOTATION = "kvasir.dev/model-config"
 """On the Job: what its model's config.json says of its size, kept for as long as the model."""
-_ATTEMPTS = 4
 _HASH = 7  # a Job's name may have 63 characters, of which the deployment's has up to 52
 
 
@@ -84,7 +79,7 @@ def is_due_again(draft: Draft, download: Download) -> bool:
     """Whether a failed download is worth another Job now; sets when to look again."""
     job = download.job
     assert job is not None  # noqa: S101 - a failed one exists
-    if annotation(job, SECRET_ANNOTATION) != _secret_version(draft):
+    if annotation(job, SECRET_ANNOTATION) != secret_version(draft):
         return True
     if download.progress is not None and download.progress.permanent:
         return False
@@ -109,106 +104,8 @@ def note_of(download: Download | None) -> tuple[Object, dict[str, str]] | None:
     return download.job, {CONFIG_ANNOTATION: json.dumps(model, separators=(",", ":"))}
 
 
-def job_manifest(draft: Draft, name: str, claim: str) -> Object:
-    """The Job called `name` that downloads into `claim`."""
-    spec = draft.deployment.spec
-    uri, revision = str(spec.model.parsed_uri), spec.model.revision
-    args = ["download", uri, "--to", labels.MODELS_DIRECTORY]
-    if revision is not None:
-        args += ["--revision", revision]
-    env, volumes, mounts = _credentials(draft)
-    container: Object = {
-        "name": labels.DOWNLOAD,
-        "image": image_of(spec, draft.settings.images),
-        "args": [*args, "--progress-port", str(labels.HTTP_PORT)],
-        "env": [{"name": "HOME", "value": "/tmp"}, *env.get("env", ())],  # noqa: S108
-        "ports": [{"name": "progress", "containerPort": labels.HTTP_PORT, "protocol": "TCP"}],
-        "securityContext": CONTAINER_SECURITY,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [
-            {"name": "models", "mountPath": labels.MODELS_DIRECTORY},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-            *mounts,
-        ],
-    }
-    if "envFrom" in env:
-        container["envFrom"] = env["envFrom"]
-    pod: Object = {
-        **pod_base(draft),
-        "restartPolicy": "Never",
-        "containers": [container],
-        "volumes": [
-            {"name": "models", "persistentVolumeClaim": {"claimName": claim}},
-            {"name": "tmp", "emptyDir": {}},
-            *volumes,
-        ],
-    }
-    return _job(draft, name, pod)
-
-
-def _job(draft: Draft, name: str, pod: Object) -> Object:
-    template = draft.deployment.spec.pod_template
-    own = labels.common_labels(draft.name, labels.DOWNLOAD)
-    job = draft.child(
-        "batch/v1",
-        "Job",
-        name,
-        component=labels.DOWNLOAD,
-        spec={
-            "backoffLimit": _ATTEMPTS,
-            "podFailurePolicy": {
-                "rules": [
-                    {
-                        "action": "FailJob",
-                        "onExitCodes": {
-                            "containerName": labels.DOWNLOAD,
-                            "operator": "In",
-                            "values": [PERMANENT_EXIT],
-                        },
-                    },
-                    {
-                        "action": "Ignore",
-                        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-                    },
-                ]
-            },
-            "template": {
-                "metadata": {
-                    "labels": {**template.labels, **own},
-                    "annotations": dict(template.annotations),
-                },
-                "spec": pod,
-            },
-        },
-    )
-    job["metadata"]["annotations"] = {SECRET_ANNOTATION: _secret_version(draft)}
-    return job
-
-
-def _credentials(draft: Draft) -> tuple[Object, list[Object], list[Object]]:
-    """Environment, volumes and mounts that give the download its secret, as its kind takes it."""
-    model = draft.deployment.spec.model
-    if model.secret_ref is None:
-        return {}, [], []
-    secret, scheme = model.secret_ref, model.parsed_uri.scheme
-    if scheme == "s3":
-        return {"envFrom": [{"secretRef": {"name": secret.name}}]}, [], []
-    if scheme == "oci":
-        key = secret.key or ".dockerconfigjson"
-        items = [{"key": key, "path": "config.json"}]
-        volume: Object = {
-            "name": "credentials",
-            "secret": {"secretName": secret.name, "items": items},
-        }
-        mount: Object = {"name": "credentials", "mountPath": "/credentials", "readOnly": True}
-        path = {"name": "REGISTRY_AUTH_FILE", "value": "/credentials/config.json"}
-        return {"env": [path]}, [volume], [mount]
-    variable = "HF_TOKEN" if scheme == "hf" else "KVASIR_HTTP_TOKEN"
-    source = {"secretKeyRef": {"name": secret.name, "key": secret.key or "token"}}
-    return {"env": [{"name": variable, "valueFrom": source}]}, [], []
-
-
-def _secret_version(draft: Draft) -> str:
+def secret_version(draft: Draft) -> str:
+    """Of the Secret that the download is given; "" when it needs none."""
     secret = draft.deployment.spec.model.secret_ref
     return (draft.observed.secrets.get(secret.name) or "") if secret is not None else ""
 

@@ -80,6 +80,7 @@ class Operator:
             *(sys.executable, "-m", "kvasir", "operator", "--namespace", "kvasir-test"),
             *("--image-cpu", "cpu:1", "--image-cuda", "cuda:1", "--image-sim", "sim:1"),
             *("--resync-seconds", "1", "--lease-seconds", "2", "--metrics-port", str(port)),
+            *("--host", "127.0.0.1"),
             *flags,
         ]
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
