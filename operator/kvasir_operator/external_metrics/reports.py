@@ -1,0 +1,94 @@
+"""Asks the routers for their signals of a model, not more often than once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from kvasir.fleet_secret import FLEET_SECRET_HEADER
+from kvasir_operator.objects import Object
+from kvasir_operator.settings import OperatorSettings
+
+FRESH_SECONDS = 1.0
+_ASK_SECONDS = 2.0
+_MAX_BYTES = 64 * 1024
+_MAX_KEPT = 4096
+
+Reports = list[dict[str, Any]]
+
+
+class NoReportError(Exception):
+    """Not every router told its part; a sum without it would scale a model down for no reason."""
+
+
+class RouterReports:
+    """The Ready routers' /scaling/{model}; use as an async context manager."""
+
+    def __init__(self, routers: Callable[[], list[Object]], settings: OperatorSettings) -> None:
+        self._routers = routers
+        self._settings = settings
+        self._known: dict[str, tuple[float, asyncio.Task[Reports]]] = {}
+        self._client = httpx.AsyncClient(
+            timeout=_ASK_SECONDS,
+            trust_env=False,
+            headers={FLEET_SECRET_HEADER: settings.fleet_secret},
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for _, task in self._known.values():
+            task.cancel()
+        await self._client.aclose()
+
+    async def of(self, model: str) -> Reports:
+        """One report of each router that knows the model, at most a second old.
+
+        Raises NoReportError unless every Ready router answers and one of them knows it.
+        """
+        now = time.monotonic()
+        asked = self._known.get(model)
+        if asked is None or now - asked[0] > FRESH_SECONDS:
+            if len(self._known) >= _MAX_KEPT:
+                self._known.clear()
+            asked = self._known[model] = (now, asyncio.create_task(self._ask_all(model)))
+        # Shielded: one who leaves does not take the answer from the others.
+        return await asyncio.shield(asked[1])
+
+    async def _ask_all(self, model: str) -> Reports:
+        routers = self._routers()
+        if not routers:
+            raise NoReportError("no router is Ready")
+        answers = await asyncio.gather(*(self._ask(router, model) for router in routers))
+        known = [answer for answer in answers if answer is not None]
+        if not known:
+            raise NoReportError(f"no router knows the model {model} yet")
+        return known
+
+    async def _ask(self, router: Object, model: str) -> dict[str, Any] | None:
+        """None when the router does not know the model, so has none of its requests."""
+        address = str((router.get("status") or {}).get("podIP") or "")
+        host = f"[{address}]" if ":" in address else address
+        port = self._settings.router_admin_port
+        name = router["metadata"]["name"]
+        try:
+            answer = await self._client.get(f"http://{host}:{port}/scaling/{quote(model)}")
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                return None
+            if answer.is_error:
+                raise NoReportError(f"router {name} answers {answer.status_code}")
+            if len(answer.content) > _MAX_BYTES:
+                raise NoReportError(f"router {name} sent more than {_MAX_BYTES} bytes")
+            report = answer.json()
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise NoReportError(f"router {name} does not answer: {why}") from error
+        if not isinstance(report, dict):
+            raise NoReportError(f"router {name} sent no JSON object")
+        return report
