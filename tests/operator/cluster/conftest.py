@@ -20,54 +20,41 @@ import httpx
 import pytest
 import yaml
 
+from harness.binaries import binary
 from kvasir.cluster import ApiError, Cluster, Kind, load_access
 from kvasir.llmdeployment import labels
 from kvasir.llmdeployment.crd import as_yaml
 from kvasir_operator.kinds import LLMDEPLOYMENTS, PODS
 from kvasir_operator.objects import condition
 
-FILES = Path(__file__).parents[3] / "charts" / "kvasir" / "files"
-ACCOUNT = "kvasir-test/operator"
+CHART = Path(__file__).parents[3] / "charts" / "kvasir"
+ACCOUNT = "kvasir-test/kvasir-operator"
 DEADLINE = 60.0
 """Seconds that something may take on a loaded machine."""
 _NOW = "2026-01-01T00:00:00Z"
 
 
-def _role(kind: str, name: str, rules: list[Any], namespace: str = "") -> list[dict[str, Any]]:
-    """A role with `rules`, bound to the operator's account."""
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    account = {"kind": "ServiceAccount", "namespace": "kvasir-test", "name": "operator"}
-    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
-    return [
-        {**head, "kind": kind, "rules": rules},
-        {**head, "kind": f"{kind}Binding", "roleRef": reference, "subjects": [account]},
-    ]
-
-
 @pytest.fixture(scope="session")
 def plane(control_plane: Any) -> Any:
-    """The control plane with the definition, the operator's account and its rules, no more."""
-    rules = {each: yaml.safe_load((FILES / f"operator-{each}.yaml").read_text()) for each in _RULES}
-    name, _, account = ACCOUNT.partition("/")
-    documents = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": account, "namespace": name},
-        },
-        *_role("ClusterRole", "kvasir-test", rules["rules"] + rules["cluster-rules"]),
-        *_role("Role", "kvasir-test", rules["own-rules"], name),
-    ]
+    """The control plane with the definition, and the operator's account with the chart's rights."""
     control_plane.apply(as_yaml())
     control_plane.kubectl("wait", "--for=condition=Established", "crd/llmdeployments.kvasir.dev")
-    control_plane.apply("---\n".join(map(yaml.safe_dump, documents)))
+    name, _, _ = ACCOUNT.partition("/")
+    control_plane.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}")
+    command = [binary("helm"), "template", "kvasir", CHART, "--namespace", name]
+    command += ["--kube-version", "1.34.0", "--set", "global.imageRegistry=x"]
+    rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rights = [
+        each
+        for each in yaml.safe_load_all(rendered)
+        if each is not None and each["kind"] in _RIGHTS and "operator" in each["metadata"]["name"]
+    ]
+    control_plane.apply("---\n".join(map(yaml.safe_dump, rights)))
     control_plane.account = control_plane.kubeconfig_for(ACCOUNT)
     return control_plane
 
 
-_RULES = ("rules", "cluster-rules", "own-rules")
+_RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
 class Operator:
