@@ -52,6 +52,7 @@ class ClientPort:
             backlog=_BACKLOG,
             ssl=self._tls.context if self._tls else None,
         )
+        self._gateway.tokenizing.open(self._gateway.fleet.models.values())
         work = [self._gateway.sweep(), self._gateway.line.watch(), self._gateway.sample()]
         if self._tls is not None:
             work.append(self._tls.follow())

@@ -51,10 +51,16 @@ class Tokenizing:
         self._settings = settings
         self._pool = TokenizerPool(settings.processes)
         self._states: dict[Model, _ModelState] = {}
+        self._serving = False
         self._told: set[str] = set()
         """Models without a tokenizer of which the log says so."""
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """Model and what became of a prompt."""
+
+    def open(self, models: Collection[Model]) -> None:
+        """This process begins to serve clients: from now on it has use for tokenizers."""
+        self._serving = True
+        self.keep_models(models)
 
     def keep_models(self, models: Collection[Model]) -> None:
         """These exist now: be ready for their prompts, and forget all others."""
@@ -64,7 +70,7 @@ class Tokenizing:
         self._told &= names
         for key in [key for key in self.outcomes if key[0] not in names]:
             del self.outcomes[key]
-        for model in models:
+        for model in models if self._serving else ():
             if model.spec.tokenizer is not None:
                 self._state(model, model.spec.tokenizer)
             elif model.name not in self._told and _misses_tokenizer(model):
