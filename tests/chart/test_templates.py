@@ -45,7 +45,11 @@ def test_the_objects_are_those_that_were_accepted(render, values_name) -> None:
 def test_models_become_llmdeployments(helm) -> None:
     values = {
         "commonLabels": {"team": "a"},
-        "defaults": {"monitoring": {"alerts": False}, "lifecycle": {"drainSeconds": 120}},
+        "defaults": {
+            "monitoring": {"alerts": True, "podMonitor": False},
+            "lifecycle": {"drainSeconds": 120},
+            "replicas": 3,
+        },
         "models": [
             {"name": "tiny", "spec": {"model": {"uri": "builtin://kvasir-tiny"}, "replicas": 2}},
             {
@@ -56,7 +60,9 @@ def test_models_become_llmdeployments(helm) -> None:
                 "spec": {
                     "model": {"uri": "hf://meta-llama/Llama-3.1-8B-Instruct"},
                     "engine": {"config": {"maxNumBatchedTokens": 1048576}},
-                    "lifecycle": {"drainSeconds": 30},
+                    "lifecycle": {"drainSeconds": 0},
+                    "monitoring": {"alerts": False},
+                    "replicas": 0,
                 },
             },
             {"name": "off", "enabled": False, "spec": {"model": {"uri": "builtin://kvasir-tiny"}}},
