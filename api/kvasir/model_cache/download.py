@@ -79,7 +79,7 @@ class Download:
 
         Raises DownloadError. Whatever ends it, the next one goes on where it was.
         """
-        directory = self._volume.directory(self._name)
+        directory, include = self._volume.directory(self._name), self._options.selection.include
         try:
             if self._uri.scheme == "pvc":
                 size = _check_claim(directory, str(self._uri), self._options.selection)
@@ -87,7 +87,7 @@ class Download:
                 return directory
             self._volume.root.mkdir(parents=True, exist_ok=True)
             with self._volume.lock(self._name, self._watch):
-                manifest = self._volume.complete(self._name) or self._make()
+                manifest = self._volume.complete(self._name, include) or self._make()
                 touch(self._volume, self._name)
             if self._options.keep is not None:
                 self._evictor.keep(self._name, self._options.keep)
@@ -102,7 +102,7 @@ class Download:
             listing = self._list(source)
             sizes = [file.size or 0 for file in listing.files]
             check_limits(len(sizes), sum(sizes), self._options.limits)
-            self._prepare(staging)
+            self._prepare(staging, listing.files)
             _forget_others(staging, listing.files)
             entries = self._fetch(source, listing, staging)
         self._tracker.verify()
@@ -111,7 +111,7 @@ class Download:
             files = staging / "unpacked"
             entries = self._unpack(listing, staging, files)
         check_model(files, str(self._uri), selection)
-        manifest = Manifest(self._source_name, listing.revision, tuple(entries))
+        manifest = Manifest(self._source_name, listing.revision, tuple(entries), selection.include)
         self._volume.publish(self._name, files, manifest)
         return manifest
 
@@ -170,14 +170,17 @@ class Download:
         promote_root(files)
         return [_hashed(path) for path in sorted(files.iterdir())]
 
-    def _prepare(self, staging: Path) -> None:
-        """Makes `staging`; a model that is not whole any more is removed, in one step as well."""
+    def _prepare(self, staging: Path, files: Sequence[RemoteFile]) -> None:
+        """Makes `staging`. A model that is not whole, or lacks files that are asked for now, gives
+        up its files to it, in one step as well: they are hashed again, not downloaded again."""
         staging.mkdir(parents=True, exist_ok=True)
         directory = self._volume.directory(self._name)
         if directory.exists():
-            directory.rename(staging / "damaged")
-            shutil.rmtree(staging)
-        (staging / "files").mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(staging / "files", ignore_errors=True)
+            directory.rename(staging / "files")
+            known = {identity(file): file.size or 0 for file in files if file.digest}
+            write_atomic(staging / _LISTING, json.dumps(known).encode())
+        (staging / "files").mkdir(exist_ok=True)
 
     def _watch(self) -> None:
         """Another process downloads this model: tells what it has so far."""

@@ -98,6 +98,8 @@ class Fetcher:
         start = _size(target)
         if not _can_go_on(file) or (file.size is not None and start > file.size):
             self._tracker.add(-start)
+            # Not truncated: an engine may have the old content mapped.
+            target.unlink(missing_ok=True)
             start = 0
         with target.open("ab" if start else "wb") as out:
             if start:

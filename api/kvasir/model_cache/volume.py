@@ -35,6 +35,8 @@ class Manifest:
     source: str
     revision: str | None
     files: tuple[FileEntry, ...]
+    include: tuple[str, ...] = ()
+    """Patterns of further files that were asked for."""
 
     @property
     def size(self) -> int:
@@ -55,7 +57,8 @@ def read_manifest(directory: Path) -> Manifest | None:
             return None
         body = json.loads(file.read_bytes())
         entries = tuple(FileEntry(e["path"], e["size"], e["sha256"]) for e in body["files"])
-        return Manifest(body["source"], body["revision"], entries)
+        include = tuple(body.get("include") or ())
+        return Manifest(body["source"], body["revision"], entries, include)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -74,11 +77,12 @@ class Volume:
         """Where what is needed to make it lies until then."""
         return self.root / STAGING / name
 
-    def complete(self, name: str) -> Manifest | None:
-        """The manifest of a model whose files are all there with their sizes, else None."""
+    def complete(self, name: str, include: tuple[str, ...] = ()) -> Manifest | None:
+        """The manifest of a model whose files, those of `include` among them, are all there with
+        their sizes, else None."""
         directory = self.directory(name)
         manifest = read_manifest(directory)
-        if manifest is None:
+        if manifest is None or not set(include) <= set(manifest.include):
             return None
         for file in manifest.files:
             try:

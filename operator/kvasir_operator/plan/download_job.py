@@ -32,6 +32,11 @@ def job_manifest(draft: Draft, name: str, claim: str) -> Object:
     args = ["download", uri, "--to", labels.MODELS_DIRECTORY]
     if revision is not None:
         args += ["--revision", revision]
+    if spec.model.trust_remote_code:
+        args += ["--include", "*.py"]
+    if spec.cache is None or spec.cache.pvc.claim_name is None:
+        # Nobody else's models are there: those of earlier revisions go when there is no room.
+        args.append("--evict")
     env, volumes, mounts = _credentials(draft)
     container: Object = {
         "name": labels.DOWNLOAD,

@@ -130,8 +130,25 @@ def test_content_that_changed_meanwhile_is_not_mixed(
 def test_a_model_that_lost_a_file_is_made_whole(web, listed, download, contents, model_files):
     directory = download(listed())
     (directory / "model-1.safetensors").unlink()
+    (directory / "config.json").write_bytes(b"{}")
     assert Volume(directory.parent).complete(directory.name) is None
+    web.requests.clear()
     assert contents(download(listed())) == model_files
+    assert gets(web, "model-1.safetensors") == 1
+    assert gets(web, "config.json") == 2  # the rest of it does not fit to its beginning
+    assert gets(web, "model-2.safetensors") == 0
+
+
+def test_files_that_are_asked_for_later_are_added(web, listed, download, model_files) -> None:
+    uri = listed(files=model_files | {"modeling.py": b"code"})
+    assert not (download(uri) / "modeling.py").exists()
+    web.requests.clear()
+    directory = download(uri, selection=Selection(("*.py",)))
+    assert (directory / "modeling.py").read_bytes() == b"code"
+    assert gets(web, ".safetensors") == 0
+    web.requests.clear()
+    assert (download(uri) / "modeling.py").exists()
+    assert web.requests == []
 
 
 @pytest.mark.parametrize(

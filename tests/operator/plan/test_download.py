@@ -98,10 +98,24 @@ def test_the_job_has_the_token_and_the_engines_places(world: Any, make: Any) -> 
     assert pod["tolerations"] == [{"operator": "Exists"}]
     (container,) = pod["containers"]
     assert container["args"] == [
-        *("download", "hf://org/model", "--to", "/models", "--progress-port", "8000")
+        *("download", "hf://org/model", "--to", "/models", "--evict", "--progress-port", "8000")
     ]
     token = {"secretKeyRef": {"name": "hub", "key": "token"}}
     assert {"name": "HF_TOKEN", "valueFrom": token} in container["env"]
+
+
+def test_code_is_downloaded_where_it_is_trusted_and_others_volumes_stay_full(
+    world: Any, make: Any
+) -> None:
+    plain = world(HUB).see(secrets=SECRETS, claim=claim())
+    trusted = {**HUB["model"], "trustRemoteCode": True}
+    shared = {**HUB, "model": trusted, "cache": {"pvc": {"claimName": "shared"}}}
+    one = world(shared).see(secrets=SECRETS, claim=claim())
+    job = make.manifest(one.plan(), "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"][4:6] == ["--include", "*.py"]
+    assert "--evict" not in container["args"]
+    assert job["metadata"]["name"] != make.manifest(plain.plan(), "Job")["metadata"]["name"]
 
 
 @pytest.mark.parametrize(
