@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kvasir.llmdeployment import labels
+from kvasir.llmdeployment.status import Status
 from kvasir_operator.objects import format_time
 from kvasir_operator.observed import Observed
 from kvasir_operator.plan import Plan, plan
@@ -58,7 +59,10 @@ class World:
         )
 
     def plan(self) -> Plan:
-        return plan(self.observed, self.settings)
+        """The plan, whose status the schema must know."""
+        made = plan(self.observed, self.settings)
+        Status.model_validate(made.status)
+        return made
 
     def see(self, **changes: Any) -> World:
         self.observed = replace(self.observed, **changes)
