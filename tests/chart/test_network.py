@@ -117,7 +117,7 @@ def test_the_charts_test_reaches_the_router_whoever_else_may_not(render, policie
 def test_api_servers_reach_the_external_metrics(render, policies) -> None:
     operator = pod(render("everything"), "operator")
     there = policies("everything")
-    assert allows(there, OUTSIDE, operator, 8443)
+    assert allows(there, OUTSIDE, operator, operator.ports["metrics-api"])
     assert not allows(there, STRANGER, operator, operator.ports["metrics"])
 
 
