@@ -96,9 +96,15 @@ def _pin(cpus: set[int]) -> None:
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
+def children(pid: int) -> list[int]:
+    """The processes that its main thread has started, and that live."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def cpu_ns(pid: int) -> int:
-    """Nanoseconds that all threads of the process have run, as the scheduler counts them."""
-    total = 0
+    """Nanoseconds that all threads of the process and of its children have run, as the scheduler
+    counts them."""
+    total = sum(cpu_ns(child) for child in children(pid))
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             total += int((task / "schedstat").read_text().split()[0])

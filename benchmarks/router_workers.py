@@ -211,7 +211,7 @@ async def main() -> None:
     Report(
         name="router_workers",
         title="How workers see the index",
-        work="What a worker pays for an own copy of the index, or for reading one in shared memory.",
+        work="What a worker pays for its own copy of the index, or for reading a shared one.",
         figures=figures,
         tables=[
             Table(

@@ -1,6 +1,7 @@
 """The workers' numbers together, for the admin port."""
 
 import asyncio
+import os
 
 from kvasir_router.admission.line import WaitingLine
 from kvasir_router.fleet.model import Model
@@ -36,7 +37,7 @@ class Gathering:
         self._hub = hub
         self.totals = Totals()
         self.waits: dict[int, dict[str, tuple[int, int]]] = {}
-        """By column: requests that wait and their tokens, by model."""
+        """By process: requests that wait and their tokens, by model."""
         gateway.line = line = GatheredLine(gateway.settings.waiting)
         line.told = self.waits
         self._missing: set[int] = set()
@@ -55,35 +56,41 @@ class Gathering:
             await asyncio.sleep(GATHER_SECONDS)
             await self.gather()
 
-    def told(self, column: int, numbers: Numbers) -> None:
+    def told(self, pid: int, numbers: Numbers) -> None:
         """A worker answered."""
-        self.totals.told(column, numbers)
-        self._answered(column)
+        self.totals.told(pid, numbers)
+        self._answered(pid)
 
-    def left(self, column: int) -> None:
-        """A worker is gone; what it counted stays."""
+    def left(self, pid: int) -> None:
+        """A worker's connection is lost."""
+        self.waits.pop(pid, None)
+        self._answered(pid)
+
+    def bury(self) -> bool:
+        """Whether processes have ended; what they counted stays, for replicas that exist. One that
+        has only lost its connection goes on counting."""
         fleet = self._gateway.fleet
+        dead = [pid for pid in self.totals.processes if not _lives(pid)]
         replicas = {
             (("model", model.name), ("replica", replica.id)) for model, replica in fleet.replicas()
         }
-        self.totals.ended(column, fleet.models.keys() | {""}, replicas)
-        self.waits.pop(column, None)
-        self._answered(column)
+        for pid in dead:
+            self.totals.ended(pid, fleet.models.keys() | {""}, replicas)
+        return bool(dead)
 
     def text(self) -> bytes:
         """All processes' metrics."""
         return text_of(self._families())
 
-    def _answered(self, column: int) -> None:
-        self._missing.discard(column)
+    def _answered(self, pid: int) -> None:
+        self._missing.discard(pid)
         if not self._missing:
             self._all_told.set()
 
     async def _ask(self) -> None:
-        columns = {peer.column for peer in self._hub.peers if peer.column is not None}
-        self._missing = columns
+        self._missing = {peer.pid for peer in self._hub.peers if peer.pid is not None}
         self._all_told.clear()
-        if columns:
+        if self._missing:
             self._hub.ask()
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
@@ -126,3 +133,11 @@ class Gathering:
             for kind in ("prompt", "cached", "completion"):
                 value = tokens.get((("kind", kind), ("model", name)), 0)
                 setattr(model, f"{kind}_tokens", int(value))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

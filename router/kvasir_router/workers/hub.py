@@ -40,8 +40,8 @@ class Peer:
     def __init__(self, hub: "Hub") -> None:
         self._hub = hub
         self.link = Link(self._taken, self._ended, self._go_on)
-        self.column: int | None = None
-        """None until it has said who it is."""
+        self.pid: int | None = None
+        """Of its process; None until it has said who it is."""
         self._state: Iterator[list[ToWorker]] | None = None
         self._behind = True
 
@@ -50,7 +50,7 @@ class Peer:
         if self._behind:
             return
         if self.link.unsent > MAX_BEHIND:
-            _log.warning("a worker lags: it will be told everything anew", column=self.column)
+            _log.warning("a worker lags: it will be told everything anew", pid=self.pid)
             self._behind, self._state = True, None
             self._hub.lagged += 1
             return
@@ -70,7 +70,7 @@ class Peer:
 
     def _go_on(self) -> None:
         """Its socket takes more: the next piece of the state, news having their turn between."""
-        if self._behind and self.column is not None:
+        if self._behind and self.pid is not None:
             self.begin()
             return
         if self._state is None or self.link.is_full:
@@ -87,10 +87,10 @@ class Peer:
     def _taken(self, frame: bytes) -> None:
         for message in decode_to_index(frame):
             if isinstance(message, Hello):
-                self.column = message.column
+                self.pid = message.pid
                 self.begin()
                 self._hub.changed()
-            elif self.column is not None:
+            elif self.pid is not None:
                 self._hub.take(self, message)
 
     def _ended(self) -> None:
@@ -98,8 +98,8 @@ class Peer:
 
 
 class Hub:
-    """All workers. `take` is called with what they say, `gone` with the column of one that left;
-    `state` tells the whole state in pieces, as it is when each is asked for."""
+    """All workers. `take` is called with what they say, `gone` with the process id of one that has
+    left; `state` tells the whole state in pieces, as it is when each is asked for."""
 
     def __init__(
         self,
@@ -132,14 +132,14 @@ class Hub:
     def left(self, peer: Peer) -> None:
         """Its connection is lost."""
         self._peers.discard(peer)
-        if peer.column is not None:
-            self._gone(peer.column)
+        if peer.pid is not None:
+            self._gone(peer.pid)
             self.changed()
 
     @property
     def peers(self) -> list[Peer]:
         """Those who have said who they are."""
-        return [peer for peer in self._peers if peer.column is not None]
+        return [peer for peer in self._peers if peer.pid is not None]
 
     def tell(self, message: ToWorker, weight: int = 0) -> None:
         """News for all; `weight`: its blocks."""
@@ -177,5 +177,5 @@ class Hub:
             peer.news(frame)
 
     def _drop_if_mute(self, peer: Peer) -> None:
-        if peer.column is None and peer in self._peers:
+        if peer.pid is None and peer in self._peers:
             peer.link.close()

@@ -1,6 +1,7 @@
 """A worker's connection to the index process: made again and again, missed when it is silent."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,13 +45,11 @@ class IndexLink:
     def __init__(
         self,
         path: Path,
-        column: int,
         take: Callable[[ToWorker], None],
         away: Callable[[], None],
         back: Callable[[], None],
     ) -> None:
         self._path = path
-        self._column = column
         self._take = take
         self._away = away
         self._back = back
@@ -100,7 +99,7 @@ class IndexLink:
             )
         except OSError:
             return
-        self._link, self._told = link, [Hello(self._column)]
+        self._link, self._told = link, [Hello(os.getpid())]
         self._flush()
         try:
             await self._ended.wait()

@@ -47,6 +47,8 @@ _log = structlog.get_logger("kvasir_router.workers")
 _LOOK_SECONDS = 0.05
 _GROUP_SECONDS = 0.3
 """Within which the supervisor says that the whole router stops, if that is so."""
+_BURIAL_SECONDS = 1.0
+"""After a lost connection: then its process is gone, or connected again."""
 _FRESH_SECONDS = 10.0
 """In which engines' events are replayed: until then what is not known may still be so."""
 
@@ -148,10 +150,10 @@ class IndexProcess(RouterBase):
         elif isinstance(message, Doubt):
             if message.slot in self._replicas:
                 self._replicas[message.slot].probe_now.set()
-        elif isinstance(message, Waits) and peer.column is not None:
-            self._gathering.waits[peer.column] = message.by_model
-        elif isinstance(message, Counted) and peer.column is not None:
-            self._gathering.told(peer.column, message.numbers)
+        elif isinstance(message, Waits) and peer.pid is not None:
+            self._gathering.waits[peer.pid] = message.by_model
+        elif isinstance(message, Counted) and peer.pid is not None:
+            self._gathering.told(peer.pid, message.numbers)
         elif isinstance(message, Learned):
             self._learned(message)
         elif isinstance(message, Poisoned):
@@ -181,9 +183,13 @@ class IndexProcess(RouterBase):
         await self._gathering.gather()
         peer.tell(MetricsAre(question, self._gathering.text()))
 
-    def _left(self, column: int) -> None:
-        self._gathering.left(column)
-        self._remember()
+    def _left(self, pid: int) -> None:
+        self._gathering.left(pid)
+        asyncio.get_running_loop().call_later(_BURIAL_SECONDS, self._bury)
+
+    def _bury(self) -> None:
+        if self._gathering.bury():
+            self._remember()
 
     # For them
 

@@ -180,7 +180,7 @@ class Poisoned(Message, tag=21):
 class Hello(Message, tag=30):
     """The first message."""
 
-    column: int
+    pid: int
 
 
 class Doubt(Message, tag=31):

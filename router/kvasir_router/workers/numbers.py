@@ -77,13 +77,18 @@ class Totals:
         self._past_windows: list[WindowStates] = []
         self._live: dict[int, Numbers] = {}
 
-    def told(self, column: int, numbers: Numbers) -> None:
-        """A process said how things are."""
-        self._live[column] = numbers
+    @property
+    def processes(self) -> list[int]:
+        """Those that are not known to have ended, by their ids."""
+        return list(self._live)
 
-    def ended(self, column: int, models: Collection[str], replicas: Collection[Labels]) -> None:
+    def told(self, pid: int, numbers: Numbers) -> None:
+        """A process said how things are."""
+        self._live[pid] = numbers
+
+    def ended(self, pid: int, models: Collection[str], replicas: Collection[Labels]) -> None:
         """A process is gone; what it counted stays, for models and replicas that exist."""
-        numbers = self._live.pop(column, None)
+        numbers = self._live.pop(pid, None)
         if numbers is None:
             return
         counted = [each for each in numbers.families if each.kind in _SUMMED_KINDS]

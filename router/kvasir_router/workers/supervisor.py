@@ -156,6 +156,7 @@ class Supervisor:
                 self._heard(found[fd])
         for child in ended:
             self._ended(child)
+        self._reap_strangers()
 
     def _heard(self, child: Child) -> None:
         try:
@@ -202,6 +203,15 @@ class Supervisor:
         if child.column is not None:
             self.shared.load.free(child.column)
         return os.waitstatus_to_exitcode(status)
+
+    def _reap_strangers(self) -> None:
+        """As process 1 of a container this is also the parent of what dead children had started."""
+        ours = {child.pid for child in self.children}
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while self.children and (found := os.waitid(os.P_ALL, 0, options)) is not None:
+            if found.si_pid in ours:
+                return
+            os.waitpid(found.si_pid, 0)
 
     # Starting
 

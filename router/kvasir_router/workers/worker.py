@@ -63,9 +63,7 @@ class Worker(RouterBase):
         self._slot = slot
         self._column = column
         self._follower = Follower(self, shared.load, column)
-        self._link = IndexLink(
-            shared.link_path, column, self._take, self._index_away, self._index_back
-        )
+        self._link = IndexLink(shared.link_path, self._take, self._index_away, self._index_back)
         self.metrics.register(LinkCollector(self._link))
         self._follower.missed = self._link.want_all
         self._follower.doubted = lambda replica: self._link.tell(Doubt(replica.slot))

@@ -71,7 +71,7 @@ class Following:
         self.follower = Follower(self.router, shared.load, column)
         self.messages: list[Any] = []
         self.away = 0
-        self.link = IndexLink(shared.link_path, column, self._take, self._gone, lambda: None)
+        self.link = IndexLink(shared.link_path, self._take, self._gone, lambda: None)
         self.follower.missed = self.link.want_all
         self.task = asyncio.create_task(self.link.run())
 
@@ -87,6 +87,8 @@ class Following:
         return self.router.fleet.models[MODEL]
 
     def hits(self, chain: Sequence[int]) -> dict[str, tuple[int, str]]:
+        if MODEL not in self.router.fleet.models:
+            return {}
         found = self.model.policy.index.match(chain)
         return {replica.id: (hit.text_blocks, hit.source.value) for replica, hit in found.items()}
 
