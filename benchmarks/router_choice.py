@@ -10,6 +10,9 @@ rounds: what the code takes when the machine does nothing else. In the parts:
 - match: the index's answer; exact with every text known and every block's residency told by events
 - choose, sent: the policy's calls, without the chain, and what the relay adds when a request ends
 - in all: everything that round_robin does not do
+- hand over, tokenised: where an engine does not report its prompts, what giving one to the
+  tokenising process takes of the router, and after how long the index knows it, with the tiny
+  model's tokenizer, which makes about a token of every two bytes
 """
 
 import argparse
@@ -24,9 +27,10 @@ from common import Figure, Report, Table, warn_if_busy
 
 from kvasir.block_hash import HASH_BYTES
 from kvasir.kv_events import BlockStored
-from kvasir_router.discovery.base import ReplicaSpec
+from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.load import LoadReport
+from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.registry import POLICIES, make_policy
@@ -34,6 +38,8 @@ from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query, decode_envelope
+from kvasir_router.tokenizing.settings import TokenizingSettings
+from kvasir_router.tokenizing.tokenizing import Tokenizing
 
 KV_TOKENS = 300_000
 CONVERSATIONS = 100
@@ -151,7 +157,30 @@ def measure(size: int, count: int, name: str, *, exact: bool = False) -> dict[st
     return {part: round(value, 1) for part, value in result.items()}
 
 
-PARTS = ("chain", "match", "choose", "in all")
+async def measure_tokenising(size: int) -> dict[str, float]:
+    """New questions behind known system prompts. Short ones are tokenised without a wait."""
+    tokenizing = Tokenizing(TokenizingSettings(deadline=60.0))
+    model = Model(ModelSpec("bench", tokenizer="builtin://kvasir-tiny"), KvAware(), 0)
+    tokenizing.open([model])
+    source = random.Random(2)
+    systems = [text(source, size // 2) for _ in range(4)]
+    given, known = [], []
+    while len(known) < 24:
+        asked, done = query(source, size, systems[len(known) % 4]), asyncio.Event()
+        asked.chain  # noqa: B018
+        begun = time.perf_counter()
+        waits = tokenizing.prepare(asked, model, done.set)
+        given.append(time.perf_counter() - begun)
+        if waits:
+            await done.wait()
+            known.append(time.perf_counter() - begun)
+        await asyncio.sleep(0.01)  # at first the process has to start
+    await tokenizing.stop()
+    parts = {"hand over": given[-20:], "tokenised": known[-20:]}
+    return {part: round(min(each) * 1e6, 1) for part, each in parts.items()}
+
+
+PARTS = ("chain", "match", "choose", "in all", "hand over", "tokenised")
 
 
 def row(label: str, parts: dict[str, float]) -> list[str]:
@@ -200,6 +229,10 @@ async def main() -> None:
                     if all(word in label for word in options.only):
                         results[label] = measure(size * 1024, count, name, exact=exact)
                         print(f"{label:42} {results[label]}", flush=True)
+        label = f"{size} KB, kv_aware exact, tokenising"
+        if size > 2 and all(word in label for word in options.only):
+            results[label] = await measure_tokenising(size * 1024)
+            print(f"{label:42} {results[label]}", flush=True)
     publish(results, save=options.save)
 
 
