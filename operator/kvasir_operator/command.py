@@ -39,6 +39,9 @@ def operator(
     router_admin_port: Annotated[
         int, typer.Option(min=1, max=65535, help="Port on which routers say whom they serve.")
     ] = 8081,
+    router_admin_service: Annotated[
+        str, typer.Option(help="Service of that port, by which KEDA finds the routers.")
+    ] = "kvasir-router-admin",
     image_cpu: Annotated[str, typer.Option(help="Engine image for CPUs.")] = "",
     image_cuda: Annotated[str, typer.Option(help="Engine image for NVIDIA GPUs.")] = "",
     image_sim: Annotated[str, typer.Option(help="Engine image for simulated devices.")] = "",
@@ -94,6 +97,7 @@ def operator(
             router_namespace=router_namespace or namespace,
             router_url=router_url,
             router_admin_port=router_admin_port,
+            router_admin_service=router_admin_service,
             images=Images(cpu=image_cpu, cuda=image_cuda, sim=image_sim),
             image_pull_secrets=tuple(image_pull_secret or ()),
             fleet_secret=_secret(fleet_secret_file),

@@ -33,6 +33,9 @@ class OperatorSettings:
 
     router_admin_port: int = 8081
 
+    router_admin_service: str = "kvasir-router-admin"
+    """The Service, in `router_namespace`, that leads to that port: KEDA asks all behind it."""
+
     images: Images = Images()
 
     image_pull_secrets: tuple[str, ...] = ()

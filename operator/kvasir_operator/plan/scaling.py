@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from kvasir.llmdeployment.autoscaling import Autoscaling
 from kvasir_operator.kinds import AUTOSCALERS, LLMDEPLOYMENTS, SCALED_OBJECTS
@@ -53,7 +53,7 @@ def _autoscaler(draft: Draft, wanted: Autoscaling) -> Object:
 
 def _scaled_object(draft: Draft, wanted: Autoscaling) -> Object:
     """Every router's own number, summed by KEDA over the endpoints of the routers' Service."""
-    host = urlsplit(draft.settings.router_url).hostname
+    host = f"{draft.settings.router_admin_service}.{draft.settings.router_namespace}.svc"
     port = draft.settings.router_admin_port
     model = quote(draft.deployment.served_names[0], safe="/")
     return {

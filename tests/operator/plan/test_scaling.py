@@ -51,6 +51,8 @@ def test_an_autoscaler_scales_the_resource_by_its_own_metric(world: Any, make: A
 def test_keda_sums_what_routers_say(world: Any, make: Any) -> None:
     spec = make.manifest(world(SCALED).see(optional=KEDA).plan(), "ScaledObject")["spec"]
     (trigger,) = spec["triggers"]
-    assert trigger["metadata"]["url"] == "http://kvasir-router.kvasir:8081/scaling/org/chat"
+    assert trigger["metadata"]["url"] == (
+        "http://kvasir-router-admin.kvasir.svc:8081/scaling/org/chat"
+    )
     assert trigger["metadata"]["aggregationType"] == "sum"
     assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (1, 8)
