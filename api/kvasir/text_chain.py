@@ -53,11 +53,12 @@ _TEXT = b"\xff"
 _JSON = b"\xfe"
 """Stands before a content of any other type, as JSON."""
 
-_MAX_CACHED_ROLE = 64
-
 _encode = msgspec.json.Encoder().encode
+_HEADS = {role: _encode([role, {}]) for role in ("system", "developer", "user", "assistant")}
+"""Of the messages that most are."""
+
 _ENDS = (0, *accumulate(BLOCK_SIZES))
-_each_block = [struct.Struct(f"{size}s").iter_unpack for _, size in LEVELS]
+_LEVELS = [(count, size, struct.Struct(f"{size}s").iter_unpack) for count, size in LEVELS]
 
 
 def chat_pieces(body: Mapping[str, Any], *, lora: str = "") -> list[bytes]:
@@ -102,7 +103,7 @@ def text_hashes(text: bytes) -> list[int]:
     hashes: list[int] = []
     start = parent = 0
     # Routers do this for every request: taking the blocks out in C halves its time
-    for (count, each), blocks in zip(LEVELS, _each_block, strict=True):
+    for count, each, blocks in _LEVELS:
         end = start + min((size - start) // each, count) * each
         hashes += [parent := digest(block, parent) for (block,) in blocks(view[start:end])]
         start += count * each
@@ -145,19 +146,14 @@ def _message_parts(message: Any) -> tuple[bytes, ...]:
     if not isinstance(message, dict):
         return _JSON, _encode(message), _TEXT
     role, content = message.get("role"), message.get("content")
-    if len(message) == 2 and type(role) is str and "content" in message:
-        head = _plain_head(role) if len(role) <= _MAX_CACHED_ROLE else _encode([role, {}])
-    else:
-        others = {key: value for key, value in message.items() if key not in ("role", "content")}
-        head = _encode([role, others])
+    if len(message) == 2 and type(content) is str and type(role) is str:
+        head = _HEADS.get(role) or _encode([role, {}])
+        return head, _TEXT, content.encode("utf-8", "surrogatepass"), _TEXT
+    others = {key: value for key, value in message.items() if key not in ("role", "content")}
+    head = _encode([role, others])
     if isinstance(content, str):
         return head, _TEXT, _utf8(content), _TEXT
     return head, _JSON, _encode(content), _TEXT
-
-
-@lru_cache(maxsize=256)
-def _plain_head(role: str) -> bytes:
-    return _encode([role, {}])
 
 
 def _utf8(text: str) -> bytes:

@@ -45,8 +45,10 @@ class KvAware:
         loads = token_loads(candidates)
         best = self._least(candidates, _costs(candidates, loads, hits, prompt) if hits else loads)
         hit = hits.get(best)
-        saved = min(prompt, hit.tokens) if hit else 0.0
-        return Choice(best, round(saved), max(1, round(prompt - saved)), hit=hit)
+        if hit is None:
+            return Choice(best, 0, int(prompt) + 1)
+        saved = min(prompt, hit.tokens)
+        return Choice(best, round(saved), int(prompt - saved) + 1, None, hit)
 
     def sent(self, query: Query, choice: Choice) -> None:
         """Policy.sent."""
@@ -101,14 +103,11 @@ def _costs(
     prompt: float,
 ) -> list[float]:
     limit = max(MIN_LOAD_TOKENS, MAX_LOAD_RATIO * (sum(loads) + prompt) / len(candidates))
-    costs = []
-    for replica, load in zip(candidates, loads, strict=True):
-        cost = load + prompt
-        hit = hits.get(replica)
-        if hit is not None:
-            new = prompt - hit.tokens
-            with_hit = load + (new if new > 1.0 else 1.0)
+    costs = [load + prompt for load in loads]
+    for at, replica in enumerate(candidates):
+        if replica in hits:
+            new = prompt - hits[replica].tokens
+            with_hit = loads[at] + (new if new > 1.0 else 1.0)
             if with_hit <= limit:
-                cost = with_hit
-        costs.append(cost)
+                costs[at] = with_hit
     return costs

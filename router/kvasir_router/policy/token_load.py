@@ -21,6 +21,7 @@ BARRIER_TOKENS = 1500
 """0.15 s (see below) at 10,000 prompt tokens a second."""
 
 _FULL = 0.99
+_REQUEST_WEIGHT = DECODE_WEIGHT * REQUEST_TOKENS
 
 
 def token_loads(replicas: Sequence[Replica]) -> list[float]:
@@ -42,13 +43,13 @@ def token_loads(replicas: Sequence[Replica]) -> list[float]:
     for replica in replicas:
         load = replica.load
         report = load.report
-        held = replica.in_flight * REQUEST_TOKENS
         if load.report_every and (report is None or now - report.at > STALE_SECONDS) and load.stale:
             stale.append(len(loads))
             loads.append(0.0)
         elif report is None:
-            loads.append(load.credit + DECODE_WEIGHT * held)
+            loads.append(load.credit + _REQUEST_WEIGHT * replica.in_flight)
         else:
+            held = replica.in_flight * REQUEST_TOKENS
             used = report.kv_usage if report.kv_usage < _FULL else _FULL
             reported = used * load.kv_capacity
             # load.prefill_tokens; it looks at the clock, which is too slow for each of many
@@ -61,6 +62,6 @@ def token_loads(replicas: Sequence[Replica]) -> list[float]:
     if stale:
         most = max(loads)
         for at in stale:
-            own = replicas[at].load.credit + DECODE_WEIGHT * replicas[at].in_flight * REQUEST_TOKENS
+            own = replicas[at].load.credit + _REQUEST_WEIGHT * replicas[at].in_flight
             loads[at] = max(most, own) + MIN_LOAD_TOKENS
     return loads

@@ -1,4 +1,5 @@
-"""What becomes of a request's header, by its name."""
+"""What becomes of a header, by its name: of a request's on its way to a replica, and of an
+answer's on its way back."""
 
 # Meant for one hop (RFC 9110, 7.6.1), or written anew by the router.
 HOP_BY_HOP = frozenset(
@@ -51,4 +52,22 @@ def kind_of(name: bytes) -> bytes:
         kind = DROP if key.startswith(b"x-kvasir-") else FORWARD
     if len(kinds) < _MAX_KINDS and len(name) <= _MAX_LENGTH:
         kinds[name] = kind
+    return kind
+
+
+_ANSWER_READ = frozenset({LENGTH, b"transfer-encoding", b"content-type", b"x-kvasir-usage"})
+
+answer_kinds: dict[bytes, bytes] = {}
+"""The same for answers: ask `answer_kind_of` for others."""
+
+
+def answer_kind_of(name: bytes) -> bytes:
+    """The kind of an answer's header: FORWARD, DROP, or what the router reads."""
+    key = name.lower()
+    if key in _ANSWER_READ:
+        kind = key
+    else:
+        kind = DROP if key in HOP_BY_HOP or key.startswith(b"x-kvasir-") else FORWARD
+    if len(answer_kinds) < _MAX_KINDS and len(name) <= _MAX_LENGTH:
+        answer_kinds[name] = kind
     return kind

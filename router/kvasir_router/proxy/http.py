@@ -218,8 +218,7 @@ class RequestParser:
             return False
         self._to_remember = _MAX_REMEMBERED
         self._serial += 1
-        request_id = b"%b%08x" % (self._id, self._serial & 0xFFFFFFFF)
-        self._request = self._known_request.like(request_id)
+        self._request = self._known_request.like(b"%b%08x" % (self._id, self._serial & 0xFFFFFFFF))
         self._head_done = self.receiving = self._by_known = True
         self._chunked = False
         self._length, self._body_at = found

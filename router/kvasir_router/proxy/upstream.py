@@ -5,7 +5,7 @@ from typing import Protocol, cast
 
 import httptools
 
-from kvasir_router.proxy.header_names import HOP_BY_HOP
+from kvasir_router.proxy.header_names import FORWARD, LENGTH, answer_kind_of, answer_kinds
 
 _MAX_HEADER_BYTES = 64 * 1024
 _MAX_HEADERS = 200
@@ -67,16 +67,22 @@ class UpstreamConnection(asyncio.Protocol):
         self.reused = False
         """Whether an answer has come over it before."""
         self.idle_since = 0.0
+        self.usable = False
+        """Whether it is open."""
+        self._head_bytes = 0
         self._complete = False
         self._keep_alive = False
         self.on_message_begin()
 
     def send(self, listener: Listener, head: bytes, body: bytes) -> None:
         """Send one request; the connection must be idle and open."""
-        transport = self._open_transport()
+        transport = self._transport
+        if transport is None:
+            raise ConnectionResetError("the connection to the replica is closed")
         self._listener = listener
         self._busy = True
         self._head_done = self._announced = self._complete = False
+        self._head_bytes = 0
         if body:
             transport.writelines((head, body))
         else:
@@ -85,6 +91,7 @@ class UpstreamConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once, so that the replica stops working on the request."""
         self._listener = None
+        self.usable = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -99,14 +106,11 @@ class UpstreamConnection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    @property
-    def usable(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.usable = True
 
     def data_received(self, data: bytes) -> None:
         if not self._busy:
@@ -115,6 +119,9 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._broken("invalid_response")
+            return
+        if not self._announced and self._is_head_too_large(len(data)):
             self._broken("invalid_response")
             return
         if not self._head_done:
@@ -133,6 +140,7 @@ class UpstreamConnection(asyncio.Protocol):
             listener.response_data(body, self._complete)
 
     def eof_received(self) -> None:
+        self.usable = False
         if self._busy and self._head_done and self._until_close:
             listener, self._listener = self._listener, None
             if listener is not None:
@@ -140,6 +148,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.usable = False
         self._pool.forget(self)
         self._broken("connection_lost" if self._announced else "reset")
 
@@ -149,7 +158,6 @@ class UpstreamConnection(asyncio.Protocol):
         if self._complete:
             raise httptools.HttpParserError("more than one answer to a request")
         self._head = ResponseHead()
-        self._head_bytes = 0
         self._head_done = False
         self._chunked = False
         self._until_close = False
@@ -158,24 +166,23 @@ class UpstreamConnection(asyncio.Protocol):
         if self._head_done:
             return  # trailers are dropped
         head = self._head
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > _MAX_HEADER_BYTES or len(head.lines) > _MAX_HEADERS:
-            raise httptools.HttpParserError("response header too large")
-        key = name.lower()
-        if key in HOP_BY_HOP:
-            if key == b"content-length":
-                head.content_length = int(value)
-            elif key == b"transfer-encoding":
-                self._chunked = True
-        elif not key.startswith(b"x-kvasir-"):
-            if key == b"content-type":
-                head.content_type = value.lower()
+        kind = answer_kinds.get(name) or answer_kind_of(name)
+        if kind is FORWARD:
             head.lines.append(b"%b: %b\r\n" % (name, value))
-        elif key == b"x-kvasir-usage":
+        elif kind == LENGTH:
+            head.content_length = int(value)
+        elif kind == b"content-type":
+            head.content_type = value.lower()
+            head.lines.append(b"%b: %b\r\n" % (name, value))
+        elif kind == b"transfer-encoding":
+            self._chunked = True
+        elif kind == b"x-kvasir-usage":
             head.usage = value
 
     def on_headers_complete(self) -> None:
         head = self._head
+        if len(head.lines) > _MAX_HEADERS:
+            raise httptools.HttpParserError("too many response headers")
         head.status = self._parser.get_status_code()
         if head.status < 200:
             return  # an interim answer; the real one follows
@@ -192,11 +199,19 @@ class UpstreamConnection(asyncio.Protocol):
         self._complete = self._head_done
         self._keep_alive = self._parser.should_keep_alive()
 
+    def _is_head_too_large(self, read: int) -> bool:
+        """Counted by whole reads until it is complete, which costs nothing."""
+        self._head_bytes += read
+        if self._head_bytes <= _MAX_HEADER_BYTES:
+            return False
+        return not self._head_done or sum(map(len, self._head.lines)) > _MAX_HEADER_BYTES
+
     def _finish(self) -> None:
         """Give the connection back before its listener hears of the end, which may want it next."""
         self._listener = None
         self._busy = False
-        self.resume()
+        if self._paused:
+            self.resume()
         if self.reusable and self._keep_alive and self.usable:
             self.reused = True
             self._pool.release(self)
@@ -208,11 +223,6 @@ class UpstreamConnection(asyncio.Protocol):
         self.abort()
         if listener is not None:
             listener.response_broken(reason)
-
-    def _open_transport(self) -> asyncio.Transport:
-        if self._transport is None:
-            raise ConnectionResetError("the connection to the replica is closed")
-        return self._transport
 
 
 class Home(Protocol):
