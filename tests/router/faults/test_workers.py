@@ -1,0 +1,72 @@
+"""Two workers in front of real engines: what one of them sent, both know to be cached."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import httpx
+import pytest
+
+PATH = "/v1/completions"
+TEXT = "".join(f"sentence number {number} of the common beginning. " for number in range(50))
+
+
+async def cached_tokens(url: str, end: str) -> tuple[int, int]:
+    """Of the prompt, in the engine's cache, and in all; over a connection of its own."""
+    body = {"model": "sim", "prompt": TEXT + end, "max_tokens": 4, "ignore_eos": True}
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
+        response = await http.post(url + PATH, json=body)
+    assert response.status_code == 200, response.text
+    usage = response.json()["usage"]
+    return (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0), usage[
+        "prompt_tokens"
+    ]
+
+
+async def metrics(http: httpx.AsyncClient, url: str, name: str) -> dict[str, float]:
+    """By the labels as they are written."""
+    text = (await http.get(f"{url}/metrics")).text
+    found = [line for line in text.splitlines() if line.startswith(f"kvasir_router_{name}{{")]
+    return {line.split("{")[1].split("}")[0]: float(line.rsplit(" ", 1)[1]) for line in found}
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(120):
+        while True:
+            with suppress(httpx.TransportError):
+                if await condition():
+                    return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+async def test_exact_hits_in_both_workers(
+    start_engines, start_process, write_config, tmp_path, monkeypatch, client
+) -> None:
+    monkeypatch.setenv("KVASIR_FLEET_SECRET", "fleet-secret")
+    engines = await start_engines(2)
+    config = tmp_path / "fleet.yaml"
+    write_config(config, [{"name": "sim", "replicas": [engine.entry for engine in engines]}])
+    router = await start_process(config, "--workers", "2", "--no-access-log", wait=False)
+
+    async def all_are_heard() -> bool:
+        [model] = (await client.get(f"{router.admin_url}/debug/fleet")).json()["models"]
+        return all(r["health"] == "ready" and r["load"] for r in model["replicas"])
+
+    async def blocks_are_known() -> bool:
+        blocks = await metrics(client, router.admin_url, "index_blocks")
+        return blocks['index="exact",model="sim"'] > 0
+
+    await until(all_are_heard)
+    cached, length = await cached_tokens(router.url, "first")
+    assert cached == 0
+    await until(blocks_are_known)
+    await asyncio.sleep(0.5)  # for the prompt's report, and for its way to the workers
+    for number in range(16):  # connections are spread over both
+        cached, _ = await cached_tokens(router.url, f"further {number}")
+        assert cached > 0.9 * length
+    predicted = await metrics(client, router.admin_url, "predicted_hit_tokens_total")
+    confirmed = await metrics(client, router.admin_url, "confirmed_hit_tokens_total")
+    exact = [labels for labels in predicted if 'source="exact"' in labels]
+    assert sum(predicted[labels] for labels in exact) > 8 * 0.9 * length
+    assert sum(confirmed.values()) > 0.95 * sum(predicted.values())
