@@ -27,6 +27,7 @@ def explain_hub_error(uri: ModelURI, revision: str | None, error: Exception) -> 
         GatedRepoError,
         HfHubHTTPError,
         LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
@@ -57,6 +58,8 @@ def explain_hub_error(uri: ModelURI, revision: str | None, error: Exception) -> 
                 f"{uri} is not in the cache at {constants.HF_HUB_CACHE} and {where} cannot be"
                 f" reached; check the network or HF_ENDPOINT"
             ), False
+        case OfflineModeIsEnabled():
+            return f"{uri} cannot be downloaded: HF_HUB_OFFLINE is set; unset it", True
     lasting = isinstance(error, HfHubHTTPError) and error.response.status_code in (
         400,
         401,

@@ -34,7 +34,18 @@ def test_the_package_itself_brings_nothing() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["llmdeployment", "hf_config", "fit.plan", "local.run", "chat.session", "logs", "cli.main"],
+    [
+        *(
+            "llmdeployment",
+            "hf_config",
+            "fit.plan",
+            "fit.cluster",
+            "local.run",
+            "chat.session",
+            "logs",
+        ),
+        *("cli.main", "cli.download", "cli.status", "model_cache.download", "status.tree"),
+    ],
 )
 def test_no_part_brings_the_weight_of_another(module: str) -> None:
     assert imported(f"kvasir.{module}").isdisjoint(FORBIDDEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from kvasir.model_cache import fetch
 from kvasir.model_cache.errors import DownloadError, PermanentError
 from kvasir.model_cache.layout import STAGING, model_directory
 from kvasir.model_cache.progress import Phase, parse_progress
@@ -188,6 +190,15 @@ def test_a_full_volume_says_how_much_is_missing_before_anything_is_fetched(
     with pytest.raises(PermanentError, match=r"has 488.8 KiB, but .* lacks 16.4 MiB for it"):
         download(listed())
     assert gets(web, ".safetensors") == 0
+
+
+def test_a_volume_that_fills_up_meanwhile_is_said(listed, download, monkeypatch) -> None:
+    def full(_descriptor: int, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fetch, "_write", full)
+    with pytest.raises(PermanentError, match=r"the volume is full .* enlarge it"):
+        download(listed())
 
 
 def test_too_large_or_too_many(web, listed, download) -> None:
