@@ -16,7 +16,8 @@ COOLDOWN_SECONDS = 60.0
 
 _SETTLED_SECONDS = 1.0
 """After the answer, the events of a prompt's blocks have come, and hardly any of its evictions."""
-_MAX_PENDING = 32
+_CHECK_SECONDS = 0.1
+"""Between two prompts that are checked: a look costs as much as a choice."""
 
 _log = structlog.get_logger("kvasir_router.tokenizing")
 
@@ -34,6 +35,7 @@ class Trust:
         self._index = index
         self._clock = clock
         self._pending: deque[tuple[float, Sequence[int], Replica]] = deque()
+        self._next = 0.0
         self._checked = 0
         self._found = 0
         self._off_until = 0.0
@@ -46,9 +48,10 @@ class Trust:
     def ended(self, chain: Sequence[int], replica: Replica) -> None:
         """The replica has answered the prompt: it has computed all of its blocks."""
         now = self._clock()
-        if chain and len(self._pending) < _MAX_PENDING:
+        if chain and now >= self._next:
+            self._next = now + _CHECK_SECONDS
             self._pending.append((now + _SETTLED_SECONDS, chain, replica))
-        while self._pending and self._pending[0][0] <= now:
+        if self._pending and self._pending[0][0] <= now:
             self._check(*self._pending.popleft()[1:])
 
     def _check(self, chain: Sequence[int], replica: Replica) -> None:

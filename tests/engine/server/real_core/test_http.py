@@ -32,6 +32,14 @@ async def test_streams_answers_and_resumes(start_real):
             assert again.headers["x-kvasir-seed"] == "7"
 
 
+async def test_the_card_says_what_a_stream_may_move_to(start_real):
+    async with start_real() as server:
+        card = (await server.openai().models.list()).data[0].to_dict()
+        assert (card["dtype"], card["quantization"], card["revision"]) == ("float32", None, None)
+    async with start_real(dtype="float16") as server:
+        assert (await server.openai().models.list()).data[0].to_dict()["dtype"] == "float16"
+
+
 async def test_a_left_request_frees_the_core(start_real):
     async with start_real(max_num_seqs=4, num_blocks=100) as server:
         body = {"prompt": "x", "max_tokens": 400, "stream": True, "ignore_eos": True}
