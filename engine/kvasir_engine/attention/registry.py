@@ -8,7 +8,7 @@ import torch
 
 from kvasir_engine.attention.base import AttentionBackend
 from kvasir_engine.attention.torch_reference import TorchAttention
-from kvasir_engine.kernels.support import OLDEST_CAPABILITY, kernels_run_on
+from kvasir_engine.kernels.support import OLDEST_CAPABILITY, kernels_run_on, use_kernel_cache
 
 log = logging.getLogger(__name__)
 
@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 def make_backend(device: torch.device) -> AttentionBackend:
     """The fastest backend for `device`."""
     if kernels_run_on(device):
+        use_kernel_cache()
         # Not at the top: it imports triton, which the CPU does not need.
         from kvasir_engine.attention.triton_backend import TritonAttention
 

@@ -30,8 +30,8 @@ class DecodeTuning:
     """Keys of one iteration."""
     warps: int = 2
     stages: int = 3
-    programs_per_sm: int = 8
-    """Programs wanted for each multiprocessor: decides the number of parts."""
+    programs_per_sm: int = 4
+    """Programs for each multiprocessor that parts are made for, at most."""
     least_keys: int = 128
     """Fewest keys worth a part of their own."""
 
@@ -186,7 +186,7 @@ def num_parts(
     entries: int, kv_heads: int, longest: int, multiprocessors: int, tuning: DecodeTuning
 ) -> int:
     """Parts of the keys, a power of two: enough programs for the GPU, enough keys for a part."""
-    wanted = -(-multiprocessors * tuning.programs_per_sm // max(1, entries * kv_heads))
+    wanted = multiprocessors * tuning.programs_per_sm // max(1, entries * kv_heads)
     most = max(1, longest // tuning.least_keys)
     parts = 1
     while parts * 2 <= min(wanted, most, MOST_PARTS):

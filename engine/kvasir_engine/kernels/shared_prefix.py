@@ -25,7 +25,7 @@ class SharedTuning:
 
     rows: int = 128
     """Queries of one program."""
-    keys: int = 64
+    keys: int = 128
     warps: int = 8
     stages: int = 3
 

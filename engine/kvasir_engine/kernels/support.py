@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
+
+from kvasir.template.convert import cache_directory
+
+
+def use_kernel_cache() -> None:
+    """Keep compiled kernels below KVASIR_CACHE, unless TRITON_CACHE_DIR says where.
+
+    To be called before Triton is imported.
+    """
+    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_directory() / "triton"))
+
 
 OLDEST_CAPABILITY = (8, 0)
 """Compute capability from which the Triton kernels are used: bf16 tensor cores."""

@@ -52,16 +52,15 @@ class MoE(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[tokens, hidden_size] to the same shape."""
-        weights, chosen = self.route(x)
         fused = fused_ops(x.device)
         if fused is not None:
-            return all_reduce(self._by_kernels(x, weights, chosen, fused))
-        return all_reduce(self._by_torch(x, weights, chosen))
+            return all_reduce(self._by_kernels(x, fused))
+        return all_reduce(self._by_torch(x))
 
-    def _by_kernels(
-        self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor, fused: FusedOps
-    ) -> torch.Tensor:
-        moe, top_k, experts = fused.moe, chosen.shape[1], self.config.num_experts
+    def _by_kernels(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor:
+        moe, top_k, experts = fused.moe, self.config.experts_per_token, self.config.num_experts
+        scores = linear(x, self.router, None)
+        weights, chosen = moe.route(scores, top_k, normalise=self.config.normalise)
         tuning = moe.tuning_for(chosen.numel(), experts)
         blocks = moe.make_blocks(chosen, experts, tuning.rows)
         gates = self.act is nn.functional.silu
@@ -69,11 +68,11 @@ class MoE(nn.Module):
         if not gates:
             inner = gated(inner, self.act)
         shares = moe.grouped(inner, self.down, blocks, tuning, top_k=top_k, weights=weights)
-        return shares.view(len(x), top_k, -1).sum(1)
+        total: torch.Tensor = shares.view(len(x), top_k, -1).sum(1)
+        return total
 
-    def _by_torch(
-        self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor
-    ) -> torch.Tensor:
+    def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.route(x)
         out = torch.zeros_like(x)
         for expert in torch.unique(chosen).tolist():
             token, choice = torch.where(chosen == expert)

@@ -22,6 +22,7 @@ import torch
 from kvasir_engine.attention.base import TILE_ENTRIES, SharedPrefixes
 from kvasir_engine.runner import prefix_groups
 from kvasir_engine.runner.batch import StepInputs
+from kvasir_engine.runner.capturing import capturing
 from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.runner.prefix_groups import Group
 from kvasir_engine.runner.upload import upload
@@ -185,9 +186,7 @@ class DecodeGraphs:
         tiles = None
         if shared:
             tiles = upload(prefix_groups.pack([], size, self._block_size), self._device)
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with capturing():
             # Compiles kernels and makes handles, which a capture may not.
             inputs = self._inputs(rows, tiles)
             hidden = self._forward(inputs)
@@ -203,15 +202,10 @@ class DecodeGraphs:
             if self._sample is not None:
                 draw = self._sample
                 sampling, tokens = self._record(lambda: draw(hidden, inputs))
-        torch.cuda.current_stream().wait_stream(stream)
         return _Graph(graph, rows, inputs, hidden, sampling, tokens, tiles)
 
     def _record(self, launch: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
-        """What `launch` launches, as a graph, with what it returned.
-
-        torch.cuda.graph() would also collect garbage and give memory back, which takes longer than
-        the capture itself.
-        """
+        """What `launch` launches, as a graph, with what it returned."""
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -22,6 +23,7 @@ from kvasir_engine.attention.base import (
     forward_context,
 )
 from kvasir_engine.runner.batch import StepInputs
+from kvasir_engine.runner.capturing import capturing
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +59,14 @@ class _Cutter:
     def __init__(self) -> None:
         self.pieces: list[_Piece] = []
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
 
-    def begin(self, pool: tuple[int, int] | None) -> None:
+    def begin(self, pool: Any) -> None:
         """Begin the first piece, in `pool`'s memory or in memory of its own."""
         self._pool = pool
         self._begin()
 
-    def end(self) -> tuple[int, int] | None:
+    def end(self) -> Any:
         """End the last piece; the pool of all."""
         if self._graph is not None:
             self.pieces.append(_Piece(self._end(self._graph)))
@@ -118,7 +120,7 @@ class PieceGraphs:
         self._num_groups = num_groups
         self._device = device
         self._by_size: dict[int, _Pieces] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
         self.steps = 0
         """Steps that ran in pieces."""
 
@@ -167,9 +169,7 @@ class PieceGraphs:
         context = replace(
             self._context, backend=backend, batches=[_only_slots(each) for each in slots]
         )
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), forward_context(context):
+        with capturing(), forward_context(context):
             # Compiles kernels and makes handles, which a capture may not.
             self._model(token_ids, positions)
             cutter.begin(self._pool)
@@ -177,7 +177,6 @@ class PieceGraphs:
                 hidden = self._model(token_ids, positions)
             finally:
                 self._pool = cutter.end()
-        torch.cuda.current_stream().wait_stream(stream)
         return _Pieces(token_ids, positions, slots, hidden, cutter.pieces)
 
 
