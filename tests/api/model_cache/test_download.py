@@ -49,49 +49,6 @@ def gets(web, path: str) -> int:
     return sum(asked.endswith(path) for asked, _ in web.requests)
 
 
-def test_a_hub_model_is_downloaded_once_and_its_commit_noted(
-    hub, download, contents, model_files, further_files, monkeypatch
-) -> None:
-    from huggingface_hub import constants
-
-    from kvasir.model_cache.sources import hf
-
-    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-    monkeypatch.setattr(
-        hf, "hf_hub_url", lambda repo, path, revision: f"{hub.url}/{repo}/resolve/{revision}/{path}"
-    )
-    monkeypatch.setattr(hf, "HfApi", lambda: hub_api(hub.url))
-    repo = hub.repos["org/open"]
-    repo.files = model_files | further_files
-    directory = download("hf://org/open", "v1")
-    assert directory.name == model_directory(parse_model_uri("hf://org/open@v1"))
-    assert contents(directory) == model_files
-    assert json.loads((directory / "kvasir-model.json").read_bytes())["revision"] == repo.commit
-    before = list(hub.downloads)
-    assert download("hf://org/open@v1") == directory
-    assert hub.downloads == before
-    done = download.tracker.read()
-    assert done.phase is Phase.DONE
-    assert done.weight_bytes == sum(
-        len(body) for path, body in model_files.items() if path.endswith(".safetensors")
-    )
-    assert done.config["num_hidden_layers"] == 32
-    for uri, message in {
-        "hf://org/absent": "does not exist",
-        "hf://org/open@v9": "no revision 'v9'",
-        "hf://org/diffuser": "no config.json",
-        "hf://org/gated": r"refused \(403\).*HF_TOKEN.*secretRef",
-    }.items():
-        with pytest.raises(PermanentError, match=message):
-            download(uri)
-
-
-def hub_api(endpoint):
-    from huggingface_hub import HfApi
-
-    return HfApi(endpoint=endpoint)
-
-
 def test_a_broken_connection_goes_on_where_it_broke(web, listed, download, contents, model_files):
     uri = listed()
     web.cut = [10**9, 3, 100_000, 50_000]  # the list is whole
@@ -260,15 +217,45 @@ def test_a_claim_is_only_checked(download, volume, model_files, contents) -> Non
 
 
 @contextmanager
-def start(uri: str, volume, *further: str) -> Iterator[subprocess.Popen[str]]:
+def start(uri: str, volume, *further: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """`kvasir download` as a process, killed if it still runs at the end."""
     command = [sys.executable, "-m", "kvasir", "download", uri, "--to", str(volume), *further]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+    env = {**os.environ, **environment}
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env) as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+def test_a_hub_model_is_downloaded_once_and_its_commit_noted(
+    hub, volume, contents, model_files, further_files
+) -> None:
+    def run(uri: str, **environment: str) -> tuple[int, str]:
+        """By a process of its own: huggingface_hub reads its environment when it is imported."""
+        with start(uri, volume, HF_ENDPOINT=hub.url, **environment) as process:
+            printed, said = process.communicate(timeout=60)
+        return process.returncode, (printed or said).strip()
+
+    repo, gated = hub.repos["org/open"], hub.repos["org/gated"]
+    repo.files = gated.files = model_files | further_files
+    directory = volume / model_directory(parse_model_uri("hf://org/open@v1"))
+    assert run("hf://org/open@v1") == (0, str(directory))
+    assert contents(directory) == model_files
+    assert json.loads((directory / "kvasir-model.json").read_bytes())["revision"] == repo.commit
+    assert sorted(hub.downloads) == sorted(model_files)
+    assert run("hf://org/open@v1") == (0, str(directory))
+    assert sorted(hub.downloads) == sorted(model_files)
+    for uri, message in {
+        "hf://org/absent": "does not exist",
+        "hf://org/open@v9": "no revision 'v9'",
+        "hf://org/gated": "refused (403): ask for access on the model's page, and give a token",
+    }.items():
+        status, said = run(uri)
+        assert status == 2
+        assert message in said
+    assert run("hf://org/gated", HF_TOKEN="open-sesame")[0] == 0
 
 
 def test_killed_at_any_byte_it_goes_on_and_is_never_half_there(

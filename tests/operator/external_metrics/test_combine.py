@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from kvasir.llmdeployment.autoscaling import Autoscaling
 from kvasir_operator.external_metrics.combine import METRICS, quantity
 
 
@@ -52,3 +53,8 @@ def test_routers_numbers_become_one(metric: str, reports: list[Any], value: floa
 )
 def test_quantities(value: float, text: str) -> None:
     assert quantity(value) == text
+
+
+def test_whatever_a_deployment_can_scale_on_is_served() -> None:
+    (choices,) = [get_args(Autoscaling.model_fields["metric"].annotation)]
+    assert {f"kvasir_{choice}" for choice in choices} <= METRICS.keys()
