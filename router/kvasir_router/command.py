@@ -174,7 +174,7 @@ def _run(settings: "RouterSettings") -> None:
     try:
         configure_logging("router")
         if settings.workers > 1:
-            from kvasir_router.workers.supervisor import supervise
+            from kvasir_router.workers.start import supervise
 
             raise typer.Exit(supervise(settings))
         uvloop.run(serve(settings))

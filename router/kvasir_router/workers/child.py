@@ -25,7 +25,7 @@ _SET_PARENT_DEATH_SIGNAL, _SET_NAME = 1, 15  # prctl(2)
 def become(
     shared: Shared,
     slot: int,
-    column: int | None,
+    column: int,
     control: socket.socket,
     listener: socket.socket,
     parent: int,
@@ -54,9 +54,9 @@ def become(
         os._exit(status)
 
 
-async def _run(shared: Shared, slot: int, column: int | None, control: Control) -> None:
+async def _run(shared: Shared, slot: int, column: int, control: Control) -> None:
     control.attach()
-    if column is None:
-        await IndexProcess(shared).run(control)
+    if slot == INDEX:
+        await IndexProcess(shared, column).run(control)
     else:
         await Worker(shared, slot, column).run(control)

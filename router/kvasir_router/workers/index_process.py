@@ -21,7 +21,7 @@ from kvasir_router.workers.control import END, READY, TERM, Control
 from kvasir_router.workers.gathering import Gathering
 from kvasir_router.workers.hub import Hub, Peer
 from kvasir_router.workers.journal import Journal, WatchedReplica, report_of
-from kvasir_router.workers.load_table import MAX_REPLICAS, Others, no_column
+from kvasir_router.workers.load_table import MAX_REPLICAS, Others
 from kvasir_router.workers.memory import Memory, recall, remember
 from kvasir_router.workers.messages import (
     Again,
@@ -56,7 +56,8 @@ _FRESH_SECONDS = 10.0
 class IndexProcess(RouterBase):
     """Owns discovery, probes, feeds and the admin port; serves no client."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, column: int) -> None:
+        """`column`: its own in the load table, in which it only says that it lives."""
         super().__init__(replace(shared.settings, access_log=False, otlp_endpoint=None))
         self._shared = shared
         self._watch = FleetWatch(self)
@@ -64,9 +65,11 @@ class IndexProcess(RouterBase):
         self._journal = Journal(self._hub)
         self._slots = Slots(shared.load.is_unused)
         self._snapshot: Snapshot = ()
+        self._spoken = asyncio.Event()
         self._policies: dict[str, str] = {}
-        self._cells = no_column()
-        self._others = Others(shared.load, None, self._others_have)
+        self._column = column
+        self._cells = shared.load.cells(column)
+        self._others = Others(shared.load, column, self._others_have)
         self._replicas: dict[int, WatchedReplica] = {}
         self._gathering = Gathering(self.gateway, self._hub)
         self._admin = AdminServer(self.gateway, self._gathering)
@@ -84,24 +87,32 @@ class IndexProcess(RouterBase):
         self._recall()
         await self.load_keys()
         await self._watch.start()
-        loop = asyncio.get_running_loop()
-        links = await loop.create_unix_server(self._hub.connected, sock=self._shared.link_sock)
-        loop.call_later(_FRESH_SECONDS, self._grown)
         work = self._hub.beat(), self._look(), self._gathering.keep(), self.gateway.sample()
-        self._tasks |= {asyncio.create_task(each) for each in work}
+        self._tasks |= {asyncio.create_task(each) for each in (self._link(), *work)}
         admin = asyncio.create_task(self._admin.run_on(control.listener))
         control.say(READY)
         _log.info("index process listening", admin_url=url_of(control.listener))
         await self._until_the_end(control)
         self._admin.should_exit = True
         await admin
-        links.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._watch.stop()
         await self.close()
         _log.info("index process stopped")
+
+    async def _link(self) -> None:
+        """Take workers in, once discovery has spoken: what is not known yet, with an API server
+        that does not answer, is not to take the place of what they know from a former process."""
+        await self._spoken.wait()
+        loop = asyncio.get_running_loop()
+        loop.call_later(_FRESH_SECONDS, self._grown)
+        links = await loop.create_unix_server(self._hub.connected, sock=self._shared.link_sock)
+        try:
+            await asyncio.Future()
+        finally:
+            links.close()
 
     async def _until_the_end(self, control: Control) -> None:
         """Outlive the workers when the whole router stops; who ends this process alone wants
@@ -140,6 +151,7 @@ class IndexProcess(RouterBase):
             del self._policies[name]
         self._others.watch(max(self._replicas, default=-1) + 1)
         self._hub.tell(discovered(self.fleet, snapshot))
+        self._spoken.set()
         self._remember()
 
     # From workers
@@ -247,6 +259,7 @@ class IndexProcess(RouterBase):
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            self._shared.load.beat(self._column)
             self._others.find()
             self._others.look()
 

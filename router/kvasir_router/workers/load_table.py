@@ -31,7 +31,7 @@ class LoadTable:
             memory = memoryview(mmap.mmap(fd, size))
         finally:
             os.close(fd)
-        self._live = memory[: columns * _BYTES].cast("q")
+        self._beats = memory[: columns * _BYTES].cast("q")
         cells = memory[columns * _BYTES :]
         width = _COLUMN * _BYTES
         self._columns = [cells[at * width : (at + 1) * width] for at in range(columns)]
@@ -42,35 +42,38 @@ class LoadTable:
 
     def take(self) -> int | None:
         """A free column for a process that is about to begin; None if there is none."""
-        for column, is_live in enumerate(self._live):
-            if not is_live:
-                self._live[column] = 1
+        for column, beat in enumerate(self._beats):
+            if not beat:
+                self.beat(column)
                 return column
         return None
+
+    def beat(self, column: int) -> None:
+        """Its process is alive, and its loop turns."""
+        self._beats[column] = time.monotonic_ns()
+
+    def silence(self, column: int) -> float:
+        """Seconds since its last beat."""
+        return (time.monotonic_ns() - self._beats[column]) / 1e9
 
     def free(self, column: int) -> None:
         """Its process has ended: what it had in flight is gone."""
         cells = self._columns[column]
         cells[:] = bytes(len(cells))
-        self._live[column] = 0
+        self._beats[column] = 0
 
     def cells(self, column: int) -> memoryview:
         """A process's own numbers: those of replica `slot` at 2 * slot + IN_FLIGHT or CREDIT."""
         return self._columns[column].cast("q")
 
-    def others(self, column: int | None) -> list[memoryview]:
+    def others(self, column: int) -> list[memoryview]:
         """The columns of the processes that live, without one's own."""
-        return [cells for at, cells in enumerate(self._columns) if at != column and self._live[at]]
+        return [cells for at, cells in enumerate(self._columns) if at != column and self._beats[at]]
 
     def is_unused(self, slot: int) -> bool:
         """Whether no process has anything in flight at the replica."""
         start, end = slot * _FIELDS * _BYTES, (slot + 1) * _FIELDS * _BYTES
         return not any(any(cells[start:end]) for cells in self._columns)
-
-
-def no_column() -> memoryview:
-    """For a process that has nothing in flight."""
-    return memoryview(bytearray(_COLUMN * _BYTES)).cast("q")
 
 
 def add_columns(columns: Iterable[memoryview], slots: int) -> Sequence[int]:
@@ -88,7 +91,7 @@ class Others:
     def __init__(
         self,
         table: LoadTable,
-        column: int | None,
+        column: int,
         tell: Callable[[int, int, int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

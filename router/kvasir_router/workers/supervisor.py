@@ -7,26 +7,17 @@ and who connects meanwhile waits for the next one.
 
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 
 import structlog
 
-from kvasir_router.listener import listen
-from kvasir_router.settings import RouterSettings
 from kvasir_router.workers.child import INDEX, become
 from kvasir_router.workers.control import END, GO, LEAVING, READY, TAKEN_OVER
-from kvasir_router.workers.ledger import Ledger
-from kvasir_router.workers.load_table import LoadTable
 from kvasir_router.workers.shared import Shared
 
 _log = structlog.get_logger("kvasir_router.workers")
@@ -35,9 +26,11 @@ FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
 """Seconds before a process is started again, doubled each time that it ends soon."""
 SETTLED_SECONDS = 10.0
 """A process that lived as long has not ended soon."""
+HANG_SECONDS = 15.0
+"""Without a turn of its loop, a process is taken for hung."""
 STOP_MARGIN_SECONDS = 10.0
 """Beyond the drain timeout, before what is left is killed."""
-_BACKLOG = 4096
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -49,7 +42,8 @@ class Child:
     pid: int
     pidfd: int
     control: socket.socket
-    column: int | None
+    column: int
+    """Of the load table."""
     started: float
     is_leaving: bool = False
     """Another one may take its slot."""
@@ -90,6 +84,7 @@ class Supervisor:
         while not self._signals and not self._failed:
             self._start_due()
             self._wait(reader, self._next_start())
+            self._kill_silent()
         return self._stop(reader)
 
     # The end
@@ -200,9 +195,16 @@ class Supervisor:
         os.close(child.pidfd)
         child.control.close()
         self.children.remove(child)
-        if child.column is not None:
-            self.shared.load.free(child.column)
+        self.shared.load.free(child.column)
         return os.waitstatus_to_exitcode(status)
+
+    def _kill_silent(self) -> None:
+        """End those that stand still: who is connected to them waits in vain, and so does a part
+        of those that come."""
+        for child in self.children:
+            if not child.is_leaving and self.shared.load.silence(child.column) > HANG_SECONDS:
+                _log.error("a process stands still: it is killed", process=_name(child.slot))
+                os.kill(child.pid, signal.SIGKILL)
 
     def _reap_strangers(self) -> None:
         """As process 1 of a container this is also the parent of what dead children had started."""
@@ -217,7 +219,7 @@ class Supervisor:
 
     def _next_start(self) -> float:
         waiting = [slot.start_at for slot in self.slots.values() if slot.start_at]
-        return min(waiting, default=time.monotonic() + 60.0)
+        return min((*waiting, time.monotonic() + _LOOK_SECONDS))
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -226,12 +228,10 @@ class Supervisor:
                 self._start(number, slot)
 
     def _start(self, number: int, slot: Slot) -> None:
-        column = None
-        if number != INDEX:
-            column = self.shared.load.take()
-            if column is None:  # so many are still draining
-                slot.start_at = time.monotonic() + 1.0
-                return
+        column = self.shared.load.take()
+        if column is None:  # so many are still draining
+            slot.start_at = time.monotonic() + 1.0
+            return
         slot.start_at = 0.0
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
@@ -244,8 +244,7 @@ class Supervisor:
             slot.start_at = time.monotonic() + MAX_BACKOFF
             ours.close()
             theirs.close()
-            if column is not None:
-                self.shared.load.free(column)
+            self.shared.load.free(column)
             return
         if pid == 0:
             ours.close()
@@ -266,56 +265,6 @@ class Supervisor:
                 slot.listener.close()
         if number != INDEX:
             self.shared.link_sock.close()
-
-
-def supervise(settings: RouterSettings) -> int:
-    """A whole router of `settings.workers` workers; returns its exit status.
-
-    Raises OSError when a port is taken.
-    """
-    with _sockets(settings) as (listeners, admin_sock), _directory() as directory:
-        link_sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        link_sock.bind(str(directory / "index.sock"))
-        link_sock.listen(64)
-        # As many again may be draining
-        load = LoadTable(2 * settings.workers + 2)
-        shared = Shared(settings, directory, load, Ledger(), link_sock, admin_sock)
-        slots = {number: Slot(sock) for number, sock in enumerate(listeners)}
-        slots[INDEX] = Slot(admin_sock)
-        for slot in slots.values():
-            slot.start_at = time.monotonic()
-        return Supervisor(shared, slots).run()
-
-
-@contextmanager
-def _sockets(settings: RouterSettings) -> Iterator[tuple[list[socket.socket], socket.socket]]:
-    """One for each worker on the same port, and the admin port's.
-
-    The port is tried alone first: with SO_REUSEPORT another router on it would go unnoticed.
-    """
-    listen(settings.host, settings.port, "--port").close()
-    sockets: list[socket.socket] = []
-    try:
-        port = settings.port
-        for _ in range(settings.workers):
-            sockets.append(listen(settings.host, port, "--port", shared=True))
-            port = sockets[0].getsockname()[1]
-        admin_sock = listen(settings.host, settings.admin_port, "--admin-port")
-        admin_sock.listen(_BACKLOG)
-        sockets.append(admin_sock)
-        yield sockets[:-1], admin_sock
-    finally:
-        for sock in sockets:
-            sock.close()
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="kvasir-router-"))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _name(slot: int) -> str:

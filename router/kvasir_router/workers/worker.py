@@ -62,6 +62,7 @@ class Worker(RouterBase):
         gateway, settings = self.gateway, self.settings
         self._slot = slot
         self._column = column
+        self._table = shared.load
         self._follower = Follower(self, shared.load, column)
         self._link = IndexLink(shared.link_path, self._take, self._index_away, self._index_back)
         self.metrics.register(LinkCollector(self._link))
@@ -200,7 +201,7 @@ class Worker(RouterBase):
             said = waits
 
     async def _look(self) -> None:
-        """Learn of room that others' requests leave, forever."""
+        """Learn of room that others' requests leave, and say that the loop turns, forever."""
         others, line = self._follower.others, self.gateway.line
         while True:
             waits = any(line.waiting(model) for model in self.fleet.models.values())
@@ -208,3 +209,4 @@ class Worker(RouterBase):
             if not waits:
                 others.find()
             others.look()
+            self._table.beat(self._column)

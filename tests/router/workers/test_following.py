@@ -105,7 +105,7 @@ async def shared(tmp_path):
     link_sock.listen(8)
     settings = RouterSettings(config=tmp_path / "fleet.yaml", access_log=False, workers=2)
     with socket.socket() as admin_sock, link_sock:
-        yield Shared(settings, tmp_path, LoadTable(4), Ledger(64), link_sock, admin_sock)
+        yield Shared(settings, tmp_path, LoadTable(6), Ledger(64), link_sock, admin_sock)
 
 
 @pytest.fixture
@@ -113,7 +113,9 @@ async def start(shared):
     running: list[Any] = []
 
     async def index() -> Index:
-        made = Index(shared)
+        column = shared.load.take()
+        assert column is not None
+        made = Index(shared, column)
         await made.begin()
         running.append(made)
         return made
