@@ -163,10 +163,12 @@ def _values(schema: Mapping[str, Any]) -> Any:
 
 
 def _set_default(schema: dict[str, Any]) -> None:
-    """Scalars keep theirs; an object's is empty, so that its fields' own apply; lists have none."""
-    default = schema.get("default")
-    if schema.get("type") == "object" and default is not None and schema.get("properties"):
-        schema["default"] = {}
+    """Scalars keep theirs; an object's is empty, so that its fields' own apply, but for one with
+    rules, which must hold for the default as it is written; lists have none."""
+    default, fields = schema.get("default"), schema.get("properties")
+    if schema.get("type") == "object" and default is not None and fields:
+        own = {name: part["default"] for name, part in fields.items() if "default" in part}
+        schema["default"] = own if RULES in schema else {}
     elif default is None or isinstance(default, (list, dict)):
         schema.pop("default", None)
 
