@@ -29,8 +29,9 @@ SERVE = (
 class SimEngine:
     """A `kvasir serve --device sim` and what it started, as one process group."""
 
-    def __init__(self, name: str, log: Path) -> None:
+    def __init__(self, name: str, log: Path, secret: str = SECRET) -> None:
         self.name = name
+        self._secret = secret
         self._log = log
         self._ports = _free_ports(4)
         self._process: asyncio.subprocess.Process | None = None
@@ -47,7 +48,7 @@ class SimEngine:
                 stderr=log,
                 start_new_session=True,
                 env=os.environ
-                | {"PYTHONPATH": f"{ROOT}/api:{ROOT}/engine", "KVASIR_FLEET_SECRET": SECRET},
+                | {"PYTHONPATH": f"{ROOT}/api:{ROOT}/engine", "KVASIR_FLEET_SECRET": self._secret},
             )
 
     @property
@@ -121,9 +122,9 @@ class Load:
 async def start_engines(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[list[SimEngine]]]]:
     started: list[SimEngine] = []
 
-    async def start(count: int) -> list[SimEngine]:
+    async def start(count: int, secret: str = SECRET) -> list[SimEngine]:
         for number in range(count):
-            started.append(SimEngine(f"r{number}", tmp_path / f"engine-{number}.log"))
+            started.append(SimEngine(f"r{number}", tmp_path / f"engine-{number}.log", secret))
             await started[-1].start()
         return started
 
