@@ -11,6 +11,7 @@ ENV PIP_BREAK_SYSTEM_PACKAGES=1 \
     UV_COMPILE_BYTECODE=1 \
     UV_LINK_MODE=copy \
     UV_NO_CACHE=1 \
+    UV_SYSTEM_CERTS=1 \
     UV_PYTHON_DOWNLOADS=never
 RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-pip; }
 RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir

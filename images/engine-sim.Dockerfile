@@ -10,6 +10,7 @@ ENV PIP_BREAK_SYSTEM_PACKAGES=1 \
     UV_COMPILE_BYTECODE=1 \
     UV_LINK_MODE=copy \
     UV_NO_CACHE=1 \
+    UV_SYSTEM_CERTS=1 \
     UV_PYTHON_DOWNLOADS=never
 RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-pip; }
 RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
@@ -22,7 +23,8 @@ COPY api /src/api
 COPY engine /src/engine
 COPY router /src/router
 COPY operator /src/operator
-RUN uv pip install --quiet --no-deps /src
+RUN uv pip install --quiet --no-deps /src && \
+    find /opt/kvasir/lib -type d -name tests -prune -exec rm -rf {} +
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev

@@ -1,16 +1,49 @@
-"""pytest fixtures of the control-plane tier: `pytest_plugins = ["harness.fixtures"]`."""
+"""pytest fixtures of the control-plane tier: `pytest_plugins = ["harness.fixtures"]`.
+
+Tests that need a binary which is not built are left out, and the run's last lines say so; with
+KVASIR_CLUSTER_TESTS=required, as in CI, they run and fail instead.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from harness.binaries import binary
+from harness.binaries import HELM, KUBE, binary
 from harness.control_plane import ControlPlane
 from harness.errors import HarnessError
 from harness.processes import guard
+
+NEEDED = {"control_plane": KUBE, "helm": HELM}
+"""Fixtures, with what they run."""
+REQUIRED = "KVASIR_CLUSTER_TESTS"
+_left_out = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Takes away the tests whose binary is not built."""
+    absent = {name for name, module in NEEDED.items() if not module.is_built()}
+    if not absent or os.environ.get(REQUIRED) == "required":
+        return
+    away = [item for item in items if absent.intersection(getattr(item, "fixturenames", ()))]
+    kept = set(items).difference(away)
+    items[:] = [item for item in items if item in kept]
+    config.hook.pytest_deselected(items=away)
+    config.stash[_left_out] = len(away)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Says what was left out."""
+    if count := config.stash.get(_left_out, 0):
+        terminalreporter.write_line(
+            f"{count} tests against a real API server were left out; for them run "
+            "`make cluster-build` once (10 minutes)."
+        )
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +51,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """A real API server with etcd and controllers, but without nodes: pods stay Pending.
 
     One for the whole run, so tests take a `namespace()` each and leave cluster-wide objects as they
-    found them. Fails, never skips, where the binary is not built.
+    found them.
     """
     try:
         binary("kube")

@@ -73,6 +73,14 @@ class Node:
         container = container_id.removeprefix("containerd://")
         self._ctr("task", "kill", "--signal", "SIGKILL", container)
 
+    def pause_container(self, container_id: str) -> None:
+        """Freeze a container, as if it had hung."""
+        self._ctr("task", "pause", container_id.removeprefix("containerd://"))
+
+    def resume_container(self, container_id: str) -> None:
+        """Let a frozen container go on."""
+        self._ctr("task", "resume", container_id.removeprefix("containerd://"))
+
     def images(self) -> list[str]:
         """Names of the images it has."""
         return self._ctr("images", "list", "-q").split()

@@ -43,20 +43,26 @@ CASES = {
 
 
 @asynccontextmanager
-async def server(answer: bytes) -> AsyncIterator[str]:
-    """A server that gives `answer` to one request and closes the connection."""
+async def server(answer: bytes | None) -> AsyncIterator[str]:
+    """A server that gives `answer` to one request and closes the connection; None = never."""
+    ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         await reader.read(4096)
-        writer.write(answer)
-        await writer.drain()
+        if answer is None:
+            await reader.read()
+        else:
+            writer.write(answer)
         writer.close()
+        await writer.wait_closed()
+        ended.set()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = listening.sockets[0].getsockname()
     async with listening:
         yield f"http://{host}:{port}"
+        await ended.wait()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -71,13 +77,6 @@ async def test_a_stream_is_judged(case: str) -> None:
 
 
 async def test_an_answer_that_never_ends_is_a_failure() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    listening = await asyncio.start_server(silent, "127.0.0.1", 0)
-    host, port = listening.sockets[0].getsockname()
-    async with listening, aiohttp.ClientSession() as session:
-        client = Client(session, "m", None, 0.2)
-        outcome = await client.ask(f"http://{host}:{port}", QUESTION, "unary", "1 3")
+    async with server(None) as url, aiohttp.ClientSession() as session:
+        outcome = await Client(session, "m", None, 0.2).ask(url, QUESTION, "unary", "1 3")
     assert "no end within" in (outcome.failure or "")

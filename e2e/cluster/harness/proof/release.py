@@ -69,8 +69,8 @@ class Release:
         found = self.kubectl.json("-n", self.namespace, "get", "secrets")
         for secret in found["items"]:
             data = secret.get("data") or {}
-            if "api-key" in data:
-                return base64.b64decode(data["api-key"]).decode()
+            if "first-key" in data:
+                return base64.b64decode(data["first-key"]).decode()
         return None
 
     def _helm(self, *arguments: str | Path, values: dict[str, Any] | None = None) -> str:

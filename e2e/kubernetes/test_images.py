@@ -1,0 +1,88 @@
+"""What is in the images: small, nobody's to change, compiled."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+import pytest
+
+from harness import images
+from harness.images import Image
+
+MB = 1_000_000
+MOST = {"router": 250 * MB, "operator": 250 * MB, "engine-sim": 200 * MB}
+"""Of all layers; those of the base do not count for engines."""
+
+
+@pytest.fixture(scope="session", params=images.CLUSTER_IMAGES, ids=lambda image: image.name)
+def image(request: pytest.FixtureRequest) -> Image:
+    """Each image of the cluster, built."""
+    built: Image = request.param
+    images.build((built,), print)
+    return built
+
+
+def contents(image: Image) -> tuple[dict[str, Any], list[str], tarfile.TarFile]:
+    """An archive's configuration, its layers from the base upwards, and itself."""
+    archive = tarfile.open(image.archive)  # noqa: SIM115 (the caller closes it)
+    manifest = json.load(archive.extractfile("manifest.json") or ())[0]
+    config = json.load(archive.extractfile(manifest["Config"]) or ())
+    return config, manifest["Layers"], archive
+
+
+def own_files(archive: tarfile.TarFile, layers: list[str]) -> Iterator[tarfile.TarInfo]:
+    """What the layers above the base hold."""
+    for layer in layers[1:]:
+        with tarfile.open(fileobj=archive.extractfile(layer)) as tar:
+            yield from tar
+
+
+def test_it_runs_kvasir_as_nobody_in_particular(image: Image) -> None:
+    config, _, archive = contents(image)
+    archive.close()
+    assert config["config"]["User"] == "65532:65532"
+    assert config["config"]["Entrypoint"] == ["kvasir"]
+    labels = config["config"]["Labels"]
+    assert labels["org.opencontainers.image.title"] == f"kvasir-{image.name}"
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert {"org.opencontainers.image.version", "org.opencontainers.image.revision"} <= set(labels)
+
+
+def test_nothing_in_it_can_be_changed(image: Image) -> None:
+    _, layers, archive = contents(image)
+    with archive:
+        loose = [
+            file.name
+            for file in own_files(archive, layers)
+            if file.uid != 0 or (not file.issym() and file.mode & 0o022 and file.name != "tmp")
+        ]
+    assert not loose
+
+
+def test_its_code_is_compiled_and_nothing_else_came_along(image: Image) -> None:
+    _, layers, archive = contents(image)
+    with archive:
+        names = {file.name for file in own_files(archive, layers) if file.isfile()}
+    packages = {PurePath(name) for name in names if "/site-packages/" in name}
+    sources = {name for name in packages if name.suffix == ".py"}
+    compiled = {
+        name.parent.parent / name.name.split(".")[0] for name in packages if name.suffix == ".pyc"
+    }
+    assert len(sources) > 500
+    assert {name.with_suffix("") for name in sources if "." not in name.stem} <= compiled
+    tops = {name.parts[name.parts.index("site-packages") + 1] for name in packages}
+    assert "kvasir" in tops
+    assert not tops & {"torch", "transformers", "pytest", "mypy", "uv", "pip"}
+
+
+def test_it_is_small(image: Image) -> None:
+    _, layers, archive = contents(image)
+    with archive:
+        sizes = [archive.getmember(layer).size for layer in layers]
+    counted = sum(sizes[1:] if image.name.startswith("engine") else sizes)
+    print(f"{image.name}: {sum(sizes) / MB:.0f} MB, {sum(sizes[1:]) / MB:.0f} MB beyond the base")
+    assert counted <= MOST[image.name]
