@@ -1,5 +1,6 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install up test quick lint format lock protos crd chart-docs bench readme clean
+.PHONY: help install up test quick lint format lock protos crd chart-docs bench readme clean \
+  cluster-build cluster-up cluster-down kind-up images faults e2e e2e-all
 
 BIN := .venv/bin
 PORT ?= 8080
@@ -67,6 +68,10 @@ kind-up:  ## the same on kind, where Docker and kind are
 
 images:  ## build the container images; PUSH=registry/path pushes them
 	@images/build.sh
+
+faults: install  ## router, engines and clients killed, stopped, lying; random HTTP for a minute
+	@$(BIN)/python e2e/router_faults.py --quick
+	@$(BIN)/python e2e/http_fuzz.py --seconds 60
 
 e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
 	@$(BIN)/pytest e2e/kubernetes -s
