@@ -10,10 +10,7 @@ from kvasir_router.fleet.replica import Health
 from kvasir_router.index.hit_check import Source
 from kvasir_router.tokenizing.settings import TokenizingSettings
 
-
 WORDS = ("engine", "router", "cache", "of", "a", "prompt", "block", "and", "key", "value", "list")
-    "the engine router cache of a prompt block and word is key value answer sort list".split()
-)
 
 
 def text(seed: int) -> str:
