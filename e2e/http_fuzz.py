@@ -199,7 +199,7 @@ def fuzz(router: Router, seconds: float) -> int:
     count, until = 0, time.monotonic() + seconds
 
     @settings(
-        max_examples=200,
+        max_examples=40,
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],
