@@ -7,8 +7,9 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from kvasir_router.proxy import answers
-from kvasir_router.proxy.http import Request, RequestError, RequestParser
+from kvasir_router.proxy.http import Request, RequestError
 from kvasir_router.proxy.relay import Relay
+from kvasir_router.proxy.request_parser import RequestParser
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.gateway import Gateway

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvasir_router.proxy.http import Limits, Request, RequestError, RequestParser
+from kvasir_router.proxy.http import Limits, Request, RequestError
 from kvasir_router.proxy.known_head import KnownHead
+from kvasir_router.proxy.request_parser import RequestParser
 
 HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer k\r\n"

@@ -7,7 +7,8 @@ import asyncio
 
 import pytest
 
-from kvasir_router.proxy.http import Limits, RequestError, RequestParser
+from kvasir_router.proxy.http import Limits, RequestError
+from kvasir_router.proxy.request_parser import RequestParser
 
 
 def head(*lines: bytes, first: bytes = b"POST /v1/completions HTTP/1.1") -> bytes:

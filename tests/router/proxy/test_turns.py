@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.proxy.http import RequestParser
+from kvasir_router.proxy.request_parser import RequestParser
 
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 

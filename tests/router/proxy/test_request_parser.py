@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvasir_router.proxy.http import Limits, Request, RequestError, RequestParser
+from kvasir_router.proxy.http import Limits, Request, RequestError
+from kvasir_router.proxy.request_parser import RequestParser
 
 
 def parse(*reads: bytes, limits: Limits | None = None) -> list[Request]:
