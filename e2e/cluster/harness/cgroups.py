@@ -8,15 +8,9 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = (
-    "cpu",
-    "cpuacct",
-    "cpuset",
-    "memory",
-    "devices",
-    "freezer",
-    "blkio",
-    "pids",
-    "systemd",
+    *("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd"),
+    # Version 2 beside version 1: without controllers, but processes have a place there too.
+    "unified",
 )
 UNIFIED = ("cpu", "cpuset", "memory", "pids", "io")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import ssl
 import urllib.error
 import urllib.request
 import uuid
 from pathlib import Path
+from typing import Any
 
 from harness.binaries import binary
 from harness.commands import wait_for
@@ -108,6 +110,17 @@ class ControlPlane:
     def apply(self, text: str) -> str:
         """Server-side apply of YAML or JSON documents, as admin."""
         return self.kubectl.apply(text)
+
+    def define(self, text: str) -> None:
+        """Server-side apply of CustomResourceDefinitions; returns when they are served."""
+        self.apply(text)
+
+        def established() -> bool:
+            # Not `kubectl wait`, which fails on a definition that has no conditions yet.
+            found = json.loads(self.kubectl("get", "-f", "-", "-o", "json", input=text))
+            return all(_is_established(each) for each in found.get("items", [found]))
+
+        wait_for("the definitions' kinds", established, READY_SECONDS)
 
     def namespace(self, prefix: str = "test") -> str:
         """A fresh namespace whose default service account is there."""
@@ -210,6 +223,11 @@ class ControlPlane:
             said = self.processes.log("apiserver")
             raise HarnessError(f"the API server ended before it was ready:\n{said}")
         return self.is_ready()
+
+
+def _is_established(definition: dict[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def _remembered_ports(directory: Path) -> list[int]:
