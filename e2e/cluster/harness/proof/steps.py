@@ -96,12 +96,15 @@ class Stage:
         self._kubectl("uncordon", self.lost)
 
     def drain_single(self) -> None:
-        """The same with one replica, moved there first: its eviction is allowed."""
+        """The same with one replica: its eviction is allowed, requests wait for the next one."""
         self.deployment.scale(1)
         self.deployment.wait_ready(1)
-        node = self.deployment.pods()[0]["spec"]["nodeName"]
-        if node == self.lost:
-            self.drain_node()
+        others = [node.name for node in self.cluster.nodes if node.name != self.lost]
+        if self.deployment.pods()[0]["spec"]["nodeName"] != self.lost:
+            self._kubectl("cordon", *others)
+            self.delete_pod()
+            self._kubectl("uncordon", *others)
+        self.drain_node()
 
     def drain_three(self) -> None:
         self.deployment.scale(3)
@@ -135,12 +138,19 @@ class Stage:
 
     def lose_node(self) -> None:
         """Power off the node without routers, wait for its pods' successors, power it on."""
+        self.deployment.scale(2)
+        self.deployment.wait_ready(2)
+        assert self.lost in {pod["spec"]["nodeName"] for pod in self.deployment.pods()}
         node = self.cluster.node(self.lost)
         node.power_off()
         self.cluster.wait_ready(node, ready=False)
-        self.deployment.wait_ready()
+        # The lost pods stay, Terminating, until their node says that they ended.
+        self.deployment.wait(
+            lambda: self.deployment.get()["status"]["readyReplicas"] == 2, "successors"
+        )
         self.cluster.start_node(node)
         self.cluster.wait_ready(node)
+        self.deployment.wait_ready()
 
     def _set_sequences(self, count: int) -> None:
         self.deployment.patch({"engine": {"config": {"maxNumSeqs": count}}})
