@@ -148,6 +148,10 @@ class Residency:
         if table is not None:
             table.discard(keys, bit)
 
+    def knows(self, replica: Replica) -> bool:
+        """Whether the replica has events."""
+        return bool(self._bits.bit(replica))
+
     def holders(self, keys: Iterable[int]) -> dict[tuple[Replica, int, str], list[int]]:
         """Who holds which of these blocks, by their own hashes: by replica, KV group and tier."""
         alive = self._bits.alive

@@ -1,6 +1,6 @@
 """Which KV blocks a prompt's text determines, as engines report it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kvasir.block_hash import HASH_BYTES
 from kvasir_router.feeds.sink import PromptReport
@@ -71,14 +71,12 @@ class TextMap:
                 high = middle
         return high
 
-    def contents(self) -> list[tuple[int, int, bytes]]:
-        """What is known, the younger half last: text block, number of KV blocks, the last one's
+    def contents(self) -> Iterator[tuple[int, int, bytes]]:
+        """What is known now, the younger half last: text block, number of KV blocks, the last one's
         hash."""
-        return [
-            (text, found >> _KEY_BITS, (found & _KEY).to_bytes(HASH_BYTES, "little"))
-            for known in (self._old, self._young)
-            for text, found in known.items()
-        ]
+        known = [*self._old.items(), *self._young.items()]
+        for text, found in known:
+            yield text, found >> _KEY_BITS, (found & _KEY).to_bytes(HASH_BYTES, "little")
 
     def clear(self) -> None:
         """Know nothing any more."""

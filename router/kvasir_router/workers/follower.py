@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from kvasir_router.admin.views import policy_name
 from kvasir_router.base import RouterBase
 from kvasir_router.discovery.base import ReplicaSpec
 from kvasir_router.fleet.model import Model
@@ -76,6 +77,11 @@ class Follower:
     def replicas(self) -> list[tuple[Model, SharedReplica]]:
         return list(self._replicas.values())
 
+    @property
+    def teaches(self) -> bool:
+        """Whether the index process is so new that it knows less than this one does."""
+        return self._fresh
+
     def take(self, message: ToWorker) -> None:
         """Apply one message; those that are not about the fleet are for others."""
         handler = self._handlers.get(type(message))
@@ -109,7 +115,7 @@ class Follower:
 
     def _policy_is(self, message: PolicyIs) -> None:
         model = self._router.fleet.models.get(message.model)
-        if model is not None:
+        if model is not None and policy_name(model.policy) != message.policy:
             self._router.fleet.set_policy(model, message.policy)
 
     # How replicas do

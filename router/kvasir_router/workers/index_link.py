@@ -29,6 +29,7 @@ SILENCE_SECONDS = 1.0
 MAX_UNSENT = 4 * 2**20
 """Bytes; beyond them nothing more is told. The index process asks for all that matters."""
 
+_ROOM = 2**18
 _TICK = 0.1
 _AGAIN_SECONDS = 0.05
 _MESSAGES_A_FRAME = 64
@@ -75,6 +76,12 @@ class IndexLink:
             self._flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush)
+
+    async def has_room(self) -> None:
+        """Return when what was told is nearly sent, or nobody hears any more."""
+        while self._link is not None and self._link.unsent > _ROOM:  # noqa: ASYNC110 - rare
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
     def want_all(self) -> None:
         """Ask for the whole state."""

@@ -188,8 +188,12 @@ class IndexProcess(RouterBase):
 
     def _learned(self, message: Learned) -> None:
         model = self.fleet.models.get(message.model)
-        if model is not None and isinstance(model.policy, KvAware):
-            model.policy.index.learned(report_of(message))
+        if model is None or not isinstance(model.policy, KvAware):
+            return
+        index, report = model.policy.index, report_of(message)
+        # All workers tell a new index process the same
+        if any(index.texts.at(text) == (0, 0) for text in report.text_hashes):
+            index.learned(report)
 
     async def _tell_metrics(self, peer: Peer, question: int) -> None:
         await self._gathering.gather()
@@ -243,6 +247,9 @@ class IndexProcess(RouterBase):
             spec = replica.spec
             self._slots.free((model.name, spec.id, spec.host, spec.port))
             del self._replicas[replica.slot]
+        journal = self._journal.index(model.name)
+        if journal is not None:
+            journal.forget(replica)
 
     def _policy_changed(self, model: Model) -> None:
         self._feeds_follow_policy(model)

@@ -1,6 +1,7 @@
 """What the index process sees, passed on to the workers as it happens."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.load import LoadReport
@@ -89,6 +90,8 @@ class IndexJournal:
         self._model = model
         self._tell = tell
         self._ends = _ends(index)
+        self._begun: set[Replica] = set()
+        """Those that are known to have events."""
         index.residency.journal = self
         index.when_learned = self._learned
 
@@ -97,6 +100,8 @@ class IndexJournal:
     ) -> None:
         """BlockJournal.held."""
         slot = slot_of(replica)
+        if replica not in self._begun:
+            self.cleared(replica)
         for part in parts(self.ends_of(keys)):
             self._tell(Held(slot, group, tier, block_size, pack_keys(part)), len(part))
 
@@ -108,12 +113,17 @@ class IndexJournal:
 
     def cleared(self, replica: Replica) -> None:
         """BlockJournal.cleared."""
+        self._begun.add(replica)
         self._tell(Cleared(slot_of(replica)))
 
     def ends_of(self, keys: Sequence[int]) -> list[int]:
         """Those that a text leads to."""
         ends = self._ends
         return [key for key in keys if key in ends]
+
+    def forget(self, replica: Replica) -> None:
+        """It is gone."""
+        self._begun.discard(replica)
 
     def _learned(self, report: PromptReport) -> None:
         self._tell(learned(self._model, report), len(report.text_hashes))
@@ -160,6 +170,14 @@ def loaded(replica: SharedReplica, report: LoadReport) -> ToWorker:
 def learned(model: str, report: PromptReport) -> Learned:
     """A prompt report as a message."""
     return Learned(model, pack_texts(report.text_hashes), list(report.kv_blocks), report.kv_hashes)
+
+
+def texts_of(model: str, index: ModelIndex) -> Iterator[Learned]:
+    """All texts that an index knows, as messages."""
+    contents = index.texts.contents()
+    while part := list(islice(contents, BLOCKS_A_MESSAGE)):
+        texts, blocks, keys = zip(*part, strict=True)
+        yield Learned(model, pack_texts(texts), list(blocks), b"".join(keys))
 
 
 def report_of(message: Learned) -> PromptReport:

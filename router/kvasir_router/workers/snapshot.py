@@ -7,14 +7,13 @@ from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.policy.kv_aware import KvAware
-from kvasir_router.workers.journal import loaded, observed, slot_of
+from kvasir_router.workers.journal import loaded, observed, slot_of, texts_of
 from kvasir_router.workers.messages import (
-    BLOCKS_A_MESSAGE,
+    Cleared,
     Discovered,
     Heard,
     Held,
     Known,
-    Learned,
     Place,
     PolicyIs,
     Remembered,
@@ -71,14 +70,11 @@ def _of_index(model: Model, index: ModelIndex) -> Iterator[list[ToWorker]]:
         if contents:
             blocks, at, sizes = zip(*contents, strict=True)
             yield [Remembered(slot_of(replica), pack_texts(blocks), list(at), list(sizes))]
-    texts = index.texts.contents()
-    for start in range(0, len(texts), BLOCKS_A_MESSAGE):
-        hashes, blocks, keys = zip(*texts[start : start + BLOCKS_A_MESSAGE], strict=True)
-        packed = b"".join(keys)
-        yield [
-            Learned(model.name, pack_texts(hashes), list(blocks), packed),
-            *_held(index, filter(None, unpack_keys(packed))),
-        ]
+    for replica in list(model.replicas.values()):
+        if index.residency.knows(replica):
+            yield [Cleared(slot_of(replica))]
+    for message in texts_of(model.name, index):
+        yield [message, *_held(index, filter(None, unpack_keys(message.kv_hashes)))]
 
 
 def _held(index: ModelIndex, keys: Iterable[int]) -> Iterator[Held]:

@@ -19,11 +19,12 @@ from kvasir_router.workers.collector import LinkCollector
 from kvasir_router.workers.control import GO, LEAVING, READY, TERM, Control
 from kvasir_router.workers.follower import Follower
 from kvasir_router.workers.index_link import IndexLink
-from kvasir_router.workers.journal import learned, slot_of
+from kvasir_router.workers.journal import learned, slot_of, texts_of
 from kvasir_router.workers.lines import WholeLines
 from kvasir_router.workers.messages import (
     Ask,
     AskMetrics,
+    Complete,
     Counted,
     Doubt,
     Known,
@@ -71,6 +72,7 @@ class Worker(RouterBase):
         self._probes = HealthMonitor(settings.probing, gateway.fleet_lines)
         self._probed: list[tuple[Model, Replica]] = []
         self._known = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
         self._port = ClientPort(gateway, settings.tls)
         self._questions = count()
         self._asked: dict[int, Callable[[Answer], None]] = {}
@@ -99,6 +101,8 @@ class Worker(RouterBase):
         known.cancel()
         self._link.tell(self._counted())
         await asyncio.sleep(_FAREWELL_SECONDS)
+        if self._telling is not None:
+            tasks.append(self._telling)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -139,6 +143,9 @@ class Worker(RouterBase):
         self._follower.take(message)
         if isinstance(message, Known):
             self._known.set()
+        elif isinstance(message, Complete):
+            if self._follower.teaches:
+                self._telling = asyncio.create_task(self._tell_texts())
         elif isinstance(message, Ask):
             self._link.tell(self._counted())
         elif isinstance(message, MetricsAre):
@@ -159,6 +166,14 @@ class Worker(RouterBase):
         self._probed = []
 
     # To the index process
+
+    async def _tell_texts(self) -> None:
+        """A new index process knows no prompts, and so not which blocks matter here."""
+        for model in list(self.fleet.models.values()):
+            if isinstance(model.policy, KvAware):
+                for message in texts_of(model.name, model.policy.index):
+                    await self._link.has_room()
+                    self._link.tell(message)
 
     def _follow_policy(self, model: Model) -> None:
         """Tell of what the model's index learns here."""

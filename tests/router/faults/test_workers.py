@@ -1,8 +1,11 @@
 """Two workers in front of real engines: what one of them sent, both know to be cached."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -28,6 +31,14 @@ async def metrics(http: httpx.AsyncClient, url: str, name: str) -> dict[str, flo
     text = (await http.get(f"{url}/metrics")).text
     found = [line for line in text.splitlines() if line.startswith(f"kvasir_router_{name}{{")]
     return {line.split("{")[1].split("}")[0]: float(line.rsplit(" ", 1)[1]) for line in found}
+
+
+def child(parent: int, name: str) -> int:
+    """The process id of one of a router's processes."""
+    for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        if Path(f"/proc/{pid}/comm").read_text().strip() == f"router-{name}":
+            return int(pid)
+    raise AssertionError(f"there is no {name}")
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -57,6 +68,10 @@ async def test_exact_hits_in_both_workers(
         blocks = await metrics(client, router.admin_url, "index_blocks")
         return blocks['index="exact",model="sim"'] > 0
 
+    async def texts_are_known() -> bool:
+        blocks = await metrics(client, router.admin_url, "index_blocks")
+        return min(blocks[f'index="{index}",model="sim"'] for index in ("exact", "texts")) > 0
+
     await until(all_are_heard)
     cached, length = await cached_tokens(router.url, "first")
     assert cached == 0
@@ -65,8 +80,16 @@ async def test_exact_hits_in_both_workers(
     for number in range(16):  # connections are spread over both
         cached, _ = await cached_tokens(router.url, f"further {number}")
         assert cached > 0.9 * length
+    os.kill(child(router.process.pid, "index"), signal.SIGKILL)
+    await until(all_are_heard)
+    await until(texts_are_known)
+    for name in ("worker0", "worker1"):  # their successors have it from the new index process
+        os.kill(child(router.process.pid, name), signal.SIGKILL)
+    for number in range(16):
+        cached, _ = await cached_tokens(router.url, f"once more {number}")
+        assert cached > 0.9 * length
     predicted = await metrics(client, router.admin_url, "predicted_hit_tokens_total")
     confirmed = await metrics(client, router.admin_url, "confirmed_hit_tokens_total")
     exact = [labels for labels in predicted if 'source="exact"' in labels]
-    assert sum(predicted[labels] for labels in exact) > 8 * 0.9 * length
+    assert sum(predicted[labels] for labels in exact) > 20 * 0.9 * length
     assert sum(confirmed.values()) > 0.95 * sum(predicted.values())
