@@ -39,8 +39,9 @@ async def run(settings: OperatorSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    # It says at level INFO whenever a watch ends, which they all do every five minutes
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    # They tell of every watch that ends, and of every request
+    for name in ("kopf", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     metrics = Metrics()
     leads = asyncio.Event()
     try:

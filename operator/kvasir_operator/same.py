@@ -34,12 +34,13 @@ def is_same(wanted: Any, live: Any) -> bool:
     """Whether everything in `wanted` is so in `live`, which may have more: defaults, and fields
     that others own. Lists of named things are compared by name, all others whole."""
     if isinstance(wanted, dict):
+        if live is None:
+            return not wanted  # an API server leaves out what is empty
         return isinstance(live, dict) and all(
             (_is_same_amount if key in _AMOUNTS else is_same)(value, live.get(key))
             for key, value in wanted.items()
         )
     if not isinstance(wanted, list):
-        # An API server leaves out what is empty
         return bool(wanted == live) or (live is None and wanted in ("", False, 0))
     if not wanted:
         return not live

@@ -37,8 +37,7 @@ _NOW = "2026-01-01T00:00:00Z"
 @pytest.fixture(scope="session")
 def plane(control_plane: Any) -> Any:
     """The control plane with the definition, and the operator's account with the chart's rights."""
-    control_plane.apply(as_yaml())
-    control_plane.kubectl("wait", "--for=condition=Established", "crd/llmdeployments.kvasir.dev")
+    control_plane.define(as_yaml())
     name, _, _ = ACCOUNT.partition("/")
     control_plane.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}")
     command = [binary("helm"), "template", "kvasir", CHART, "--namespace", name]

@@ -99,11 +99,7 @@ async def cluster(control_plane, routers, settings, monkeypatch) -> AsyncIterato
     plane = control_plane
     monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
     namespace = plane.namespace()
-    plane.apply(CRD.read_text())
-    plane.kubectl(
-        *("wait", "--for=condition=Established", "--timeout=60s"),
-        "crd/llmdeployments.kvasir.dev",
-    )
+    plane.define(CRD.read_text())
     plane.apply(
         yaml.safe_dump(
             {
