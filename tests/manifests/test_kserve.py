@@ -34,9 +34,8 @@ def kserve(control_plane) -> Iterator[Any]:
     except HarnessError as error:
         pytest.fail(str(error), pytrace=False)
     names = [f"{crd}.serving.kserve.io" for crd in CRDS]
-    for crd in CRDS:
-        control_plane.apply((directory / f"serving.kserve.io_{crd}.yaml").read_text())
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
+    files = [directory / f"serving.kserve.io_{crd}.yaml" for crd in CRDS]
+    control_plane.define("\n---\n".join(file.read_text() for file in files))
     yield control_plane
     control_plane.kubectl("delete", "crd", *names)
 

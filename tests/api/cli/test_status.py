@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 CRD = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crd.yaml"
-NAME = "llmdeployments.kvasir.dev"
 
 
 def status(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -29,8 +28,7 @@ def status(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str
 @pytest.fixture
 def deployed(control_plane) -> Any:
     """A namespace with a deployment whose one pod cannot be scheduled."""
-    control_plane.apply(CRD.read_text())
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", NAME, "--timeout=60s")
+    control_plane.define(CRD.read_text())
     namespace = control_plane.namespace()
     metadata = {"namespace": namespace, "name": "tiny"}
     kind = {"apiVersion": "kvasir.dev/v1alpha1", "kind": "LLMDeployment", "metadata": metadata}

@@ -215,8 +215,7 @@ def test_every_rule_is_tried() -> None:
 @pytest.fixture(scope="session")
 def installed(control_plane: Any) -> Any:
     """The control plane, with the definition."""
-    control_plane.apply(as_yaml())
-    control_plane.kubectl("wait", "--for=condition=Established", "crd/llmdeployments.kvasir.dev")
+    control_plane.define(as_yaml())
     return control_plane
 
 
