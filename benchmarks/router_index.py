@@ -28,7 +28,7 @@ from kvasir.kv_events import (
     decode_batch,
     encode_batch,
 )
-from kvasir.text_chain import MAX_BLOCKS, text_end
+from kvasir.text_chain import BLOCK_ENDS, MAX_BLOCKS
 from kvasir_router.discovery.base import EngineKind, ReplicaSpec
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.replica import Replica
@@ -146,7 +146,7 @@ def lookups(blocks: int) -> dict[str, float]:
         return seconds(lambda: [residency.match(texts, chain[:length]) for chain in chains], 50)
 
     return {
-        f"us a lookup, {text_end(length) // 1024} KB of text": round(
+        f"us a lookup, {BLOCK_ENDS[length] // 1024} KB of text": round(
             look(length) / len(chains) * 1e6, 1
         )
         for length in (4, 44, 85)

@@ -57,7 +57,8 @@ _encode = msgspec.json.Encoder().encode
 _HEADS = {role: _encode([role, {}]) for role in ("system", "developer", "user", "assistant")}
 """Of the messages that most are."""
 
-_ENDS = (0, *accumulate(BLOCK_SIZES))
+BLOCK_ENDS = (0, *accumulate(BLOCK_SIZES))
+"""Bytes of text that so many leading blocks hold."""
 _LEVELS = [(count, size, struct.Struct(f"{size}s").iter_unpack) for count, size in LEVELS]
 
 
@@ -110,11 +111,6 @@ def text_hashes(text: bytes) -> list[int]:
         if start >= size:
             break
     return hashes
-
-
-def text_end(blocks: int) -> int:
-    """Bytes of text that so many leading blocks hold, MAX_BLOCKS at most."""
-    return _ENDS[blocks]
 
 
 def content_start(piece: bytes, content: str) -> int:

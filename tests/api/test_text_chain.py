@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kvasir.text_chain import (
     BLOCK_BYTES,
+    BLOCK_ENDS,
     BLOCK_SIZES,
     MAX_BLOCKS,
     chain_hashes,
@@ -14,7 +15,6 @@ from kvasir.text_chain import (
     chat_text,
     completion_pieces,
     content_start,
-    text_end,
 )
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 40
@@ -95,18 +95,18 @@ def test_chat_and_completion_differ() -> None:
 
 
 def test_work_is_bounded() -> None:
-    assert text_end(MAX_BLOCKS) == 1 << 20
+    assert BLOCK_ENDS[MAX_BLOCKS] == 1 << 20
     assert len(chat("x" * (1 << 21))) == MAX_BLOCKS
 
 
 @pytest.mark.parametrize("blocks", [1, 16, 17, 44, 45, 60])
 def test_a_block_is_there_when_all_its_text_is(blocks: int) -> None:
     text = bytes(range(256)) * 1000
-    assert len(chain_hashes([text[: text_end(blocks)]])) == blocks
-    assert len(chain_hashes([text[: text_end(blocks) - 1]])) == blocks - 1
+    assert len(chain_hashes([text[: BLOCK_ENDS[blocks]]])) == blocks
+    assert len(chain_hashes([text[: BLOCK_ENDS[blocks] - 1]])) == blocks - 1
     whole = chain_hashes([text])
-    assert chain_hashes([text[: text_end(blocks)]]) == whole[:blocks]
-    assert text_end(blocks) - text_end(blocks - 1) == BLOCK_SIZES[blocks - 1]
+    assert chain_hashes([text[: BLOCK_ENDS[blocks]]]) == whole[:blocks]
+    assert BLOCK_ENDS[blocks] - BLOCK_ENDS[blocks - 1] == BLOCK_SIZES[blocks - 1]
 
 
 @given(messages)

@@ -35,7 +35,7 @@ from itertools import accumulate
 from typing import Any
 
 from kvasir.prompt_report.token_cuts import TokenCuts
-from kvasir.text_chain import content_start, text_end
+from kvasir.text_chain import BLOCK_ENDS, content_start
 
 MAX_PROBED_MESSAGES = 8
 """Of the messages not reported yet; those between get no claims of their own."""
@@ -110,7 +110,7 @@ def kv_blocks(
     counts: list[int] = []
     last_end, last_count = 0, claimed_before
     for block in text_blocks:
-        position = text_end(block + 1)
+        position = BLOCK_ENDS[block + 1]
         end = max((anchor.rendered_before(position) for anchor in anchors), default=0)
         if end > last_end:
             last_end, last_count = end, max(last_count, cuts.tokens_within(end) // block_size)

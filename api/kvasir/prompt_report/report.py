@@ -9,7 +9,7 @@ from kvasir.block_hash import HASH_BYTES
 from kvasir.prompt_report import prompt_map
 from kvasir.prompt_report.token_cuts import CutRules, TokenCuts, token_ends
 from kvasir.template.tokenizer import Tokenizer
-from kvasir.text_chain import text_end
+from kvasir.text_chain import BLOCK_ENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def make_report(
         return None
     text = prompt.text.encode("utf-8", "surrogatepass")
     counts = prompt_map.kv_blocks(
-        _anchors(prompt, text, text_end(known)),
+        _anchors(prompt, text, BLOCK_ENDS[known]),
         range(known, len(hashes)),
         TokenCuts(text, prompt.token_ids, ends, rules),
         block_size,

@@ -41,8 +41,11 @@ class Shares:
 
     def started(self, tenant: str, tokens: float, now: float) -> None:
         """A request that needs so much service goes to a replica."""
-        self._running[tenant] = self._running.get(tenant, 0) + 1
-        self._charge(tenant, tokens, now)
+        running, served = self._running, self._served
+        running[tenant] = running.get(tenant, 0) + 1
+        counted = tokens * exp((now - self._since) / _MEMORY_SECONDS)
+        served[tenant] = served.get(tenant, 0.0) + counted
+        self._total += counted
 
     def ended(self, tenant: str) -> None:
         """It has left it."""
@@ -50,8 +53,8 @@ class Shares:
 
     def take_back(self, tenant: str, tokens: float, now: float) -> None:
         """There was no replica for it after all."""
-        self.ended(tenant)
-        self._charge(tenant, -tokens, now)
+        self.started(tenant, -tokens, now)
+        self._running[tenant] -= 2
 
     def over(self, tenant: str, weight: float, capacity: int) -> bool:
         """Whether there are others, and it has more than its share of the `capacity` requests that
@@ -61,11 +64,6 @@ class Shares:
         if self._running.get(tenant, 0) * self._weights <= weight * capacity:
             return False
         return self._served.get(tenant, 0.0) * self._weights > weight * self._total
-
-    def _charge(self, tenant: str, tokens: float, now: float) -> None:
-        counted = tokens * exp((now - self._since) / _MEMORY_SECONDS)
-        self._served[tenant] = self._served.get(tenant, 0.0) + counted
-        self._total += counted
 
     def _look(self, now: float) -> None:
         self._looked = now

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from kvasir.text_chain import BLOCK_BYTES, BLOCK_SIZES, LEVELS, text_end
+from kvasir.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, LEVELS
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.replica_bits import ReplicaBits
 
@@ -106,7 +106,7 @@ class ApproximateIndex:
         listed = self._listed(chain, entries, known)
         if listed < length:
             self._add(chain, listed, bit)
-            self._sizes[replica] += text_end(length) - text_end(listed)
+            self._sizes[replica] += BLOCK_ENDS[length] - BLOCK_ENDS[listed]
         old = min(known, listed)
         if old < length:
             for block in chain[old:listed]:
@@ -118,9 +118,10 @@ class ApproximateIndex:
         pop = entries.pop
         for block in chain[old - 1 :: -1] if old else ():
             entries[block] = pop(block)
-        room = self._room(capacity_tokens)
-        if self._sizes[replica] > room + room // _SLACK:
-            self._evict(replica, bit, room, length + _EVICTED_PER_CALL)
+        if listed < length:
+            room = self._room(capacity_tokens)
+            if self._sizes[replica] > room + room // _SLACK:
+                self._evict(replica, bit, room, length + _EVICTED_PER_CALL)
 
     def contents(self, replica: Replica) -> list[tuple[int, float, int]]:
         """The replica's list, the oldest first: block, when it was sent, its bytes of text."""

@@ -63,9 +63,14 @@ class HitCheck:
         self.surprises: Counter[Replica] = Counter()
         """Requests without a predicted hit of which something was in the cache."""
 
+    @property
+    def doubts(self) -> bool:
+        """Whether any prediction is not used."""
+        return bool(self._off)
+
     def believes(self, replica: Replica, source: Source) -> bool:
         """Whether the source's predictions for the replica are used."""
-        until = self._off.get((replica, source)) if self._off else None
+        until = self._off.get((replica, source))
         if until is None:
             return True
         if until > self._clock():

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kvasir.kv_events import BlockRemoved, BlockStored
-from kvasir.text_chain import BLOCK_BYTES, BLOCK_SIZES, MAX_BLOCKS, text_end
+from kvasir.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, MAX_BLOCKS
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.approximate import ApproximateIndex
@@ -73,14 +73,16 @@ class ModelIndex:
         """Each replica that is believed to have a part of the prompt."""
         sent = self.approximate.match(chain)
         known = self.residency.match(self.texts, chain)
-        believes = self.check.believes
+        check, ratio = self.check, self.bytes_per_token
+        doubts = check.doubts
         hits = {}
         depth, hit = 0, None
         for replica, blocks in sent.items():
-            if replica not in known and believes(replica, Source.APPROXIMATE):
-                if hit is None or blocks != depth:
-                    depth, hit = blocks, Hit(blocks, self._tokens(blocks), Source.APPROXIMATE)
-                hits[replica] = hit
+            if replica in known or (doubts and not check.believes(replica, Source.APPROXIMATE)):
+                continue
+            if hit is None or blocks != depth:
+                depth, hit = blocks, Hit(blocks, BLOCK_ENDS[blocks] / ratio, Source.APPROXIMATE)
+            hits[replica] = hit
         for replica, resident in known.items():
             joined = self._joined(replica, chain, resident, sent.get(replica, 0))
             if joined is not None:
@@ -109,10 +111,6 @@ class ModelIndex:
         self.residency.forget(replica)
         self.check.forget(replica)
 
-    def _tokens(self, blocks: int) -> float:
-        """Of so many leading text blocks."""
-        return text_end(blocks) / self.bytes_per_token
-
     def _joined(
         self,
         replica: Replica,
@@ -133,7 +131,7 @@ class ModelIndex:
             recent = self.approximate.sent_since(chain, replica, depth, since)
             source = Source.SPECULATIVE if recent else source
             sent = recent or depth
-        guess = self._tokens(sent)
+        guess = BLOCK_ENDS[sent] / self.bytes_per_token
         a_block = BLOCK_SIZES[min(depth, MAX_BLOCKS - 1)] / self.bytes_per_token
         claims_little = guess > _CLAIMS_LITTLE * tokens + a_block
         if (sent > depth or claims_little) and believes(replica, source):

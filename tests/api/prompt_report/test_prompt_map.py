@@ -17,8 +17,8 @@ from kvasir.prompt_report.token_cuts import CutRules
 from kvasir.template.chat_template import ChatTemplate, TemplateError
 from kvasir.template.messages import normalise_messages
 from kvasir.template.tokenizer import Tokenizer
+from kvasir.text_chain import BLOCK_ENDS, chat_pieces, completion_pieces
 from kvasir.text_chain import chain_hashes as text_hashes
-from kvasir.text_chain import chat_pieces, completion_pieces, text_end
 
 BLOCK = 8
 
@@ -283,7 +283,7 @@ def test_nearly_all_of_a_shared_prefix_is_claimed(
     ]
     for block, text in enumerate(claimed):
         # less than two blocks of text are lost to headers, cuts and whole KV blocks
-        assert len(text.encode()) > text_end(max(block - 1, 0))
+        assert len(text.encode()) > BLOCK_ENDS[max(block - 1, 0)]
 
 
 def test_what_moves_is_not_claimed(tokenizers: dict[str, Tokenizer]) -> None:

@@ -28,7 +28,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains of 8 blocks are long ones, and a retired bit is in the masks for some calls."""
     monkeypatch.setattr(approximate, "LEVELS", LEVELS)
     monkeypatch.setattr(approximate, "BLOCK_SIZES", SIZES)
-    monkeypatch.setattr(text_chain, "_ENDS", (0, *accumulate(SIZES)))
+    monkeypatch.setattr(approximate, "BLOCK_ENDS", (0, *accumulate(SIZES)))
     monkeypatch.setattr(approximate, "_SWEPT_PER_CALL", 3)
 
 
@@ -91,7 +91,7 @@ def test_a_replica_that_says_nothing_of_its_cache_has_a_default(make_replica) ->
     index, replica = ApproximateIndex(), make_replica("r")
     room = approximate.DEFAULT_CAPACITY_TOKENS * 4
     chain = list(range(1, 101))
-    for start in range(3 * room // text_chain.text_end(len(chain))):
+    for start in range(3 * room // text_chain.BLOCK_ENDS[len(chain)]):
         index.routed([start * 1_000_000 + block for block in chain], replica)
     assert room * 0.95 < index.size(replica) <= room * 1.04
     assert index.memory_bytes == index.blocks * approximate.BYTES_PER_BLOCK

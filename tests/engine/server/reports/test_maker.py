@@ -7,7 +7,7 @@ import pytest
 from kvasir.block_hash import HASH_BYTES, chain_hashes
 from kvasir.prompt_report.report import TokenisedPrompt
 from kvasir.template.tokenizer import Tokenizer
-from kvasir.text_chain import completion_pieces, text_end
+from kvasir.text_chain import BLOCK_ENDS, completion_pieces
 from kvasir.text_chain import chain_hashes as text_hashes
 from kvasir_engine.server.reports import maker as maker_module
 from kvasir_engine.server.reports.maker import ReportMaker
@@ -37,7 +37,7 @@ def test_each_text_block_has_the_last_kv_block_that_it_determines(
     assert list(report.text_hashes) == list(text_hashes(prompt.pieces))
     for at, count in enumerate(report.kv_blocks):
         # One token a byte; less than a word, and what is no full KV block, is left out.
-        assert 0 < text_end(at + 1) - count * BLOCK < 3 * BLOCK
+        assert 0 < BLOCK_ENDS[at + 1] - count * BLOCK < 3 * BLOCK
         kv_hash = prompt.block_hashes[(count - 1) * HASH_BYTES : count * HASH_BYTES]
         assert report.kv_hashes[at * HASH_BYTES : (at + 1) * HASH_BYTES] == kv_hash
 
