@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 
-from faults.load import ask, completion, lost
+from faults.load import ask, completion
 from faults.processes import BadEngine, get
 from faults.rig import Rig, Row
 
@@ -19,7 +19,7 @@ async def _one_of_three(rig: Rig, mode: str, fault: str, *lines: str) -> Row:
     await asyncio.sleep(3 if rig.quick else 10)
     answers = await load.stop()
     failures = await rig.router.metric("replica_failures_total", model=name, replica=bad.name)
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     row.expect(failures > 0, "the router saw no failure")
     row.note = f"{failures:.0f} failures of it seen"
     await bad.kill()
@@ -66,7 +66,7 @@ async def slow_engine(rig: Rig) -> Row:
     ]
     answers = await asyncio.gather(*slow)
     others = await load.stop()
-    row.requests, row.lost = len(others), lost(others)
+    row.count(others)
     ended = sum(answer.status == 504 for answer in answers)
     row.expect(ended == len(answers), f"{ended} of {len(answers)} ended by their deadline")
     row.note = f"{ended} of its own ended with 504"
@@ -91,7 +91,7 @@ async def client_leaves(rig: Rig) -> Row:
     await asyncio.sleep(1)
     seen = sorted(json.loads(await get(engine.port, "/left")))
     answers = await load.stop()
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     row.expect(len(seen) == len(left), f"the engine saw {len(seen)} of {len(left)} leave")
     waits = sorted(there - here for here, there in zip(left, seen, strict=False))
     if waits:

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from faults.load import Answer, ask, completion, lost
+from faults.load import Answer, ask, completion
 from faults.processes import BadEngine, get
 from faults.rig import Rig, Row
 
@@ -38,7 +38,7 @@ async def slow_clients(rig: Rig) -> Row:
     row.recovered = time.monotonic() - begun
     during = load.rate(begun, time.monotonic())
     answers = await load.stop()
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     row.note = f"{during:.0f} answers a second beside {count} of them, {before:.0f} before"
     return row
 
@@ -81,7 +81,7 @@ async def large_bodies(rig: Rig) -> Row:
     passed = await asyncio.gather(*(ask(rig.router.port, ten) for _ in range(4)))
     refused = await asyncio.gather(*(_too_large(rig.router.port) for _ in range(4)))
     answers = await load.stop()
-    row.requests, row.lost = len(answers) + len(passed), lost(answers) + lost(passed)
+    row.count([*answers, *passed])
     row.expect({each.status for each in refused} == {413}, "100 MB were not answered 413")
     row.note = "100 MB: 413"
     return row
@@ -112,7 +112,7 @@ async def bad_requests(rig: Rig) -> Row:
         statuses += [(await ask(port, good, f"x-long: {'y' * 100_000}")).status]
         statuses += [(await ask(port, body)).status for body in bad]
     answers = await load.stop()
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     # A flood may be cut before its answer is read: 0
     row.expect(set(statuses) <= {0, 400, 431}, f"answered {sorted(set(statuses))}")
     row.expect(rig.router.running, "the router ended")

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 
-from faults.load import Answer, ask, completion, lost
+from faults.load import Answer, ask, completion
 from faults.processes import BadEngine
 from faults.rig import CLIENTS, Rig, Row
 
@@ -28,7 +28,7 @@ async def killed(rig: Rig) -> Row:
     row.detected = await rig.router.until({victim.name: _GONE}) - died
     answers = await asyncio.gather(*asked)
     row.recovered = max(answer.ended for answer in answers) - died
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     unlike = sum(
         one.is_good and other.is_good and one.text != other.text
         for one, other in zip(answers[:count], answers[count:], strict=True)
@@ -57,7 +57,7 @@ async def stopped(rig: Rig) -> Row:
     victim.signal(signal.SIGCONT)
     again = await rig.router.until({victim.name: "ready"}) - went_on
     answers = await load.stop()
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     row.note = f"used again {again:.2f} s after SIGCONT"
     return row
 
@@ -73,13 +73,14 @@ async def refused(rig: Rig) -> Row:
         await victim.kill()
         gone = await rig.router.until({victim.name: _GONE})
         row.detected = row.detected or gone - died
+        await asyncio.sleep(2)
     await asyncio.sleep(3)
     row.recovered = load.recovered(died, 0.9 * before / len(rig.engines))
     for victim in victims:
         await victim.start()
     await rig.all_ready()
     answers = await load.stop()
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     return row
 
 
@@ -133,7 +134,7 @@ async def rolling_restart(rig: Rig) -> Row:
         await engine.start()
         await rig.all_ready()
     answers = await load.stop()
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     return row
 
 
@@ -151,7 +152,7 @@ async def poison(rig: Rig) -> Row:
     dead = sum(not engine.running for engine in engines)
     # Who was in flight at both deaths is suspected too, and told so
     beside = [answer for answer in answers if b"poison_request" in answer.body]
-    row.requests, row.lost = len(answers), lost(answers) - len(beside)
+    row.count(answer for answer in answers if answer not in beside)
     row.expect(0 < dead <= 2, f"{dead} engines died")
     row.expect(b"poison_request" in first.body and b"poison_request" in again.body, "not refused")
     row.note = f"{dead} engines died, {len(beside)} others were in flight at both deaths"

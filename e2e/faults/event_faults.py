@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 import zmq
-from faults.load import Answer, ask, lost
+from faults.load import Answer, ask
 from faults.processes import MODEL, SECRET
 from faults.rig import Rig, Row
 
@@ -55,7 +55,7 @@ async def restarted(rig: Rig) -> Row:
     answers += await ask_all(rig, bodies)
     after = await _hit_tokens(rig)
     predicted, confirmed = (now - then for now, then in zip(after, before, strict=True))
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     row.expect(predicted > 0, "no hit was predicted")
     row.expect(confirmed >= 0.5 * predicted, "predicted hits were none")
     row.note = f"{confirmed / max(predicted, 1):.0%} of the predicted tokens were hits"
@@ -78,7 +78,7 @@ async def lying(rig: Rig) -> Row:
         if await rig.router.metric("index_turned_off_total", replica=liar["id"], source="exact"):
             row.detected = time.monotonic() - begun
             break
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     row.expect(row.detected is not None, "its events were believed to the end")
     rig.router.configure(rig.models())
     await rig.all_ready()
@@ -97,7 +97,7 @@ async def lagging(rig: Rig) -> Row:
     for _ in range(8):
         answers += await ask_all(rig, bodies)
         await asyncio.sleep(2.5)
-    row.requests, row.lost = len(answers), lost(answers)
+    row.count(answers)
     cached = await rig.router.metric("cached_prompt_tokens_total", model=MODEL)
     row.expect(cached > 0, "nothing was found in a cache")
     row.expect(lag.passed > 0, "no event was passed on")

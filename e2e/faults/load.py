@@ -2,8 +2,8 @@
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,12 @@ class Answer:
         datas = [line[6:] for line in self.body.split(b"\n") if line.startswith(b"data: ")]
         chunks = [json.loads(data) for data in datas if data != b"[DONE]"]
         return "".join(each["choices"][0]["text"] for each in chunks if each["choices"])
+
+    @property
+    def problem(self) -> str:
+        """What an answer that is not good has instead: a status, an error's code."""
+        code = re.search(rb'"code": ?"(\w+)"', self.body)
+        return f"{self.status} {code[1].decode() if code else ''}".strip()
 
     @property
     def is_good(self) -> bool:
@@ -118,8 +124,3 @@ class Load:
             if self.rate(start, start + 1) >= wanted:
                 return tenth / 10
         return None
-
-
-def lost(answers: Iterable[Answer]) -> int:
-    """How many are not whole answers."""
-    return sum(not answer.is_good for answer in answers)

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faults.load import Load
+from faults.load import Answer, Load
 from faults.processes import MODEL, BadEngine, Router, SimEngine
 
 ENGINES = 3
@@ -27,6 +29,14 @@ class Row:
     note: str = ""
     failed: list[str] = field(default_factory=list)
     """What did not hold."""
+
+    def count(self, answers: Iterable[Answer]) -> None:
+        """All of them, and those that are not whole: they are lost."""
+        problems = Counter("" if answer.is_good else answer.problem for answer in answers)
+        self.requests = problems.total()
+        self.lost = self.requests - problems.pop("", 0)
+        for problem, number in problems.items():
+            self.failed.append(f"{number} x {problem or 'cut off'}")
 
     def expect(self, holds: bool, what: str) -> None:
         """Note what does not hold."""
