@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,7 +18,12 @@ import yaml
 from harness.errors import HarnessError
 from harness.sockets import free_ports
 from kvasir.cluster import Cluster, load_access
-from kvasir_operator.external_metrics.server import API_SERVICE, serve_external_metrics
+from kvasir_operator.external_metrics.server import (
+    API_SERVICE,
+    Registration,
+    serve_external_metrics,
+)
+from kvasir_operator.settings import OperatorSettings
 
 CRD = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crd.yaml"
 SERVICE = "kvasir-operator"
@@ -206,8 +212,33 @@ async def test_an_autoscaler_scales_on_what_routers_see(cluster, control_plane, 
     await until("1 replica", lambda: replicas() == 1)
 
 
-async def test_the_bundle_is_written_back_when_somebody_takes_it(cluster, control_plane) -> None:
-    def bundle() -> Any:
-        return control_plane.kubectl.json("get", "apiservice", API_SERVICE)["spec"].get("caBundle")
+async def test_the_bundle_is_kept_right_and_nobody_elses_is_touched(
+    control_plane, monkeypatch
+) -> None:
+    plane, context = control_plane, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig))
+    namespace = plane.namespace()
+    plane.apply(manifests(namespace, 8443))
 
-    assert await until("a bundle", bundle)
+    def stored() -> str | None:
+        found = plane.kubectl.json("get", "apiservice", API_SERVICE)["spec"].get("caBundle")
+        return found and str(found)
+
+    def patch(**spec: Any) -> None:
+        change = json.dumps({"spec": spec})
+        plane.kubectl("patch", "apiservice", API_SERVICE, "--type=merge", "-p", change)
+
+    async with Cluster(load_access()) as client:
+        settings = OperatorSettings(namespace=namespace, external_metrics_service="other")
+        await Registration(client, settings).check(context)
+        assert stored() is None
+        registration = Registration(client, replace(settings, external_metrics_service=SERVICE))
+        await registration.check(context)
+        written = stored()
+        assert written is not None
+        await registration.check(context)
+        assert stored() == written
+        patch(caBundle=None)
+        await registration.check(context)
+        assert stored() == written
+    plane.kubectl("delete", "apiservice", API_SERVICE)
