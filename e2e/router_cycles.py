@@ -183,13 +183,15 @@ async def cycles(what: str, config: Path, options: argparse.Namespace) -> int:
 
     clients = [asyncio.create_task(client()) for _ in range(options.clients)]
     started = time.monotonic()
-    for _ in range(options.cycles):
+    for cycle in range(1, options.cycles + 1):
         await asyncio.sleep(random.uniform(0.0, 0.1))
         if what == "worker":
             await router.replace_worker()
         else:
             await router.stop()
             await router.start()
+        if cycle % 20 == 0:
+            print(f"{what}: {cycle} cycles, {sum(seen.lost.values())} lost so far", flush=True)
     seconds = time.monotonic() - started
     stopping.set()
     await asyncio.gather(*clients)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
@@ -45,6 +46,8 @@ _LOOK_SECONDS, _BUSY_LOOK_SECONDS = 0.05, 0.002
 """Between two looks at what others have in flight, besides those for each choice: with nobody
 waiting for room here, and with somebody."""
 _METRICS_SECONDS = 2.0
+_TELL_AGAIN_SECONDS = 10.0
+_MAX_TOLD = 65_536
 _TAKE_OVER_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.02
 """For what was told last to be on its way."""
@@ -76,6 +79,8 @@ class Worker(RouterBase):
         self._port = ClientPort(gateway, settings.tls)
         self._questions = count()
         self._asked: dict[int, Callable[[Answer], None]] = {}
+        self._told: dict[tuple[int, int], float] = {}
+        """When the others were told of texts at replicas (slot, last block), by the clock."""
         gateway.poison.added = lambda digest: self._link.tell(Poisoned(digest))
         gateway.ask_metrics = self._ask_metrics
         if gateway.admission.keyring is not None:
@@ -183,7 +188,17 @@ class Worker(RouterBase):
             index.when_learned = lambda report: self._link.tell(learned(model.name, report))
 
     def _routed(self, chain: Sequence[int], replica: Replica, known: int) -> None:
-        self._link.tell(Routed(self._column, slot_of(replica), pack_texts(chain), known))
+        """Tell the others, if that is news to them: of a text that is known to be there as a whole
+        only now and then, so that it stays young in their lists too."""
+        slot = slot_of(replica)
+        if known >= len(chain):
+            now, text = time.monotonic(), (slot, chain[-1])
+            if now - self._told.get(text, 0.0) < _TELL_AGAIN_SECONDS:
+                return
+            if len(self._told) >= _MAX_TOLD:
+                self._told.clear()
+            self._told[text] = now
+        self._link.tell(Routed(self._column, slot, pack_texts(chain), known))
 
     def _counted(self) -> Counted:
         found = families(self.metrics.collect())
