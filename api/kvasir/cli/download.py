@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -163,8 +163,9 @@ def _failure(message: str, permanent: bool) -> Progress:
 
 def _leave_message(progress: Progress) -> None:
     """What Kubernetes keeps of a container that ended."""
-    if TERMINATION_LOG.is_file():
-        TERMINATION_LOG.write_text(progress.termination_message())
+    with suppress(OSError):
+        if TERMINATION_LOG.is_file():
+            TERMINATION_LOG.write_text(progress.termination_message())
 
 
 def _interrupt(*_: object) -> None:

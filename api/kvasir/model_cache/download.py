@@ -18,7 +18,14 @@ from kvasir.model_cache.archive import Limits, check_limits, unpack
 from kvasir.model_cache.contents import check_model, promote_root
 from kvasir.model_cache.errors import DownloadError, PermanentError
 from kvasir.model_cache.evict import Evictor, touch
-from kvasir.model_cache.fetch import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, Fetcher, identity
+from kvasir.model_cache.fetch import (
+    ATTEMPTS,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Fetcher,
+    disk_error,
+    identity,
+)
 from kvasir.model_cache.hashing import FileHash
 from kvasir.model_cache.layout import model_directory
 from kvasir.model_cache.progress import Phase, Progress, sizing_config
@@ -92,7 +99,7 @@ class Download:
             if self._options.keep is not None:
                 self._evictor.keep(self._name, self._options.keep)
         except OSError as error:
-            raise DownloadError(f"{self._volume.root} cannot be used: {error}") from error
+            raise disk_error(error, self._volume.root) from error
         self._tracker.end(_done(directory, manifest.size, manifest.weight_bytes))
         return directory
 

@@ -78,7 +78,7 @@ class Fetcher:
             try:
                 return self._finish(file, self._transfer(file, target), target)
             except OSError as error:
-                raise _disk_error(error, target) from error
+                raise disk_error(error, target) from error
             except DownloadError as error:
                 if error.permanent or self._stop.is_set():
                     raise
@@ -187,7 +187,8 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _disk_error(error: OSError, target: Path) -> DownloadError:
+def disk_error(error: OSError, target: Path) -> DownloadError:
+    """What it means that `target` cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return PermanentError(
             f"the volume is full while {target.name} is written; enlarge it (spec.cache), or remove"

@@ -74,7 +74,7 @@ def test_what_may_pass_ends_with_1(log: Path, tmp_path: Path) -> None:
     assert done.exit_code == 2
     done = run("s3://bucket/m", "--to", str(tmp_path / "file" / "below"))
     assert done.exit_code == 1
-    assert "cannot be used" in done.stderr
+    assert "cannot be written" in done.stderr
     assert not parse_progress(log.read_text()).permanent
 
 
