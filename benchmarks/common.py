@@ -75,9 +75,9 @@ class Report:
     folder: str = "cpu"
     """Under benchmarks/results."""
 
-    def publish(self, *, save: bool) -> None:
-        """Print everything; with `save`, write benchmarks/results/FOLDER/NAME.json too."""
-        content = {
+    def content(self) -> dict[str, Any]:
+        """What the file of results holds."""
+        return {
             "name": self.name,
             "title": self.title,
             "work": self.work,
@@ -95,6 +95,10 @@ class Report:
             "tables": [asdict(table) for table in self.tables],
             **self.values,
         }
+
+    def publish(self, *, save: bool) -> None:
+        """Print everything; with `save`, write benchmarks/results/FOLDER/NAME.json too."""
+        content = self.content()
         print("\n".join(render(content)))
         if save:
             path = RESULTS / self.folder / f"{self.name}.json"

@@ -7,8 +7,8 @@ mixed256: 256 requests of 100-1024 tokens in and out; big1000: 1000 requests, 12
 out; decode: ms a token at 1,000 tokens of context for batches of 1, 8, 64, 256; prefill: 32
 prompts of 4,096, one token out; ttft: one prompt of 4,096 and of 512, one token out; prefix: 256
 requests of 4,096 shared and 64 own tokens, 64 out, after one request that has the prefix cached;
-io: 1,000 in, 1,000 out, 256 at once. Temperature 0.6; 8,192 tokens a step, 256 sequences, 90 % of
-the memory, prefix cache on.
+io: 256 requests of 1,000 in and out, and of 128 in, 2,048 out. Temperature 0.6; 8,192 tokens a
+step, 256 sequences, 90 % of the memory, prefix cache on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
+from common import Figure, Report, Table, machine
 
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.request import EngineRequest
@@ -28,6 +32,8 @@ from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import make_settings
 
 Prompts = list[list[int]]
+Figures = dict[str, dict[str, Any]]
+"""By name: the figure, then what belongs to it."""
 
 
 def prompts(count: int, low: int, high: int, seed: int) -> Prompts:
@@ -71,23 +77,26 @@ class Engine:
         self._core.scheduler.kv.reset_cache()
 
 
-def mixed256(engine: Engine) -> dict[str, Any]:
+def mixed256(engine: Engine) -> Figures:
     """Output tokens a second."""
     draw = random.Random(1)
     lengths = [draw.randint(100, 1024) for _ in range(256)]
-    return _rate(engine, prompts(256, 100, 1024, 0), lengths)
+    return {"mixed256": _rate(engine, prompts(256, 100, 1024, 0), lengths)}
 
 
 def big1000(engine: Engine) -> dict[str, Any]:
     """Output tokens a second, more requests than rows."""
     draw = random.Random(6)
     lengths = [draw.randint(64, 512) for _ in range(1000)]
-    return _rate(engine, prompts(1000, 128, 1024, 5), lengths)
+    return {"big1000": _rate(engine, prompts(1000, 128, 1024, 5), lengths)}
 
 
-def io(engine: Engine) -> dict[str, Any]:
+def io(engine: Engine) -> Figures:
     """Output tokens a second of 256 equal requests."""
-    return _rate(engine, prompts(256, 1000, 1000, 7), [1000] * 256)
+    long_in = _rate(engine, prompts(256, 1000, 1000, 7), [1000] * 256)
+    engine.forget()
+    long_out = _rate(engine, prompts(256, 128, 128, 8), [2048] * 256)
+    return {"io_1000_1000": long_in, "io_128_2048": long_out}
 
 
 def _rate(engine: Engine, given: Prompts, lengths: list[int]) -> dict[str, Any]:
@@ -95,7 +104,7 @@ def _rate(engine: Engine, given: Prompts, lengths: list[int]) -> dict[str, Any]:
     return {"out_tok_s": round(sum(lengths) / seconds, 1), "steps": engine.steps}
 
 
-def decode(engine: Engine) -> dict[str, Any]:
+def decode(engine: Engine) -> Figures:
     """(time of 257 tokens - time of 1 token) / 256."""
     found = {}
     for batch in (1, 8, 64, 256):
@@ -111,13 +120,13 @@ def decode(engine: Engine) -> dict[str, Any]:
     return found
 
 
-def prefill(engine: Engine) -> dict[str, Any]:
+def prefill(engine: Engine) -> Figures:
     """Prompt tokens a second."""
     seconds = engine.generate(prompts(32, 4096, 4096, 2), [1] * 32)
-    return {"in_tok_s": round(32 * 4096 / seconds, 1)}
+    return {"prefill_4096x32": {"tok_s": round(32 * 4096 / seconds, 1)}}
 
 
-def ttft(engine: Engine) -> dict[str, Any]:
+def ttft(engine: Engine) -> Figures:
     """Milliseconds to the only token, median of five."""
     found = {}
     for length in (4096, 512):
@@ -125,19 +134,20 @@ def ttft(engine: Engine) -> dict[str, Any]:
         for i in range(5):
             engine.forget()
             runs.append(engine.generate(prompts(1, length, length, 20 + i), [1]))
-        found[f"ttft_{length}"] = {"ms": round(statistics.median(runs) * 1e3, 2)}
+        found[f"prefill_{length}x1"] = {"ttft_ms": round(statistics.median(runs) * 1e3, 2)}
     return found
 
 
-def prefix(engine: Engine) -> dict[str, Any]:
+def prefix(engine: Engine) -> Figures:
     """Output tokens a second of requests with a cached prefix in common."""
     shared = prompts(1, 4096, 4096, 3)[0]
     engine.generate([shared], [1])
     own = prompts(256, 64, 64, 4)
-    return _rate(engine, [shared + each for each in own], [64] * 256)
+    given = [shared + each for each in own]
+    return {"prefix4096x256": _rate(engine, given, [64] * 256)}
 
 
-WORKS: dict[str, Callable[[Engine], dict[str, Any]]] = {
+WORKS: dict[str, Callable[[Engine], Figures]] = {
     "mixed256": mixed256,
     "big1000": big1000,
     "decode": decode,
@@ -146,7 +156,34 @@ WORKS: dict[str, Callable[[Engine], dict[str, Any]]] = {
     "prefix": prefix,
     "io": io,
 }
-KEYS = {"prefill": "prefill_4096x32", "prefix": "prefix_4096x256", "io": "io_1000x1000"}
+MODELS = Path(__file__).parent / "models"
+UNITS = {"out_tok_s": "tokens/s", "tok_s": "tokens/s", "tpot_ms": "ms", "ttft_ms": "ms"}
+
+
+def report(model: Path, figures: Figures) -> Report:
+    """What came out so far, beside what vLLM 0.24 and a perfect scheduler reach."""
+    known = json.loads((MODELS / "floors.json").read_text()).get(model.name, {})
+    rows, table = [], []
+    for name, found in figures.items():
+        (key, value), *_ = found.items()
+        floor = known.get(name, {})
+        digits = 2 if key.endswith("ms") else 0
+        rows.append(Figure(name, UNITS[key], [value], floor.get("goal", ""), digits))
+        table.append([name, f"{value:,}", str(floor.get("limit", "")), str(floor.get("vllm", ""))])
+    return Report(
+        name="engine",
+        title=f"The engine on a GPU: {model.name}, bf16",
+        work=" ".join(__doc__.split("--out F.json]")[1].split()),
+        figures=rows,
+        tables=[Table("Beside others", ["figure", "here", "limit", "vLLM 0.24"], table)],
+        packages=("torch", "triton"),
+    )
+
+
+def hardware() -> str:
+    """The GPU and the machine around it."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{gpu}; {machine()}"
 
 
 def main() -> None:
@@ -170,17 +207,24 @@ def main() -> None:
         max_queued_requests=10_000,
     )
     engine = Engine(build_core(settings, Path(options.model)))
-    figures: dict[str, Any] = {"start_s": round(time.perf_counter() - begin, 2)}
-    figures["start_parts_s"] = engine.start_parts
-    print("start", figures["start_s"], engine.start_parts, flush=True)
+    start = {
+        "start_s": round(time.perf_counter() - begin, 2),
+        "start_parts_s": engine.start_parts,
+    }
+    print(json.dumps(start), flush=True)
+    figures: Figures = {}
     engine.generate(prompts(8, 100, 200, 9), [16] * 8)
     for name in options.works.split(","):
         engine.forget()
         found = WORKS[name](engine)
-        figures.update(found if name in ("decode", "ttft") else {KEYS.get(name, name): found})
+        figures.update(found)
         print(name, json.dumps(found), flush=True)
         if options.out:
-            options.out.write_text(json.dumps(figures, indent=1))
+            made = replace(
+                report(Path(options.model), figures),
+                values={"machine": hardware(), **start, **figures},
+            )
+            options.out.write_text(json.dumps(made.content(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -63,14 +63,17 @@ def tunings(tokens: int) -> list[SkinnyTuning]:
 
 
 def shapes(model: Path) -> Iterator[tuple[int, int, bool]]:
-    """(outputs, inputs, gated) of a dense model's layers."""
+    """(outputs, inputs, gated) of a model's layers, experts apart."""
     config = json.loads((model / "config.json").read_text())
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     dim = config.get("head_dim") or hidden // heads
     yield (heads + 2 * config["num_key_value_heads"]) * dim, hidden, False
     yield hidden, heads * dim, False
-    yield 2 * config["intermediate_size"], hidden, True
-    yield hidden, config["intermediate_size"], False
+    if "num_experts" in config:
+        yield config["num_experts"], hidden, False
+    else:
+        yield 2 * config["intermediate_size"], hidden, True
+        yield hidden, config["intermediate_size"], False
     yield config["vocab_size"], hidden, False
 
 

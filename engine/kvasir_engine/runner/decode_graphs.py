@@ -92,6 +92,8 @@ class DecodeGraphs:
         self._pool: Any = None
         self._fitting: list[int] = []
         """By number of rows: the size that holds them; as long as the largest size, and one."""
+        self.steps = 0
+        """Steps that ran in a graph."""
         self.shared_steps = 0
         """Steps that attended to common prefixes once."""
 
@@ -134,6 +136,7 @@ class DecodeGraphs:
         graph = self._with_groups(size, groups) or self._graphs[size]
         self._put_rows(graph, plan.rows)
         graph.graph.replay()
+        self.steps += 1
         inputs = replace(
             graph.inputs, rows=graph.rows[:count], num_new=graph.inputs.num_new[:count]
         )

@@ -148,6 +148,26 @@ class TorchRunner:
             return self.model(inputs.token_ids, inputs.positions)
 
     @property
+    def graph_steps(self) -> int:
+        """Steps that ran as one decode graph."""
+        return self._graphs.steps
+
+    @property
+    def shared_steps(self) -> int:
+        """Those of them that attended to common prefixes once."""
+        return self._graphs.shared_steps
+
+    @property
+    def piece_steps(self) -> int:
+        """Steps that ran as graphs broken at attention."""
+        return self._pieces.steps
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether common prefixes may be attended to once."""
+        return self._prefixes is not None
+
+    @property
     def can_capture(self) -> bool:
         """Whether decode steps of this model and backend can be captured as CUDA graphs."""
         alone = tensor_parallel().size == 1

@@ -1,0 +1,276 @@
+"""The engine's answers on a GPU, judged by transformers; everything is asserted to have happened.
+
+    python e2e/gpu/check.py [--out docs/gpu_check.md]
+
+For each architecture a small random model in fp32 and bf16: greedy tokens of the decode graphs are
+the ones transformers finds likeliest; launched one by one, without overlap, preempted, and with
+common prefixes attended to once they are the same. "The same" is identical or, where two runs part,
+two candidates whose scores transformers (fp32) finds closer than the bound: 1e-3 in fp32, and in
+bf16 the largest difference that bf16 makes to transformers' own scores of that sequence. Then the
+shipped model's tasks, answered on the GPU. One script, a minute or two; writes each row as it is
+known, and exits 1 when one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "api"), str(ROOT / "engine")]
+
+from kvasir_engine.core.build import build_core  # noqa: E402
+from kvasir_engine.request import EngineRequest  # noqa: E402
+from kvasir_engine.runner import prefix_groups  # noqa: E402
+from kvasir_engine.sampling_params import SamplingParams  # noqa: E402
+from kvasir_engine.settings import make_settings  # noqa: E402
+
+ARCHITECTURES = (
+    *("llama2", "llama3", "llama31", "qwen2", "qwen3", "qwen3_one_kv_head", "mistral"),
+    *("gemma2", "gemma3", "phi3", "phi3_long", "mixtral", "qwen3_moe"),
+)
+NEW_TOKENS = 24
+COMMON = 40
+"""Leading tokens that half of the prompts share."""
+TASKS = ("sort", "recall", "copy", "reverse", "add", "extract")
+FP32_BOUND = 1e-3
+Tokens = list[list[int]]
+
+
+def models() -> Any:
+    """The random models of tests/engine."""
+    spec = importlib.util.spec_from_file_location("models", ROOT / "tests/engine/conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def prompts() -> Tokens:
+    """Of mixed lengths, half with a common beginning of more than two blocks."""
+    draw = random.Random(0)
+
+    def some(count: int) -> list[int]:
+        return [draw.randrange(160) for _ in range(count)]
+
+    common = some(COMMON)
+    return [some(n) for n in (3, 17, 33, 61)] + [common + some(n) for n in (1, 9, 20, 30)]
+
+
+class Engine:
+    """A core in this process."""
+
+    def __init__(self, model_dir: Path, dtype: str, **settings: Any) -> None:
+        options = {"max_model_len": 128, "max_num_seqs": 8, "max_num_batched_tokens": 256}
+        given = {**options, **settings}
+        self.core = build_core(make_settings(str(model_dir), dtype=dtype, **given), model_dir)
+
+    def greedy(self, given: Tokens) -> Tokens:
+        """Each prompt's tokens; the first prompt of a common beginning comes a step earlier."""
+        found: dict[int, list[int]] = {}
+        params = SamplingParams(temperature=0.0, max_tokens=NEW_TOKENS, ignore_eos=True)
+        for i, ids in enumerate(given):
+            found[i] = []
+            self.core.scheduler.add(EngineRequest(f"r{i}", i, ids, params))
+            if i == len(given) // 2:
+                self._step(found)
+                self._step(found)
+        while not self.core.loop.idle:
+            self._step(found)
+        self.core.loop.check_idle()
+        return [found[i] for i in range(len(given))]
+
+    def _step(self, found: dict[int, list[int]]) -> None:
+        news = self.core.loop.step()
+        if news is None:
+            return
+        for handle, token in zip(news.handles.tolist(), news.tokens.tolist(), strict=True):
+            found[handle].append(token)
+        for _, delta in news.deltas:
+            found[delta.handle].extend(delta.token_ids)
+
+    def close(self) -> None:
+        """Free the device."""
+        self.core.assembled.runner.close()
+
+
+class Judge:
+    """transformers in fp32 on the CPU, and in bf16 for the bound."""
+
+    def __init__(self, model_dir: Path, dtype: str) -> None:
+        from transformers import AutoModelForCausalLM
+
+        def load(kind: torch.dtype) -> Any:
+            return AutoModelForCausalLM.from_pretrained(
+                model_dir, attn_implementation="eager", dtype=kind
+            ).eval()
+
+        self._exact = load(torch.float32)
+        self._rounded = load(torch.bfloat16) if dtype == "bfloat16" else None
+
+    @torch.inference_mode()
+    def scores(self, tokens: list[int]) -> tuple[torch.Tensor, float]:
+        """Log-probabilities [len(tokens), vocab], and the bound for this sequence."""
+        ids = torch.tensor([tokens])
+        exact = self._exact(ids, use_cache=False).logits[0].float().log_softmax(-1)
+        if self._rounded is None:
+            return exact, FP32_BOUND
+        rounded = self._rounded(ids, use_cache=False).logits[0].float().log_softmax(-1)
+        return exact, 2 * (exact - rounded).abs().max().item()
+
+    def unlikely(self, prompt: list[int], tokens: list[int]) -> str | None:
+        """What is wrong with greedy tokens, if anything."""
+        exact, bound = self.scores(prompt + tokens)
+        for i, token in enumerate(tokens):
+            row = exact[len(prompt) - 1 + i]
+            if row[token] < row.max() - bound:
+                return f"token {i} is {(row.max() - row[token]).item():.4f} below the best"
+        return None
+
+    def differ(self, prompt: list[int], one: list[int], other: list[int]) -> str | None:
+        """What is wrong with two runs' tokens, if anything."""
+        if one == other:
+            return None
+        at = next(i for i, pair in enumerate(zip(one, other, strict=True)) if len(set(pair)) > 1)
+        exact, bound = self.scores(prompt + one[:at])
+        gap = abs((exact[-1][one[at]] - exact[-1][other[at]]).item())
+        return None if gap < bound else f"parted at {at} by {gap:.4f}, bound {bound:.4f}"
+
+
+@dataclass
+class Row:
+    """One line of the report."""
+
+    name: str
+    outcome: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def compare(
+        self, column: str, given: Tokens, found: Callable[[int], str | None], happened: bool
+    ) -> None:
+        """Note how many of `given` are right."""
+        faults = [fault for i in range(len(given)) if (fault := found(i)) is not None]
+        if not happened:
+            faults.append("it did not happen")
+        self.faults += [f"{self.name}, {column}: {fault}" for fault in faults]
+        self.outcome[column] = "same" if not faults else f"**{len(faults)} wrong**"
+
+
+def check_model(name: str, dtype: str, model_dir: Path) -> Row:
+    """All runs of one model in one type."""
+    given, judge, row = prompts(), Judge(model_dir, dtype), Row(f"{name} {dtype}")
+    graphs = Engine(model_dir, dtype)
+    runner: Any = graphs.core.loop.runner
+    want = graphs.greedy(given)
+    used = runner.graph_steps > 0 and runner.piece_steps > 0
+    row.compare("transformers", given, lambda i: judge.unlikely(given[i], want[i]), used)
+    graphs.close()
+
+    def same(column: str, found: Tokens, happened: bool) -> None:
+        row.compare(column, given, lambda i: judge.differ(given[i], want[i], found[i]), happened)
+
+    for column, settings, happened in VARIANTS:
+        engine = Engine(model_dir, dtype, **settings)
+        found = engine.greedy(given)
+        same(column, found, happened(engine))
+        engine.close()
+    engine = Engine(model_dir, dtype)
+    sharing: Any = engine.core.loop.runner
+    if sharing.shares_prefixes:
+        found = engine.greedy(given)
+        same("prefixes shared", found, sharing.shared_steps > 0)
+    else:
+        row.outcome["prefixes shared"] = "windows"
+    engine.close()
+    return row
+
+
+VARIANTS: tuple[tuple[str, dict[str, Any], Callable[[Any], bool]], ...] = (
+    ("eager", {"enforce_eager": True}, lambda e: e.core.loop.runner.graph_steps == 0),
+    ("no overlap", {"overlap": False}, lambda e: e.core.scheduler.counters.steps > 0),
+    ("preempted", {"num_blocks": 20}, lambda e: e.core.scheduler.counters.preemptions > 0),
+)
+
+
+def check_tiny() -> Iterator[tuple[str, int, int]]:
+    """(task, right answers, samples) of the shipped model."""
+    from benchmarks.tiny_model.evaluate import Judge as Card
+    from benchmarks.tiny_model.evaluate import Row as Task
+
+    from kvasir_engine.llm import LLM
+
+    tiny = ROOT / "engine/kvasir_engine/assets/tiny"
+    card = Card(tiny)
+    llm = LLM(str(tiny), max_num_seqs=64)
+    params = SamplingParams(temperature=0.0, max_tokens=96)
+    for name in TASKS:
+        samples = Task(name, items=8 if name == "sort" else 12).samples(200, card)
+        turns = [[{"role": "user", "content": sample.prompt}] for sample in samples]
+        outputs = llm.chat(turns, params, use_tqdm=False)
+        right = [
+            output.outputs[0].text == sample.answer
+            for output, sample in zip(outputs, samples, strict=True)
+        ]
+        yield name, sum(right), len(right)
+    llm.close()
+
+
+def main() -> None:
+    """Print and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    # However little there is to gain: these models are small.
+    prefix_groups.BYTES_OF_LAUNCH = -(1 << 40)
+    lines = [
+        "# The engine on a GPU against transformers",
+        "",
+        f"`python e2e/gpu/check.py`, {torch.cuda.get_device_name()}, torch {torch.__version__}.",
+        "",
+    ]
+    faults: list[str] = []
+    columns = ["transformers", *(column for column, _, _ in VARIANTS), "prefixes shared"]
+    lines += ["| model | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    totals: Counter[str] = Counter()
+
+    def write() -> None:
+        if options.out:
+            options.out.write_text("\n".join([*lines, *(f"- {fault}" for fault in faults)]) + "\n")
+
+    tests = models()
+    with tempfile.TemporaryDirectory() as directory:
+        for name in ARCHITECTURES:
+            tests.save_hf_model(name, Path(directory) / name)
+            for dtype in ("float32", "bfloat16"):
+                row = check_model(name, dtype, Path(directory) / name)
+                lines.append(
+                    f"| {row.name} | " + " | ".join(row.outcome[c] for c in columns) + " |"
+                )
+                print(lines[-1], *row.faults, sep="\n", flush=True)
+                faults += row.faults
+                totals.update(row.outcome.values())
+                write()
+    lines += ["", "| task of the shipped model | right |", "|---|---|"]
+    for task, right, count in check_tiny():
+        lines.append(f"| {task} | {right} of {count} |")
+        print(lines[-1], flush=True)
+        if right < 0.97 * count:
+            faults.append(f"{task}: {right} of {count} are right")
+        write()
+    print(dict(totals), "faults:", len(faults))
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
