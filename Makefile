@@ -35,7 +35,8 @@ format: install  ## let ruff rewrite what it can
 
 lock: install  ## resolve every set anew into locks/
 	@for set in sim engine router operator dev; do \
-	  .venv/tools/bin/uv pip compile -q pyproject.toml --extra $$set -c locks/constraints.in \
+	  case $$set in sim|engine) also="--extra s3";; *) also=;; esac; \
+	  .venv/tools/bin/uv pip compile -q pyproject.toml --extra $$set $$also -c locks/constraints.in \
 	    --universal --no-emit-index-url --no-header -o locks/$$set.txt || exit 1; done
 	@.venv/tools/bin/uv pip compile -q pyproject.toml --extra engine --extra router \
 	  -c locks/constraints.in --universal --no-emit-index-url --no-header -o locks/up.txt
