@@ -53,7 +53,7 @@ async def serve_external_metrics(cluster: Cluster, view: View, settings: Operato
         try:
             registration.renew(context)
             port = settings.external_metrics_port
-            await web.TCPSite(runner, None, port, ssl_context=context).start()
+            await web.TCPSite(runner, settings.host, port, ssl_context=context).start()
             _log.info("serving external metrics", port=port)
             while True:
                 await registration.check(context)
