@@ -1,12 +1,12 @@
 """A router of one process: read the configuration, listen, serve, drain, stop."""
 
 import asyncio
-import gc
 import signal
 import socket
 
 import structlog
 
+from kvasir_router import memory
 from kvasir_router.admin.server import AdminServer
 from kvasir_router.base import RouterBase
 from kvasir_router.fleet_watch import FleetWatch
@@ -64,8 +64,7 @@ async def serve(settings: RouterSettings) -> None:
         server = RouterServer(settings)
         stop = _stop_signals()
         await server.start(sock, admin_sock)
-        gc.collect()
-        gc.freeze()  # what is alive now stays; collecting it again and again costs latency
+        memory.settle()
         await stop.get()
         stopping = asyncio.create_task(server.stop())
         second = asyncio.create_task(stop.get())

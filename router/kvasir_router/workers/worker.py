@@ -1,13 +1,13 @@
 """A worker: serves clients by what the index process tells, and tells it what it does."""
 
 import asyncio
-import gc
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
 import structlog
 
+from kvasir_router import memory
 from kvasir_router.base import RouterBase
 from kvasir_router.fleet.health import HealthMonitor
 from kvasir_router.fleet.model import Model
@@ -98,8 +98,7 @@ class Worker(RouterBase):
         await asyncio.wait({word, known}, return_when=asyncio.FIRST_COMPLETED)
         if known.done():
             url = await self._port.open(control.listener)
-            gc.collect()
-            gc.freeze()  # what is alive now stays; collecting it again and again costs latency
+            memory.settle()
             control.say(READY)
             _log.info("worker listening", worker=self._slot, url=url)
             await self._leave(control, await word)
