@@ -16,6 +16,7 @@ import yaml
 from harness.commands import wait_for
 from harness.control_plane import ControlPlane
 from harness.errors import HarnessError
+from harness.go_modules import GATEWAY_API, PROMETHEUS_OPERATOR, module_directory
 from harness.processes import guard
 from kvasir.cluster import load_access
 
@@ -25,8 +26,18 @@ CRD = "llmdeployments.kvasir.dev"
 REGISTRY = {"global": {"imageRegistry": "registry.example.com/kvasir"}}
 SECONDS = 60
 
-# Their definitions are other projects'.
-FOREIGN = ("HTTPRoute", "PodMonitor", "PrometheusRule")
+FOREIGN = (
+    (GATEWAY_API, "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
+    (
+        PROMETHEUS_OPERATOR,
+        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+    ),
+    (
+        PROMETHEUS_OPERATOR,
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+    ),
+)
+"""Definitions of other projects that the chart makes objects of."""
 
 
 @pytest.fixture(scope="module")
@@ -184,24 +195,28 @@ def _fields(version: dict) -> set[str]:
 
 @pytest.fixture(scope="module")
 def defined(plane, charts) -> ControlPlane:
-    """The cluster with the definition and the namespaces that values name."""
-    plane.apply((charts / "kvasir/files/crd.yaml").read_text())
-    plane.kubectl("wait", "--for=condition=established", f"crd/{CRD}", "--timeout=60s")
-    for name in ("kvasir", "team-a", "team-b"):
-        plane.kubectl.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}")
+    """The cluster with all definitions and the namespaces that values name."""
+    files = [charts / "kvasir/files/crd.yaml"]
+    try:
+        files += [module_directory(*module) / path for module, path in FOREIGN]
+    except HarnessError as error:
+        pytest.fail(str(error), pytrace=False)
+    plane.define("\n---\n".join(file.read_text() for file in files))
+    spaces = ("kvasir", "team-a", "team-b")
+    plane.apply(
+        "\n---\n".join(
+            f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}" for name in spaces
+        )
+    )
     return plane
 
 
 def test_the_api_server_takes_every_object(render, values_name, defined) -> None:
-    own = [each for each in render(values_name) if each["kind"] not in FOREIGN]
-    own = [each for each in own if each["kind"] != "APIService"] + [
-        each for each in own if each["kind"] == "APIService"
-    ]
-    text = "\n---\n".join(json.dumps(each) for each in own)
-    said = defined.kubectl(
-        *("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"), input=text
-    )
-    assert said.count("serverside-applied (server dry run)") == len(own)
+    objects = render(values_name)
+    text = "\n---\n".join(json.dumps(each) for each in objects)
+    apply = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+    said = defined.kubectl(*apply, "--force-conflicts", input=text)
+    assert said.count("serverside-applied (server dry run)") == len(objects)
 
 
 @pytest.mark.parametrize("name", ["router", "operator"])

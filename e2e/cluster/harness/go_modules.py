@@ -17,6 +17,16 @@ KSERVE = (
     "v0.15.2",
     "h1:uph7Umk331fvBMrHHpTJNDt6+lf3IAuyiskaQw8wIAk=",
 )
+GATEWAY_API = (
+    "sigs.k8s.io/gateway-api",
+    "v1.2.1",
+    "h1:fZZ/+RyRb+Y5tGkwxFKuYuSRQHu9dZtbjenblleOLHM=",
+)
+PROMETHEUS_OPERATOR = (
+    "github.com/prometheus-operator/prometheus-operator",
+    "v0.79.2",
+    "h1:H/HCiMS4dXQyiFHw28PFlWMh15YUraL3MFe8u7k7dGA=",
+)
 
 
 def module_directory(path: str, version: str, checksum: str) -> Path:

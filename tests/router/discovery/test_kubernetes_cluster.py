@@ -96,8 +96,7 @@ class Place:
 
 @pytest.fixture
 def place(control_plane):
-    control_plane.apply(CRD.read_text())
-    control_plane.kubectl("wait", "--for=condition=established", "crd/llmdeployments.kvasir.dev")
+    control_plane.define(CRD.read_text())
     place = Place(control_plane)
     control_plane.apply(RIGHTS.replace("NAMESPACE", place.namespace))
     return place
