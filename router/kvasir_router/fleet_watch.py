@@ -1,6 +1,7 @@
 """All that tells a fleet what exists and how it does: discovery, probes and feeds."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from kvasir_router.base import RouterBase
@@ -72,6 +73,7 @@ def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> 
     from kvasir.cluster import AccessError, load_access
     from kvasir_router.discovery.kubernetes import KubernetesSource
 
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of each request
     try:
         return KubernetesSource(settings.watch_namespaces, reported, load_access())
     except AccessError as error:

@@ -10,6 +10,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
+import structlog
+
 from kvasir.cluster import ClusterAccess
 from kvasir.llmdeployment import labels
 from kvasir_router.discovery.base import Snapshot
@@ -17,6 +19,8 @@ from kvasir_router.discovery.kubernetes_api import KubernetesApi
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Object, Pod
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
 from kvasir_router.discovery.kubernetes_watch import Collection, Reflector, Timing
+
+_log = structlog.get_logger("kvasir_router.discovery")
 
 _CORE = "/api/v1"
 _KVASIR = f"/apis/{labels.GROUP}/{labels.VERSION}"
@@ -68,6 +72,8 @@ class KubernetesSource:
                 if not all(each.listed for each in reflectors):
                     continue
                 now = self._snapshot()
+                if last is None:
+                    _log.info("the cluster's models are known", models=len(now))
                 if now != last:
                     last = now
                     yield now
