@@ -115,5 +115,5 @@ class Leadership:
             "leaseDurationSeconds": max(1, round(self._seconds)),
             "acquireTime": old.get("acquireTime", now) if mine else now,
             "renewTime": now,
-            "leaseTransitions": int(old.get("leaseTransitions") or 0) + (not mine),
+            "leaseTransitions": int(old.get("leaseTransitions") or 0) + (bool(old) and not mine),
         }

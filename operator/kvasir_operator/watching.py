@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import kopf
 
@@ -18,6 +19,7 @@ from kvasir_operator.settings import OperatorSettings
 from kvasir_operator.view import CHILDREN, ROUTERS, WATCHED, View, index_id, key_of
 from kvasir_operator.work_queue import Key, WorkQueue
 
+_RETRY_SECONDS = 2.0
 _COMPONENTS = f"{labels.COMPONENT} in ({labels.ENGINE},{labels.DOWNLOAD},{labels.ROUTER})"
 
 
@@ -50,6 +52,8 @@ class Watching:
             registry=self.registry,
             settings=_kopf_settings(),
             standalone=True,
+            # Its own would have the user's name, which a container's user has not
+            identity=cast(Any, labels.MANAGER),
             clusterwide=not namespaces,
             namespaces=namespaces,
             stop_flag=stop,
@@ -122,6 +126,8 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
+    # For ever, and soon after an API server is back; kopf's own delays grow to 21 s and then end
+    settings.networking.error_backoffs = itertools.repeat(_RETRY_SECONDS)
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310
     settings.watching.reconnect_backoff = 1.0

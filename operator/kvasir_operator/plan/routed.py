@@ -14,7 +14,8 @@ from kvasir_operator.plan.workload import Workload
 def route(draft: Draft, workload: Workload) -> None:
     """Sets RouterReady, status.url and status.startup."""
     up = workload.up
-    routed = [pod for pod in up if holds(pod, labels.ROUTED)]
+    # Ready as well: the kubelet takes a moment to see the gate
+    routed = [pod for pod in up if holds(pod, labels.ROUTED) and holds(pod, "Ready")]
     told = f"Routers serve {len(routed)} of {len(up)} engines"
     if draft.settings.router_url:
         draft.status["url"] = draft.settings.router_url
