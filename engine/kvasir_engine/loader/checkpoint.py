@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from kvasir_engine.layers.weights import Slot
 from kvasir_engine.loader.errors import ModelLoadError
+from kvasir_engine.loader.stream import TensorFile, buffers_of_thread
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -71,22 +73,27 @@ class Checkpoint:
 
     def _fill_from(self, file: Path, names: list[str], slots: Mapping[str, Slot]) -> None:
         try:
-            with safe_open(file, framework="pt") as tensors:
+            with safe_open(file, framework="pt") as tensors, closing(TensorFile(file)) as stream:
                 for name in names:
                     stored = self.tensors[name].name
-                    _fill_slot(stored, tensors.get_slice(stored), slots[name])
+                    _fill_slot(stored, tensors, stream, slots[name])
         except (SafetensorError, OSError) as error:
             raise _unreadable(file, error) from error
 
 
-def _fill_slot(name: str, source: Any, slot: Slot) -> None:
-    shape = tuple(source.get_shape())
+def _fill_slot(name: str, tensors: Any, stream: TensorFile, slot: Slot) -> None:
+    lies = stream.tensors[name]
+    shape = lies.shape
     if shape != slot.shape:
         raise ModelLoadError(
             f"weight {name} has shape {list(shape)} where config.json asks for {list(slot.shape)};"
             f" the config and the weights do not belong together"
         )
     for piece in slot.pieces:
+        if lies.streams(piece):
+            stream.read(name, piece, buffers_of_thread(piece.target.device))
+            continue
+        source = tensors.get_slice(name)
         ranges = (slice(None),) * piece.dim + (slice(piece.start, piece.stop),)
         piece.target.copy_(source[ranges] if shape else source[:])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -74,6 +75,7 @@ def load_model(
     _refuse_quantized(config.shape)
     kind = resolve_dtype(dtype, config.shape.dtype, device)
     source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
+    begin = time.monotonic()
     native = _is_native(config.shape.architecture, model_impl)
     make = source.native if native else source.transformers
     with memory.or_raise(lambda: _too_large(config.shape, kind, device)):
@@ -83,6 +85,8 @@ def load_model(
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     size = sum(p.nbytes for p in model.parameters())
+    seconds = time.monotonic() - begin
+    log.info("%.2f GB of weights in %.2f s (%.1f GB/s).", size / 1e9, seconds, size / 1e9 / seconds)
     return LoadedModel(model.eval(), config.shape, fields, kind, device, size)
 
 

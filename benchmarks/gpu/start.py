@@ -1,0 +1,93 @@
+"""From a command to an engine that is ready, on a GPU, with a checkpoint in the page cache.
+
+    python benchmarks/gpu/start.py --model DIR --checkpoint DIR [--out F.json]
+
+Random weights in the shape of DIR's config.json are written to the second directory first, which
+leaves them in the page cache. Then: seconds from the start of a Python process to a built core,
+with an empty cache of compiled kernels, again with a filled one, and with --load-format dummy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+CHILD = """
+import json, sys, time
+from pathlib import Path
+from kvasir_engine.core.build import build_core
+from kvasir_engine.settings import make_settings
+import torch
+imported = time.time()
+settings = make_settings(sys.argv[1], load_format=sys.argv[2], max_num_seqs=256,
+                         max_num_batched_tokens=8192, max_model_len=8192)
+core = build_core(settings, Path(sys.argv[1]))
+print(json.dumps({"imported": imported, "ready": time.time(), **core.assembled.timings}))
+"""
+SHARDS = 4
+
+
+def write_checkpoint(model: Path, checkpoint: Path) -> int:
+    """The model's weights, drawn at random; their bytes."""
+    import torch
+    from safetensors.torch import save_file
+
+    from kvasir_engine.loader.load import load_model
+
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    shutil.copy(model / "config.json", checkpoint)
+    made: Any = load_model(model, device="cuda", load_format="dummy").model
+    slots = made.checkpoint_slots()
+    names, total = sorted(slots), 0
+    for shard in range(SHARDS):
+        tensors = {
+            name: torch.randn(slots[name].shape, device="cuda", dtype=torch.bfloat16).cpu()
+            for name in names[shard::SHARDS]
+        }
+        total += sum(tensor.nbytes for tensor in tensors.values())
+        save_file(tensors, checkpoint / f"model-{shard}.safetensors")
+    return total
+
+
+def seconds_to_ready(model: Path, load_format: str) -> dict[str, float]:
+    """A process's time to a built core, and its parts."""
+    begin = time.time()
+    command = [sys.executable, "-c", CHILD, str(model), load_format]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    parts = json.loads(printed.splitlines()[-1])
+    parts["ready"] -= begin
+    parts["imported"] -= begin
+    return {name: round(value, 2) for name, value in parts.items()}
+
+
+def main() -> None:
+    """Print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    size = write_checkpoint(options.model, options.checkpoint)
+    found: dict[str, Any] = {"weight_gb": round(size / 1e9, 2)}
+    for name, directory, load_format in (
+        ("cold_kernels", options.checkpoint, "auto"),
+        ("warm_kernels", options.checkpoint, "auto"),
+        ("again", options.checkpoint, "auto"),
+        ("dummy", options.model, "dummy"),
+    ):
+        found[name] = seconds_to_ready(directory, load_format)
+        if load_format == "auto":
+            found[name]["weights_gb_s"] = round(size / 1e9 / found[name]["weights"], 1)
+        print(name, json.dumps(found[name]), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
