@@ -24,7 +24,7 @@ class ConditionView:
     reason: str
     message: str
     good: bool | None
-    """True as it should be, False not so; None while it is unknown."""
+    """True as it should be, False not so; None while it is neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,9 @@ def _belongs(child: Object, namespace: str, name: str) -> bool:
 def _condition(condition: Object) -> ConditionView:
     kind, status = condition["type"], condition["status"]
     wanted = "False" if kind in _NORMALLY_FALSE else "True"
-    good = None if status == "Unknown" else status == wanted
+    # A change under way is neither good nor bad.
+    open_ = status == "Unknown" or (kind == ConditionType.PROGRESSING and status == "True")
+    good = None if open_ else status == wanted
     return ConditionView(
         kind, status, condition.get("reason", ""), condition.get("message", ""), good
     )

@@ -62,9 +62,15 @@ def _state(pod: Object, status: Object, containers: Any) -> tuple[str, str | Non
             return waiting.get("reason") or phase, _waits(each, waiting)
     if _holds(status, "Ready"):
         return phase, None
-    if _holds(status, "ContainersReady"):
+    if _holds(status, "ContainersReady") and not _is_download(pod):
         return "NotRouted", "the engine is ready; not every router serves it yet"
-    return phase, "the engine is not ready yet" if phase == "Running" else None
+    starts = phase == "Running" and not _is_download(pod)
+    return phase, "the engine is not ready yet" if starts else None
+
+
+def _is_download(pod: Object) -> bool:
+    """Its pod does its work and ends; it is never asked whether it is ready."""
+    return (pod["metadata"].get("labels") or {}).get(labels.COMPONENT) == labels.DOWNLOAD
 
 
 def _waits(container: Object, waiting: Object) -> str | None:

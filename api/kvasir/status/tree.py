@@ -114,7 +114,8 @@ def _conditions(conditions: tuple[ConditionView, ...]) -> Table:
 
 
 def _pod(pod: PodView, now: datetime) -> Text:
-    mark, style = _MARKS[pod.ready or pod.state == "Succeeded"]
+    works = pod.ready or pod.state == "Succeeded"
+    mark, style = _MARKS[True if works else None if pod.why is None else False]
     restarts = f"  {pod.restarts} restarts" if pod.restarts else ""
     return _text(
         (f"{mark} ", style),

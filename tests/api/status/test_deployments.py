@@ -137,6 +137,11 @@ def test_a_pod_that_is_deleted_says_that_first() -> None:
     assert view_pod(leaving).state == "Terminating"
 
 
+def test_a_download_at_work_needs_no_explanation() -> None:
+    view = view_pod(pod(component="download", conditions=[condition("ContainersReady")]))
+    assert (view.state, view.why) == ("Running", None)
+
+
 def test_a_ready_deployment_has_nothing_to_explain() -> None:
     foreign = pod("other")
     foreign["metadata"]["labels"]["kvasir.dev/deployment"] = "other"
