@@ -1,5 +1,8 @@
 """A header that has come before on its connection: clients send the same one again and again."""
 
+MAX_BYTES = 4096
+"""Longer headers are not kept: there may be ten thousand connections."""
+
 _LENGTH = b"\r\ncontent-length:"
 _END = b"\r\n\r\n"
 
@@ -21,9 +24,9 @@ class KnownHead:
 
     @classmethod
     def of(cls, data: bytes) -> "KnownHead | None":
-        """Of data that begins with a header which a parser has accepted; None if it says nothing
-        of a length, or not as most clients do."""
-        end = data.find(_END) + len(_END)
+        """Of data that begins with a header which a parser has accepted; None if it is long, says
+        nothing of a length, or not as most clients do."""
+        end = data.find(_END, 0, MAX_BYTES) + len(_END)
         at = data[:end].lower().find(_LENGTH) + len(_LENGTH)
         if at < len(_LENGTH):
             return None

@@ -108,7 +108,8 @@ class RequestParser:
         if is_plain and request.request_id.startswith(self._id):
             self._to_remember -= 1
             self._known = KnownHead.of(data)
-            self._known_request = request.like(b"")
+            if self._known is not None:
+                self._known_request = request.like(b"")
 
     def _begin_known(self, data: bytes | memoryview) -> bool:
         """Whether a request with the known header begins here."""

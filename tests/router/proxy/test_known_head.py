@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvasir_router.proxy.http import Limits, Request, RequestError
-from kvasir_router.proxy.known_head import KnownHead
+from kvasir_router.proxy.known_head import MAX_BYTES, KnownHead
 from kvasir_router.proxy.request_parser import RequestParser
 
 HEAD = (
@@ -110,3 +110,8 @@ def test_the_length_is_found_however_it_is_written(name: bytes) -> None:
     assert known.find(again + b"body") == (7, len(again))
     assert known.find(b"POST / HTTP/1.1\r\n" + name + b"123\r\nHost: a\r\n\r\n") is None
     assert known.find(b"POST / HTTP/1.1\r\n" + name + b"12") is None
+
+
+def test_a_long_header_is_not_kept() -> None:
+    head = b"POST / HTTP/1.1\r\nX: " + b"x" * MAX_BYTES + b"\r\nContent-Length: 1\r\n\r\n"
+    assert KnownHead.of(head + b"a") is None
