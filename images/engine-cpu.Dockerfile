@@ -26,11 +26,7 @@ RUN if [ -z "${TORCH_INDEX_URL}" ]; then \
       uv pip install --quiet --index "${TORCH_INDEX_URL}" --index-strategy unsafe-best-match -r /src/requirements.txt; \
     fi
 # After the dependencies, which change less often.
-COPY pyproject.toml README.md LICENSE /src/
-COPY api /src/api
-COPY engine /src/engine
-COPY router /src/router
-COPY operator /src/operator
+COPY . /src
 RUN uv pip install --quiet --no-deps /src
 
 FROM ${BASE_IMAGE}

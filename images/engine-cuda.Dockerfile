@@ -19,11 +19,7 @@ ENV VIRTUAL_ENV=/opt/kvasir
 COPY locks/engine.txt /src/locks/engine.txt
 RUN uv pip sync --quiet /src/locks/engine.txt
 # After the dependencies, which change less often.
-COPY pyproject.toml README.md LICENSE /src/
-COPY api /src/api
-COPY engine /src/engine
-COPY router /src/router
-COPY operator /src/operator
+COPY . /src
 RUN uv pip install --quiet --no-deps /src
 
 FROM ${BASE_IMAGE}

@@ -18,13 +18,12 @@ ENV VIRTUAL_ENV=/opt/kvasir
 COPY locks/operator.txt /src/locks/operator.txt
 RUN uv pip sync --quiet /src/locks/operator.txt
 # After the dependencies, which change less often.
-COPY pyproject.toml README.md LICENSE /src/
-COPY api /src/api
-COPY engine /src/engine
-COPY router /src/router
-COPY operator /src/operator
+COPY . /src
+# One wheel carries all parts; only this one's is kept, and no package's own tests.
 RUN uv pip install --quiet --no-deps /src && \
-    find /opt/kvasir/lib -type d -name tests -prune -exec rm -rf {} +
+    cd /opt/kvasir/lib/python3*/site-packages && \
+    rm -rf kvasir_engine kvasir_router && \
+    find . -type d -name tests -prune -exec rm -rf {} +
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev

@@ -16,15 +16,15 @@ RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q 
 RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
 ENV VIRTUAL_ENV=/opt/kvasir
 COPY locks/router.txt /src/locks/router.txt
-RUN uv pip sync --quiet /src/locks/router.txt
+# hf-xet only makes large downloads faster; a router's are tokenizers.
+RUN uv pip sync --quiet /src/locks/router.txt && uv pip uninstall --quiet hf-xet
 # After the dependencies, which change less often.
-COPY pyproject.toml README.md LICENSE /src/
-COPY api /src/api
-COPY engine /src/engine
-COPY router /src/router
-COPY operator /src/operator
+COPY . /src
+# One wheel carries all parts; only this one's is kept, and no package's own tests.
 RUN uv pip install --quiet --no-deps /src && \
-    find /opt/kvasir/lib -type d -name tests -prune -exec rm -rf {} +
+    cd /opt/kvasir/lib/python3*/site-packages && \
+    rm -rf kvasir_engine kvasir_operator && \
+    find . -type d -name tests -prune -exec rm -rf {} +
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
