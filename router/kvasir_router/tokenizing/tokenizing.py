@@ -1,6 +1,7 @@
 """Which prompts are tokenised, and what waits for it."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ WAIT_BLOCKS = 4
 """Text blocks that nobody told of, from which on a choice waits: 2 KiB at least, or some 500 tokens
 of prompt, which take an engine far longer than the wait."""
 
+RETRY_SECONDS = 60.0
+"""Until a tokenizer that could not be read is tried again."""
+
 _log = structlog.get_logger("kvasir_router.tokenizing")
 
 
@@ -35,7 +39,9 @@ class _ModelState:
         self.index = index
         self.block_size = index.residency.block_size
         self.trust = Trust(index)
-        self.broken = False
+        self.trouble = ""
+        """Why the tokenizer cannot be used."""
+        self.retry_at = 0.0
 
 
 class Tokenizing:
@@ -86,7 +92,7 @@ class Tokenizing:
         done or the deadline is over; False if there is nothing to wait for."""
         tokenizer = model.spec.tokenizer
         state = self._state(model, tokenizer) if tokenizer is not None else None
-        if state is None or state.broken or not state.trust.given:
+        if state is None or not self._works(model, state) or not state.trust.given:
             return False
         chain = query.chain
         known = state.index.texts.known(chain)
@@ -95,7 +101,7 @@ class Tokenizing:
         wait = _Wait(self, model.name, go)
         job = self._job(state, query, known)
         if job is None or not self._pool.send(
-            job, chain[0], lambda made: self._made(model, state, chain, known, made, wait)
+            job, chain[0], lambda made: self._made(model, state, chain, job, made, wait)
         ):
             self.outcomes[model.name, "not_taken"] += 1
             return False
@@ -131,6 +137,14 @@ class Tokenizing:
             index.texts.clear()
         return state
 
+    def _works(self, model: Model, state: _ModelState) -> bool:
+        """Whether the tokenizer can be used. One that could not be read, as from a Hub that was
+        away, is tried again now and then."""
+        if state.trouble and state.retry_at <= time.monotonic():
+            state.retry_at = time.monotonic() + RETRY_SECONDS
+            self._pool.load(state.tokenizer, lambda made: self._loaded(model.name, state, made))
+        return not state.trouble
+
     def _job(self, state: _ModelState, query: Query, known: int) -> Job | None:
         body = query.request.body
         if len(body) > MAX_BODY_BYTES:
@@ -148,8 +162,12 @@ class Tokenizing:
         )
 
     def _loaded(self, name: str, state: _ModelState, made: Made | None) -> None:
-        if made is not None and made.broken and not state.broken:
-            state.broken = True
+        if made is None:
+            return
+        if not made.broken:
+            state.trouble = ""
+        elif made.broken != state.trouble:
+            state.trouble, state.retry_at = made.broken, time.monotonic() + RETRY_SECONDS
             _log.error(
                 "the tokenizer cannot be used: the approximate index decides",
                 model=name,
@@ -162,7 +180,7 @@ class Tokenizing:
         model: Model,
         state: _ModelState,
         chain: Sequence[int],
-        known: int,
+        job: Job,
         made: Made | None,
         wait: "_Wait",
     ) -> None:
@@ -170,11 +188,12 @@ class Tokenizing:
             wait.end("failed")
             return
         self._loaded(model.name, state, made)
-        current = self._states.get(model) is state and state.trust.given
+        same = self._states.get(model) is state and state.block_size == job.block_size
         if made.refused or made.broken:
             wait.end("refused")
-        elif current and len(made.kv_blocks) == len(chain) - known:
-            state.index.learned(PromptReport(chain[known:], made.kv_blocks, made.kv_hashes))
+        elif same and state.trust.given and len(made.kv_blocks) == len(chain) - job.known:
+            new = chain[job.known :]
+            state.index.learned(PromptReport(new, made.kv_blocks, made.kv_hashes))
             wait.end("made")
         else:
             wait.end("outdated")
