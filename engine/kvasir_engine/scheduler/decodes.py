@@ -26,7 +26,7 @@ class Decodes:
         going = (t.active & (t.total < t.limit) & (left > 0)).nonzero()[0]
         plain = (left[going] == 1) & ~t.special[going]
         # Counting is several times as fast as all(), which goes through Python.
-        builder.prefilling = np.count_nonzero(plain) < len(plain)
+        builder.prefilling = int(np.count_nonzero(plain)) < len(plain)
         ready = (going[plain] if builder.prefilling else going).astype(np.int32)
         short = ready[t.computed[ready] >= t.capacity[ready]]
         if len(short):
