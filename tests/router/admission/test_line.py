@@ -241,6 +241,38 @@ def test_streams_get_heartbeats_and_others_none(make_line, clock) -> None:
     assert (stream.beats, unary.beats) == (2, 0)
 
 
+def test_who_waits_for_a_model_to_start_hears_so_every_two_seconds(make_line, clock) -> None:
+    line, model = make_line(), Room(ready=False)
+    stream = Asking(line, model, streams=True).come()
+    beats = {}
+    for clock.now in (1.9, 2, 3.9, 4, 30):
+        line.look()
+        beats[clock.now] = stream.beats
+    assert beats == {1.9: 0, 2: 1, 3.9: 1, 4: 2, 30: 3}
+    model.ready = True  # from now on it waits for room, as often as others do
+    for clock.now in (32, 41.9, 42):
+        line.look()
+        beats[clock.now] = stream.beats
+    assert (beats[32], beats[41.9], beats[42]) == (4, 4, 5)
+
+
+@pytest.mark.parametrize(("hold", "ends"), [(None, 60), (7.0, 30), (90.0, 90)])
+def test_who_waits_while_the_last_replica_goes_is_held(make_line, clock, hold, ends) -> None:
+    """But not shorter than it was promised."""
+    line, model = make_line(), Room()
+    model.spec = ModelSpec("m", hold=hold)
+    asking = Asking(line, model).come()
+    clock.now = 10
+    model.ready = False
+    line.look()
+    clock.now = ends - 0.1
+    line.look()
+    assert asking.state == "waits"
+    clock.now = ends
+    line.look()
+    assert asking.answer.status == 503
+
+
 def test_a_client_that_leaves_is_forgotten(make_line) -> None:
     line, model = make_line(), Room()
     first, second = Asking(line, model).come(), Asking(line, model).come()
