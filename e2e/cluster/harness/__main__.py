@@ -24,9 +24,10 @@ def main() -> int:
     up = commands.add_parser("up", help="start a cluster")
     up.add_argument("--nodes", type=int, default=2, choices=range(1, 10), metavar="N")
     commands.add_parser("down", help="end the cluster and remove what it made")
-    kubectl = commands.add_parser("kubectl", help="kubectl against the cluster")
-    kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
-    arguments = parser.parse_args()
+    commands.add_parser("kubectl", help="kubectl against the cluster", add_help=False)
+    # What follows `kubectl` is its own, options and all.
+    own = sys.argv[1:2] if sys.argv[1:2] == ["kubectl"] else sys.argv[1:]
+    arguments = parser.parse_args(own)
     say = _stopwatch()
     try:
         _run(arguments, say)
@@ -53,7 +54,7 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
     else:
         kube = str(binary("kube"))
         kubeconfig = str(Cluster().control_plane.kubeconfig)
-        os.execv(kube, [kube, "kubectl", "--kubeconfig", kubeconfig, *arguments.arguments])
+        os.execv(kube, [kube, "kubectl", "--kubeconfig", kubeconfig, *sys.argv[2:]])
 
 
 def _stopwatch() -> Callable[[str], None]:
