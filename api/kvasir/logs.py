@@ -70,6 +70,9 @@ def configure_logging(
         )
     )
     logging.basicConfig(handlers=[handler], level=number, force=True)
+    # It tells of every request, and those to a cluster's API never end.
+    if number == logging.INFO:
+        logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def get_logger(name: str) -> Any:
