@@ -190,6 +190,8 @@ class Registry(Web):
     login: str | None = None
     """user:password that tokens and basic authentication ask for."""
     basic: bool = False
+    realm: str = ""
+    """Where tokens are given; by default here."""
     tokens: set[str] = field(default_factory=set)
     tokens_last_one_manifest: bool = False
 
@@ -222,7 +224,8 @@ class RegistryHandler(Handler):
         if state.basic and given != self.basic_of(state.login):
             return self.reply(401, b"", {"WWW-Authenticate": 'Basic realm="registry"'})
         if not state.basic and given.removeprefix("Bearer ") not in state.tokens:
-            realm = f'realm="http://{state.host}/token",service="registry",scope="pull"'
+            address = state.realm or f"http://{state.host}/token"
+            realm = f'realm="{address}",service="registry",scope="pull"'
             return self.reply(401, b"", {"WWW-Authenticate": f"Bearer {realm}"})
         kind, name = url.path.split("/")[-2:]
         if self.command == "GET":

@@ -10,6 +10,7 @@ import httpx
 from kvasir import __version__
 from kvasir.model_cache.errors import DownloadError, PermanentError
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TIMEOUT = httpx.Timeout(60, connect=15)
 _MAX_REDIRECTS = 5
 _TRANSIENT = (408, 425, 429)
@@ -24,6 +25,12 @@ def new_client() -> httpx.Client:
         headers={"user-agent": f"kvasir/{__version__}", "accept-encoding": "identity"},
         limits=httpx.Limits(max_connections=64),
     )
+
+
+def is_private(url: str) -> bool:
+    """True when credentials may be sent to `url`: it has TLS, or is on this machine."""
+    parsed = httpx.URL(url)
+    return parsed.scheme == "https" or parsed.host in LOOPBACK
 
 
 @contextmanager

@@ -21,7 +21,13 @@ from kvasir.model_cache.sources.base import (
     is_archive,
     safe_path,
 )
-from kvasir.model_cache.sources.http import check, failures_explained, new_client, reading
+from kvasir.model_cache.sources.http import (
+    check,
+    failures_explained,
+    is_private,
+    new_client,
+    reading,
+)
 from kvasir.model_uri import ModelURI
 
 TOKEN_VARIABLE = "KVASIR_HTTP_TOKEN"  # noqa: S105  (the variable's name)
@@ -45,7 +51,11 @@ class WebSource:
         self._selection = selection
         self._client = new_client()
         token = os.environ.get(TOKEN_VARIABLE)
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._headers = {}
+        if token:
+            if not is_private(self._url):
+                raise PermanentError(f"{self._what}: a token is sent over https:// only; use that")
+            self._headers["authorization"] = f"Bearer {token}"
 
     def close(self) -> None:
         """See Source."""

@@ -17,7 +17,13 @@ from typing import Any
 
 from kvasir.model_cache.errors import PermanentError
 from kvasir.model_cache.sources.base import Digest, Listing, RemoteFile, Selection, safe_path
-from kvasir.model_cache.sources.http import check, failures_explained, new_client, reading
+from kvasir.model_cache.sources.http import (
+    LOOPBACK,
+    check,
+    failures_explained,
+    new_client,
+    reading,
+)
 from kvasir.model_cache.sources.oci_auth import CREDENTIALS, RegistryAuth
 from kvasir.model_uri import ModelURI
 
@@ -35,7 +41,6 @@ _UNPACK = "io.deis.oras.content.unpack"
 _TARS = (".tar", "tar+gzip", "tar.gzip", ".tar.gz")
 _MAX_MANIFEST_BYTES = 4 << 20
 _MAX_LAYERS = 1024
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -51,7 +56,7 @@ class Reference:
     def url(self) -> str:
         """The repository's address in the registry's API; a registry on this machine has no TLS."""
         host = "registry-1.docker.io" if self.registry == "docker.io" else self.registry
-        scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"
+        scheme = "http" if host.partition(":")[0] in LOOPBACK else "https"
         return f"{scheme}://{host}/v2/{self.repository}"
 
 

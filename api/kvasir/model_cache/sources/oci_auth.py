@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from kvasir.model_cache.errors import PermanentError
-from kvasir.model_cache.sources.http import check, failures_explained
+from kvasir.model_cache.sources.http import check, failures_explained, is_private
 
 CREDENTIALS = (
     "log in to the registry, or name a Docker config.json in REGISTRY_AUTH_FILE (on a cluster: the"
@@ -59,7 +59,11 @@ class RegistryAuth:
     def _token(self, challenge: dict[str, str]) -> str:
         realm = challenge.pop("realm", "")
         challenge.pop("error", None)
-        headers = {"authorization": _basic(*self._login)} if self._login else {}
+        headers = {}
+        if self._login:
+            if not is_private(realm):
+                raise PermanentError(f"{self._what} asks for a password without TLS at {realm}")
+            headers["authorization"] = _basic(*self._login)
         what = f"{self._what} (token of {realm})"
         with failures_explained(what):
             answer = self._client.get(realm, params=challenge, headers=headers)

@@ -82,3 +82,5 @@ def test_a_token_is_asked_for_and_used(web, download, model_files, make_tar, mon
         download(f"{web.url}/m.tar")
     monkeypatch.setenv("KVASIR_HTTP_TOKEN", "open-sesame")
     assert download(f"{web.url}/m.tar").is_dir()
+    with pytest.raises(PermanentError, match="over https:// only"):
+        download("http://models.example/m.tar")

@@ -84,6 +84,11 @@ def test_a_login_from_a_docker_config(
     login = base64.b64encode(b"me:password").decode()
     file.write_text(json.dumps({"auths": {registry.host: {"auth": login}}}))
     monkeypatch.setenv("REGISTRY_AUTH_FILE", str(file))
+    registry.realm = "http://tokens.example/token"
+    if not basic:
+        with pytest.raises(PermanentError, match="a password without TLS"):
+            download(uri)
+    registry.realm = ""
     assert download(uri).is_dir()
 
 
