@@ -9,6 +9,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -82,6 +83,15 @@ class FakeApi:
     def access(self) -> ClusterAccess:
         url = f"http://127.0.0.1:{self.port}"
         return ClusterAccess(url, CONTEXT, lambda: f"Bearer {self.token}", "default")
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        content = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+        }
+        path.write_text(json.dumps(content))
+        return path
 
     def put(self, path: str, it: Object, *, tell: bool = True) -> None:
         """Make or change an object."""

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-import yaml
 
 from kvasir_router.server import RouterServer, listen
 from kvasir_router.settings import Probing, RouterSettings
@@ -18,14 +17,7 @@ BODY = {"model": "tiny", "messages": []}
 async def api(start_api, monkeypatch, tmp_path):
     """Whom KUBECONFIG names."""
     api = await start_api()
-    content = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{api.port}"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(content))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setenv("KUBECONFIG", str(api.write_kubeconfig(tmp_path / "kubeconfig")))
     return api
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-import yaml
 
 ROOT = Path(__file__).parents[3]
 LLMDS = "/apis/kvasir.dev/v1alpha1/llmdeployments"
@@ -29,13 +28,7 @@ async def start(tmp_path):
     processes = []
 
     async def start(api):
-        content = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{api.port}"}}],
-        }
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(content))
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
         port, admin = free_port(), free_port()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kvasir_router", "--discovery", "kubernetes"),
