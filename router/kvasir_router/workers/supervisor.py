@@ -45,6 +45,8 @@ class Child:
     column: int
     """Of the load table."""
     started: float
+    is_ready: bool = False
+    """It serves, and so its loop should turn."""
     is_leaving: bool = False
     """Another one may take its slot."""
 
@@ -161,6 +163,7 @@ class Supervisor:
         if not words:
             return  # its end is told by its pidfd
         if READY in words:
+            child.is_ready = True
             self.slots[child.slot].was_ready = True
             self._say(TAKEN_OVER, [each for each in self.children if each.leaves_to(child)])
         if LEAVING in words and not self._signals:
@@ -202,7 +205,8 @@ class Supervisor:
         """End those that stand still: who is connected to them waits in vain, and so does a part
         of those that come."""
         for child in self.children:
-            if not child.is_leaving and self.shared.load.silence(child.column) > HANG_SECONDS:
+            is_watched = child.is_ready and not child.is_leaving
+            if is_watched and self.shared.load.silence(child.column) > HANG_SECONDS:
                 _log.error("a process stands still: it is killed", process=_name(child.slot))
                 os.kill(child.pid, signal.SIGKILL)
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 
-async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait for it; it may be a coroutine function, and may fail while nobody answers."""
     async with asyncio.timeout(seconds):
         while True:

@@ -181,7 +181,7 @@ async def test_a_worker_that_stands_still_is_replaced(
     await fleet_of_two()
     router = await start_workers(config)
     pid = router.send("worker0", signal.SIGSTOP)
-    await until(lambda: router.pids().get("worker0") not in (None, pid), 60)
+    await until(lambda: router.pids().get("worker0") not in (None, pid), 120)
     assert await ask(router.url, 16) == [200] * 16
 
 
