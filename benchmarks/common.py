@@ -150,6 +150,14 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, {pages / 2**30:.0f} GiB"
 
 
+def hardware() -> str:
+    """The GPU and the machine around it."""
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{gpu}; {machine()}"
+
+
 def warn_if_busy() -> None:
     """Say so when other work would spoil the figures."""
     load = os.getloadavg()[0]

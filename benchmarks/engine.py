@@ -23,8 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from common import Figure, Report, Table, machine
+from common import Figure, Report, Table, hardware
 
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.request import EngineRequest
@@ -178,12 +177,6 @@ def report(model: Path, figures: Figures) -> Report:
         tables=[Table("Beside others", ["figure", "here", "limit", "vLLM 0.24"], table)],
         packages=("torch", "triton"),
     )
-
-
-def hardware() -> str:
-    """The GPU and the machine around it."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return f"{gpu}; {machine()}"
 
 
 def main() -> None:

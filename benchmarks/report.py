@@ -16,7 +16,7 @@ from common import RESULTS, ROOT, render
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 ORDER = (
-    *("llama8b_bf16", "qwen06b_bf16", "qwen30b_a3b_bf16"),
+    *("llama8b_bf16", "qwen06b_bf16", "qwen30b_a3b_bf16", "start"),
     *("cpu_throughput", "core_loop", "http_streaming", "serve_start"),
     *("router_overhead", "router_streams", "router_choice", "router_index"),
     *("router_benefit", "router_fairness"),

@@ -18,6 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from common import Figure, Report, hardware
+
 CHILD = """
 import json, sys, time
 from pathlib import Path
@@ -66,6 +70,45 @@ def seconds_to_ready(model: Path, load_format: str) -> dict[str, float]:
     return {name: round(value, 2) for name, value in parts.items()}
 
 
+RUNS = (
+    ("cold", "no compiled kernels", "auto"),
+    ("warm", "compiled kernels cached", "auto"),
+    ("again", "compiled kernels cached", "auto"),
+    ("dummy", "--load-format dummy", "dummy"),
+)
+
+
+def report(size: int, runs: dict[str, dict[str, float]]) -> Report:
+    """The figures of the runs made so far."""
+    warm = [runs[name] for name in ("warm", "again") if name in runs]
+    figures = []
+    if "cold" in runs:
+        figures.append(Figure("ready, no compiled kernels", "s", [runs["cold"]["ready"]]))
+    if warm:
+        figures += [
+            Figure("ready, compiled kernels cached", "s", _of(warm, "ready"), "<= 10"),
+            Figure("of which imports", "s", _of(warm, "imported")),
+            Figure("of which weights", "s", _of(warm, "weights")),
+            Figure("of which capture", "s", _of(warm, "capture"), "<= 5"),
+            Figure("weights", "GB/s", [size / 1e9 / each["weights"] for each in warm], digits=1),
+        ]
+    if "dummy" in runs:
+        figures.append(Figure("ready, random weights made there", "s", [runs["dummy"]["ready"]]))
+    return Report(
+        name="gpu/start",
+        title="Start on a GPU: Llama-3.1-8B, bf16",
+        work="From the start of a process to a built engine, all decode sizes captured, with "
+        f"a checkpoint of {size / 1e9:.1f} GB in the page cache.",
+        figures=figures,
+        packages=("torch", "triton"),
+        values={"machine": hardware(), "runs": runs},
+    )
+
+
+def _of(runs: list[dict[str, float]], part: str) -> list[float]:
+    return [run[part] for run in runs]
+
+
 def main() -> None:
     """Print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -74,19 +117,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     size = write_checkpoint(options.model, options.checkpoint)
-    found: dict[str, Any] = {"weight_gb": round(size / 1e9, 2)}
-    for name, directory, load_format in (
-        ("cold_kernels", options.checkpoint, "auto"),
-        ("warm_kernels", options.checkpoint, "auto"),
-        ("again", options.checkpoint, "auto"),
-        ("dummy", options.model, "dummy"),
-    ):
-        found[name] = seconds_to_ready(directory, load_format)
-        if load_format == "auto":
-            found[name]["weights_gb_s"] = round(size / 1e9 / found[name]["weights"], 1)
-        print(name, json.dumps(found[name]), flush=True)
+    runs: dict[str, dict[str, float]] = {}
+    for name, what, load_format in RUNS:
+        directory = options.checkpoint if load_format == "auto" else options.model
+        runs[name] = seconds_to_ready(directory, load_format)
+        print(what, json.dumps(runs[name]), flush=True)
         if options.out:
-            options.out.write_text(json.dumps(found, indent=1) + "\n")
+            content = report(size, runs).content()
+            options.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
