@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from kvasir_operator.kinds import DEPLOYMENTS, LEASES, LLMDEPLOYMENTS
 
 BAD_IMAGE = "nowhere/none:1"
@@ -44,6 +46,7 @@ async def test_a_bad_image_and_the_way_back(site: Any, start: Any) -> None:
     assert await ready_pods(site) >= 2
 
 
+@pytest.mark.slow
 async def test_killed_at_every_step_of_a_rollout(site: Any, start: Any) -> None:
     """However far it came before it died, the next one brings it to the end, and meanwhile no
     fewer engines serve than before."""
@@ -62,6 +65,7 @@ async def test_killed_at_every_step_of_a_rollout(site: Any, start: Any) -> None:
         assert str(step) in str((await site.get(DEPLOYMENTS))["spec"]["template"])
 
 
+@pytest.mark.slow
 async def test_two_at_once(site: Any, start: Any) -> None:
     first = start()
 
@@ -107,6 +111,7 @@ async def test_the_lease_taken_away_ends_the_process(site: Any, start: Any) -> N
     assert "another operator has taken the Lease" in operator.log
 
 
+@pytest.mark.slow
 async def test_an_api_server_that_comes_back(site: Any, start: Any, plane: Any) -> None:
     operator = start("--lease-seconds", "30")
     await site.apply()

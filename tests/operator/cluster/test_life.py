@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kvasir_operator.kinds import (
     ACCOUNTS,
     BUDGETS,
@@ -39,6 +41,7 @@ async def resyncs(site: Any, operator: Any, count: int = 3) -> None:
     await site.eventually(reached, "more looks")
 
 
+@pytest.mark.slow
 async def test_from_apply_to_deletion(site: Any, start: Any) -> None:
     operator = start()
     site.takes_pods = False
