@@ -10,15 +10,17 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from kvasir.cluster import ClusterAccess
 from kvasir.llmdeployment import labels
 from kvasir_router.discovery.base import Snapshot
 from kvasir_router.discovery.kubernetes_api import KubernetesApi
-from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Object, Pod
+from kvasir_router.discovery.kubernetes_objects import read_deployment
+from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
-from kvasir_router.discovery.kubernetes_watch import Collection, Reflector, Timing
+from kvasir_router.discovery.kubernetes_watch import Collection, Identified, Reflector, Timing
 
 _log = structlog.get_logger("kvasir_router.discovery")
 
@@ -29,7 +31,7 @@ _ENGINES = f"{labels.DEPLOYMENT},{labels.COMPONENT}={labels.ENGINE}"
 # Events come in bursts, since a rollout is many of them: they are taken together.
 _TOGETHER_SECONDS = 0.02
 
-_Kind = TypeVar("_Kind", bound=Object)
+_Kind = TypeVar("_Kind", bound=Identified)
 
 
 class KubernetesSource:
@@ -52,9 +54,9 @@ class KubernetesSource:
         self._api = KubernetesApi(access)
         self._changed = asyncio.Event()
         self._failing: set[Collection] = set()
-        self._deployments = self._reflect(LLMDeployment, _KVASIR, labels.PLURAL)
-        self._engines = self._reflect(Pod, _CORE, "pods", _ENGINES)
-        self._kserve = self._reflect(Pod, _CORE, "pods", labels.KSERVE_SERVICE)
+        self._deployments = self._reflect(read_deployment, _KVASIR, labels.PLURAL)
+        self._engines = self._reflect(read_engine, _CORE, "pods", _ENGINES)
+        self._kserve = self._reflect(read_kserve, _CORE, "pods", labels.KSERVE_SERVICE)
 
     async def load(self) -> None:
         """Source.load: the first state comes from `watch`, once there is an API server to ask."""
@@ -89,7 +91,7 @@ class KubernetesSource:
         )
 
     def _reflect(
-        self, kind: type[_Kind], api: str, plural: str, selector: str = ""
+        self, read: Callable[[msgspec.Raw], _Kind], api: str, plural: str, selector: str = ""
     ) -> list[Reflector[_Kind]]:
         """One for each namespace, or one for all."""
         paths = [f"{api}/namespaces/{each}/{plural}" for each in self._namespaces]
@@ -98,7 +100,7 @@ class KubernetesSource:
             Reflector(
                 self._api,
                 each,
-                kind,
+                read,
                 self._timing,
                 changed=self._changed.set,
                 reported=partial(self._report, each),

@@ -15,12 +15,6 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
-class Object(msgspec.Struct, frozen=True):
-    """What every kind has."""
-
-    metadata: Metadata
-
-
 class Model(msgspec.Struct, frozen=True):
     name: str | None = None
     aliases: tuple[str, ...] = ()
@@ -36,15 +30,23 @@ class DeploymentSpec(msgspec.Struct, frozen=True):
     router: Router = Router()
 
 
-class LLMDeployment(Object, frozen=True):
+class LLMDeployment(msgspec.Struct, frozen=True):
     """A resource that its schema has checked: here only what routing needs."""
 
+    metadata: Metadata
     spec: DeploymentSpec
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
 
     @property
     def names(self) -> list[str]:
         """Those it wants to be served under: the model's, then its aliases."""
         return [self.spec.model.name or self.metadata.name, *self.spec.model.aliases]
+
+
+read_deployment = msgspec.json.Decoder(LLMDeployment).decode
 
 
 class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,7 +87,8 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(Object, frozen=True):
+class Pod(msgspec.Struct, frozen=True):
+    metadata: Metadata
     spec: PodSpec
     status: PodStatus = PodStatus()
 

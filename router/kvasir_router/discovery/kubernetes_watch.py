@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -19,7 +19,6 @@ import structlog
 
 from kvasir.cluster import ApiError
 from kvasir_router.discovery.kubernetes_api import KubernetesApi, WatchEvent
-from kvasir_router.discovery.kubernetes_objects import Object
 
 _log = structlog.get_logger("kvasir_router.discovery")
 
@@ -72,18 +71,26 @@ class _Versioned(msgspec.Struct):
 
 _decode_version = msgspec.json.Decoder(_Versioned).decode
 
-Kind = TypeVar("Kind", bound=Object)
+
+class Identified(Protocol):
+    """What is kept of an object."""
+
+    @property
+    def uid(self) -> str: ...
+
+
+Kind = TypeVar("Kind", bound=Identified)
 
 
 class Reflector(Generic[Kind]):
-    """The objects of a collection by their uid. `changed` is called whenever they do; `reported`
-    with whether the last request was answered as it should."""
+    """The objects of a collection by their uid, each as `read` makes it of its JSON. `changed` is
+    called whenever they do; `reported` with whether the last request was answered as it should."""
 
     def __init__(
         self,
         api: KubernetesApi,
         collection: Collection,
-        kind: type[Kind],
+        read: Callable[[msgspec.Raw], Kind],
         timing: Timing,
         *,
         changed: Callable[[], None],
@@ -94,7 +101,7 @@ class Reflector(Generic[Kind]):
         """Whether `objects` was complete once."""
         self._api = api
         self._collection = collection
-        self._decode = msgspec.json.Decoder(kind).decode
+        self._decode = read
         self._timing = timing
         self._changed = changed
         self._reported = reported
@@ -122,7 +129,7 @@ class Reflector(Generic[Kind]):
         ) as pages:
             async for page in pages:
                 found = [self._read(raw) for raw in page.items]
-                objects |= {each.metadata.uid: each for each in found if each is not None}
+                objects |= {each.uid: each for each in found if each is not None}
                 version = page.metadata.resource_version
         self._version = version
         self._list_due = _now() + self._timing.resync * random.uniform(0.8, 1.2)
@@ -158,7 +165,7 @@ class Reflector(Generic[Kind]):
         found = self._read(event.object)
         if found is None:
             return
-        uid = found.metadata.uid
+        uid = found.uid
         before = self.objects.get(uid)
         if event.type == "DELETED":
             self.objects.pop(uid, None)

@@ -5,14 +5,15 @@ import pytest
 
 from kvasir_router.discovery.base import EngineKind, ModelSpec, ReplicaSpec
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Pod
+from kvasir_router.discovery.kubernetes_pods import placed_engine, placed_kserve
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
 
 
 def of(deployments=(), pods=(), kserve=()):
     return snapshot(
         msgspec.convert(list(deployments), list[LLMDeployment]),
-        msgspec.convert(list(pods), list[Pod]),
-        msgspec.convert(list(kserve), list[Pod]),
+        map(placed_engine, msgspec.convert(list(pods), list[Pod])),
+        map(placed_kserve, msgspec.convert(list(kserve), list[Pod])),
     )
 
 

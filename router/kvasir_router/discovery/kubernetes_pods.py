@@ -1,0 +1,133 @@
+"""From a pod to the replica that it is, if it is one: read once for each change of the pod."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from kvasir.llmdeployment import labels
+from kvasir_router.discovery.base import EngineKind, ReplicaSpec
+from kvasir_router.discovery.kubernetes_objects import ContainerStatus, Pod
+
+ENGINE_LABEL = "kvasir.dev/engine"
+"""On KServe's pods: an EngineKind's value. Without it they offer OpenAI's protocol and no more."""
+
+_KSERVE_CONTAINER = "kserve-container"
+_KSERVE_PORT = 8080  # of a container that names none, as KServe has it
+
+# Not KVASIR: whoever may make a pod can label it, and would be told the fleet's secret.
+_GUESTS = {kind.value: kind for kind in EngineKind if kind is not EngineKind.KVASIR}
+
+_ENDED = ("Succeeded", "Failed")
+
+
+class Placed(NamedTuple):
+    """A pod as far as routing is concerned: two that are equal differ in nothing that matters."""
+
+    uid: str
+    created: str
+    namespace: str
+    owner: str
+    """Name of the LLMDeployment or InferenceService that it belongs to."""
+    replica: ReplicaSpec | None
+    """None while it does not serve."""
+
+
+_decode = msgspec.json.Decoder(Pod).decode
+
+
+def read_engine(raw: msgspec.Raw) -> Placed:
+    """A pod of an LLMDeployment. Raises msgspec.MsgspecError, as does `read_kserve`."""
+    return placed_engine(_decode(raw))
+
+
+def read_kserve(raw: msgspec.Raw) -> Placed:
+    """A pod of an InferenceService."""
+    return placed_kserve(_decode(raw))
+
+
+def placed_engine(pod: Pod) -> Placed:
+    """Of an LLMDeployment."""
+    return _placed(pod, labels.DEPLOYMENT, _engine_replica)
+
+
+def placed_kserve(pod: Pod) -> Placed:
+    """Of an InferenceService."""
+    return _placed(pod, labels.KSERVE_SERVICE, _kserve_replica)
+
+
+def _placed(pod: Pod, label: str, replica: Callable[[Pod], ReplicaSpec | None]) -> Placed:
+    metadata = pod.metadata
+    owner = metadata.labels.get(label, "")
+    return Placed(
+        metadata.uid, metadata.creation_timestamp, metadata.namespace, owner, replica(pod)
+    )
+
+
+def _engine_replica(pod: Pod) -> ReplicaSpec | None:
+    """An engine that the operator made, with all that such a one offers."""
+    status = _serving(pod, labels.ENGINE_CONTAINER)
+    if status is None:
+        return None
+    ports, host = _ports(pod, labels.ENGINE_CONTAINER), pod.status.pod_ip
+    events, replay = ports.get("events"), ports.get("replay")
+    return ReplicaSpec(
+        _id(pod, status),
+        host,
+        ports.get("http", labels.HTTP_PORT),
+        draining=_leaves(pod),
+        grpc_port=ports.get("grpc"),
+        kv_events=_zmq_address(host, events) if events else None,
+        kv_replay=_zmq_address(host, replay) if events and replay else None,
+    )
+
+
+def _kserve_replica(pod: Pod) -> ReplicaSpec | None:
+    """An engine of a pod that KServe made: its first port is the one that serves."""
+    status = _serving(pod, _KSERVE_CONTAINER)
+    if status is None:
+        return None
+    port = next(iter(_ports(pod, _KSERVE_CONTAINER).values()), _KSERVE_PORT)
+    return ReplicaSpec(
+        _id(pod, status),
+        pod.status.pod_ip,
+        port,
+        draining=_leaves(pod),
+        engine=_GUESTS.get(pod.metadata.labels.get(ENGINE_LABEL, ""), EngineKind.OPENAI),
+    )
+
+
+def _serving(pod: Pod, container: str) -> ContainerStatus | None:
+    """The container's status if it may serve: from the end of its startup probe to its end.
+
+    Whether it is ready in between is known better, and sooner, from the router's own probes. The
+    pod's Ready is not asked: it waits for this router.
+    """
+    if not pod.status.pod_ip or pod.status.phase in _ENDED:
+        return None
+    for status in pod.status.container_statuses:
+        if status.name == container:
+            started = status.state.running is not None and status.started
+            return status if started or pod.has_condition("ContainersReady") else None
+    return None
+
+
+def _leaves(pod: Pod) -> bool:
+    """Whether it is being deleted, or will be."""
+    leaves = pod.metadata.deletion_timestamp is not None
+    return leaves or pod.has_condition("DisruptionTarget")
+
+
+def _id(pod: Pod, status: ContainerStatus) -> str:
+    """One run of the pod's engine: another run has another cache."""
+    return f"{pod.metadata.uid}/{status.restart_count}"
+
+
+def _ports(pod: Pod, container: str) -> dict[str, int]:
+    """By name, in their order."""
+    containers = (each for each in pod.spec.containers if each.name == container)
+    return {port.name: port.container_port for each in containers for port in each.ports}
+
+
+def _zmq_address(host: str, port: int) -> str:
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
