@@ -218,7 +218,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--what", default="worker,router")
-    sys.exit(asyncio.run(run(parser.parse_args())))
+    options = parser.parse_args()
+    if options.workers < 2:
+        parser.error("--workers must be at least 2: a router of one process has none to replace")
+    sys.exit(asyncio.run(run(options)))
 
 
 if __name__ == "__main__":

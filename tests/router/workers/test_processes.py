@@ -236,3 +236,50 @@ async def test_cycles_of_workers_and_routers_lose_nothing() -> None:
     )
     out, _ = await asyncio.wait_for(cycles.communicate(), 120)
     assert cycles.returncode == 0, out.decode()
+
+
+async def test_sigterm_drains_every_worker(
+    config, write_config, model_entry, start_replica, start_workers, client, post, until
+) -> None:
+    go_on = asyncio.Event()
+
+    async def stream(exchange) -> None:
+        await exchange.start_events()
+        await exchange.chunk(b"data: 1\n\n")
+        await go_on.wait()
+        await exchange.chunk(b"data: 2\n\n")
+        await exchange.end()
+
+    replica = await start_replica(script=stream)
+    write_config(config, [model_entry("m", replica)])
+    router = await start_workers(config, 2, "--pre-stop-delay", "3", "--drain-timeout", "60")
+
+    async def begin():
+        reader, writer = await asyncio.open_connection("127.0.0.1", router.router.port)
+        writer.write(post(b'{"model": "m"}'))
+        await reader.readuntil(b"data: 1\n\n")
+        return reader, writer
+
+    async def is_stopping() -> bool:
+        return (await client.get(f"{router.url}/ready")).status_code == 503
+
+    async def refuses() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", router.router.port)
+        except ConnectionError:
+            return True
+        writer.close()
+        return False
+
+    streams = [await begin() for _ in range(6)]
+    router.router.signal(signal.SIGTERM)
+    await until(is_stopping)
+    streams += [await begin() for _ in range(2)]  # it still accepts
+    assert (await client.get(f"{router.admin_url}/ready")).status_code == 503
+    await until(refuses)
+    go_on.set()
+    for reader, writer in streams:
+        assert (await reader.read()).endswith(b"data: 2\n\n\r\n0\r\n\r\n")
+        writer.close()
+    code, _, err = await router.router.ended()
+    assert code == 0, err
