@@ -8,6 +8,7 @@ from kvasir_operator.plan.accepted import image_of
 from kvasir_operator.plan.download import SECRET_ANNOTATION, secret_version
 from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.scheduling import CONTAINER_SECURITY, pod_base
+from kvasir_operator.plan.storage import has_own_claim
 
 PERMANENT_EXIT = 2
 """What `kvasir download` ends with when another attempt cannot succeed."""
@@ -32,6 +33,10 @@ def job_manifest(draft: Draft, name: str, claim: str) -> Object:
     args = ["download", uri, "--to", labels.MODELS_DIRECTORY]
     if revision is not None:
         args += ["--revision", revision]
+    if spec.model.trust_remote_code:
+        args += ["--include", "*.py"]
+    if not has_own_claim(spec):
+        args.append("--evict")  # former models, when there is no room; never one that runs
     if spec.model.trust_remote_code:
         args += ["--include", "*.py"]
     if spec.cache is None or spec.cache.pvc.claim_name is None:

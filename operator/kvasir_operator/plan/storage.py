@@ -44,10 +44,15 @@ def is_tied_to_a_node(claim: Object | None) -> bool:
     return bool(modes) and not {"ReadWriteMany", "ReadOnlyMany"} & set(modes)
 
 
+def has_own_claim(spec: Spec) -> bool:
+    """Whether the user's own claim is the cache; others may keep things there."""
+    return _cache(spec).pvc.claim_name is not None
+
+
 def add_claim(draft: Draft) -> None:
     """The volume claim of the cache, unless the user named one."""
     template, spec = _cache(draft.deployment.spec).pvc, draft.deployment.spec
-    if not spec.model.downloaded or template.claim_name is not None:
+    if not spec.model.downloaded or has_own_claim(spec):
         return
     content: Object = {
         "accessModes": template.access_modes or ["ReadWriteOnce"],
