@@ -41,6 +41,8 @@ class ApproximateIndex:
     ) -> None:
         self._max_blocks = max_blocks
         self._clock = clock
+        self.bytes_per_token = 4.0
+        """Of text: how much of it a KV cache of so many tokens holds."""
         self._bits = ReplicaBits()
         self._masks: dict[int, int] = {}
         self._lists: dict[Replica, dict[int, _Sent]] = {}
@@ -185,7 +187,8 @@ class ApproximateIndex:
     def _room(self, capacity_tokens: int) -> int:
         """Bytes of text that a replica may have in its list."""
         tokens = capacity_tokens or DEFAULT_CAPACITY_TOKENS
-        return max(1, min(tokens * 4, self._max_blocks // len(self._lists) * BLOCK_BYTES))
+        most = self._max_blocks // len(self._lists) * BLOCK_BYTES
+        return max(1, min(int(tokens * self.bytes_per_token), most))
 
     def _evict(self, replica: Replica, bit: int, room: int, at_most: int) -> None:
         """Forget the oldest entries, some at once: the first entries of a dictionary are found by

@@ -102,6 +102,7 @@ class ModelIndex:
         if usage.prompt_tokens and text_bytes > BLOCK_BYTES:
             bytes_per_token = text_bytes / usage.prompt_tokens
             self.bytes_per_token += _SMOOTHING * (bytes_per_token - self.bytes_per_token)
+            self.approximate.bytes_per_token = self.bytes_per_token
         if usage.cached_tokens is not None:
             self.check.observed(replica, hit, usage.cached_tokens)
 
