@@ -56,7 +56,7 @@ def job_name(draft: Draft) -> str:
     """One name for each model, revision and volume, and whether its code is wanted too."""
     model, claim = draft.deployment.spec.model, draft.observed.claim
     volume = claim["metadata"]["uid"] if claim is not None else ""
-    content = [str(model.parsed_uri), model.revision, model.trust_remote_code, volume]
+    content = [str(model.parsed_uri), model.revision, volume]
     if model.trust_remote_code:
         content.append("code")
     return f"{draft.name}-dl-{short_hash(content, _HASH)}"

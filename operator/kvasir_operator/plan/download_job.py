@@ -36,11 +36,7 @@ def job_manifest(draft: Draft, name: str, claim: str) -> Object:
     if spec.model.trust_remote_code:
         args += ["--include", "*.py"]
     if not has_own_claim(spec):
-        args.append("--evict")  # former models, when there is no room; never one that runs
-    if spec.model.trust_remote_code:
-        args += ["--include", "*.py"]
-    if spec.cache is None or spec.cache.pvc.claim_name is None:
-        # Nobody else's models are there: those of earlier revisions go when there is no room.
+        # Nobody else's models are there: those of earlier revisions go when there is no room
         args.append("--evict")
     env, volumes, mounts = _credentials(draft)
     container: Object = {

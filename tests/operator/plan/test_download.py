@@ -118,16 +118,6 @@ def test_code_is_downloaded_where_it_is_trusted_and_others_volumes_stay_full(
     assert job["metadata"]["name"] != make.manifest(plain.plan(), "Job")["metadata"]["name"]
 
 
-def test_code_is_fetched_where_it_is_trusted_and_nothing_evicted_from_a_shared_volume(
-    world: Any, make: Any
-) -> None:
-    model = {"uri": "hf://org/model", "trustRemoteCode": True}
-    one = world({"model": model, "cache": {"pvc": {"claimName": "c"}}}).see(claim=claim())
-    (container,) = make.manifest(one.plan(), "Job")["spec"]["template"]["spec"]["containers"]
-    assert container["args"][4:6] == ["--include", "*.py"]
-    assert "--evict" not in container["args"]
-
-
 @pytest.mark.parametrize(
     ("uri", "shown"),
     [
