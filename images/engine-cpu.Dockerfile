@@ -27,7 +27,7 @@ RUN if [ -z "${TORCH_INDEX_URL}" ]; then \
     fi
 # After the dependencies, which change less often.
 COPY . /src
-RUN uv pip install --quiet --no-deps /src
+RUN uv pip install --quiet --no-deps /src && rm -f /opt/kvasir/.lock
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev

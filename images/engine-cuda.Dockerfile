@@ -20,7 +20,7 @@ COPY locks/engine.txt /src/locks/engine.txt
 RUN uv pip sync --quiet /src/locks/engine.txt
 # After the dependencies, which change less often.
 COPY . /src
-RUN uv pip install --quiet --no-deps /src
+RUN uv pip install --quiet --no-deps /src && rm -f /opt/kvasir/.lock
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev

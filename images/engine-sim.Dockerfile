@@ -19,11 +19,14 @@ COPY locks/sim.txt /src/locks/sim.txt
 RUN uv pip sync --quiet /src/locks/sim.txt
 # After the dependencies, which change less often.
 COPY . /src
-# One wheel carries all parts; only this one's is kept, and no package's own tests.
+# One wheel carries all parts; only this one's is kept, no package's own tests, and of AWS's services
+# those that reading from S3 takes.
 RUN uv pip install --quiet --no-deps /src && \
     cd /opt/kvasir/lib/python3*/site-packages && \
     rm -rf kvasir_router kvasir_operator && \
-    find . -type d -name tests -prune -exec rm -rf {} +
+    find . -type d -name tests -prune -exec rm -rf {} + && \
+    find botocore/data -mindepth 1 -maxdepth 1 -type d ! -name s3 ! -name sts ! -name 'sso*' -exec rm -rf {} + && \
+    rm -f /opt/kvasir/.lock
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev

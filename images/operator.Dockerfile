@@ -23,7 +23,8 @@ COPY . /src
 RUN uv pip install --quiet --no-deps /src && \
     cd /opt/kvasir/lib/python3*/site-packages && \
     rm -rf kvasir_engine kvasir_router && \
-    find . -type d -name tests -prune -exec rm -rf {} +
+    find . -type d -name tests -prune -exec rm -rf {} + && \
+    rm -f /opt/kvasir/.lock
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev

@@ -29,9 +29,16 @@ def image(request: pytest.FixtureRequest) -> Image:
 def contents(image: Image) -> tuple[dict[str, Any], list[str], tarfile.TarFile]:
     """An archive's configuration, its layers from the base upwards, and itself."""
     archive = tarfile.open(image.archive)  # noqa: SIM115 (the caller closes it)
-    manifest = json.load(archive.extractfile("manifest.json") or ())[0]
-    config = json.load(archive.extractfile(manifest["Config"]) or ())
+    manifest = read_json(archive, "manifest.json")[0]
+    config = read_json(archive, manifest["Config"])
     return config, manifest["Layers"], archive
+
+
+def read_json(archive: tarfile.TarFile, name: str) -> Any:
+    """A parsed file of an archive."""
+    file = archive.extractfile(name)
+    assert file is not None
+    return json.load(file)
 
 
 def own_files(archive: tarfile.TarFile, layers: list[str]) -> Iterator[tarfile.TarInfo]:

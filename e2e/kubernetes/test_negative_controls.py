@@ -138,11 +138,14 @@ async def test_without_drain_streams_break(
 async def test_streams_longer_than_the_drain_need_migration(
     cluster: Cluster,
     release: Release,
+    values: dict[str, Any],
     changed_release: Callable[..., None],
     deploy: Callable[..., Deployment],
     migration: bool,
 ) -> None:
-    await asyncio.to_thread(changed_release, extraArgs=[] if migration else ["--no-migration"])
+    moves = values["router"]["extraArgs"]
+    arguments = moves if migration else [*moves, "--no-migration"]
+    await asyncio.to_thread(changed_release, extraArgs=arguments)
     deployment = await asyncio.to_thread(deploy, "long", lifecycle={"drainSeconds": 5})
     steps = await rollout_under_load(cluster, release, deployment)
     failed = sum(len(step.failures()) for step in steps)
