@@ -1,8 +1,7 @@
 """Experts of all tokens as two grouped products, whose launches depend on no value.
 
-Assignments (token, expert) are sorted by expert and cut into blocks of one expert each; the number
-of blocks has a bound that the number of tokens gives, so that a step can be captured as a CUDA
-graph. After vLLM's fused_moe, without its padding of the sorted list.
+Assignments (token, expert) come sorted by expert and cut into blocks of one expert each
+(`moe_blocks.py`). After vLLM's fused_moe, without its padding of the sorted list.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.kernels.launch import begin, launch_options
+from kvasir_engine.kernels.moe_blocks import Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,177 +32,11 @@ SOME = MoETuning(64, 64, 64, 4, 4)
 MANY = MoETuning(128, 64, 64, 8, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Runs of one expert's assignments, on the device; all int32."""
-
-    order: torch.Tensor
-    """[assignments]: assignments sorted by expert; the one of token t's choice c is t * k + c."""
-    experts: torch.Tensor
-    """[blocks], as many as there are experts where a block is empty."""
-    first: torch.Tensor
-    """[blocks]: where the block begins in `order`."""
-    end: torch.Tensor
-    """[blocks]: where its expert's assignments end."""
-
-
 def tuning_for(assignments: int, experts: int) -> MoETuning:
     """By how many assignments an expert has on average."""
     if assignments <= 16 * experts:
         return FEW
     return SOME if assignments <= 128 * experts else MANY
-
-
-@triton.jit
-def _route(
-    scores_ptr, weights_ptr, chosen_ptr, experts,
-    TOP_K: tl.constexpr, PADDED: tl.constexpr, NORMALISE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    begin(PDL)
-    token = tl.program_id(0).to(tl.int64)
-    expert = tl.arange(0, PADDED)
-    given = expert < experts
-    scores = tl.load(scores_ptr + token * experts + expert, mask=given, other=float("-inf"))
-    scores = scores.to(tl.float32)
-    weights = tl.exp(scores - tl.max(scores, 0))
-    weights = weights / tl.sum(weights, 0)
-    left, chosen_sum = tl.where(given, weights, -1.0), 0.0
-    for _ in tl.static_range(TOP_K):
-        chosen_sum += tl.max(left, 0)
-        left = tl.where(expert == tl.argmax(left, 0), -1.0, left)
-    left = tl.where(given, weights, -1.0)
-    for choice in tl.static_range(TOP_K):
-        best = tl.argmax(left, 0)
-        weight = tl.max(left, 0)
-        if NORMALISE:
-            weight = weight / chosen_sum
-        tl.store(weights_ptr + token * TOP_K + choice, weight)
-        tl.store(chosen_ptr + token * TOP_K + choice, best.to(tl.int32))
-        left = tl.where(expert == best, -1.0, left)
-
-
-def route(
-    scores: torch.Tensor, top_k: int, *, normalise: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """fp32 weights and int32 ids [tokens, k] of the experts with the largest softmax of contiguous
-    scores [tokens, experts]; `normalise`: the weights sum to one."""
-    tokens, experts = scores.shape
-    weights = torch.empty((tokens, top_k), dtype=torch.float32, device=scores.device)
-    chosen = torch.empty((tokens, top_k), dtype=torch.int32, device=scores.device)
-    _route[(tokens,)](
-        scores,
-        weights,
-        chosen,
-        experts,
-        TOP_K=top_k,
-        PADDED=triton.next_power_of_2(experts),
-        NORMALISE=normalise,
-        num_warps=1,
-        **launch_options(scores.device),
-    )
-    return weights, chosen
-
-
-@triton.jit
-def _order(
-    ids_ptr, order_ptr, count,
-    AT_ONCE: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Where each assignment stands among all by expert: a stable counting sort by comparisons."""
-    begin(PDL)
-    mine = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
-    own = mine < count
-    expert = tl.load(ids_ptr + mine, mask=own, other=0)
-    place = tl.zeros([AT_ONCE], tl.int32)
-    for start in range(0, count, CHUNK):
-        other = start + tl.arange(0, CHUNK)
-        # What lies behind the last one is larger than any expert.
-        theirs = tl.load(ids_ptr + other, mask=other < count, other=1 << 30)
-        before = (theirs[None, :] < expert[:, None]) | (
-            (theirs[None, :] == expert[:, None]) & (other[None, :] < mine[:, None])
-        )
-        place += tl.sum(before.to(tl.int32), 1)
-    tl.store(order_ptr + place, mine, mask=own)
-
-
-@triton.jit
-def _cut(
-    ids_ptr, experts_ptr, first_ptr, end_ptr, count, experts, most,
-    ROWS: tl.constexpr, PADDED: tl.constexpr, BLOCKS: tl.constexpr, CHUNK: tl.constexpr,
-    PDL: tl.constexpr,
-):  # fmt: skip
-    """The expert, beginning and end of BLOCKS blocks."""
-    begin(PDL)
-    expert = tl.arange(0, PADDED)
-    size = tl.zeros([PADDED], tl.int32)
-    for start in range(0, count, CHUNK):
-        other = start + tl.arange(0, CHUNK)
-        theirs = tl.load(ids_ptr + other, mask=other < count, other=1 << 30)
-        size += tl.sum((theirs[None, :] == expert[:, None]).to(tl.int32), 1)
-    end = tl.cumsum(size, 0)
-    blocks_end = tl.cumsum(tl.cdiv(size, ROWS), 0)
-    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
-    own = block < most
-    passed = (blocks_end[None, :] <= block[:, None]) & (expert < experts)[None, :]
-    of = tl.sum(passed.to(tl.int32), 1)
-    tl.store(experts_ptr + block, of, mask=own)
-    mine = expert[None, :] == of[:, None]
-    blocks_before = blocks_end - tl.cdiv(size, ROWS)
-    within = block - tl.sum(tl.where(mine, blocks_before[None, :], 0), 1)
-    first = tl.sum(tl.where(mine, (end - size)[None, :], 0), 1) + within * ROWS
-    tl.store(first_ptr + block, first, mask=own)
-    tl.store(end_ptr + block, tl.sum(tl.where(mine, end[None, :], 0), 1), mask=own)
-
-
-MOST_COMPARED = 4096
-"""Assignments up to which comparing all of them is faster than a sort."""
-
-
-def make_blocks(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks:
-    """Blocks of at most `rows` assignments of `chosen` [tokens, k] expert ids, int32."""
-    count = chosen.numel()
-    if count > MOST_COMPARED:
-        return _blocks_by_sort(chosen, num_experts, rows)
-    most = -(-count // rows) + min(num_experts, count)
-    order = torch.empty(count, dtype=torch.int32, device=chosen.device)
-    experts, first, end = torch.empty((3, most), dtype=torch.int32, device=chosen.device).unbind(0)
-    options = launch_options(chosen.device)
-    _order[(triton.cdiv(count, 32),)](chosen, order, count, AT_ONCE=32, CHUNK=128, **options)
-    _cut[(triton.cdiv(most, 32),)](
-        chosen,
-        experts,
-        first,
-        end,
-        count,
-        num_experts,
-        most,
-        ROWS=rows,
-        PADDED=triton.next_power_of_2(num_experts),
-        BLOCKS=32,
-        CHUNK=64,
-        **options,
-    )
-    return Blocks(order, experts, first, end)
-
-
-def _blocks_by_sort(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks:
-    flat = chosen.flatten()
-    ordered, order = flat.sort(stable=True)
-    device, count = flat.device, len(flat)
-    ids = torch.arange(num_experts + 1, device=device)
-    starts = torch.searchsorted(ordered, ids)
-    blocks_before = ((starts[1:] - starts[:-1] + rows - 1) // rows).cumsum(0)
-    most = -(-count // rows) + min(num_experts, count)
-    block = torch.arange(most, device=device)
-    experts = torch.searchsorted(blocks_before, block, right=True)
-    known = experts.clamp(max=num_experts - 1)
-    within = block - torch.where(known > 0, blocks_before[known - 1], 0)
-    return Blocks(
-        order=order.int(),
-        experts=experts.int(),
-        first=(starts[known] + within * rows).int(),
-        end=starts[known + 1].int(),
-    )
 
 
 @triton.jit

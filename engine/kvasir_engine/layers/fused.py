@@ -30,6 +30,8 @@ class FusedOps:
     qk_norm: type[QKNorm]
     moe: ModuleType
     """`kernels.moe`."""
+    moe_blocks: ModuleType
+    """`kernels.moe_blocks`."""
 
 
 @cache
@@ -38,11 +40,13 @@ def fused_ops(device: torch.device) -> FusedOps | None:
     if not kernels_run_on(device):
         return None
     # Not at the top: they import triton, which the CPU does not need.
-    from kvasir_engine.kernels import moe
+    from kvasir_engine.kernels import moe, moe_blocks
     from kvasir_engine.kernels.gate import silu_mul
     from kvasir_engine.kernels.norm import add_rms_norm
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.rotary_table import rotary_table
     from kvasir_engine.kernels.skinny_table import few_tokens
 
-    return FusedOps(add_rms_norm, silu_mul, few_tokens, rotary_table, store_qkv, QKNorm, moe)
+    return FusedOps(
+        add_rms_norm, silu_mul, few_tokens, rotary_table, store_qkv, QKNorm, moe, moe_blocks
+    )

@@ -60,9 +60,9 @@ class MoE(nn.Module):
     def _by_kernels(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor:
         moe, top_k, experts = fused.moe, self.config.experts_per_token, self.config.num_experts
         scores = linear(x, self.router, None)
-        weights, chosen = moe.route(scores, top_k, normalise=self.config.normalise)
+        weights, chosen = fused.moe_blocks.route(scores, top_k, normalise=self.config.normalise)
         tuning = moe.tuning_for(chosen.numel(), experts)
-        blocks = moe.make_blocks(chosen, experts, tuning.rows)
+        blocks = fused.moe_blocks.make_blocks(chosen, experts, tuning.rows)
         gates = self.act is nn.functional.silu
         inner = moe.grouped(x.contiguous(), self.gate_up, blocks, tuning, top_k=top_k, gated=gates)
         if not gates:

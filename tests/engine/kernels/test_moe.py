@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -12,9 +14,9 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 @pytest.fixture
 def kernels(triton_interpreter):
-    from kvasir_engine.kernels import moe
+    from kvasir_engine.kernels import moe, moe_blocks
 
-    return moe
+    return SimpleNamespace(moe=moe, moe_blocks=moe_blocks)
 
 
 def make_layer(act: str, experts: int, top_k: int) -> MoE:
@@ -37,13 +39,12 @@ def make_layer(act: str, experts: int, top_k: int) -> MoE:
 @pytest.mark.parametrize("tokens", [1, 13])
 @pytest.mark.parametrize(("experts", "top_k", "act"), [(4, 2, "silu"), (16, 3, "gelu")])
 def test_experts(kernels, monkeypatch, tokens: int, experts: int, top_k: int, act: str) -> None:
-    from types import SimpleNamespace
-
-    monkeypatch.setattr(kernels, "tuning_for", lambda *_: kernels.MoETuning(16, 16, 16, 1, 2))
+    tuning = kernels.moe.MoETuning(16, 16, 16, 1, 2)
+    monkeypatch.setattr(kernels.moe, "tuning_for", lambda *_: tuning)
     torch.manual_seed(tokens)
     layer = make_layer(act, experts, top_k)
     x = torch.randn(tokens, 24, device=DEVICE)
-    got = layer._by_kernels(x, SimpleNamespace(moe=kernels))
+    got = layer._by_kernels(x, kernels)
     want = layer._by_torch(x)
     torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
 
@@ -52,10 +53,10 @@ def test_experts(kernels, monkeypatch, tokens: int, experts: int, top_k: int, ac
 def test_blocks_hold_every_assignment_once(kernels, monkeypatch, compared: bool) -> None:
     torch.manual_seed(0)
     if not compared:
-        monkeypatch.setattr(kernels, "MOST_COMPARED", 0)
+        monkeypatch.setattr(kernels.moe_blocks, "MOST_COMPARED", 0)
     chosen = torch.stack([torch.randperm(9)[:3] for _ in range(30)]).int().to(DEVICE)
     chosen[chosen == 4] = 8
-    blocks = kernels.make_blocks(chosen, 9, rows=4)
+    blocks = kernels.moe_blocks.make_blocks(chosen, 9, rows=4)
     flat, seen = chosen.flatten().tolist(), []
     for expert, first, end in zip(
         blocks.experts.tolist(), blocks.first.tolist(), blocks.end.tolist(), strict=True
