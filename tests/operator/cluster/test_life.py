@@ -8,6 +8,7 @@ import pytest
 
 from kvasir_operator.kinds import (
     ACCOUNTS,
+    AUTOSCALERS,
     BUDGETS,
     CLAIMS,
     DEPLOYMENTS,
@@ -255,3 +256,35 @@ async def finish(site: Any, job: dict[str, Any]) -> None:
         ],
     }
     await site.cluster.merge_status(PODS, site.namespace, found["metadata"]["name"], status)
+
+
+async def test_autoscaling_on_and_off_at_four(site: Any, start: Any, plane: Any) -> None:
+    """As the guide has it: replicas leaves the file when an autoscaler has it."""
+    start()
+    await site.apply(replicas=4)
+    await site.until("Ready", "True")
+    fewest = 4
+
+    async def replicas() -> int:
+        return int((await site.get(DEPLOYMENTS))["spec"]["replicas"])
+
+    async def autoscaler() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, await replicas())
+        return await site.cluster.get(AUTOSCALERS, site.namespace, "m") is not None
+
+    async def no_autoscaler() -> bool:
+        return not await autoscaler()
+
+    bounds = {"minReplicas": 1, "maxReplicas": 8}
+    await site.apply(replicas=4, autoscaling=bounds)
+    await site.eventually(autoscaler, "an autoscaler")
+    plane.kubectl("-n", site.namespace, "scale", "llmd/m", "--replicas=5")
+    await site.apply(autoscaling=bounds)
+    await site.until("Ready", "True")
+    assert await autoscaler()
+    await site.apply()
+    await site.eventually(no_autoscaler, "no autoscaler")
+    await site.until("Ready", "True")
+    assert await replicas() == 5
+    assert fewest == 4
