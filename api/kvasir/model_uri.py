@@ -23,7 +23,7 @@ _SEGMENTS = r"(?:/(?!\.{1,2}(?:/|$))[^/\s\\]{1,255})*/?"
 _WEB = re.compile(r"[^\s/@?#]+/[^\s@]+")
 _CLUSTER_FORMS = {
     "s3": (
-        re.compile(rf"[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9]{_SEGMENTS}"),
+        re.compile(rf"[a-z0-9](?:[a-z0-9.-]{{0,61}}[a-z0-9])?{_SEGMENTS}"),
         "s3://BUCKET[/PREFIX]",
     ),
     "pvc": (
