@@ -64,7 +64,8 @@ class IndexProcess(RouterBase):
         self._hub = Hub(self._take, self._left, self._state)
         self._journal = Journal(self._hub)
         self._slots = Slots(shared.load.is_unused)
-        self._snapshot: Snapshot = ()
+        self._snapshot: Snapshot | None = None
+        """None until discovery has spoken."""
         self._spoken = asyncio.Event()
         self._policies: dict[str, str] = {}
         self._column = column
@@ -133,7 +134,7 @@ class IndexProcess(RouterBase):
         count = sum(len(spec.replicas) for spec in snapshot if isinstance(spec, ModelSpec))
         if count > MAX_REPLICAS // 2:
             message = f"{count} replicas are too many for a router with workers"
-            if not self._snapshot:
+            if self._snapshot is None:
                 raise DiscoveryError(f"{message}: {MAX_REPLICAS // 2} at most; use --workers 1")
             _log.error("what discovery says is left out", reason=message)
             return

@@ -26,11 +26,12 @@ from kvasir_router.workers.shared_replica import SharedReplica
 
 
 def whole_state(
-    fleet: Fleet, snapshot: Snapshot, policies: Mapping[str, str]
+    fleet: Fleet, snapshot: Snapshot | None, policies: Mapping[str, str]
 ) -> Iterator[list[ToWorker]]:
-    """First what is needed to serve, then the indexes. `policies`: those set at run time."""
+    """First what is needed to serve, then the indexes. `snapshot`: None as long as discovery has
+    not spoken; `policies`: those set at run time."""
     yield [
-        discovered(fleet, snapshot),
+        *([] if snapshot is None else [discovered(fleet, snapshot)]),
         *(PolicyIs(model, policy) for model, policy in policies.items()),
         *(message for _, replica in fleet.replicas() for message in _of_replica(replica)),
         Known(),

@@ -25,7 +25,7 @@ from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.journal import report_of
 from kvasir_router.workers.ledger import Ledger
 from kvasir_router.workers.load_table import LoadTable
-from kvasir_router.workers.messages import Learned, Routed, pack_texts
+from kvasir_router.workers.messages import Known, Learned, Routed, pack_texts
 from kvasir_router.workers.shared import Shared
 
 MODEL = "m"
@@ -173,6 +173,25 @@ async def test_the_fleet_and_how_it_does(start, until) -> None:
     await until(lambda: type(worker.model.policy).__name__ == "RoundRobin")
     index.apply((ModelSpec(MODEL, replicas=SNAPSHOT[0].replicas[:1]),))
     await until(lambda: len(worker.model.replicas) == 1)
+
+
+async def test_a_worker_knows_no_models_before_discovery_does(shared, start, until) -> None:
+    column = shared.load.take()
+    assert column is not None
+    silent = Index(shared, column)
+    server = await asyncio.get_running_loop().create_unix_server(
+        silent._hub.connected, sock=shared.link_sock.dup()
+    )
+    worker = await start.worker()
+    await until(lambda: any(isinstance(message, Known) for message in worker.messages))
+    assert not worker.router.gateway.knows_models
+    silent.fleet.came = silent.fleet.emptied = silent._feeds_lose = lambda model, replica: None
+    silent.apply(SNAPSHOT)
+    await until(lambda: worker.router.gateway.knows_models)
+    for peer in silent._hub.peers:
+        peer.link.close()
+    server.close()
+    silent.fleet.apply(())
 
 
 async def test_exact_hits_by_news_and_by_the_whole_state(start, until) -> None:
