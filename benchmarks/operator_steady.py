@@ -1,0 +1,124 @@
+"""What an idle operator costs: writes to the API, memory and CPU with 20 LLMDeployments and pods of
+others, on a control plane without nodes.
+
+    python benchmarks/operator_steady.py [--foreign-pods 2000] [--seconds 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e" / "cluster"))
+
+from harness.control_plane import ControlPlane
+from harness.sockets import free_ports
+from kvasir.cluster import Cluster, Kind, load_access
+from kvasir.llmdeployment.crd import as_yaml
+from kvasir_operator.kinds import DEPLOYMENTS, LLMDEPLOYMENTS, PODS
+
+DEPLOYMENTS_WANTED = 20
+_SETTLE_SECONDS = 300.0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--foreign-pods", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    return parser.parse_args()
+
+
+async def make(cluster: Cluster, kind: Kind, body: dict[str, object], count: int) -> None:
+    """`count` objects that differ by name, 20 at a time."""
+    limit = asyncio.Semaphore(20)
+
+    async def one(number: int) -> None:
+        async with limit:
+            metadata = {"name": f"x{number}", "namespace": "default"}
+            await cluster.create(kind, {**body, "metadata": metadata}, "benchmark")
+
+    await asyncio.gather(*(one(number) for number in range(count)))
+
+
+async def settled(cluster: Cluster) -> None:
+    """Until every LLMDeployment has its Deployment."""
+    end = time.monotonic() + _SETTLE_SECONDS
+    while len(await cluster.list(DEPLOYMENTS, "default")) < DEPLOYMENTS_WANTED:
+        if time.monotonic() > end:
+            raise SystemExit("the operator did not make every Deployment")
+        await asyncio.sleep(1)
+    await asyncio.sleep(15)
+
+
+def writes(port: int) -> float:
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    lines = [each for each in text.splitlines() if each.startswith("kvasir_operator_api_writes_t")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def measure(plane: ControlPlane, foreign: int, seconds: float) -> dict[str, float]:
+    plane.apply(as_yaml())
+    plane.kubectl("wait", "--for=condition=Established", "crd/llmdeployments.kvasir.dev")
+    (port,) = free_ports(1)
+    environ = {"KUBECONFIG": str(plane.kubeconfig)}
+    async with Cluster(load_access(environ=environ), timeout=60) as cluster:
+        containers = [{"name": "c", "image": "none"}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}}
+        await make(cluster, PODS, pod, foreign)
+        spec = {"model": {"uri": "builtin://kvasir-tiny"}}
+        head = {"apiVersion": LLMDEPLOYMENTS.api_version, "kind": "LLMDeployment"}
+        await make(cluster, LLMDEPLOYMENTS, {**head, "spec": spec}, DEPLOYMENTS_WANTED)
+        command = [sys.executable, "-m", "kvasir", "operator", "--host", "127.0.0.1"]
+        command += ["--metrics-port", str(port), "--image-cpu", "none"]
+        with tempfile.TemporaryFile() as log:
+            operator = await asyncio.create_subprocess_exec(
+                *command, env={**os.environ, **environ}, stdout=log, stderr=log
+            )
+            try:
+                await settled(cluster)
+                before, used = writes(port), cpu_seconds(operator.pid)
+                await asyncio.sleep(seconds)
+                return {
+                    "llmdeployments": DEPLOYMENTS_WANTED,
+                    "foreign_pods": foreign,
+                    "writes_per_minute": (writes(port) - before) * 60 / seconds,
+                    "cpu_percent": round((cpu_seconds(operator.pid) - used) * 100 / seconds, 2),
+                    "resident_mib": round(resident_mib(operator.pid), 1),
+                }
+            finally:
+                operator.terminate()
+                await operator.wait()
+
+
+def main() -> None:
+    given = arguments()
+    with tempfile.TemporaryDirectory() as directory:
+        plane = ControlPlane(Path(directory))
+        try:
+            plane.start()
+            found = asyncio.run(measure(plane, given.foreign_pods, given.seconds))
+        finally:
+            plane.stop()
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
