@@ -29,7 +29,7 @@ from kvasir_operator.objects import condition
 
 CHART = Path(__file__).parents[3] / "charts" / "kvasir"
 ACCOUNT = "kvasir-test/kvasir-operator"
-DEADLINE = 60.0
+DEADLINE = 120.0
 """Seconds that something may take on a loaded machine."""
 _NOW = "2026-01-01T00:00:00Z"
 
