@@ -41,8 +41,9 @@ class Deployment:
         self._namespaced("scale", f"llmdeployment/{self.name}", f"--replicas={replicas}")
 
     def delete(self) -> None:
-        """Delete it; returns when it is gone."""
-        self._namespaced("delete", "llmdeployment", self.name, "--timeout=120s")
+        """Delete it, if it is there; returns when it is gone."""
+        options = ("--ignore-not-found", "--timeout=120s")
+        self._namespaced("delete", "llmdeployment", self.name, *options)
 
     def get(self) -> dict[str, Any]:
         """The whole object."""
