@@ -34,7 +34,7 @@ class Release:
 
     def test(self) -> str:
         """What `helm test` says."""
-        return self._helm("test", self.name, "--logs", "--timeout", TIMEOUT)
+        return self._helm("test", self.name, "--timeout", TIMEOUT)
 
     def uninstall(self) -> None:
         """Remove it; returns when its objects are gone."""
