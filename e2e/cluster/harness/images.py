@@ -77,11 +77,10 @@ class Image:
 
 
 SIM = Image("engine-sim", "sim")
-CPU = Image("engine-cpu", "engine")
 ROUTER = Image("router", "router")
 OPERATOR = Image("operator", "operator")
 CLUSTER_IMAGES = (SIM, ROUTER, OPERATOR)
-"""What every cluster has; the CPU engine with torch is built on demand."""
+"""What every cluster has. The engines with torch are left out: gigabytes that its tests need not."""
 
 
 def build(images: tuple[Image, ...], say: Callable[[str], None]) -> list[Path]:

@@ -63,11 +63,6 @@ def plug_in(index: int, pid: int) -> None:
     run("ip", "route", "replace", pod_cidr(index), *via)
 
 
-def set_cable(index: int, *, connected: bool) -> None:
-    """Cut a node off, or join it again."""
-    run("ip", "link", "set", interface(index), "up" if connected else "down")
-
-
 def remove() -> None:
     """Remove bridge and cables; the routes go with them."""
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=False).stdout

@@ -52,14 +52,6 @@ class Node:
             self._processes.kill(name)
         cgroups.remove(self.name)
 
-    def cut_network(self) -> None:
-        """Pull its cable."""
-        network.set_cable(self.index, connected=False)
-
-    def join_network(self) -> None:
-        """Plug its cable in again."""
-        network.set_cable(self.index, connected=True)
-
     def run(self, *command: str | Path) -> str:
         """What `command` printed on the node. Raises HarnessError."""
         process = self._processes.find(f"node-{self.name}")
@@ -88,10 +80,6 @@ class Node:
     def tag_image(self, image: str, name: str) -> None:
         """Give an image that it has a further name."""
         self._ctr("images", "tag", image, name)
-
-    def mark_gpus_unhealthy(self, *ids: str) -> None:
-        """The device plugin calls these (gpu-0, ...) unhealthy, and all others healthy."""
-        (self.directory / "bad-gpus").write_text(" ".join(ids))
 
     def take_images(self, golden: Path) -> None:
         """Put the prepared containerd root on the disk, unless it has one.
