@@ -80,7 +80,7 @@ SIM = Image("engine-sim", "sim")
 ROUTER = Image("router", "router")
 OPERATOR = Image("operator", "operator")
 CLUSTER_IMAGES = (SIM, ROUTER, OPERATOR)
-"""What every cluster has. The engines with torch are left out: gigabytes that its tests need not."""
+"""What every cluster has; the engines with torch are gigabytes that its tests need not."""
 
 
 def build(images: tuple[Image, ...], say: Callable[[str], None]) -> list[Path]:
