@@ -203,7 +203,6 @@ class KeyLimits:
         if self._budget is not None:
             self._budget.correct(used - reserved, since, unix)
 
-
     @property
     def parts(self) -> tuple[TokenBucket | DailyBudget | None, ...]:
         """What it consists of; None for what has no limit."""
