@@ -50,9 +50,6 @@ def values() -> dict[str, Any]:
             "service": {"type": "NodePort"},
             # Half of this machine's two CPUs each would leave nothing for engines.
             "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
-            # A stream of two minutes lives through more changes here than anywhere else, each of
-            # which may move it; three moves are the default.
-            "extraArgs": ["--max-moves=20"],
         },
         "engine": {"images": {"sim": ours}},
         "test": {"device": "sim"},

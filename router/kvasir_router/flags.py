@@ -181,7 +181,7 @@ MaxMoves = Annotated[
     int,
     _flag(
         "--max-moves",
-        "Times that one request goes elsewhere because its replica ended or drained.",
+        "Times that one request goes elsewhere because its replica ended or fell silent.",
         FAILURES,
         min=0,
     ),

@@ -72,7 +72,8 @@ class Failover:
     """Whether broken streams are gone on with by another replica."""
 
     max_moves: int = 3
-    """Times that a request goes elsewhere because its replica ended or drained."""
+    """Times that a request goes elsewhere because its replica ended or fell silent. What an engine
+    hands over at the end of its drain does not count, unless this is 0."""
 
     stream_bytes: int = 4 * 1024 * 1024
     """What is kept of a stream, so that it can be gone on with. A larger one cannot."""

@@ -109,7 +109,7 @@ class Attempt:
         reason = failure.reason
         if failure.kind is Kind.DEATH:
             self.replica.failed(reason, Health.SUSPECT)
-        elif failure.kind is Kind.LEAVING or reason == "503":
+        elif failure.kind in (Kind.LEAVING, Kind.HANDOVER) or reason == "503":
             self.replica.probe_now.set()
         elif reason != "429":
             self.replica.failed(reason)

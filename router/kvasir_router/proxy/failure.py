@@ -11,6 +11,10 @@ from kvasir_router.proxy.stream_end import ENGINE_DEAD, HANDOVER
 MAX_CHARGED_MOVES = 2
 """Of one request, if the model's budget has them."""
 
+MAX_HANDOVERS = 64
+"""Of one request. A long stream may see many rollouts, but not one engine after the other that
+hands over all it gets."""
+
 
 class Kind(Enum):
     """What a failure says, and so what moving the request costs."""
@@ -28,6 +32,9 @@ class Kind(Enum):
     CHARGED = 4
     """It answered that it cannot, or too late: on the budget."""
 
+    HANDOVER = 5
+    """It has come to the end of its drain and gives what still runs away: free."""
+
 
 class Failure(NamedTuple):
     """One attempt's."""
@@ -39,7 +46,7 @@ class Failure(NamedTuple):
 
 _CODES = {
     ENGINE_DEAD: Kind.DEATH,
-    HANDOVER: Kind.LEAVING,
+    HANDOVER: Kind.HANDOVER,
     "draining": Kind.LEAVING,
 }
 """Codes of a Kvasir engine's 503."""
@@ -91,10 +98,12 @@ def of_answer(status: int, body: bytes, contract: bool) -> Failure | None:
 class Moves:
     """One request's moves from replica to replica."""
 
-    __slots__ = ("_charged", "_deaths", "_left")
+    __slots__ = ("_charged", "_deaths", "_handovers", "_left")
 
     def __init__(self, max_free: int) -> None:
+        """`max_free` 0: the request goes nowhere else because of an end, planned or not."""
         self._left = max_free
+        self._handovers = MAX_HANDOVERS if max_free else 0
         self._charged = 0
         self._deaths = 0
 
@@ -119,6 +128,9 @@ class Moves:
                 return False
             self._charged += 1
             return True
+        if kind is Kind.HANDOVER:
+            self._handovers -= 1
+            return self._handovers >= 0
         if self._left <= 0:
             return False
         self._left -= 1

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvasir_router.fleet.budget import RetryBudget
-from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer
+from kvasir_router.proxy.failure import MAX_HANDOVERS, Failure, Kind, Moves, of_answer
 
 
 def error(code: str | None) -> bytes:
@@ -22,7 +22,7 @@ def error(code: str | None) -> bytes:
         (429, b"", True, Failure("429", Kind.CHARGED)),
         (500, b"", True, Failure("500", Kind.CHARGED)),
         (503, error("draining"), True, Failure("draining", Kind.LEAVING)),
-        (503, error("handover"), True, Failure("handover", Kind.LEAVING)),
+        (503, error("handover"), True, Failure("handover", Kind.HANDOVER)),
         (503, error("engine_dead"), True, Failure("engine_dead", Kind.DEATH)),
         (503, error("engine_dead"), False, Failure("503", Kind.CHARGED)),
         (503, error(None), True, Failure("503", Kind.CHARGED)),
@@ -49,6 +49,15 @@ def test_leaving_and_dying_replicas_share_the_free_moves() -> None:
     kinds = [Kind.LEAVING, Kind.DEATH, Kind.LEAVING, Kind.LEAVING]
     assert [moves.allows(kind, budget, 1.0) for kind in kinds] == [True, True, True, False]
     assert moves.allows(Kind.UNSENT, budget, 1.0)
+
+
+def test_handovers_leave_the_free_moves_for_other_ends() -> None:
+    budget = RetryBudget(floor=0)
+    moves = Moves(max_free=1)
+    assert all(moves.allows(Kind.HANDOVER, budget, 1.0) for _ in range(MAX_HANDOVERS))
+    assert moves.allows(Kind.DEATH, budget, 1.0)
+    assert not moves.allows(Kind.HANDOVER, budget, 1.0)
+    assert not Moves(max_free=0).allows(Kind.HANDOVER, budget, 1.0)
 
 
 def test_the_second_death_is_the_last() -> None:
