@@ -43,7 +43,7 @@ class Requests(Part):
     """What is set aside for one replica."""
 
     cpu: Quantity | None = None
-    """CPU cores, on a cluster."""
+    """CPU cores, on a cluster; one if no limit is given either (250m with device sim)."""
 
     memory: Quantity | None = None
     """Main memory, on a cluster."""

@@ -16,6 +16,10 @@ REVISION = "kvasir.dev/revision"
 """Label of engine pods: a hash of their template, to tell new ones from old."""
 _SECRETS = "kvasir.dev/secrets"
 _FLEET_SECRET = "KVASIR_FLEET_SECRET"  # noqa: S105 - a variable's name
+_LEAST_CPU = {"sim": "250m"}
+_USUAL_CPU = "1"
+"""Cores that are set aside for an engine whose resource names none: with nothing set aside a busy
+node lets it stand still until its liveness probe gives it up."""
 _SHM_PER_GPU = 1 << 30
 _SHM_LEAST = 256 << 20
 _CACHE = "/cache"
@@ -117,6 +121,8 @@ def _resources(draft: Draft) -> Object:
     if gpus:
         limits["nvidia.com/gpu"] = str(gpus)
     requests: Object = given.requests.model_dump(exclude_none=True)
+    if "cpu" not in requests and "cpu" not in limits:
+        requests["cpu"] = _LEAST_CPU.get(device_of(draft.deployment.spec), _USUAL_CPU)
     found = {"limits": limits, "requests": requests}
     return {name: amounts for name, amounts in found.items() if amounts}
 

@@ -72,6 +72,22 @@ def test_the_engines_pod(world: Any, make: Any) -> None:
     assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
+@pytest.mark.parametrize(
+    ("spec", "resources"),
+    [
+        ({}, {"requests": {"cpu": "1"}}),
+        ({"engine": {"config": {"device": "sim"}}}, {"requests": {"cpu": "250m"}}),
+        ({"resources": {"limits": {"cpu": "4"}}}, {"limits": {"cpu": "4"}}),
+    ],
+)
+def test_no_engine_is_without_a_share_of_the_cpu(
+    spec: Any, resources: Any, world: Any, make: Any
+) -> None:
+    made = world({"model": {"uri": "builtin://kvasir-tiny"}, **spec}).plan()
+    pod = make.manifest(made, "Deployment")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"] == resources
+
+
 def test_pods_meet_the_restricted_standard(world: Any, make: Any) -> None:
     pod = make.manifest(world().plan(), "Deployment")["spec"]["template"]["spec"]
     security = pod["containers"][0]["securityContext"]
