@@ -247,9 +247,11 @@ class TestMoved:
         assert text_of(await ask(router)) == "".join(WORDS)
         assert await router.metric("retries_total", reason="suspect") == 1
 
-    async def test_again_and_again_up_to_the_limit(
-        self, start_replica, start_router, model_entry, ask
+    @pytest.mark.parametrize("most", [2, 5])
+    async def test_by_handovers_again_and_again_up_to_their_own_limit(
+        self, start_replica, start_router, model_entry, ask, monkeypatch, most: int
     ) -> None:
+        monkeypatch.setattr("kvasir_router.proxy.failure.MAX_HANDOVERS", most)
         state = b': kvasir {"u":{}}\nevent: handover\ndata: {}\n\n'
 
         async def one_more_event(exchange: Any) -> None:
@@ -264,9 +266,9 @@ class TestMoved:
         )
         answer = await ask(router)
         assert code_of(answer) == "replica_failed"
-        assert [len(replica.requests) for replica in replicas] == [2, 2]
+        assert sum(len(replica.requests) for replica in replicas) == most + 1
         assert await router.metric("stream_migrations_total", outcome="moves_spent") == 1
-        assert await router.metric("stream_migrations_total", outcome="moved") == 3
+        assert await router.metric("stream_migrations_total", outcome="moved") == most
 
 
 class TestNotMoved:
