@@ -71,6 +71,7 @@ def test_nobody_without_a_key_gets_an_answer(
     deploy("smoke")
     with pytest.raises(urllib.error.HTTPError) as refused:
         chat(release, cluster, "not-a-key")
+    refused.value.close()
     assert refused.value.code == 401
     assert release.api_key() is not None
 
