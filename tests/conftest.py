@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 # Small tensors: a second thread only waits for the first. Read when torch is imported, also by
 # the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A job in the background of a shell inherits that Ctrl-C is ignored, and so would what tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Without a GPU kernels run in Triton's interpreter. Read when triton is imported.
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
