@@ -9,7 +9,6 @@ no traceback. The exit status is 1 otherwise, and what was sent is printed, as s
 import argparse
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+
+from kvasir.local.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 MAX_GROWTH = 200_000_000
@@ -159,11 +160,11 @@ class Router:
 @contextmanager
 def running_router(replica_port: int) -> Iterator[Router]:
     with tempfile.TemporaryDirectory() as folder:
-        config, log, port = Path(folder, "fleet.yaml"), Path(folder, "log"), free_port()
+        config, log, port = Path(folder, "fleet.yaml"), Path(folder, "log"), free_ports(1)[0]
         url = f"http://127.0.0.1:{replica_port}"
         config.write_text(f"models: [{{name: m, replicas: [{{id: r0, url: '{url}'}}]}}]")
         command = [sys.executable, "-m", "kvasir_router", "--config", str(config), "--cors-origin"]
-        command += ["*", "--port", str(port), "--admin-port", str(free_port())]
+        command += ["*", "--port", str(port), "--admin-port", str(free_ports(1)[0])]
         path = {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"}
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -175,12 +176,6 @@ def running_router(replica_port: int) -> Iterator[Router]:
         finally:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def wait_ready(port: int) -> None:
@@ -234,7 +229,7 @@ def main() -> None:
     if options.replica:
         asyncio.run(serve(options.replica))
         return
-    port = free_port()
+    (port,) = free_ports(1)
     engine = subprocess.Popen([sys.executable, __file__, "--replica", str(port)])
     try:
         with running_router(port) as router:

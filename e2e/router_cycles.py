@@ -16,7 +16,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -24,6 +23,8 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from kvasir.local.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
@@ -96,7 +97,7 @@ class Router:
     """`kvasir router --workers N` as a process."""
 
     def __init__(self, config: Path, workers: int) -> None:
-        self.port, self._admin_port = free_port(), free_port()
+        self.port, self._admin_port = free_ports(2)
         self._command = [
             *(sys.executable, "-m", "kvasir_router", "--config", str(config)),
             *("--port", str(self.port), "--admin-port", str(self._admin_port)),
@@ -203,12 +204,6 @@ async def cycles(what: str, config: Path, options: argparse.Namespace) -> int:
         flush=True,
     )
     return lost + (seen.refused if what == "worker" else 0)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,6 +22,7 @@ import pytest
 import uvloop
 import yaml
 
+from kvasir.local.ports import free_ports
 from kvasir_router.admission.line import Waiting
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy.http import Limits
@@ -365,7 +365,7 @@ async def start_process(
     started: list[asyncio.subprocess.Process] = []
 
     async def start(config: Path, *options: str, wait: bool = True) -> RouterProcess:
-        port, admin_port = _free_port(), _free_port()
+        port, admin_port = free_ports(2)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kvasir_router", "--config", str(config)),
             *("--port", str(port), "--admin-port", str(admin_port), *options),
@@ -389,9 +389,3 @@ async def start_process(
         if process.returncode is None:
             process.kill()
             await process.communicate()
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

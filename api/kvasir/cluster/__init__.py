@@ -5,6 +5,14 @@ made.
 """
 
 from kvasir.cluster.access import AccessError, ClusterAccess, load_access
-from kvasir.cluster.client import ApiError, Cluster, Kind
+from kvasir.cluster.client import ApiError, Cluster, Kind, read_body
 
-__all__ = ["AccessError", "ApiError", "Cluster", "ClusterAccess", "Kind", "load_access"]
+__all__ = [
+    "AccessError",
+    "ApiError",
+    "Cluster",
+    "ClusterAccess",
+    "Kind",
+    "load_access",
+    "read_body",
+]

@@ -173,19 +173,20 @@ class Cluster:
                 headers=headers,
                 content=None if body is None else json.dumps(body),
             ) as response:
-                content = await _read(response)
+                content = await read_body(response, _MAX_BYTES)
         except (httpx.HTTPError, OSError) as error:
             problem = str(error) or type(error).__name__
             raise ApiError(0, "Unreachable", f"the API server is not reached: {problem}") from None
         return _decoded(response.status_code, content)
 
 
-async def _read(response: httpx.Response) -> bytes:
+async def read_body(response: httpx.Response, limit: int) -> bytes:
+    """The whole body. Raises ApiError when it is larger than `limit` bytes."""
     body = bytearray()
     async for part in response.aiter_bytes():
         body += part
-        if len(body) > _MAX_BYTES:
-            raise ApiError(0, "TooLarge", f"an answer is larger than {_MAX_BYTES} bytes")
+        if len(body) > limit:
+            raise ApiError(0, "TooLarge", f"an answer is larger than {limit} bytes")
     return bytes(body)
 
 

@@ -28,10 +28,3 @@ def _files(paths: Iterable[Path]) -> Iterable[Path]:
                     yield child
         else:
             yield path
-
-
-def write_if_changed(path: Path, text: str) -> None:
-    """Write `text` unless that is what the file holds."""
-    if not path.exists() or path.read_text() != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)

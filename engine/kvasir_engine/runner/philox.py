@@ -2,7 +2,8 @@
 
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Stateless: the bits are a
 function of key and counter alone, so a token's randomness depends on neither its batch nor on
-what was drawn before. `gumbel.py` has the same function on torch tensors.
+what was drawn before. Engines draw by the same function on torch tensors (`gumbel.py`) and in
+Triton (`kernels/noise.py`); this one is what both are compared with, and has their constants.
 """
 
 from __future__ import annotations
@@ -41,10 +42,6 @@ def philox(counter: UInt64Array, key: UInt64Array) -> UInt64Array:
     Words are 32-bit values in uint64 arrays; counter and key have as many axes and broadcast.
     The two halves of the state go through each round as one array, which halves the calls.
     """
-    if counter.size == 4 and key.size == 2:
-        # A batch of one: Python's integers are ten times as fast as arrays of one element.
-        words = _one(*counter.ravel().tolist(), *key.ravel().tolist())
-        return np.array(words, dtype=np.uint64).reshape(counter.shape)
     mask, shift = np.uint64(MASK_32), np.uint64(32)
     rest = [1] * (counter.ndim - 1)
     multipliers = _MULTIPLIERS.reshape(2, *rest)
@@ -55,11 +52,3 @@ def philox(counter: UInt64Array, key: UInt64Array) -> UInt64Array:
         even = (product >> shift)[::-1] ^ odd ^ round_key
         odd = (product & mask)[::-1]
     return np.stack(np.broadcast_arrays(even[0], odd[0], even[1], odd[1]))
-
-
-def _one(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[int, int, int, int]:
-    for _ in range(ROUNDS):
-        p0, p1 = MULTIPLIER_0 * c0, MULTIPLIER_1 * c2
-        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & MASK_32, (p0 >> 32) ^ c3 ^ k1, p0 & MASK_32
-        k0, k1 = (k0 + WEYL_0) & MASK_32, (k1 + WEYL_1) & MASK_32
-    return c0, c1, c2, c3

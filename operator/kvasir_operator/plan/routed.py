@@ -36,10 +36,6 @@ def route(draft: Draft, workload: Workload) -> None:
         draft.status["startup"] = _startup(first)
 
 
-def _routed_since(pod: Object) -> str:
-    return str(condition(pod, labels.ROUTED).get("lastTransitionTime", ""))
-
-
 def _startup(pod: Object) -> Object:
     """Seconds of each part of a pod's start; none for what its container's restart has hidden."""
     status = container_status(pod, labels.ENGINE_CONTAINER)

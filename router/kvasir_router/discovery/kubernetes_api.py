@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import httpx
 import msgspec
 
-from kvasir.cluster import ApiError, ClusterAccess
+from kvasir.cluster import ApiError, ClusterAccess, read_body
 
 PAGE_OBJECTS = 100
 """Objects of one page of a list: what is decoded in one turn of the event loop."""
@@ -90,7 +90,7 @@ class KubernetesApi:
         query = {**params, "limit": str(PAGE_OBJECTS)}
         while True:
             async with self._get(path, query) as response:
-                page = _decode_page(await _read(response, _MAX_PAGE_BYTES))
+                page = _decode_page(await read_body(response, _MAX_PAGE_BYTES))
             yield page
             if not page.metadata.continue_:
                 return
@@ -112,7 +112,7 @@ class KubernetesApi:
         headers = {"Authorization": credentials} if credentials else {}
         async with self._client.stream("GET", path, params=params, headers=headers) as response:
             if response.status_code != 200:
-                text = await _read(response, _MAX_STATUS_BYTES)
+                text = await read_body(response, _MAX_STATUS_BYTES)
                 raise _refusal(response.status_code, text)
             yield response
 
@@ -126,16 +126,6 @@ async def _events(response: httpx.Response) -> AsyncIterator[WatchEvent]:
             raise ApiError(0, "TooLarge", f"an event is larger than {_MAX_EVENT_BYTES} bytes")
         for line in lines:
             yield _checked(_decode_event(line))
-
-
-async def _read(response: httpx.Response, limit: int) -> bytes:
-    """The whole body. Raises ApiError when it is larger than `limit` bytes."""
-    body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > limit:
-            raise ApiError(0, "TooLarge", f"an answer is larger than {limit} bytes")
-    return bytes(body)
 
 
 def _refusal(status: int, body: bytes) -> ApiError:

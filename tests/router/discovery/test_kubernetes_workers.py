@@ -3,23 +3,18 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
+from kvasir.local.ports import free_ports
+
 ROOT = Path(__file__).parents[3]
 LLMDS = "/apis/kvasir.dev/v1alpha1/llmdeployments"
 PODS = "/api/v1/pods"
 BODY = {"model": "tiny", "messages": []}
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture
@@ -29,7 +24,7 @@ async def start(tmp_path):
 
     async def start(api):
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
-        port, admin = free_port(), free_port()
+        port, admin = free_ports(2)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kvasir_router", "--discovery", "kubernetes"),
             *("--workers", "2", "--port", str(port), "--admin-port", str(admin)),

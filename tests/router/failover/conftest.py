@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ import httpx
 import openai
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
+
+from kvasir.local.ports import free_ports
 
 ROOT = Path(__file__).parents[3]
 SECRET = "fleet-secret-of-the-tests"
@@ -66,12 +67,6 @@ class Engine:
         self.process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Engine]]]:
     """engines(count, *flags): so many of one kind, ready; killed after the module."""
@@ -82,7 +77,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
         made = []
         for _ in range(count):
             log = directory / f"{len(started)}.log"
-            made.append(Engine(("builtin://kvasir-tiny", *flags), free_port(), log))
+            made.append(Engine(("builtin://kvasir-tiny", *flags), free_ports(1)[0], log))
             made[-1].start()
             started.append(made[-1])
         for engine in made:

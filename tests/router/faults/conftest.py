@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from kvasir.local.ports import free_ports
 from kvasir_router.fleet.replica import Health
 from kvasir_router.settings import Probing
 
@@ -33,7 +33,7 @@ class SimEngine:
         self.name = name
         self._secret = secret
         self._log = log
-        self._ports = _free_ports(4)
+        self._ports = free_ports(4)
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -167,14 +167,3 @@ async def start_load() -> AsyncIterator[Callable[..., Load]]:
         yield start
         for load in loads:
             await load.stop()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
