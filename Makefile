@@ -5,6 +5,8 @@
 BIN := .venv/bin
 PORT ?= 8080
 HARNESS := PYTHONPATH=e2e/cluster python3 -m harness
+# A file is run by one process: what its tests share is made once.
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 PACKAGES := api/kvasir engine/kvasir_engine router/kvasir_router operator/kvasir_operator
 
 help:  ## list the verbs
@@ -18,10 +20,10 @@ up:  ## install, then serve the tiny model through router and engine until Ctrl-
 	@$(BIN)/kvasir up -f manifests/tiny.yaml --port $(PORT)
 
 test: install  ## install and run every test
-	@$(BIN)/pytest
+	@$(PYTEST)
 
 quick: install  ## the tests that take less than a few seconds each
-	@$(BIN)/pytest -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 lint: install  ## ruff, mypy strict, the layers between packages
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item in kept]
     config.hook.pytest_deselected(items=away)
     config.stash[_left_out] = len(away)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = len(away)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes what a process of pytest-xdist left out: each collects all tests, and one prints."""
+    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get("left_out", 0)
 
 
 def pytest_terminal_summary(
