@@ -64,6 +64,7 @@ def router(
     access_log: flags.AccessLog = True,
     pre_stop_delay: flags.PreStopDelay = 0.0,
     drain_timeout: flags.DrainTimeout = 30.0,
+    drain_idle: flags.DrainIdle = 2.0,
 ) -> None:
     """Route OpenAI API requests to the replicas of the models they name.
 
@@ -156,6 +157,7 @@ def router(
         max_in_flight=max_in_flight,
         pre_stop_delay=pre_stop_delay,
         drain_timeout=drain_timeout,
+        drain_idle=drain_idle,
         fleet_secret=values.fleet_secret(fleet_secret_file),
         access_log=access_log,
     )

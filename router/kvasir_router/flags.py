@@ -381,3 +381,13 @@ DrainTimeout = Annotated[
         "--drain-timeout", "Seconds that requests in progress get after that.", STOPPING, min=0.0
     ),
 ]
+DrainIdle = Annotated[
+    float,
+    _flag(
+        "--drain-idle",
+        "Seconds that a connection without a request stays open then: as long as clients keep one "
+        "for their next request, none of these is lost.",
+        STOPPING,
+        min=0.0,
+    ),
+]

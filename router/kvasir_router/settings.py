@@ -165,6 +165,9 @@ class RouterSettings:
     drain_timeout: float = 30.0
     """Seconds that requests in progress get after that."""
 
+    drain_idle: float = 2.0
+    """Seconds that a connection is idle before it is closed then."""
+
     fleet_secret: str | None = field(default=None, repr=False)
     """Sent to every replica as `x-kvasir-fleet-secret`."""
 

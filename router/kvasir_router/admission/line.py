@@ -75,9 +75,8 @@ class WaitingLine:
         self._size = 0
         self._serving: Place | None = None
         self._rejoined = False
-        self.draining = False
         self.refused: Callable[[Model, str], None] = lambda model, reason: None
-        """Called with `full`, `timeout` or `draining`."""
+        """Called with `full` or `timeout`."""
 
     # For requests
 
@@ -113,9 +112,7 @@ class WaitingLine:
         size = len(waiter.request.body)
         ticket.waits_since = ticket.waits_since or now
         deadline = ticket.waits_since + patience
-        if self.draining:
-            self._refuse(waiter, "draining")
-        elif patience <= 0 or not settings.requests:
+        if patience <= 0 or not settings.requests:
             self._refuse(waiter, "full")
         elif now >= deadline:
             self._refuse(waiter, "timeout")
@@ -195,14 +192,6 @@ class WaitingLine:
                 self._end(place, "timeout")
             del self._queues[model]
 
-    def drain(self) -> None:
-        """Nobody joins any more, and who waits for a replica that is not there goes. The others
-        get their turn until the router stops."""
-        self.draining = True
-        for place in list(self._places.values()):
-            if not place.waiter.model.ready:
-                self._end(place, "draining")
-
     async def watch(self) -> None:
         """Look after those that wait, forever."""
         while True:
@@ -278,11 +267,9 @@ class WaitingLine:
 
     def _refuse(self, waiter: Waiter, reason: str) -> None:
         self.refused(waiter.model, reason)
-        waiter.refuse(self._answer(waiter.model, reason))
+        waiter.refuse(self._answer(waiter.model))
 
-    def _answer(self, model: Model, reason: str) -> Answer:
-        if reason == "draining":
-            return answers.error(503, "The router is stopping.", "router_stopping", retry_after=1)
+    def _answer(self, model: Model) -> Answer:
         queue = self._queue(model)
         seconds = queue.retry_after(self._clock())
         if model.ready:

@@ -139,13 +139,16 @@ class Gateway:
         self.tokenizing.keep_models(self.fleet.models.values())
 
     async def drain(self, timeout: float) -> None:
-        """Wait until the connections are closed, at most `timeout` seconds; then end them."""
+        """Wait until the connections are closed, at most `timeout` seconds; then end them.
+
+        Each answer tells its client to close. A connection without one, because it is idle or its
+        answer began before, may be used at any moment: only a quiet time tells that it will not be.
+        """
         self.stopping = True
-        self.line.drain()
         until = time.monotonic() + timeout
         while self._clients and time.monotonic() < until:
             for client in list(self._clients):
-                client.close_if_idle()
+                client.close_if_idle(self.settings.drain_idle)
             await asyncio.sleep(0.02)
         for client in list(self._clients):
             client.stop()

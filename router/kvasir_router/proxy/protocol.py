@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import select
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, cast
@@ -32,9 +33,6 @@ _LINGER_SECONDS = 2.0
 _LINGER_MOST_SECONDS = 30.0
 _LINGER_MOST_BYTES = 256 * 1024 * 1024
 
-# A new connection is not idle before its first request had this long to arrive.
-_FRESH_SECONDS = 1.0
-
 _NOTHING = memoryview(b"")
 
 
@@ -61,7 +59,7 @@ class ClientConnection(asyncio.Protocol):
         self._lingered = 0
         self._linger_until = 0.0
         self._linger_end = 0.0
-        self._fresh_until = self._loop.time() + _FRESH_SECONDS
+        self._idle_since = self._loop.time()
         self._receiving = False
         self.deadline = 0.0
         """Loop time at which `expire` is called."""
@@ -148,8 +146,9 @@ class ClientConnection(asyncio.Protocol):
         if not keep_alive:
             self._close_gently()
             return
+        self._idle_since = self._loop.time()
         if self._writing:
-            self.deadline = self._loop.time() + self._timeouts.keep_alive
+            self.deadline = self._idle_since + self._timeouts.keep_alive
         if self._queue or not self._reading:
             self._next()
         if self._owes_continue and not self._busy:
@@ -177,7 +176,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._receiving and not self._busy:
             self._refuse(RequestError(408, "The request did not arrive in time.", "timeout"))
         elif self.idle:
-            self._transport.close()
+            self._close_idle()
         else:
             self.deadline = math.inf
 
@@ -189,9 +188,10 @@ class ClientConnection(asyncio.Protocol):
         if not self._closing:
             self._transport.close()
 
-    def close_if_idle(self) -> None:
-        if self.idle and self._loop.time() >= self._fresh_until:
-            self._transport.close()
+    def close_if_idle(self, seconds: float) -> None:
+        """Close it if it has been idle for so long."""
+        if self.idle and self._loop.time() >= self._idle_since + seconds:
+            self._close_idle()
 
     # Requests
 
@@ -252,7 +252,6 @@ class ClientConnection(asyncio.Protocol):
                 break
             self._busy = True
             self.deadline = math.inf
-            self._fresh_until = 0.0
             self._gateway.handle(self, item)
         self._starting = False
         if not self._queue:
@@ -291,6 +290,13 @@ class ClientConnection(asyncio.Protocol):
             self.deadline = self._loop.time() + self._timeouts.header
 
     # Ends
+
+    def _close_idle(self) -> None:
+        """Unless something has come that the loop has not read yet, which would be lost."""
+        poller = select.poll()
+        poller.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        if not poller.poll(0):
+            self._transport.close()
 
     def _left(self) -> None:
         relay, self._relay = self._relay, None

@@ -315,17 +315,6 @@ def test_retry_after_is_the_wait_at_the_rate_of_service(make_line, clock) -> Non
     assert b"Retry-After: 36\r\n" in late.answer.lines
 
 
-def test_draining_ends_those_without_a_replica_and_takes_no_more(make_line) -> None:
-    line, busy, gone = make_line(), Room(), Room(ready=False)
-    saturated, held = Asking(line, busy).come(), Asking(line, gone).come()
-    line.drain()
-    assert (saturated.state, held.answer.status) == ("waits", 503)
-    assert Asking(line, busy).come().answer.status == 503
-    busy.free = 1
-    line.serve(busy)
-    assert saturated.state == "runs"
-
-
 def test_a_model_that_is_gone_ends_its_requests(make_line) -> None:
     line, model = make_line(), Room(ready=False)
     asking = Asking(line, model).come()
@@ -374,9 +363,7 @@ def test_refusals_are_told_with_their_reason(make_line, clock) -> None:
     Asking(line, model).come()
     clock.now = 30
     line.look()
-    line.drain()
-    Asking(line, model).come()
-    assert told == ["full", "timeout", "draining"]
+    assert told == ["full", "timeout"]
 
 
 class Moving(Asking):
