@@ -90,7 +90,7 @@ def operator(
     """Keep engines, volumes and policies in the cluster as its LLMDeployments say."""
     from kvasir_operator.settings import Images, OperatorSettings
 
-    _run(
+    run_until_stopped(
         OperatorSettings(
             namespace=namespace,
             watch_namespaces=tuple(watch_namespace or ()),
@@ -138,7 +138,8 @@ def _profile(text: str) -> tuple[str, int]:
         raise typer.BadParameter(f"--resource-profile {text!r}: {error}") from None
 
 
-def _run(settings: OperatorSettings) -> None:
+def run_until_stopped(settings: OperatorSettings) -> None:
+    """The process's work. Raises typer.Exit when it cannot go on, after it has said why."""
     import asyncio
 
     from kvasir.logs import LogSettingError, configure_logging

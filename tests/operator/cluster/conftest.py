@@ -65,7 +65,7 @@ class Operator:
         self._command = [
             *(sys.executable, "-m", "kvasir", "operator", "--namespace", "kvasir-test"),
             *("--image-cpu", "cpu:1", "--image-cuda", "cuda:1", "--image-sim", "sim:1"),
-            *("--resync-seconds", "1", "--lease-seconds", "2", "--metrics-port", str(port)),
+            *("--resync-seconds", "1", "--lease-seconds", "15", "--metrics-port", str(port)),
             *("--host", "127.0.0.1"),
             *flags,
         ]
@@ -120,7 +120,7 @@ def operators(
 
     yield make
     for each in made:
-        if each.process is not None and each.process.poll() is None:
+        if each.process is not None:
             each.kill()
             print(each.log)
 
@@ -241,6 +241,16 @@ class Site:
                     if error.status not in (404, 409):
                         raise
 
+    async def finish_downloads(self) -> bool:
+        """The pods of download Jobs end well; whether there are any."""
+        selector = f"{labels.COMPONENT}={labels.DOWNLOAD}"
+        pods = await self.cluster.list(PODS, self.namespace, selector)
+        for pod in pods:
+            if (pod.get("status") or {}).get("phase") != "Succeeded":
+                name = pod["metadata"]["name"]
+                await self.cluster.merge_status(PODS, self.namespace, name, DONE)
+        return bool(pods)
+
     async def start_router(self) -> None:
         """A Ready router's pod at 127.0.0.1."""
         pod = {
@@ -257,6 +267,30 @@ class Site:
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": _NOW}
         status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [ready]}
         await self.cluster.merge_status(PODS, self.namespace, "router", status)
+
+
+DONE = {
+    "phase": "Succeeded",
+    "containerStatuses": [
+        {
+            "name": labels.DOWNLOAD,
+            "image": "cpu:1",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {
+                "terminated": {
+                    "exitCode": 0,
+                    "reason": "Completed",
+                    "message": '{"phase":"done","bytes":5,"totalBytes":5,"permanent":false}',
+                    "startedAt": _NOW,
+                    "finishedAt": _NOW,
+                }
+            },
+        }
+    ],
+}
+"""The status of a download's pod that has ended well."""
 
 
 def running(pod: dict[str, Any]) -> dict[str, Any]:

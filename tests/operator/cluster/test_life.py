@@ -216,46 +216,13 @@ async def test_a_model_is_downloaded_before_engines_start(
     async def job() -> dict[str, Any] | None:
         return next(iter(await site.cluster.list(JOBS, site.namespace)), None)
 
-    made = await site.eventually(job, "a Job")
+    await site.eventually(job, "a Job")
     assert await site.cluster.get(DEPLOYMENTS, site.namespace, "m") is None
     assert await site.cluster.get(CLAIMS, site.namespace, "m-models") is not None
-    await finish(site, made)
+    await site.eventually(site.finish_downloads, "the Job's pod")
     await site.until("Ready", "True")
     deployment = await site.get(DEPLOYMENTS)
     assert "/models/hf-org-model" in str(deployment["spec"]["template"])
-
-
-async def finish(site: Any, job: dict[str, Any]) -> None:
-    """The Job's pod ends well."""
-
-    async def pod() -> dict[str, Any] | None:
-        selector = f"job-name={job['metadata']['name']}"
-        return next(iter(await site.cluster.list(PODS, site.namespace, selector)), None)
-
-    found = await site.eventually(pod, "the Job's pod")
-    words = '{"phase":"done","bytes":5,"totalBytes":5,"permanent":false}'
-    moment = "2026-01-01T00:00:00Z"
-    ended = {
-        "exitCode": 0,
-        "reason": "Completed",
-        "message": words,
-        "startedAt": moment,
-        "finishedAt": moment,
-    }
-    status = {
-        "phase": "Succeeded",
-        "containerStatuses": [
-            {
-                "name": "download",
-                "image": "cpu:1",
-                "imageID": "",
-                "ready": False,
-                "restartCount": 0,
-                "state": {"terminated": ended},
-            }
-        ],
-    }
-    await site.cluster.merge_status(PODS, site.namespace, found["metadata"]["name"], status)
 
 
 async def test_autoscaling_on_and_off_at_four(site: Any, start: Any, plane: Any) -> None:
