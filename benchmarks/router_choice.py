@@ -28,6 +28,7 @@ from common import Figure, Report, Table, warn_if_busy
 from kvasir.block_hash import HASH_BYTES
 from kvasir.kv_events import BlockStored
 from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
+from kvasir_router.envelope import decode_envelope
 from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.load import LoadReport
 from kvasir_router.fleet.model import Model
@@ -37,7 +38,7 @@ from kvasir_router.policy.registry import POLICIES, make_policy
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.proxy.usage import Usage
-from kvasir_router.query import Query, decode_envelope
+from kvasir_router.query import Query
 from kvasir_router.tokenizing.settings import TokenizingSettings
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 

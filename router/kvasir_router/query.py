@@ -2,7 +2,6 @@
 whoever asks needs."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -15,43 +14,12 @@ from kvasir.text_chain import (
     completion_pieces,
     text_hashes,
 )
+from kvasir_router.envelope import Envelope
 from kvasir_router.proxy.http import Request
 
 BYTES_PER_TOKEN = 4.0
 """Of a prompt's text, until a model's answers say better."""
 
-
-class Envelope(msgspec.Struct):
-    """The fields that the router looks at. Only the model's type is checked: the rest is the
-    engine's to refuse."""
-
-    model: str | None = None
-    stream: Any = False
-    stream_options: Any = None
-    n: Any = 1
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    user: Any = None
-    priority: Any = None
-
-    # The prompt and what else decides its tokens (kvasir.text_chain). They are decoded with the
-    # others: a body's strings have to be gone through anyway, and a second time would cost as much.
-    messages: Any = None
-    prompt: Any = None
-    tools: Any = None
-    tool_choice: Any = None
-    documents: Any = None
-    chat_template: Any = None
-    chat_template_kwargs: Any = None
-    reasoning_effort: Any = None
-    add_generation_prompt: Any = None
-    continue_final_message: Any = None
-    add_special_tokens: Any = None
-    cache_salt: Any = None
-
-
-decode_envelope = msgspec.json.Decoder(Envelope).decode
-"""Raises msgspec.ValidationError when `model` is no string, DecodeError when it is no JSON."""
 
 _chat_fields = attrgetter(*CHAT_FIELDS)
 _NO_CHAT_FIELDS = (None,) * len(CHAT_FIELDS)
@@ -69,12 +37,14 @@ class Query:
         """Adapter that the model's name stands for; empty = the model itself."""
         self._chain: Sequence[int] | None = None
         self._text_bytes = 0
+        self._body: Mapping[str, Any] | None = None
 
-    @cached_property
+    @property
     def body(self) -> Mapping[str, Any]:
         """The parsed body, which is known to be a JSON object."""
-        parsed: dict[str, Any] = msgspec.json.decode(self.request.body)
-        return parsed
+        if self._body is None:
+            self._body = msgspec.json.decode(self.request.body)
+        return self._body
 
     @property
     def chain(self) -> Sequence[int]:

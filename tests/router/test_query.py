@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from kvasir.text_chain import BLOCK_BYTES, CHAT_FIELDS, chain_hashes, chat_pieces
+from kvasir_router.envelope import Envelope, decode_envelope
 from kvasir_router.proxy.http import Request
-from kvasir_router.query import BYTES_PER_TOKEN, Envelope, Query, decode_envelope
+from kvasir_router.query import BYTES_PER_TOKEN, Query
 
 
 def make_query(path: str, body: object, lora: str = "") -> Query:

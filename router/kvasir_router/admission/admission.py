@@ -8,10 +8,10 @@ from pathlib import Path
 from kvasir_router.admission.keyring import Holder, Keyring
 from kvasir_router.admission.limits import DAY, Excess, Limit
 from kvasir_router.admission.ticket import Ticket, output_estimate, prompt_estimate
+from kvasir_router.envelope import Envelope
 from kvasir_router.fleet.target import Target
 from kvasir_router.proxy import answers
 from kvasir_router.proxy.answers import Answer
-from kvasir_router.query import Envelope
 
 _MESSAGES = {
     Limit.REQUESTS: "{} requests a minute",

@@ -99,7 +99,7 @@ class Replica:
         self._slots = Slots(engine_queue)
         self.load.heard = self._load_heard
         self._max_in_flight = max_in_flight
-        self._bound: float = max_in_flight
+        self._bound = float(max_in_flight)
         """Requests in flight from which on it is full, if its load is known."""
         self._changed = changed
 

@@ -33,6 +33,7 @@ class Attempts:
     that only a stream can be gone on with, by a replica that serves the same.
     """
 
+    __deletable__ = ("_relay",)  # for mypyc
     __slots__ = (
         "_body",
         "_broken",
@@ -120,7 +121,8 @@ class Attempts:
 
     def forget(self) -> None:
         """The request is over; nothing here is called again."""
-        del self._relay, self._body
+        del self._relay
+        self._body = b""
 
     # From an attempt
 

@@ -5,8 +5,8 @@ Only the parts' headers and small values are read (RFC 7578); the body is sent o
 
 import re
 
+from kvasir_router.envelope import Envelope
 from kvasir_router.proxy.http import Request
-from kvasir_router.query import Envelope
 
 _ROUTES = ("/v1/audio/", "/v1/images/")
 _MAX_PARTS = 64

@@ -11,6 +11,7 @@ from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.collector import TenantMeter
 from kvasir_router.admission.line import WaitingLine
+from kvasir_router.envelope import decode_envelope
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.poison import PoisonTable
@@ -26,7 +27,7 @@ from kvasir_router.proxy.local import LocalRoutes
 from kvasir_router.proxy.protocol import ClientConnection
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.transcript import TranscriptRoom
-from kvasir_router.query import Query, decode_envelope
+from kvasir_router.query import Query
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
 from kvasir_router.settings import RouterSettings
 from kvasir_router.tokenizing.tokenizing import Tokenizing

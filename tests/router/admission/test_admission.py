@@ -10,11 +10,11 @@ from kvasir_router.admission.keys import ApiKey
 from kvasir_router.admission.limits import KeyLimits
 from kvasir_router.admission.ticket import OUTPUT_RESERVED_MAX, Priority, Ticket
 from kvasir_router.discovery.base import ModelSpec
+from kvasir_router.envelope import Envelope
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.target import Target
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.answers import Answer
-from kvasir_router.query import Envelope
 
 TARGET = Target(Model(ModelSpec("m"), RoundRobin(), 0))
 

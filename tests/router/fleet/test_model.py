@@ -5,13 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
+from kvasir_router.envelope import Envelope
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
-from kvasir_router.query import Envelope, Query
+from kvasir_router.query import Query
 
 QUERY = Query(Request(), Envelope())
 

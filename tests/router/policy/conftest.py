@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from kvasir_router.discovery.base import ReplicaSpec
+from kvasir_router.envelope import decode_envelope
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
-from kvasir_router.query import Query, decode_envelope
+from kvasir_router.query import Query
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ from collections import Counter
 
 import pytest
 
+from kvasir_router.envelope import Envelope
 from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.policy.registry import POLICIES, PolicyOptions, make_policy
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.http import Request
-from kvasir_router.query import Envelope, Query
+from kvasir_router.query import Query
 
 QUERY = Query(Request(), Envelope())
 
