@@ -18,6 +18,9 @@ from kvasir_operator.work_queue import Key
 
 _CREATED_ONCE = ("Job",)
 """Kinds whose objects cannot be changed once they are made."""
+_WHOLE = ("NetworkPolicy", "PodDisruptionBudget")
+"""Kinds whose specs are the operator's alone: what somebody adds there lets others in, or
+contradicts what is ours, as minAvailable does maxUnavailable. An apply would leave it."""
 
 _log = structlog.get_logger("kvasir_operator.apply")
 
@@ -71,7 +74,12 @@ class Applier:
             if manifest["kind"] in _CREATED_ONCE:
                 return
         wanted = stamped(manifest)
-        if live is not None and is_same(wanted, live):
+        now = live
+        if live is not None and _has_foreign_parts(manifest, live):
+            where = namespace_of(live), name_of(live)
+            now = await self._cluster.replace_spec(kind, *where, manifest["spec"], labels.MANAGER)
+            self._wrote(kind, live, now, "replace")
+        if now is not None and is_same(wanted, now):
             return
         answer = await self._cluster.apply(kind, wanted, labels.MANAGER)
         self._wrote(kind, live, answer, "apply" if live is not None else "create")
@@ -98,6 +106,10 @@ class Applier:
         self._view.wrote(kind, before, answer, time.monotonic())
         self._metrics.write(kind.plural, verb)
         _log.info(verb, kind=kind.plural, namespace=namespace, name=name)
+
+
+def _has_foreign_parts(manifest: Object, live: Object) -> bool:
+    return manifest["kind"] in _WHOLE and not is_same(live["spec"], manifest["spec"])
 
 
 def _is_ours(live: Object, uid: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +18,7 @@ _MAX_BYTES = 64 * 1024 * 1024
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
 _PAGE_OBJECTS = "500"
 
 
@@ -133,6 +134,14 @@ class Cluster:
         """JSON merge patch: null removes."""
         return await self._send("PATCH", kind.path(namespace, name), {}, body, _MERGE)
 
+    async def replace_spec(
+        self, kind: Kind, namespace: str, name: str, spec: Mapping[str, Any], manager: str
+    ) -> Object:
+        """The whole spec: nothing stays of what others put into it."""
+        patch = [{"op": "replace", "path": "/spec", "value": spec}]
+        query = {"fieldManager": manager}
+        return await self._send("PATCH", kind.path(namespace, name), query, patch, _JSON_PATCH)
+
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str | None = None) -> None:
         """The object with `uid`, whatever its name holds by then; its dependents follow."""
         body: Object = {"propagationPolicy": "Background"}
@@ -159,7 +168,7 @@ class Cluster:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         content_type: str = "",
     ) -> Object:
         headers = {"Content-Type": content_type} if content_type else {}

@@ -165,6 +165,29 @@ async def vanishes(site: Any) -> None:
     await site.eventually(gone, "everything gone")
 
 
+async def test_parts_that_others_add_to_what_protects_do_not_stay(site: Any, start: Any) -> None:
+    """A budget must not have both bounds, and a policy with another selector protects nobody."""
+    start()
+    await site.apply()
+    await site.until("Ready", "True")
+    await site.edit(BUDGETS, "m", {"spec": {"maxUnavailable": None, "minAvailable": 1}})
+    more = {"matchLabels": {"no": "pod"}}
+    await site.edit(NETWORK_POLICIES, "m", {"spec": {"podSelector": more, "egress": [{}]}})
+
+    async def healed() -> bool:
+        budget, policy = await site.get(BUDGETS), await site.get(NETWORK_POLICIES)
+        return (
+            budget["spec"].get("maxUnavailable") == 1
+            and "minAvailable" not in budget["spec"]
+            and policy["spec"]["podSelector"]["matchLabels"] == {"kvasir.dev/deployment": "m"}
+            and "egress" not in policy["spec"]
+        )
+
+    await site.eventually(healed, "healing")
+    await site.until("Ready", "True")
+    assert (await site.condition("Degraded"))[0] == "False"
+
+
 async def test_what_is_there_already_is_not_taken(site: Any, start: Any) -> None:
     theirs = {
         "apiVersion": "v1",
