@@ -22,7 +22,6 @@ READY_SECONDS = 120.0
 
 _ENVIRONMENT = os.environ | {
     "PYTHONPATH": f"{ROOT}/api:{ROOT}/engine:{ROOT}/router",
-    "KVASIR_FLEET_SECRET": SECRET,
     "OMP_NUM_THREADS": "1",
 }
 _SERVE = (
@@ -34,10 +33,11 @@ _SERVE = (
 class Process:
     """A command and whatever it starts, as one process group; the same ports at each start."""
 
-    def __init__(self, name: str, folder: Path, port: int) -> None:
+    def __init__(self, name: str, folder: Path, port: int, secret: str = SECRET) -> None:
         self.name = name
         self.port = port
         self.log = folder / f"{name}.log"
+        self._secret = secret
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -58,7 +58,7 @@ class Process:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=_ENVIRONMENT,
+                env=_ENVIRONMENT | {"KVASIR_FLEET_SECRET": self._secret},
             )
 
     def signal(self, number: signal.Signals) -> None:
@@ -85,9 +85,9 @@ class Process:
 class SimEngine(Process):
     """A `kvasir serve --device sim` with all its feeds."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, secret: str = SECRET) -> None:
         http, self._grpc, self._events, self._replay = free_ports(4)
-        super().__init__(name, folder, http)
+        super().__init__(name, folder, http, secret)
 
     async def start(self) -> None:
         """Begin to start."""
