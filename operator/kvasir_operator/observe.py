@@ -29,10 +29,11 @@ Value = TypeVar("Value")
 
 
 class Remembered(Generic[Value]):
-    """Something that is read again when it is a minute old."""
+    """Something that is read again when it is `seconds` old."""
 
-    def __init__(self, read: Callable[[], Awaitable[Value]]) -> None:
+    def __init__(self, read: Callable[[], Awaitable[Value]], seconds: float) -> None:
         self._read = read
+        self._seconds = seconds
         self._value: Value | None = None
         self._until = 0.0
 
@@ -40,7 +41,7 @@ class Remembered(Generic[Value]):
         """Raises what reading raises."""
         if self._value is None or time.monotonic() >= self._until:
             self._value = await self._read()
-            self._until = time.monotonic() + _REMEMBER_SECONDS
+            self._until = time.monotonic() + self._seconds
         return self._value
 
 
@@ -58,8 +59,9 @@ class Observer:
         self._view = view
         self._settings = settings
         self._crd_lacks = crd_lacks
-        self._optional = Remembered(self._read_optional)
-        self._nodes = Remembered(self._read_nodes)
+        seconds = min(_REMEMBER_SECONDS, settings.resync_seconds)
+        self._optional = Remembered(self._read_optional, seconds)
+        self._nodes = Remembered(self._read_nodes, seconds)
         self._downloads = Downloads()
 
     async def close(self) -> None:

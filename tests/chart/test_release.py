@@ -219,6 +219,21 @@ def test_the_api_server_takes_every_object(render, values_name, defined) -> None
     assert said.count("serverside-applied (server dry run)") == len(objects)
 
 
+def test_monitors_come_and_go_with_a_release(cluster, charts, defined) -> None:
+    monitoring = {"podMonitor": {"enabled": True}, "rules": {"enabled": True}}
+    values = REGISTRY | {"crds": {"enabled": False}, "monitoring": monitoring}
+    here = ("--namespace", "watched")
+    cluster("install", "watched", charts / "kvasir", *here, "--create-namespace", values=values)
+    kinds = ("-n", "watched", "get", "podmonitors,prometheusrules", "-o", "name")
+    assert defined.kubectl(*kinds).split() == [
+        "podmonitor.monitoring.coreos.com/watched-kvasir-operator",
+        "podmonitor.monitoring.coreos.com/watched-kvasir-router",
+        "prometheusrule.monitoring.coreos.com/watched-kvasir",
+    ]
+    cluster("uninstall", "watched", *here)
+    assert defined.kubectl(*kinds) == ""
+
+
 @pytest.mark.parametrize("name", ["router", "operator"])
 def test_pods_pass_where_restricted_ones_alone_do(render, find, values_name, defined, name) -> None:
     namespace = f"restricted-{values_name}-{name}"

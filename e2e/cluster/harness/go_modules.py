@@ -27,6 +27,11 @@ PROMETHEUS_OPERATOR = (
     "v0.79.2",
     "h1:H/HCiMS4dXQyiFHw28PFlWMh15YUraL3MFe8u7k7dGA=",
 )
+KEDA = (
+    "github.com/kedacore/keda/v2",
+    "v2.20.2",
+    "h1:SR60v8uIcelbveS8n/1jcl8tLdBBIbHMxmdOHw8tKqA=",
+)
 
 
 def module_directory(path: str, version: str, checksum: str) -> Path:
