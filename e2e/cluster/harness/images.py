@@ -11,6 +11,7 @@ import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from harness import archives
@@ -34,6 +35,8 @@ UNNEEDED = (
 CERTIFICATES = Path("/etc/ssl/certs")
 """Mounted into builds: a machine behind a proxy trusts more than a fresh Debian does."""
 BUILD_SECONDS = 1800
+KEPT = 3
+"""Older archives of an image."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,10 @@ class Image:
     def reference(self) -> str:
         return f"localhost/kvasir/{self.name}:dev"
 
-    @property
+    @cached_property
     def archive(self) -> Path:
-        """Its docker-archive, named by what goes into it."""
+        """Its docker-archive, named by what goes into it. Looked at once: sources may be edited
+        while images are built and imported."""
         contents = [
             REPOSITORY / "images" / f"{self.name}.Dockerfile",
             REPOSITORY / "locks" / f"{self.lock}.txt",
@@ -67,7 +71,11 @@ class Image:
             *("--build-arg", f"BASE_IMAGE={BASE}", "--tag", self.reference),
             *("--file", REPOSITORY / "images" / f"{self.name}.Dockerfile", REPOSITORY),
         )
-        for old in _archives().glob(f"{self.name}-*.tar"):
+        # Those of other checkouts may be in use, so not all.
+        older = sorted(
+            _archives().glob(f"{self.name}-*.tar"), key=lambda path: path.stat().st_mtime
+        )
+        for old in older[:-KEPT]:
             old.unlink()
         # Whole or not there.
         unfinished = _archives() / f".{self.name}.tar"

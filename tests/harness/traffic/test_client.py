@@ -68,15 +68,19 @@ async def server(answer: bytes | None) -> AsyncIterator[str]:
 @pytest.mark.parametrize("case", CASES)
 async def test_a_stream_is_judged(case: str) -> None:
     answer, failure = CASES[case]
+    silences: list[float] = []
     async with server(answer) as url, aiohttp.ClientSession() as session:
-        outcome = await Client(session, "m", None, 10).ask(url, QUESTION, "stream", "1 3")
+        client = Client(session, "m", None, 10, silences.append)
+        outcome = await client.ask(url, QUESTION, "stream", "1 3")
     if failure is None:
         assert outcome.failure is None
+        assert len(silences) == GOOD.count(b"\n\n") * 2  # a line, and the empty one after it
     else:
         assert failure in (outcome.failure or "")
 
 
 async def test_an_answer_that_never_ends_is_a_failure() -> None:
     async with server(None) as url, aiohttp.ClientSession() as session:
-        outcome = await Client(session, "m", None, 0.2).ask(url, QUESTION, "unary", "1 3")
+        client = Client(session, "m", None, 0.2, lambda seconds: None)
+        outcome = await client.ask(url, QUESTION, "unary", "1 3")
     assert "no end within" in (outcome.failure or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 
 import aiohttp
 
@@ -22,20 +23,27 @@ class Client:
     """Asks questions of one model. No request is ever sent twice."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, model: str, key: str | None, timeout: float
+        self,
+        session: aiohttp.ClientSession,
+        model: str,
+        key: str | None,
+        timeout: float,
+        silence: Callable[[float], None],
     ) -> None:
+        """`silence` hears of the seconds before each line of a stream, as it comes."""
         self._session = session
         self._model = model
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout = timeout
+        self._silence = silence
 
     async def ask(self, endpoint: str, question: Question, kind: Kind, expected: str) -> Outcome:
         """Ask and compare; never raises but for being cancelled."""
         started = time.monotonic()
-        failure, gap = None, 0.0
+        failure = None
         try:
             async with asyncio.timeout(self._timeout):
-                text, gap = await self._answer(endpoint, question, stream=kind == "stream")
+                text = await self._answer(endpoint, question, stream=kind == "stream")
             if text != expected:
                 failure = f"wrong text: {_difference(text, expected)}"
         except AnswerError as error:
@@ -44,11 +52,9 @@ class Client:
             failure = f"no end within {self._timeout:.0f} s"
         except (aiohttp.ClientError, OSError, ValueError, LookupError) as error:
             failure = f"{type(error).__name__}: {error}"[:MAX_SHOWN]
-        return Outcome(kind, endpoint, started, time.monotonic(), failure, gap)
+        return Outcome(kind, endpoint, started, time.monotonic(), failure)
 
-    async def _answer(
-        self, endpoint: str, question: Question, *, stream: bool
-    ) -> tuple[str, float]:
+    async def _answer(self, endpoint: str, question: Question, *, stream: bool) -> str:
         body = question.body(self._model, stream=stream)
         url = f"{endpoint}/v1/chat/completions"
         async with self._session.post(url, json=body, headers=self._headers) as response:
@@ -56,18 +62,19 @@ class Client:
                 said = (await response.text())[:MAX_SHOWN]
                 raise AnswerError(f"status {response.status}: {said}")
             if stream:
-                return await _stream_text(response)
+                return await _stream_text(response, self._silence)
             answer = await response.json()
-            return str(answer["choices"][0]["message"]["content"]), 0.0
+            return str(answer["choices"][0]["message"]["content"])
 
 
-async def _stream_text(response: aiohttp.ClientResponse) -> tuple[str, float]:
-    """The text of an event stream that ends with [DONE], and its longest silence."""
+async def _stream_text(response: aiohttp.ClientResponse, silence: Callable[[float], None]) -> str:
+    """The text of an event stream that ends with [DONE]."""
     pieces: list[str] = []
-    last, gap, done = time.monotonic(), 0.0, False
+    last, done = time.monotonic(), False
     async for line in response.content:
         now = time.monotonic()
-        last, gap = now, max(gap, now - last)
+        silence(now - last)
+        last = now
         if not line.startswith(b"data:"):
             continue
         data = line[5:].strip()
@@ -82,7 +89,7 @@ async def _stream_text(response: aiohttp.ClientResponse) -> tuple[str, float]:
         pieces += [choice["delta"].get("content") or "" for choice in event["choices"]]
     if not done:
         raise AnswerError(f"no [DONE] after {len(pieces)} events")
-    return "".join(pieces), gap
+    return "".join(pieces)
 
 
 def _difference(text: str, expected: str) -> str:

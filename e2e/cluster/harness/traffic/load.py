@@ -36,7 +36,10 @@ class Load:
         self._session = aiohttp.ClientSession(
             connector=connector, timeout=aiohttp.ClientTimeout(total=None, sock_connect=10)
         )
-        self._client = Client(self._session, self.plan.model, self.plan.key, self.plan.timeout)
+        self._client = Client(
+            *(self._session, self.plan.model, self.plan.key, self.plan.timeout),
+            lambda seconds: self.steps[-1].silence(seconds),
+        )
         self.step("start")
         self._start(self._unary_pace())
         for number in range(self.plan.streams):

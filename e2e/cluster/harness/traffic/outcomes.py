@@ -18,8 +18,6 @@ class Outcome:
     started: float
     ended: float
     failure: str | None
-    longest_gap: float = 0.0
-    """Longest time without anything from the server."""
 
 
 @dataclass
@@ -30,6 +28,12 @@ class Step:
     started: float
     ended: float | None = None
     outcomes: list[Outcome] = field(default_factory=list)
+    longest_gap: float = 0.0
+    """Seconds: the longest silence in a stream that ended during the step."""
+
+    def silence(self, seconds: float) -> None:
+        """A stream had nothing for so long."""
+        self.longest_gap = max(self.longest_gap, seconds)
 
     def count(self, kind: Kind) -> int:
         """Requests of this kind that ended well."""
@@ -42,7 +46,6 @@ class Step:
     def summary(self) -> dict[str, object]:
         """The step's row of the report."""
         unary = [o.ended - o.started for o in self.outcomes if o.kind == "unary"]
-        gaps = [o.longest_gap for o in self.outcomes if o.kind == "stream"]
         return {
             "step": self.name,
             "seconds": round((self.ended or self.started) - self.started, 1),
@@ -50,7 +53,7 @@ class Step:
             "streams": self.count("stream"),
             "failed": len(self.failures()),
             "slowest_unary_s": round(max(unary, default=0.0), 2),
-            "longest_gap_s": round(max(gaps, default=0.0), 2),
+            "longest_gap_s": round(self.longest_gap, 2),
         }
 
 
