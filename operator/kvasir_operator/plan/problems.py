@@ -11,8 +11,18 @@ from kvasir.llmdeployment.status import Reason
 from kvasir_operator.objects import Object, condition, container_status, holds, name_of, parse_time
 
 _NO_GPU = "Insufficient nvidia.com/gpu"
-_ELSEWHERE = ("volume node affinity conflict", "node(s) had no available volume zone")
-_UNBOUND = ("unbound immediate PersistentVolumeClaims", "persistentvolumeclaim")
+_ELSEWHERE = (
+    "didn't match PersistentVolume's node affinity",
+    "volume node affinity conflict",  # the same, as Kubernetes said it up to 1.33
+    "node(s) had no available volume zone",
+)
+_UNBOUND = (
+    "unbound immediate PersistentVolumeClaims",
+    "didn't find available persistent volumes to bind",
+    "did not have enough free storage",
+    "bound to non-existent pv(s)",
+    "persistentvolumeclaim",
+)
 _PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _MOUNT_SECONDS = 120
@@ -25,8 +35,6 @@ class Problem:
 
     reason: Reason
     message: str
-    since: datetime | None = None
-    """When it began, where that is known."""
     passing: bool = False
     """It may pass without a change of the resource: capacity may come."""
 
@@ -39,6 +47,16 @@ def pod_problem(pod: Object, container: str) -> Problem | None:
 def worst(problems: Iterable[Problem | None]) -> Problem | None:
     """What is most worth telling: what will not pass before what may."""
     return min(filter(None, problems), key=lambda each: each.passing, default=None)
+
+
+def lacks_gpu_since(pod: Object) -> datetime | None:
+    """Since when a pod has had no node for want of GPUs, whatever else stands in its way: on the
+    only node with its volume it is the GPUs that are missing. None if they are not."""
+    scheduled = condition(pod, "PodScheduled")
+    since = scheduled.get("lastTransitionTime")
+    if scheduled.get("status") != "False" or _NO_GPU not in str(scheduled.get("message")):
+        return None
+    return parse_time(since) if since else None
 
 
 def stuck_on_volume(pods: Iterable[Object], now: datetime) -> Problem | None:
@@ -69,15 +87,13 @@ def _scheduling(pod: Object) -> Problem | None:
         return None
     message = str(scheduled.get("message") or "no node takes it")[:_SHOWN]
     text = f"Pod {name_of(pod)} cannot be scheduled: {message}"
-    since = scheduled.get("lastTransitionTime")
-    moment = parse_time(since) if since else None
     if any(sign in message for sign in _ELSEWHERE):
         return volume_elsewhere(text.rstrip("."))
     if _NO_GPU in message:
-        return Problem(Reason.INSUFFICIENT_GPUS, text, moment, passing=True)
+        return Problem(Reason.INSUFFICIENT_GPUS, text, passing=True)
     if any(sign in message for sign in _UNBOUND):
-        return Problem(Reason.CLAIM_NOT_BOUND, text, moment, passing=True)
-    return Problem(Reason.UNSCHEDULABLE, text, moment, passing=True)
+        return Problem(Reason.CLAIM_NOT_BOUND, text, passing=True)
+    return Problem(Reason.UNSCHEDULABLE, text, passing=True)
 
 
 def _container(pod: Object, container: str) -> Problem | None:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvasir.llmdeployment import labels
-from kvasir.llmdeployment.status import Reason
 from kvasir_operator.objects import Object, is_leaving, label
 from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine_pod import REVISION
-from kvasir_operator.plan.problems import pod_problem
+from kvasir_operator.plan.problems import lacks_gpu_since
 
 SURGE_PATIENCE = 60.0
 """Seconds that a surge pod may wait for a GPU before a replica is given up for it."""
@@ -88,10 +87,10 @@ def _live_strategy(deployment: Object | None) -> tuple[Any, Any] | None:
 
 def _longest_wait_for_gpu(draft: Draft, revision: str) -> float | None:
     """Seconds that a pod of the new revision has been waiting for a GPU; None if none does."""
-    waits = []
-    for pod in draft.observed.pods:
-        if label(pod, REVISION) == revision and not is_leaving(pod):
-            problem = pod_problem(pod, labels.ENGINE_CONTAINER)
-            if problem and problem.reason is Reason.INSUFFICIENT_GPUS and problem.since:
-                waits.append((draft.observed.now - problem.since).total_seconds())
-    return max(waits, default=None)
+    since = [
+        moment
+        for pod in draft.observed.pods
+        if label(pod, REVISION) == revision and not is_leaving(pod)
+        if (moment := lacks_gpu_since(pod)) is not None
+    ]
+    return (draft.observed.now - min(since)).total_seconds() if since else None

@@ -78,6 +78,8 @@ def tied(world: Any) -> Any:
     "message",
     [
         "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had volume node affinity conflict.",
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match PersistentVolume's"
+        " node affinity. preemption: 0/2 nodes are available.",
         "0/2 nodes are available: 1 node(s) had no available volume zone.",
         "0/2 nodes are available: 2 Insufficient cpu.",
     ],
@@ -101,8 +103,15 @@ def test_a_pod_that_waits_for_a_volume_of_another_node(tied: Any, make: Any) -> 
     assert make.condition(tied.plan(), "WorkloadReady")[1] == "VolumeOnOtherNode"
 
 
-def test_a_volume_that_is_not_bound(tied: Any, make: Any) -> None:
-    message = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+@pytest.mark.parametrize(
+    "message",
+    [
+        "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+        "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind.",
+        'persistentvolumeclaim "m-models" is being deleted',
+    ],
+)
+def test_a_volume_that_is_not_bound(tied: Any, make: Any, message: str) -> None:
     made = tied.pods(make.pod("a", tied.revision, status=make.unschedulable(message))).step()
     assert make.condition(made, "Ready")[1] == "ClaimNotBound"
     assert made.status["phase"] == "Pending"

@@ -80,6 +80,16 @@ def test_without_a_gpu_for_the_surge_pod_one_goes_first(serving: Any, make: Any)
     assert make.condition(made, "Ready")[0] == "True"
 
 
+def test_no_gpu_on_the_only_node_with_the_volume_is_no_gpu(serving: Any, make: Any) -> None:
+    serving.edit(NEW).step()
+    message = (
+        "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't match"
+        " PersistentVolume's node affinity."
+    )
+    serving.pods(*serving.both, make.pod("c", serving.revision, status=make.unschedulable(message)))
+    assert strategy(make, serving.later(60).step()) == (0, 1)
+
+
 def test_waiting_for_anything_but_a_gpu_gives_up_nothing(serving: Any, make: Any) -> None:
     serving.edit(NEW).step()
     message = "0/2 nodes are available: 2 Insufficient cpu."
