@@ -3,6 +3,7 @@
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil
 from typing import Protocol
 
@@ -17,6 +18,11 @@ _RATE_SAMPLES = 64
 _RATE_WINDOW = 30.0
 _RETRY_UNKNOWN = 5
 _RETRY_MAX = 60
+
+_LOOKED_AT = 32
+"""Of a tenant's requests, for one that prefers a replica with room."""
+_MAX_OVERTAKEN = 64
+"""Times that the first is passed over before it is its turn whatever has room."""
 
 
 class Waiter(Protocol):
@@ -33,6 +39,10 @@ class Waiter(Protocol):
     @property
     def moving(self) -> bool:
         """Whether it has begun elsewhere: it goes before others, and not every replica will do."""
+
+    @property
+    def at_home(self) -> bool:
+        """Whether the replica that it would choose of all, room or not, has room."""
 
     def start(self) -> None:
         """There may be room: look at all replicas anew; `join` the line again if there is none."""
@@ -53,6 +63,8 @@ class Place:
     beat_at: float
     size: int
     """Bytes of its body."""
+    overtaken: int = 0
+    """By later ones of its tenant, which preferred the replica that had room."""
 
 
 _Tenants = dict[str, OrderedDict[Place, None]]
@@ -60,7 +72,9 @@ _Tenants = dict[str, OrderedDict[Place, None]]
 
 class ModelQueue:
     """Classes strictly in order; within one, the tenant with the least service; within a tenant,
-    in order of arrival."""
+    in order of arrival, but that one whose own replica has room goes before others, up to a bound:
+    places become free one at a time, and whoever takes any of them without finding its prefix there
+    makes the next place come later."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -112,7 +126,7 @@ class ModelQueue:
         for tenants in self._classes:
             turn = [each for each in tenants if not (is_short and self._is_over(tenants[each]))]
             if turn:
-                return next(iter(tenants[self.counters.least(turn)]))
+                return _first_at_home(tenants[self.counters.least(turn)])
         return None
 
     def dispensable(self, ticket: Ticket) -> Place | None:
@@ -154,3 +168,14 @@ class ModelQueue:
         if not anyone and (longest == ticket.tenant or length(longest) <= own):
             return None
         return next(reversed(tenants[longest]))
+
+
+def _first_at_home(places: "OrderedDict[Place, None]") -> Place:
+    """The first whose own replica has room, or else the first of all."""
+    first = next(iter(places))
+    if first.overtaken < _MAX_OVERTAKEN:
+        for place in islice(places, _LOOKED_AT):
+            if place.waiter.at_home:
+                first.overtaken += place is not first
+                return place
+    return first

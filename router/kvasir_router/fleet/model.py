@@ -33,6 +33,8 @@ class Model:
         """Ids of the replicas that are ready."""
         self.usable: list[Replica] = []
         """What may take a request now."""
+        self._serviceable: list[Replica] = []
+        """What might take one if it had room: `usable` and those that are full."""
         self.has_room = False
         """Whether a replica that is not down may take a request now."""
         self.room: Callable[[], None] = lambda: None
@@ -56,6 +58,10 @@ class Model:
         if not candidates:
             return None
         return self.policy.choose(query, candidates)
+
+    def prefers_room(self, query: Query) -> bool:
+        """Whether the replica that would be chosen of all that serve has room."""
+        return not self.policy.choose(query, self._serviceable).replica.full
 
     @property
     def capacity(self) -> int:
@@ -82,6 +88,7 @@ class Model:
             usable = ready + suspects
         if not usable and not self.ready:
             usable = [replica for replica in known if replica.health is Health.DOWN]
+        self._serviceable = usable
         self.usable = [replica for replica in usable if not replica.full]
         had_room = self.has_room
         self.has_room = any(replica.health is not Health.DOWN for replica in self.usable)

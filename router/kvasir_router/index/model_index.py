@@ -20,7 +20,7 @@ LOWER_TIER_CREDIT = 0.75
 """What a token in a lower tier (CPU memory, disk) saves of computing it."""
 
 _SMOOTHING = 0.02
-"""Weight of a new request in the mean length of a token."""
+"""Weight of a new request in the mean length of a token, once there were some."""
 _CLAIMS_LITTLE = 1.25
 """Text that is so many times longer than the KV blocks that are reported for it has parts for which
 none are."""
@@ -46,6 +46,8 @@ class ModelIndex:
         self.check = HitCheck(clock)
         self.bytes_per_token = BYTES_PER_TOKEN
         """Of prompts' text, as usage says."""
+        self._weight = 1.0
+        """Of the next request in that."""
         self.when_routed: Callable[[Sequence[int], Replica, int], None] | None = None
         """Told of each prompt that this process sent, as `routed` is."""
         self.when_learned: Callable[[PromptReport], None] | None = None
@@ -101,7 +103,8 @@ class ModelIndex:
         """A request that was sent to the replica because of `hit` has ended."""
         if usage.prompt_tokens and text_bytes > BLOCK_BYTES:
             bytes_per_token = text_bytes / usage.prompt_tokens
-            self.bytes_per_token += _SMOOTHING * (bytes_per_token - self.bytes_per_token)
+            self.bytes_per_token += self._weight * (bytes_per_token - self.bytes_per_token)
+            self._weight = max(_SMOOTHING, self._weight / (1.0 + self._weight))
             self.approximate.bytes_per_token = self.bytes_per_token
         if usage.cached_tokens is not None:
             self.check.observed(replica, hit, usage.cached_tokens)

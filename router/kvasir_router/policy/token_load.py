@@ -15,12 +15,14 @@ second) weights of 0.02 to 0.1 do alike; with 1.0 the cached part of the prompts
 0.81, and the 90th percentile of the time to first token 0.86 s instead of 0.11 s."""
 REQUEST_TOKENS = 512
 """That a request in flight is taken to hold at least, as long as no report says so."""
-MIN_LOAD_TOKENS = 16384
-"""Loads up to this are all alike as far as affinity goes: two steps' worth of prompt."""
+MIN_LOAD_TOKENS = 8192
+"""Loads up to this are all alike as far as affinity goes: a step's worth of prompt."""
 BARRIER_TOKENS = 1500
 """0.15 s (see below) at 10,000 prompt tokens a second."""
 
-_FULL = 0.99
+_FULL = 0.9
+"""Where the barrier ends: beyond, replicas that are all full differ by chance alone, and a
+difference larger than what a hit saves would end all affinity when it is needed most."""
 _REQUEST_WEIGHT = DECODE_WEIGHT * REQUEST_TOKENS
 
 
@@ -32,8 +34,8 @@ def token_loads(replicas: Sequence[Replica]) -> list[float]:
     prefill: prompt tokens in flight that are not computed yet, with this router's own of which no
     report tells yet; held: tokens in the KV cache, and at least REQUEST_TOKENS for each request in
     flight, so that requests which hit the cache count before a report tells of them; k: the part of
-    the KV cache that requests hold, at most 0.99. The last term is smg's barrier, 0.15 k / (1 - k)
-    seconds, which grows without bound where requests begin to be preempted.
+    the KV cache that requests hold, at most 0.9. The last term is smg's barrier, 0.15 k / (1 - k)
+    seconds, which grows as requests come near being preempted.
 
     A replica whose reports are overdue is taken for more loaded than any other.
     """
@@ -50,8 +52,8 @@ def token_loads(replicas: Sequence[Replica]) -> list[float]:
             loads.append(load.credit + _REQUEST_WEIGHT * replica.in_flight)
         else:
             held = replica.in_flight * REQUEST_TOKENS
+            reported = report.kv_usage * load.kv_capacity
             used = report.kv_usage if report.kv_usage < _FULL else _FULL
-            reported = used * load.kv_capacity
             # load.prefill_tokens; it looks at the clock, which is too slow for each of many
             prefill = report.inflight_tokens + load.given
             loads.append(

@@ -157,6 +157,11 @@ class Relay:
         """Whether it waits to go on with a stream that has begun."""
         return self._attempts.moving
 
+    @property
+    def at_home(self) -> bool:
+        """Whether the replica that it would choose of all, room or not, has room."""
+        return self.model.prefers_room(self.query)
+
     def refuse(self, answer: Answer) -> None:
         """It has waited in vain."""
         if self.is_blank:

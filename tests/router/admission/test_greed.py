@@ -78,7 +78,7 @@ class Model:
 
 
 class Asking:
-    streams, moving = True, False
+    streams, moving, at_home = True, False, True
 
     def __init__(self, world, tenant) -> None:
         self.world, self.model, self.arrived = world, world.model, world.now

@@ -43,6 +43,7 @@ class Asking:
         self.request.body = b"x" * size
         self.streams = streams
         self.moving = False
+        self.at_home = True
         self.state = "new"
         self.answer = None
         self.beats = 0
@@ -122,6 +123,27 @@ def test_nobody_overtakes_those_who_wait(make_line) -> None:
     line.serve(model)
     assert first.state == "runs"
     assert line.waiting(model) == 1
+
+
+def test_who_prefers_the_replica_with_room_goes_before_others_up_to_a_bound(make_line) -> None:
+    line, model = make_line(), Room()
+    first, *others = [Asking(line, model).come() for _ in range(100)]
+    first.at_home = False
+    overtaken = 0
+    while first.state == "waits":
+        model.free = 1
+        line.serve(model)
+        overtaken += 1
+    assert [each.state for each in others[:overtaken]] == ["runs"] * 64 + ["waits"]
+
+
+def test_nobody_at_home_means_the_first(make_line) -> None:
+    line, model = make_line(), Room()
+    first, second = Asking(line, model).come(), Asking(line, model).come()
+    first.at_home = second.at_home = False
+    model.free = 1
+    line.serve(model)
+    assert (first.state, second.state) == ("runs", "waits")
 
 
 def test_classes_are_served_in_order(make_line) -> None:

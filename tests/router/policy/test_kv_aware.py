@@ -83,11 +83,11 @@ async def test_hits_do_not_make_a_hot_spot(make_replicas, ask) -> None:
     """All ask for the same prefix, at once: it spreads when its replica has more than its share."""
     policy, replicas = KvAware(), make_replicas(8)
     chosen: Counter[str] = Counter()
-    for number in range(400):
+    for number in range(1000):
         choice = send(policy, ask(SYSTEM, f"question {number}"), replicas)
         chosen[choice.replica.id] += 1
     assert len(chosen) == 8
-    assert max(chosen.values()) < 2 * 400 / 8
+    assert max(chosen.values()) < 2 * 1000 / 8
 
 
 async def test_load_beats_affinity_beyond_the_bound(replicas, ask) -> None:
@@ -99,7 +99,7 @@ async def test_load_beats_affinity_beyond_the_bound(replicas, ask) -> None:
     for replica in others:
         replica.load.give(MIN_LOAD_TOKENS)
     assert policy.choose(query, replicas).replica is holder
-    holder.load.give(2 * MIN_LOAD_TOKENS)
+    holder.load.give(4 * MIN_LOAD_TOKENS)
     assert policy.choose(query, replicas).replica in others
     [row] = [row for row in policy.explain(query, replicas) if row.replica == holder.id]
     assert (row.affinity, row.chosen, row.source) == (False, False, "approximate")
@@ -176,7 +176,7 @@ class TestTokenLoads:
         half, most, full = token_loads(replicas)
         assert half == pytest.approx(DECODE_WEIGHT * 50_000 + BARRIER_TOKENS)
         assert most == pytest.approx(DECODE_WEIGHT * 90_000 + 9 * BARRIER_TOKENS)
-        assert full > 99 * BARRIER_TOKENS
+        assert full == pytest.approx(DECODE_WEIGHT * 100_000 + 9 * BARRIER_TOKENS)
 
     async def test_stale_ones_are_above_all_others(self, replicas) -> None:
         report(replicas[0], age=10)
