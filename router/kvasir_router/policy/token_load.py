@@ -19,6 +19,9 @@ MIN_LOAD_TOKENS = 8192
 """Loads up to this are all alike as far as affinity goes: a step's worth of prompt."""
 BARRIER_TOKENS = 1500
 """0.15 s (see below) at 10,000 prompt tokens a second."""
+STALE_TOKENS = 262_144
+"""More than any other that a replica is taken for whose reports are overdue: as much as a missed
+prompt of 64 K tokens weighs (kv_aware.py)."""
 
 _FULL = 0.9
 """Where the barrier ends: beyond, replicas that are all full differ by chance alone, and a
@@ -65,5 +68,5 @@ def token_loads(replicas: Sequence[Replica]) -> list[float]:
         most = max(loads)
         for at in stale:
             own = replicas[at].load.credit + _REQUEST_WEIGHT * replicas[at].in_flight
-            loads[at] = max(most, own) + MIN_LOAD_TOKENS
+            loads[at] = max(most, own) + STALE_TOKENS
     return loads

@@ -12,6 +12,7 @@ from kvasir_router.policy.token_load import (
     DECODE_WEIGHT,
     MIN_LOAD_TOKENS,
     REQUEST_TOKENS,
+    STALE_TOKENS,
     token_loads,
 )
 from kvasir_router.proxy.usage import Usage
@@ -99,7 +100,7 @@ async def test_load_beats_affinity_beyond_the_bound(replicas, ask) -> None:
     for replica in others:
         replica.load.give(MIN_LOAD_TOKENS)
     assert policy.choose(query, replicas).replica is holder
-    holder.load.give(4 * MIN_LOAD_TOKENS)
+    holder.load.give(6 * MIN_LOAD_TOKENS)
     assert policy.choose(query, replicas).replica in others
     [row] = [row for row in policy.explain(query, replicas) if row.replica == holder.id]
     assert (row.affinity, row.chosen, row.source) == (False, False, "approximate")
@@ -183,4 +184,4 @@ class TestTokenLoads:
         report(replicas[1], inflight=5000)
         replicas[2].load.report_every = 0.2
         loads = token_loads(replicas)
-        assert loads[0] == loads[2] == 5000 + MIN_LOAD_TOKENS
+        assert loads[0] == loads[2] == 5000 + STALE_TOKENS
