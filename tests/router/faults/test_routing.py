@@ -113,13 +113,12 @@ async def test_load_beats_affinity_when_the_holder_is_overloaded(start_fleet, ev
     assert cached > 0
     assert (holder.served, other.served) == (2, 0)
     # Somebody else, whom the router does not see, gives the holder much to do
-    url = f"http://{holder.pool.authority}"
+    url = f"http://{holder.pool.authority}/v1/completions"
+    prompts = [text(100 + i, 300) for i in range(100)]
+    body = {"model": "sim", "prompt": prompts, "max_tokens": 64, "ignore_eos": True}
     async with asyncio.TaskGroup() as group:
-        flood = [
-            group.create_task(fleet.chat(text(100 + i, 900), url=url, max_tokens=64))
-            for i in range(200)
-        ]
-        await eventually(lambda: holder.load.prefill_tokens > 20_000)
+        flood = [group.create_task(fleet.client.post(url, json=body)) for _ in range(4)]
+        await eventually(lambda: holder.load.prefill_tokens > 20_000, 30)
         async with asyncio.timeout(30):
             while not other.served:
                 await fleet.chat(system, "third")
