@@ -29,13 +29,13 @@ class RunningFleet:
         assert isinstance(self.model.policy, KvAware), "the default"
         self.index = self.model.policy.index
 
-    async def chat(self, *contents: str, url: str = "", max_tokens: int = 2) -> tuple[int, int]:
+    async def chat(self, *contents: str, max_tokens: int = 2) -> tuple[int, int]:
         """Prompt tokens, and those of them that the engine found in its cache."""
         roles = ("system", *(("user", "assistant") * len(contents)))
         messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
         body = {"model": "sim", "messages": messages, "max_tokens": max_tokens, "ignore_eos": True}
         response = await self.client.post(
-            f"{url or self.router.url}/v1/chat/completions", json=body, headers=HEADERS
+            f"{self.router.url}/v1/chat/completions", json=body, headers=HEADERS
         )
         assert response.status_code == 200, response.text
         usage = response.json()["usage"]
