@@ -41,8 +41,7 @@ def create(node: str) -> None:
 def remove(node: str) -> None:
     """Remove the node's directories once its processes are gone. Leftovers of pods would keep the
     next kubelet of this name waiting for 25 s."""
-    roots = [ROOT] if _is_unified() else [ROOT / controller for controller in CONTROLLERS]
-    for directory in (root / name_of(node) for root in roots):
+    for directory in (root / name_of(node) for root in _roots()):
         for _ in range(50):
             if not directory.exists():
                 break
@@ -56,10 +55,18 @@ def remove(node: str) -> None:
 
 def remove_all() -> None:
     """Remove what any node left."""
-    roots = [ROOT] if _is_unified() else [ROOT / controller for controller in CONTROLLERS]
     prefix = name_of("")
-    for node in {path.name for root in roots for path in root.glob(f"{prefix}*")}:
+    for node in {path.name for path in left()}:
         remove(node.removeprefix(prefix))
+
+
+def left() -> list[Path]:
+    """The directories of any node that are there."""
+    return [path for root in _roots() for path in root.glob(f"{name_of('')}*")]
+
+
+def _roots() -> list[Path]:
+    return [ROOT] if _is_unified() else [ROOT / controller for controller in CONTROLLERS]
 
 
 def _is_unified() -> bool:

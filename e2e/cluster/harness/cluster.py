@@ -13,6 +13,7 @@ from harness.binaries import binary, build_all
 from harness.commands import missing, wait_for
 from harness.control_plane import ControlPlane
 from harness.errors import HarnessError
+from harness.leftovers import leftovers, unmount_image_store
 from harness.node import GPUS, Node
 from harness.places import SOURCES, run_directory
 from harness.volumes import PROVISIONED
@@ -95,7 +96,7 @@ class Cluster:
         wait_for(f"node {node.name} {'' if ready else 'not '}Ready", condition, READY_SECONDS, 0.3)
 
     def down(self) -> None:
-        """End and remove everything; nothing is left of it on the machine but caches."""
+        """End and remove everything. Raises HarnessError when something but caches is left."""
         self.processes.kill_all()
         cgroups.remove_all()
         network.remove()
@@ -110,6 +111,9 @@ class Cluster:
             shutil.rmtree(kept, ignore_errors=True)
             logs.rename(kept)
         shutil.rmtree(self.directory)
+        unmount_image_store()
+        if left := leftovers():
+            raise HarnessError(f"this is left of the cluster: {', '.join(left)}")
 
     def _node(self, index: int) -> Node:
         return Node(f"n{index}", index, self.directory, self.processes)

@@ -45,6 +45,8 @@ class Image:
 
     name: str
     lock: str
+    part: str
+    """The directory of the package that it has beside those in api/."""
 
     @property
     def reference(self) -> str:
@@ -58,7 +60,8 @@ class Image:
             REPOSITORY / "images" / f"{self.name}.Dockerfile",
             REPOSITORY / "locks" / f"{self.lock}.txt",
             *(REPOSITORY / name for name in ("pyproject.toml", "README.md", "LICENSE")),
-            *(path for path in REPOSITORY.glob("*/kvasir*") if path.is_dir()),
+            REPOSITORY / "api" / "kvasir",
+            REPOSITORY / self.part / f"kvasir_{self.part}",
         ]
         base = f"{SUITE} {PACKAGES} {platform.machine()}"
         return _archives() / f"{self.name}-{content_hash(contents, REPOSITORY, base)}.tar"
@@ -84,9 +87,9 @@ class Image:
         unfinished.rename(self.archive)
 
 
-SIM = Image("engine-sim", "sim")
-ROUTER = Image("router", "router")
-OPERATOR = Image("operator", "operator")
+SIM = Image("engine-sim", "sim", "engine")
+ROUTER = Image("router", "router", "router")
+OPERATOR = Image("operator", "operator", "operator")
 CLUSTER_IMAGES = (SIM, ROUTER, OPERATOR)
 """What every cluster has; the engines with torch are gigabytes that its tests need not."""
 

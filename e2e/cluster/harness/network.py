@@ -63,11 +63,14 @@ def plug_in(index: int, pid: int) -> None:
     run("ip", "route", "replace", pod_cidr(index), *via)
 
 
+def links() -> list[str]:
+    """Names of the cables and the bridge that are there."""
+    printed = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
+    names = [line.split(": ")[1].partition("@")[0] for line in printed.stdout.splitlines()]
+    return [name for name in names if name.startswith("kvasir-n") or name == BRIDGE]
+
+
 def remove() -> None:
     """Remove bridge and cables; the routes go with them."""
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=False).stdout
-    for line in links.splitlines():
-        name = line.split(": ")[1].partition("@")[0]
-        if name.startswith("kvasir-n"):
-            attempt("ip", "link", "delete", name)
-    attempt("ip", "link", "delete", BRIDGE)
+    for name in links():
+        attempt("ip", "link", "delete", name)

@@ -87,11 +87,13 @@ class Deployment:
             status = json.dumps(self.get().get("status"), indent=1)
             raise HarnessError(f"{error}\n{pods}\n{status}") from None
 
-    def pods(self) -> list[dict[str, Any]]:
-        """Its engine pods that are not going away, oldest first."""
+    def pods(self, *, leaving: bool = False) -> list[dict[str, Any]]:
+        """Its engine pods, oldest first; `leaving`: also those that are going away."""
         selector = f"kvasir.dev/deployment={self.name},kvasir.dev/component=engine"
         found = self.kubectl.json("-n", self.namespace, "get", "pods", "-l", selector)
-        there = [pod for pod in found["items"] if "deletionTimestamp" not in pod["metadata"]]
+        there = [
+            pod for pod in found["items"] if leaving or "deletionTimestamp" not in pod["metadata"]
+        ]
         return sorted(there, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def _namespaced(self, *arguments: str) -> str:
