@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from kvasir.cluster import ApiError, Cluster
 from kvasir.llmdeployment import LLMDeployment, labels
 from kvasir.llmdeployment.claims import Claim, owners
+from kvasir_operator.crd_check import CRDMissingError, missing_fields
 from kvasir_operator.downloads import Downloads
 from kvasir_operator.hardware import hardware_for
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, NODES, OPTIONAL, PODS, SECRETS
@@ -48,20 +49,14 @@ class Remembered(Generic[Value]):
 class Observer:
     """Makes an `Observed` of an LLMDeployment."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        view: View,
-        settings: OperatorSettings,
-        crd_lacks: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, cluster: Cluster, view: View, settings: OperatorSettings) -> None:
         self._cluster = cluster
         self._view = view
         self._settings = settings
-        self._crd_lacks = crd_lacks
         seconds = min(_REMEMBER_SECONDS, settings.resync_seconds)
         self._optional = Remembered(self._read_optional, seconds)
         self._nodes = Remembered(self._read_nodes, seconds)
+        self._crd_lacks = Remembered(self._read_crd_lacks, seconds)
         self._downloads = Downloads()
 
     async def close(self) -> None:
@@ -92,7 +87,7 @@ class Observer:
             hardware=await self._hardware(deployment),
             optional=await self._optional.get(),
             ready_routers=len(view.ready_routers(self._settings.router_namespace)),
-            crd_lacks=self._crd_lacks,
+            crd_lacks=await self._crd_lacks.get(),
         )
 
     async def _claim(self, deployment: LLMDeployment, key: Key) -> Object | None:
@@ -139,6 +134,12 @@ class Observer:
                 if await self._cluster.serves(kind.api_version, kind.plural)
             ]
         )
+
+    async def _read_crd_lacks(self) -> tuple[str, ...]:
+        try:
+            return await missing_fields(self._cluster)
+        except CRDMissingError:
+            return ()  # whatever is looked at goes with it
 
     async def _read_nodes(self) -> list[Object]:
         try:

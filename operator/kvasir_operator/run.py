@@ -72,7 +72,8 @@ async def _lead(
     leads.set()
     metrics.leads(True)
     view, queue = View(), WorkQueue()
-    observer = Observer(cluster, view, settings, await _crd_lacks(cluster))
+    await _check_crd(cluster)
+    observer = Observer(cluster, view, settings)
     gatekeeper = Gatekeeper(cluster, view, settings, metrics)
     watching = Watching(view, queue, settings, gatekeeper.wake)
     reconciler = Reconciler(cluster, view, queue, observer, settings, metrics)
@@ -93,7 +94,7 @@ async def _lead(
         await observer.close()
 
 
-async def _crd_lacks(cluster: Cluster) -> tuple[str, ...]:
+async def _check_crd(cluster: Cluster) -> None:
     """Waits for the API server. Raises CRDMissingError."""
     while True:
         try:
@@ -104,7 +105,7 @@ async def _crd_lacks(cluster: Cluster) -> tuple[str, ...]:
             continue
         if lacking:
             _log.error("the installed CustomResourceDefinition is too old", lacks=lacking)
-        return lacking
+        return
 
 
 async def _watch(watching: Watching, stop: asyncio.Event) -> None:
