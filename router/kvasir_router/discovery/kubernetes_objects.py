@@ -15,6 +15,16 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
+class Annotations(msgspec.Struct, frozen=True, rename={"tokenizer": "kvasir.dev/tokenizer"}):
+    """Those that the router knows."""
+
+    tokenizer: str | None = None
+
+
+class PodMetadata(Metadata, frozen=True, rename="camel"):
+    annotations: Annotations = Annotations()
+
+
 class Model(msgspec.Struct, frozen=True):
     name: str | None = None
     aliases: tuple[str, ...] = ()
@@ -88,7 +98,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: PodMetadata
     spec: PodSpec
     status: PodStatus = PodStatus()
 

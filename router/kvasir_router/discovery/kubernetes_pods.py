@@ -6,11 +6,15 @@ from typing import NamedTuple
 import msgspec
 
 from kvasir.llmdeployment import labels
+from kvasir.model_uri import ModelURIError, parse_model_uri
 from kvasir_router.discovery.base import EngineKind, ReplicaSpec
 from kvasir_router.discovery.kubernetes_objects import ContainerStatus, Pod
 
 ENGINE_LABEL = "kvasir.dev/engine"
 """On KServe's pods: an EngineKind's value. Without it they offer OpenAI's protocol and no more."""
+
+MAX_TOKENIZER = 200
+"""Characters of the annotation that names one."""
 
 _KSERVE_CONTAINER = "kserve-container"
 _KSERVE_PORT = 8080  # of a container that names none, as KServe has it
@@ -31,6 +35,8 @@ class Placed(NamedTuple):
     """Name of the LLMDeployment or InferenceService that it belongs to."""
     replica: ReplicaSpec | None
     """None while it does not serve."""
+    tokenizer: str | None = None
+    """Hub id of what tokenises its prompts, for engines that publish KV events and report none."""
 
 
 _decode = msgspec.json.Decoder(Pod).decode
@@ -53,7 +59,8 @@ def placed_engine(pod: Pod) -> Placed:
 
 def placed_kserve(pod: Pod) -> Placed:
     """Of an InferenceService."""
-    return _placed(pod, labels.KSERVE_SERVICE, _kserve_replica)
+    placed = _placed(pod, labels.KSERVE_SERVICE, _kserve_replica)
+    return placed._replace(tokenizer=_tokenizer(pod.metadata.annotations.tokenizer))
 
 
 def _placed(pod: Pod, label: str, replica: Callable[[Pod], ReplicaSpec | None]) -> Placed:
@@ -83,18 +90,32 @@ def _engine_replica(pod: Pod) -> ReplicaSpec | None:
 
 
 def _kserve_replica(pod: Pod) -> ReplicaSpec | None:
-    """An engine of a pod that KServe made: its first port is the one that serves."""
+    """An engine of a pod that KServe made: its first port is the one that serves. It publishes KV
+    events where ports are called so."""
     status = _serving(pod, _KSERVE_CONTAINER)
     if status is None:
         return None
-    port = next(iter(_ports(pod, _KSERVE_CONTAINER).values()), _KSERVE_PORT)
+    ports, host = _ports(pod, _KSERVE_CONTAINER), pod.status.pod_ip
+    events, replay = ports.get("events"), ports.get("replay")
     return ReplicaSpec(
         _id(pod, status),
-        pod.status.pod_ip,
-        port,
+        host,
+        next(iter(ports.values()), _KSERVE_PORT),
         draining=_leaves(pod),
         engine=_GUESTS.get(pod.metadata.labels.get(ENGINE_LABEL, ""), EngineKind.OPENAI),
+        kv_events=_zmq_address(host, events) if events else None,
+        kv_replay=_zmq_address(host, replay) if events and replay else None,
     )
+
+
+def _tokenizer(named: str | None) -> str | None:
+    """Only one on the Hub: who may annotate a pod may not name the router's own files."""
+    if named is None or len(named) > MAX_TOKENIZER:
+        return None
+    try:
+        return named if parse_model_uri(named).scheme == "hf" else None
+    except ModelURIError:
+        return None
 
 
 def _serving(pod: Pod, container: str) -> ContainerStatus | None:
@@ -124,9 +145,13 @@ def _id(pod: Pod, status: ContainerStatus) -> str:
 
 
 def _ports(pod: Pod, container: str) -> dict[str, int]:
-    """By name, in their order."""
-    containers = (each for each in pod.spec.containers if each.name == container)
-    return {port.name: port.container_port for each in containers for port in each.ports}
+    """By name, in their order; the first of those that have none."""
+    found: dict[str, int] = {}
+    for each in pod.spec.containers:
+        if each.name == container:
+            for port in each.ports:
+                found.setdefault(port.name, port.container_port)
+    return found
 
 
 def _zmq_address(host: str, port: int) -> str:

@@ -23,17 +23,19 @@ def snapshot(
     """Every model, also one without a replica: requests for it wait."""
     deployments = list(deployments)
     owner = owners(_claim(each) for each in deployments)
-    replicas = _by_owner(engines)
+    replicas, kserve = _by_owner(engines), list(kserve)
+    tokenizers = _tokenizers(kserve)
     models = []
     for deployment in sorted(deployments, key=_age):
         names = [name for name in deployment.names if owner[name] == deployment.metadata.uid]
         if names:
             own = replicas[deployment.metadata.namespace, deployment.metadata.name]
             models.append(_model(deployment, names, own))
-    for (_, name), own in sorted(_by_owner(kserve).items()):
+    for (namespace, name), own in sorted(_by_owner(kserve).items()):
         if name not in owner:
             owner[name] = name
-            models.append(ModelSpec(name, replicas=tuple(own)))
+            tokenizer = tokenizers.get((namespace, name))
+            models.append(ModelSpec(name, replicas=tuple(own), tokenizer=tokenizer))
     return tuple(models)
 
 
@@ -53,6 +55,15 @@ def _by_owner(pods: Iterable[Placed]) -> defaultdict[_Owner, list[ReplicaSpec]]:
         if pod.replica is not None:
             own.append(pod.replica)
     return owners
+
+
+def _tokenizers(pods: Iterable[Placed]) -> dict[_Owner, str]:
+    """Each one's, as its newest pod has it, if that publishes what it is good for."""
+    return {
+        (pod.namespace, pod.owner): pod.tokenizer
+        for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid))
+        if pod.tokenizer is not None and pod.replica is not None and pod.replica.kv_events
+    }
 
 
 def _model(deployment: LLMDeployment, names: list[str], replicas: list[ReplicaSpec]) -> ModelSpec:

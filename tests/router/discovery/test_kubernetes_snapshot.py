@@ -150,6 +150,38 @@ def test_kserves_pods_serve_under_their_services_name(pod) -> None:
     )
 
 
+def publishing(pod, name, tokenizer):
+    it = kserve_pod(pod, name, "llama", engine="vllm")
+    it["spec"]["containers"][0]["ports"] += [
+        {"name": "events", "containerPort": 5557},
+        {"name": "replay", "containerPort": 5558},
+    ]
+    it["metadata"]["annotations"] = {"kvasir.dev/tokenizer": tokenizer, "other": "x"}
+    return it
+
+
+def test_kv_events_of_kserves_pods_are_read_with_the_tokenizer_they_name(pod) -> None:
+    [model] = of(kserve=[publishing(pod, "p1", "hf://org/llama@v2")])
+    assert model.tokenizer == "hf://org/llama@v2"
+    assert model.replicas[0].kv_events == "tcp://127.0.0.1:5557"
+    assert model.replicas[0].kv_replay == "tcp://127.0.0.1:5558"
+    silent = publishing(pod, "p2", "org/llama")
+    silent["spec"]["containers"][0]["ports"] = []
+    assert [each.tokenizer for each in of(kserve=[silent])] == [None]
+
+
+@pytest.mark.parametrize("tokenizer", ["/etc", "file:///etc", "s3://a/b", "a b", "a/" + "b" * 200])
+def test_a_pod_names_no_file_of_the_routers(pod, tokenizer) -> None:
+    [model] = of(kserve=[publishing(pod, "p1", tokenizer)])
+    assert model.tokenizer is None
+
+
+def test_of_ports_without_names_the_first_serves(pod) -> None:
+    it = kserve_pod(pod, "p1", "llama")
+    it["spec"]["containers"][0]["ports"] = [{"containerPort": 7000}, {"containerPort": 9000}]
+    assert of(kserve=[it])[0].replicas[0].port == 7000
+
+
 def test_a_kserve_pod_never_gets_the_fleets_secret(pod) -> None:
     """Anybody who may make pods may give them KServe's label, and any other one."""
     [model] = of(kserve=[kserve_pod(pod, "p1", "llama", engine="kvasir")])
