@@ -6,12 +6,13 @@ taken down at the end. What cannot be had fails the run, it never skips.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from harness.cluster import Cluster, cluster_up
+from harness.cluster import Cluster, cluster_up, down_afterwards
 from harness.errors import HarnessError
 from harness.places import run_directory
 from harness.proof.deployment import Deployment
@@ -28,12 +29,12 @@ def cluster() -> Iterator[Cluster]:
     if run_directory().exists():
         yield Cluster()
         return
-    try:
-        started = cluster_up(2, lambda text: print(text, flush=True))
-    except HarnessError as error:
-        pytest.fail(str(error), pytrace=False)
-    yield started
-    started.down()
+    with down_afterwards():
+        try:
+            started = cluster_up(2, lambda text: print(text, flush=True))
+        except HarnessError as error:
+            pytest.fail(str(error), pytrace=False)
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +61,9 @@ def values() -> dict[str, Any]:
 def release(cluster: Cluster, values: dict[str, Any]) -> Iterator[Release]:
     """Kvasir, installed; uninstalled at the end."""
     installed = Release(cluster.kubectl)
+    began = time.monotonic()
     installed.install(values)
+    print(f"\nhelm install --wait: {time.monotonic() - began:.1f} s")
     yield installed
     installed.uninstall()
 

@@ -25,8 +25,6 @@ from harness.traffic.truth import right_answers
 NO_RESCUE = ["--no-migration", "--max-moves=0", "--hold-timeout=0"]
 """Router flags: what fails fails, at once."""
 DISCOVERY_DELAY = 20.0
-STREAM_TOKENS = 200
-"""20 s."""
 NOBODY_THERE, BROKEN_OFF = "model_not_ready", "replica_failed"
 """Codes of what clients lose: a request that no replica may take, a stream that is not gone on
 with."""
@@ -57,16 +55,21 @@ async def late_news(cluster: Cluster) -> AsyncIterator[list[dict[str, str]]]:
 
 
 async def losses_of_a_rollout(
-    cluster: Cluster, release: Release, deployment: Deployment, *, gate: bool = True
+    cluster: Cluster,
+    release: Release,
+    deployment: Deployment,
+    *,
+    gate: bool = True,
+    stream_tokens: int = 200,
 ) -> list[str]:
     """How requests of a small load failed while every replica was changed and the old ones ended;
-    without the gate nothing waits for routers."""
+    without the gate nothing waits for routers. A stream gets ten tokens a second."""
     plan = Plan(
         endpoints=release.endpoints(cluster.nodes[0].address)[:1],
         model=deployment.name,
         key=release.api_key(),
         streams=10,
-        stream_tokens=(STREAM_TOKENS,),
+        stream_tokens=(stream_tokens,),
     )
     expected = await asyncio.to_thread(right_answers, plan.questions(), "builtin://kvasir-tiny")
     async with Load(plan, expected) as load:
@@ -177,8 +180,9 @@ async def test_streams_longer_than_the_drain_need_migration(
 ) -> None:
     arguments = [] if migration else ["--no-migration"]
     await asyncio.to_thread(changed_release, extraArgs=arguments)
-    deployment = await asyncio.to_thread(deploy, "long", lifecycle={"drainSeconds": 5})
-    lost = await losses_of_a_rollout(cluster, release, deployment)
+    lifecycle = {"preStopSeconds": 3, "drainSeconds": 5}
+    deployment = await asyncio.to_thread(deploy, "long", lifecycle=lifecycle)
+    lost = await losses_of_a_rollout(cluster, release, deployment, stream_tokens=500)
     if migration:
         assert not lost
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -44,13 +45,17 @@ def test_a_model_answers_through_the_router_and_goes_without_a_trace(
     cluster: Cluster, release: Release, deploy: Callable[..., Deployment]
 ) -> None:
     before = cluster.kubectl("get", "persistentvolumes", "-o", "name")
+    began = time.monotonic()
     deployment = deploy("smoke", replicas=2)
+    ready = time.monotonic()
     answers = chat(release, cluster, release.api_key())
+    answered = time.monotonic()
     assert len(answers) == 2
     assert all(answer["choices"][0]["message"]["content"] for answer in answers)
     assert all(answer["usage"]["completion_tokens"] == 8 for answer in answers)
     startup = deployment.get()["status"]["startup"]
-    print(f"start of the first replica: {startup}")
+    print(f"\napply to two Ready replicas: {ready - began:.1f} s; of the first one: {startup}")
+    print(f"then, to two answers of 8 tokens: {answered - ready:.2f} s")
     deployment.delete()
 
     def is_empty() -> bool:

@@ -23,7 +23,10 @@ def main() -> int:
     commands.add_parser("images", help="build the images that a cluster has")
     up = commands.add_parser("up", help="start a cluster")
     up.add_argument("--nodes", type=int, default=2, choices=range(1, 10), metavar="N")
-    commands.add_parser("down", help="end the cluster and remove what it made")
+    down = commands.add_parser("down", help="end the cluster and remove what it made")
+    down.add_argument(
+        "--after-input", action="store_true", help="when standard input ends, not at once"
+    )
     commands.add_parser("kubectl", help="kubectl against the cluster", add_help=False)
     # What follows `kubectl` is its own, options and all.
     own = sys.argv[1:2] if sys.argv[1:2] == ["kubectl"] else sys.argv[1:]
@@ -48,6 +51,8 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
         cluster = cluster_up(arguments.nodes, say)
         say(f"up: export KUBECONFIG={cluster.control_plane.kubeconfig}")
     elif arguments.command == "down":
+        if arguments.after_input:
+            sys.stdin.buffer.read()
         if run_directory().exists():
             Cluster().down()
         say("down")

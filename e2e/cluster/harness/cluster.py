@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness import cgroups, golden, images, network
@@ -157,6 +159,24 @@ def cluster_up(count: int, say: Callable[[str], None]) -> Cluster:
         cluster.down()
         raise
     return cluster
+
+
+@contextmanager
+def down_afterwards() -> Iterator[None]:
+    """Take the cluster down at the end, even if this process is killed. Raises HarnessError when
+    something is left of it."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness", "down", "--after-input"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, **_python_path()},
+    ) as watcher:
+        yield
+        _, said = watcher.communicate()
+    if watcher.returncode:
+        raise HarnessError(said.decode())
 
 
 def _python_path() -> dict[str, str]:
