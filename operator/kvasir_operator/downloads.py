@@ -11,6 +11,7 @@ from kvasir.llmdeployment import labels
 from kvasir.model_cache.progress import MAX_PROGRESS_BYTES, Progress, parse_progress
 from kvasir_operator.objects import Object, is_leaving, label
 from kvasir_operator.plan.cached import POLL_SECONDS
+from kvasir_operator.pod_http import NoAnswerError, ask
 
 _ANSWER_SECONDS = 2.0
 _MOST = 256
@@ -33,27 +34,25 @@ class Downloads:
         found: dict[str, Progress] = {}
         for pod in pods:
             status = pod.get("status") or {}
-            address = str(status.get("podIP") or "")
-            if status.get("phase") == "Running" and address and not is_leaving(pod):
-                progress = await self._progress(str(pod["metadata"]["uid"]), address)
+            if status.get("phase") == "Running" and status.get("podIP") and not is_leaving(pod):
+                progress = await self._progress(pod)
                 if progress is not None:
                     found[label(pod, "job-name")] = progress
         return found
 
-    async def _progress(self, uid: str, address: str) -> Progress | None:
-        now = time.monotonic()
+    async def _progress(self, pod: Object) -> Progress | None:
+        uid, now = str(pod["metadata"]["uid"]), time.monotonic()
         asked, answer = self._answers.get(uid, (0.0, None))
         if answer is None or now - asked >= POLL_SECONDS:
-            answer = await self._ask(address)
+            answer = await self._ask(pod)
             if len(self._answers) >= _MOST:
                 self._answers.clear()
             self._answers[uid] = (now, answer)
         return answer
 
-    async def _ask(self, address: str) -> Progress | None:
-        host = f"[{address}]" if ":" in address else address
+    async def _ask(self, pod: Object) -> Progress | None:
         try:
-            answer = await self._http.get(f"http://{host}:{labels.HTTP_PORT}/progress")
-            return parse_progress(answer.content[: MAX_PROGRESS_BYTES + 1])
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+            _, body = await ask(self._http, pod, labels.HTTP_PORT, "/progress", MAX_PROGRESS_BYTES)
+            return parse_progress(body)
+        except (NoAnswerError, ValueError):
             return None

@@ -8,6 +8,7 @@ with rollouts, evictions and Services, until a pod's loss or another's end would
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -29,6 +30,7 @@ from kvasir_operator.objects import (
     name_of,
     namespace_of,
 )
+from kvasir_operator.pod_http import NoAnswerError, ask
 from kvasir_operator.settings import OperatorSettings
 from kvasir_operator.view import View
 
@@ -97,16 +99,13 @@ class Gatekeeper:
         return set.intersection(*known) if len(known) == len(routers) else None
 
     async def _ask(self, client: httpx.AsyncClient, router: Object) -> set[str] | None:
-        address = str((router.get("status") or {}).get("podIP") or "")
-        host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{self._settings.router_admin_port}/serving"
+        port = self._settings.router_admin_port
         try:
-            answer = await client.get(url)
-            answer.raise_for_status()
-            if len(answer.content) > _MAX_BYTES:
+            status, body = await ask(client, router, port, "/serving", _MAX_BYTES)
+            if status != httpx.codes.OK:
                 return None
-            return {str(each) for each in answer.json()["serving"]}
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+            return {str(each) for each in json.loads(body)["serving"]}
+        except (NoAnswerError, ValueError, KeyError, TypeError):
             return None
 
     async def _write(self, pod: Object, status: str, reason: str, run: str) -> None:

@@ -21,7 +21,16 @@ class Overlay:
 
     def wrote(self, key: Hashable, before: Object | None, answer: Object, now: float) -> None:
         """A write made `answer` of what was `before` in the index."""
-        self._written[key] = (now, _version(before), answer)
+        # What is gone is never looked at again
+        kept = {k: it for k, it in self._written.items() if now - it[0] < _SECONDS}
+        self._written = {**kept, key: (now, _version(before), answer)}
+
+    def forget(self, key: Hashable) -> None:
+        """It was deleted, perhaps before the index ever had it."""
+        self._written.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._written)
 
     def see(self, key: Hashable, indexed: Object | None, now: float) -> Object | None:
         """The newest that is known: the index as soon as it has moved on."""

@@ -121,6 +121,10 @@ class View:
             key = (kind, namespace_of(answer), name_of(answer))
             self._overlay.wrote(key, before, answer, now)
 
+    def deleted(self, kind: Kind, it: Mapping[str, Any]) -> None:
+        """The watch says that it is gone."""
+        self._overlay.forget((kind, namespace_of(it), name_of(it)))
+
     def _seen(self, kind: Kind, key: Key) -> Iterator[Object]:
         now = time.monotonic()
         for it in list(self._index(kind).get(key, ())):

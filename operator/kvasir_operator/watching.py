@@ -67,6 +67,8 @@ class Watching:
 
         async def on_event(body: kopf.Body, type: str | None, **kwargs: Any) -> None:  # noqa: A002
             self._view.bind(kwargs)
+            if type == "DELETED":
+                self._view.deleted(kind, body)
             key = key_of(kind, body)
             if key is not None and self._is_served(key):
                 self._note(kind, key, body, deleted=type == "DELETED")

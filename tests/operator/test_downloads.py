@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,6 +22,7 @@ class Server:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.sent = 0
         self.body = Progress(Phase.DOWNLOADING, 1, 2).as_json().encode()
         server = self
 
@@ -30,7 +32,9 @@ class Server:
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(server.body)))
                 self.end_headers()
-                self.wfile.write(server.body)
+                with suppress(ConnectionError):
+                    for start in range(0, len(server.body), 1 << 16):
+                        server.sent += self.wfile.write(server.body[start : start + (1 << 16)])
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -77,4 +81,13 @@ async def test_nonsense_is_no_progress(server: Server, body: bytes) -> None:
 async def test_nobody_there_is_no_progress() -> None:
     downloads = Downloads()
     assert await downloads.ask([pod()]) == {}
+    await downloads.close()
+
+
+async def test_of_an_endless_answer_no_more_is_read_than_there_may_be(server: Server) -> None:
+    """The pod of whoever gave it the labels."""
+    server.body = b"x" * (64 << 20)
+    downloads = Downloads()
+    assert await downloads.ask([pod()]) == {}
+    assert server.sent < len(server.body)
     await downloads.close()

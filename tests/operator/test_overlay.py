@@ -30,3 +30,17 @@ def test_what_somebody_else_removed_is_not_believed_for_ever() -> None:
     overlay = Overlay()
     overlay.wrote("x", None, at("1"), now=0)
     assert overlay.see("x", None, now=11) is None
+
+
+def test_what_somebody_else_deleted_at_once_is_gone_at_once() -> None:
+    overlay = Overlay()
+    overlay.wrote("x", None, at("1"), now=0)
+    overlay.forget("x")
+    assert overlay.see("x", None, now=1) is None
+
+
+def test_what_nobody_looks_at_any_more_is_not_kept() -> None:
+    overlay = Overlay()
+    for second in range(100):
+        overlay.wrote(f"x{second}", None, at("1"), now=second)
+    assert len(overlay) == 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from typing import Any, Self
@@ -12,6 +13,7 @@ import httpx
 
 from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_operator.objects import Object
+from kvasir_operator.pod_http import NoAnswerError, ask
 from kvasir_operator.settings import OperatorSettings
 
 FRESH_SECONDS = 1.0
@@ -73,22 +75,17 @@ class RouterReports:
 
     async def _ask(self, router: Object, model: str) -> dict[str, Any] | None:
         """None when the router does not know the model, so has none of its requests."""
-        address = str((router.get("status") or {}).get("podIP") or "")
-        host = f"[{address}]" if ":" in address else address
-        port = self._settings.router_admin_port
-        name = router["metadata"]["name"]
+        port, name = self._settings.router_admin_port, router["metadata"]["name"]
+        path = f"/scaling/{quote(model)}"
         try:
-            answer = await self._client.get(f"http://{host}:{port}/scaling/{quote(model)}")
-            if answer.status_code == httpx.codes.NOT_FOUND:
+            status, body = await ask(self._client, router, port, path, _MAX_BYTES)
+            if status == httpx.codes.NOT_FOUND:
                 return None
-            if answer.is_error:
-                raise NoReportError(f"router {name} answers {answer.status_code}")
-            if len(answer.content) > _MAX_BYTES:
-                raise NoReportError(f"router {name} sent more than {_MAX_BYTES} bytes")
-            report = answer.json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            why = str(error) or type(error).__name__
-            raise NoReportError(f"router {name} does not answer: {why}") from error
+            if status >= httpx.codes.BAD_REQUEST:
+                raise NoReportError(f"router {name} answers {status}")
+            report = json.loads(body)
+        except (NoAnswerError, ValueError) as error:
+            raise NoReportError(f"router {name} does not answer: {error}") from error
         if not isinstance(report, dict):
             raise NoReportError(f"router {name} sent no JSON object")
         return report

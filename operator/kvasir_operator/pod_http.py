@@ -1,0 +1,28 @@
+"""Asks pods over HTTP, by their addresses."""
+
+from __future__ import annotations
+
+import httpx
+
+from kvasir.cluster import ApiError, read_body
+from kvasir_operator.objects import Object
+
+
+class NoAnswerError(Exception):
+    """A pod did not answer as it should; one clause on why."""
+
+
+async def ask(
+    client: httpx.AsyncClient, pod: Object, port: int, path: str, limit: int
+) -> tuple[int, bytes]:
+    """The status and the body of GET `path` at `port` of `pod`.
+
+    Raises NoAnswerError, also when the body is larger than `limit` bytes, of which no more is read.
+    """
+    address = str((pod.get("status") or {}).get("podIP") or "")
+    host = f"[{address}]" if ":" in address else address
+    try:
+        async with client.stream("GET", f"http://{host}:{port}{path}") as response:
+            return response.status_code, await read_body(response, limit)
+    except (httpx.HTTPError, httpx.InvalidURL, ApiError) as error:
+        raise NoAnswerError(str(error) or type(error).__name__) from error
