@@ -1,5 +1,6 @@
 """What the router costs: CPU time of its process a request and a chunk, beside other routers.
 
+    make compile    # the router's modules; without it their sources are measured
     python benchmarks/router_overhead.py [--against smg,vllm-router] [--save]
         [--policies kv_aware,round_robin] [--seconds 4] [--repeat 5] [--only 2kb,chunk]
 
@@ -49,6 +50,8 @@ from router_tools import (
     run_load,
     write_requests,
 )
+
+from kvasir_router import compiled
 
 REPLICAS = 4
 SYSTEM_TEXTS = 8
@@ -249,12 +252,13 @@ def publish(runs: Runs, works: Sequence[Work], routers: list[str], options: Opti
                 found = runs.ratios(work, options.policies[0], "smg")
                 ratios[work.name] = round(statistics.median(found), 3)
     versions = ", ".join(f"{name} {RIVALS[name]}" for name in options.against)
+    form = "compiled" if compiled.in_use() else "not compiled (`make compile`)"
     Report(
         name="router_overhead",
         title="The router's overhead",
         work=(
             f"CPU time of one router process on one core with {REPLICAS} mock replicas, access log "
-            f"and metrics on, policy {options.policies[0]}; interleaved with the others"
+            f"and metrics on, {form}, policy {options.policies[0]}; beside others in turn"
             f"{f' ({versions}, cache_aware)' if versions else ''}."
         ),
         figures=figures(runs, works, options.policies),

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-LEVELS = ((16, 512), (28, 2048), (120, 8192))
+LEVELS: tuple[tuple[int, int], ...] = ((16, 512), (28, 2048), (120, 8192))
 """Blocks and their bytes: 512 up to 8 KiB of text, 2048 up to 64 KiB, 8192 behind. What a long text
 shares need not be known to the byte, and a block costs as much to look up as to hash."""
 BLOCK_BYTES = LEVELS[0][1]

@@ -6,7 +6,7 @@ import socket
 
 import structlog
 
-from kvasir_router import memory
+from kvasir_router import compiled, memory
 from kvasir_router.admin.server import AdminServer
 from kvasir_router.base import RouterBase
 from kvasir_router.fleet_watch import FleetWatch
@@ -33,7 +33,7 @@ class RouterServer(RouterBase):
         await self._watch.start()
         url = await self._port.open(sock)
         self._admin_task = asyncio.create_task(self._admin.run_on(admin_sock))
-        _log.info("listening", url=url, admin_url=url_of(admin_sock))
+        _log.info("listening", url=url, admin_url=url_of(admin_sock), compiled=compiled.in_use())
 
     async def stop(self) -> None:
         """Not ready at once, but accepting for the pre-stop delay; then what runs may end."""

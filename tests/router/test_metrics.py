@@ -4,7 +4,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.metrics import Distribution, Metrics
+from kvasir_router.metrics import Metrics
+from kvasir_router.model_metrics import Distribution
 from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.proxy.pool import ConnectionPool
 

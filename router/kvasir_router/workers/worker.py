@@ -7,7 +7,7 @@ from itertools import count
 
 import structlog
 
-from kvasir_router import memory
+from kvasir_router import compiled, memory
 from kvasir_router.base import RouterBase
 from kvasir_router.fleet.health import HealthMonitor
 from kvasir_router.fleet.model import Model
@@ -100,7 +100,8 @@ class Worker(RouterBase):
             url = await self._port.open(control.listener)
             memory.settle()
             control.say(READY)
-            _log.info("worker listening", worker=self._slot, url=url)
+            form = compiled.in_use()
+            _log.info("worker listening", worker=self._slot, url=url, compiled=form)
             await self._leave(control, await word)
         known.cancel()
         self._link.tell(self._counted())

@@ -19,8 +19,10 @@ def message(body: bytes, head: bytes = HEAD) -> bytes:
 
 
 def seen(request: Request) -> tuple[object, ...]:
-    names = [name for name in Request.__slots__ if name != "request_id"]
-    return tuple(getattr(request, name) for name in names)
+    values = {name: getattr(request, name) for name in dir(request) if not name.startswith("_")}
+    return tuple(
+        each for name, each in values.items() if name != "request_id" and not callable(each)
+    )
 
 
 def parse(reads: list[bytes], *, each_new: bool = False) -> list[Request]:

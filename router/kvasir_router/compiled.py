@@ -1,0 +1,116 @@
+"""The compiled form of the modules on a request's way, used wherever it has been built.
+
+`kvasir_router.compiling` has mypyc turn these modules, as they are, into extension modules, and
+puts them into the environment, in a folder that is named by a digest of the sources. `use` takes
+them from the folder of the present sources: when one of these is changed, Python finds no such
+folder and reads the sources, as if nothing had ever been compiled.
+"""
+
+import os
+import sys
+import sysconfig
+from hashlib import sha256
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+import kvasir
+import kvasir_router
+
+MODULES = (
+    "kvasir.text_chain",
+    "kvasir_router.admission.admission",
+    "kvasir_router.admission.keyring",
+    "kvasir_router.admission.limits",
+    "kvasir_router.admission.ticket",
+    "kvasir_router.fleet.breaker",
+    "kvasir_router.fleet.budget",
+    "kvasir_router.fleet.load",
+    "kvasir_router.fleet.model",
+    "kvasir_router.fleet.poison",
+    "kvasir_router.fleet.replica",
+    "kvasir_router.fleet.target",
+    "kvasir_router.index.approximate",
+    "kvasir_router.index.hit_check",
+    "kvasir_router.index.model_index",
+    "kvasir_router.index.replica_bits",
+    "kvasir_router.model_metrics",
+    "kvasir_router.policy.kv_aware",
+    "kvasir_router.policy.token_load",
+    "kvasir_router.proxy.attempt",
+    "kvasir_router.proxy.attempts",
+    "kvasir_router.proxy.client_answer",
+    "kvasir_router.proxy.event_stream",
+    "kvasir_router.proxy.gateway",
+    "kvasir_router.proxy.header_names",
+    "kvasir_router.proxy.http",
+    "kvasir_router.proxy.known_head",
+    "kvasir_router.proxy.ledger",
+    "kvasir_router.proxy.pool",
+    "kvasir_router.proxy.protocol",
+    "kvasir_router.proxy.relay",
+    "kvasir_router.proxy.request_parser",
+    "kvasir_router.proxy.sse",
+    "kvasir_router.proxy.transcript",
+    "kvasir_router.proxy.upstream",
+    "kvasir_router.query",
+    "kvasir_router.scaling.signals",
+    "kvasir_router.scaling.window",
+)
+"""What runs for each request. All of them or none are used compiled."""
+
+SWITCH = "KVASIR_ROUTER_COMPILED"
+"""Environment variable; with `0` the sources are used."""
+
+FOLDER = Path(sys.prefix) / "lib" / "kvasir_router"
+"""Holds a folder for each digest."""
+
+_SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+_SHARED = "__mypyc"
+"""Ends the name of the module that holds the others' code."""
+
+_PACKAGES = {each.__name__: Path(each.__path__[0]) for each in (kvasir, kvasir_router)}
+
+
+def source_of(module: str) -> Path:
+    """The file of one of MODULES."""
+    package, *rest = module.split(".")
+    return _PACKAGES[package].joinpath(*rest).with_suffix(".py")
+
+
+def digest() -> str:
+    """Of what the compiled form depends on: the sources and the interpreter."""
+    found = sha256(f"{sys.version} {_SUFFIX}".encode())
+    for module in MODULES:
+        found.update(b"\0%b\0%b" % (module.encode(), source_of(module).read_bytes()))
+    return found.hexdigest()[:32]
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules in a folder that is laid out like the packages."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """MetaPathFinder.find_spec."""
+        if name not in MODULES and not name.endswith(_SHARED):
+            return None
+        file = self._folder.joinpath(*name.split(".")).with_name(name.rpartition(".")[2] + _SUFFIX)
+        return spec_from_file_location(name, file) if file.exists() else None
+
+
+def use() -> None:
+    """Have the compiled form imported, if there is one of the present sources. Not when one of the
+    modules has been read from its source already: the forms do not know each other."""
+    if os.environ.get(SWITCH) == "0" or not FOLDER.is_dir():
+        return
+    folder = FOLDER / digest()
+    if folder.is_dir() and sys.modules.keys().isdisjoint(MODULES):
+        sys.meta_path.insert(0, _Finder(folder))
+
+
+def in_use() -> bool:
+    """Whether this process runs the compiled form."""
+    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
