@@ -14,13 +14,14 @@ import structlog
 from kvasir.cluster import AccessError, ApiError, Cluster, load_access
 from kvasir_operator.crd_check import CRDMissingError, missing_fields
 from kvasir_operator.gate import Gatekeeper
+from kvasir_operator.kinds import LLMDEPLOYMENTS
 from kvasir_operator.lease import Leadership, LeaseLostError
 from kvasir_operator.metrics import Metrics
 from kvasir_operator.observe import Observer
 from kvasir_operator.reconcile import Reconciler
 from kvasir_operator.settings import OperatorSettings
 from kvasir_operator.view import View
-from kvasir_operator.watching import Watching
+from kvasir_operator.watching import WatchError, Watching
 from kvasir_operator.web import serve
 from kvasir_operator.work_queue import WorkQueue
 
@@ -88,19 +89,23 @@ async def _lead(
                 tasks.create_task(reconciler.run())
             # Last: when kopf ends it cancels all tasks that were made after its own
             tasks.create_task(_watch(watching, stop))
-    except* (LeaseLostError, OperatorError) as group:
+    except* (LeaseLostError, OperatorError, WatchError) as group:
         raise OperatorError(str(group.exceptions[0])) from None
     finally:
         await observer.close()
 
 
 async def _check_crd(cluster: Cluster) -> None:
-    """Waits for the API server. Raises CRDMissingError."""
+    """Waits for the API server, and for it to serve what is defined: kinds that are not served when
+    watching begins are never watched. Raises CRDMissingError."""
     while True:
         try:
             lacking = await missing_fields(cluster)
+            served = await cluster.serves(LLMDEPLOYMENTS.api_version, LLMDEPLOYMENTS.plural)
         except ApiError as error:
             _log.warning("the CustomResourceDefinition cannot be read", error=str(error))
+            served = False
+        if not served:
             await asyncio.sleep(1.0)
             continue
         if lacking:

@@ -23,6 +23,10 @@ _RETRY_SECONDS = 2.0
 _COMPONENTS = f"{labels.COMPONENT} in ({labels.ENGINE},{labels.DOWNLOAD},{labels.ROUTER})"
 
 
+class WatchError(Exception):
+    """Watching cannot go on, but a new process may begin anew; one sentence on why."""
+
+
 class Watching:
     """Feeds a queue from what happens in the cluster."""
 
@@ -44,20 +48,24 @@ class Watching:
         kopf.on.login(registry=self.registry)(_login)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, or kopf gives up."""
+        """Until `stop` is set. Raises WatchError when kopf gives up, as it does on the watch of a
+        kind that the cluster no longer has."""
         namespaces = self._settings.watch_namespaces
         if namespaces:
             namespaces = tuple({*namespaces, self._settings.router_namespace})
-        await kopf.operator(
-            registry=self.registry,
-            settings=_kopf_settings(),
-            standalone=True,
-            # Its own would have the user's name, which a container's user has not
-            identity=cast(Any, labels.MANAGER),
-            clusterwide=not namespaces,
-            namespaces=namespaces,
-            stop_flag=stop,
-        )
+        try:
+            await kopf.operator(
+                registry=self.registry,
+                settings=_kopf_settings(),
+                standalone=True,
+                # Its own would have the user's name, which a container's user has not
+                identity=cast(Any, labels.MANAGER),
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                stop_flag=stop,
+            )
+        except Exception as error:  # its own errors are not public
+            raise WatchError(f"a watch ended: {error}") from error
 
     def _watch(self, kind: Kind) -> None:
         async def index(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:

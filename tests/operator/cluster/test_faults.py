@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kvasir.llmdeployment.crd import as_yaml
 from kvasir_operator.kinds import DEPLOYMENTS, LEASES, LLMDEPLOYMENTS
 
 BAD_IMAGE = "nowhere/none:1"
@@ -107,3 +108,25 @@ async def test_an_api_server_that_comes_back(site: Any, start: Any, plane: Any) 
     await site.edit(LLMDEPLOYMENTS, "m", {"spec": {"replicas": 3}})
     await site.until("Ready", "True")
     assert operator.process.poll() is None
+
+
+@pytest.mark.slow
+async def test_a_definition_that_goes_and_comes_back(site: Any, start: Any, plane: Any) -> None:
+    """With it went all LLMDeployments. The process ends with a sentence, and is started again as a
+    kubelet would: what the new definition has is served."""
+    operator = start()
+    await site.apply()
+    await site.until("Ready", "True")
+    plane.kubectl("delete", "crd", "llmdeployments.kvasir.dev")
+
+    async def ended() -> bool:
+        return operator.process.poll() is not None
+
+    await site.eventually(ended, "the end of the process")
+    plane.define(as_yaml())
+    assert operator.process.returncode == 1
+    assert operator.log.splitlines()[-1].startswith("kvasir operator: a watch ended: ")
+    operator.start()
+    await site.apply(replicas=2)
+    await site.until("Ready", "True")
+    assert await ready_pods(site) == 2
