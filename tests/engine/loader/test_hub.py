@@ -47,6 +47,8 @@ def start(hub, tmp_path):
             "HF_HOME": str(tmp_path / "cache"),
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
+            # A loaded machine takes its time, and what times out begins from nothing.
+            "HF_HUB_DOWNLOAD_TIMEOUT": "120",
             "PYTHONPATH": os.pathsep.join(sys.path),
             **environment,
         }
