@@ -56,6 +56,7 @@ async def test_no_request_is_lost(
             load.step(name)
             await asyncio.to_thread(step)
             await asyncio.sleep(SETTLE_SECONDS)
+            print(f"{time.monotonic() - began:5.0f} s  {name}: {len(load.failures())} failed yet")
         await load.finish()
     print(f"\n{table(load.steps)}\n{time.monotonic() - began:.0f} s in all")
     lost = failures(load.steps)

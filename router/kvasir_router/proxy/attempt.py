@@ -174,7 +174,7 @@ class Attempt:
         except ConnectionRefusedError:
             self._failed_to_connect("refused", Health.DOWN, Kind.UNSENT)
         except TimeoutError:
-            self._failed_to_connect("connect_timeout", Health.SUSPECT, Kind.CHARGED)
+            self._failed_to_connect("connect_timeout", Health.SUSPECT, Kind.UNSENT)
         except OSError:
             self._failed_to_connect("connect_error", Health.SUSPECT, Kind.UNSENT)
 

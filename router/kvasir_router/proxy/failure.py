@@ -30,7 +30,7 @@ class Kind(Enum):
     """The replica gives it up before its own end, or does not answer at all: free, a few times."""
 
     CHARGED = 4
-    """It answered that it cannot, or too late: on the budget."""
+    """It answered that it cannot: on the budget."""
 
     HANDOVER = 5
     """It has come to the end of its drain and gives what still runs away: free."""

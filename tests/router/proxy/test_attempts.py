@@ -8,7 +8,8 @@ import pytest
 
 from kvasir_router.fleet.breaker import BreakerState
 from kvasir_router.fleet.replica import Health
-from kvasir_router.settings import Failover, Probing
+from kvasir_router.listener import turn_away
+from kvasir_router.settings import Failover, Probing, Timeouts
 
 BODY = b'{"model": "m", "prompt": "a"}'
 
@@ -233,6 +234,24 @@ class TestPoison:
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "model_not_ready"
         assert await router.metric("poison_requests_total", model="m") == 0
+
+
+class TestConnecting:
+    async def test_an_engine_that_does_not_take_a_connection_costs_nothing(
+        self, two, scripts, client
+    ) -> None:
+        """Nothing was sent: another one may have the request, however many went there before."""
+        router, a, b = await two(
+            scripts.ok, scripts.ok, policy="round_robin", timeouts=Timeouts(connect=0.2)
+        )
+        turn_away(a._server.sockets[0])
+        model = router.server.fleet.models["m"]
+        while model.budget.spend(asyncio.get_running_loop().time()):
+            pass
+        for _ in range(2):
+            assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+        assert len(b.requests) == 2
+        assert await router.metric("retries_total", reason="connect_timeout") >= 1
 
 
 class TestLeaving:
