@@ -74,8 +74,50 @@ class AttentionBatch:
     """New tokens of each entry, on the CPU."""
     seq_lens_cpu: list[int]
     """Upper bounds of seq_lens, on the CPU."""
+    decode_order: torch.Tensor | None = None
+    """[num_decodes] int32: decodes, the longest first, which is how a GPU's parts end together."""
     shared: SharedPrefixes | None = None
     """What decodes may attend to together; a backend may pass it over."""
+
+
+class LayerBuffers:
+    """Where a layer's kernels put the new tokens' queries, and their keys and values beside those
+    in the cache. All layers use them in turn, so that nothing of them is kept for a graph; what
+    lies behind a step's tokens was some other step's, and finite.
+    """
+
+    BEHIND = 256
+    """Tokens that may be read behind a step's own."""
+
+    def __init__(
+        self, specs: list[AttentionSpec], tokens: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """For steps of at most `tokens` tokens."""
+        self.tokens = tokens
+        rows = tokens + self.BEHIND
+
+        def zeros(width: int) -> torch.Tensor:
+            return torch.zeros(rows * width, dtype=dtype, device=device)
+
+        self.all_queries = zeros(max(spec.num_heads * spec.head_dim for spec in specs))
+        width = max(spec.num_kv_heads * spec.head_dim for spec in specs)
+        self._keys, self._values = zeros(width), zeros(width)
+
+    def queries(self, spec: AttentionSpec) -> torch.Tensor:
+        """[tokens + BEHIND, heads, head_dim]."""
+        return self._view(self.all_queries, spec.num_heads, spec.head_dim)
+
+    def keys(self, spec: AttentionSpec) -> torch.Tensor:
+        """[tokens + BEHIND, kv_heads, head_dim]."""
+        return self._view(self._keys, spec.num_kv_heads, spec.head_dim)
+
+    def values(self, spec: AttentionSpec) -> torch.Tensor:
+        """Like `keys`."""
+        return self._view(self._values, spec.num_kv_heads, spec.head_dim)
+
+    def _view(self, flat: torch.Tensor, heads: int, dim: int) -> torch.Tensor:
+        rows = self.tokens + self.BEHIND
+        return flat[: rows * heads * dim].view(rows, heads, dim)
 
 
 class AttentionBackend(Protocol):
@@ -98,9 +140,10 @@ class AttentionBackend(Protocol):
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
+        buffers: LayerBuffers | None = None,
     ) -> torch.Tensor:
         """Attention of q [tokens, heads, head_dim] over the cached keys; same shape back, in `out`
-        where it is given."""
+        where it is given. `buffers` have the new tokens' q, keys and values too."""
         ...
 
 
@@ -114,6 +157,7 @@ class ForwardContext:
     batches: list[AttentionBatch]
     """One view a KV group."""
     group_of_layer: list[int]
+    buffers: LayerBuffers | None = None
 
     def batch_of(self, spec: AttentionSpec) -> AttentionBatch:
         """The view of the layer's KV group."""
@@ -145,10 +189,14 @@ def attend(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     return attend_cached(spec, q)
 
 
-def attend_cached(spec: AttentionSpec, q: torch.Tensor) -> torch.Tensor:
-    """Attend when the new keys and values are in the cache already; the shape of q."""
+def attend_cached(
+    spec: AttentionSpec, q: torch.Tensor, buffers: LayerBuffers | None = None
+) -> torch.Tensor:
+    """Attend when the new keys and values are in the cache already; the shape of q. `buffers` have
+    them and q too."""
     context = current_context()
-    return context.backend.attend(spec, q, context.caches[spec.layer], context.batch_of(spec))
+    cache, batch = context.caches[spec.layer], context.batch_of(spec)
+    return context.backend.attend(spec, q, cache, batch, buffers=buffers)
 
 
 def current_context() -> ForwardContext:

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.kernels.launch import begin, launch_options
+from kvasir_engine.kernels.order import order
 
 MOST_COMPARED = 4096
 """Assignments up to which comparing all of them is faster than a sort."""
@@ -83,28 +84,6 @@ def route(
 
 
 @triton.jit
-def _order(
-    ids_ptr, order_ptr, count,
-    AT_ONCE: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Where each assignment stands among all by expert: a stable counting sort by comparisons."""
-    begin(PDL)
-    mine = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
-    own = mine < count
-    expert = tl.load(ids_ptr + mine, mask=own, other=0)
-    place = tl.zeros([AT_ONCE], tl.int32)
-    for start in range(0, count, CHUNK):
-        other = start + tl.arange(0, CHUNK)
-        # What lies behind the last one is larger than any expert.
-        theirs = tl.load(ids_ptr + other, mask=other < count, other=1 << 30)
-        before = (theirs[None, :] < expert[:, None]) | (
-            (theirs[None, :] == expert[:, None]) & (other[None, :] < mine[:, None])
-        )
-        place += tl.sum(before.to(tl.int32), 1)
-    tl.store(order_ptr + place, mine, mask=own)
-
-
-@triton.jit
 def _cut(
     ids_ptr, experts_ptr, first_ptr, end_ptr, count, experts, most,
     ROWS: tl.constexpr, PADDED: tl.constexpr, BLOCKS: tl.constexpr, CHUNK: tl.constexpr,
@@ -139,10 +118,9 @@ def make_blocks(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks:
     if count > MOST_COMPARED:
         return _blocks_by_sort(chosen, num_experts, rows)
     most = -(-count // rows) + min(num_experts, count)
-    order = torch.empty(count, dtype=torch.int32, device=chosen.device)
     experts, first, end = torch.empty((3, most), dtype=torch.int32, device=chosen.device).unbind(0)
     options = launch_options(chosen.device)
-    _order[(triton.cdiv(count, 32),)](chosen, order, count, AT_ONCE=32, CHUNK=128, **options)
+    by_expert = order(chosen)
     _cut[(triton.cdiv(most, 32),)](
         chosen,
         experts,
@@ -157,12 +135,12 @@ def make_blocks(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks:
         CHUNK=64,
         **options,
     )
-    return Blocks(order, experts, first, end)
+    return Blocks(by_expert, experts, first, end)
 
 
 def _blocks_by_sort(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks:
     flat = chosen.flatten()
-    ordered, order = flat.sort(stable=True)
+    ordered, by_expert = flat.sort(stable=True)
     device, count = flat.device, len(flat)
     ids = torch.arange(num_experts + 1, device=device)
     starts = torch.searchsorted(ordered, ids)
@@ -173,7 +151,7 @@ def _blocks_by_sort(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks
     known = experts.clamp(max=num_experts - 1)
     within = block - torch.where(known > 0, blocks_before[known - 1], 0)
     return Blocks(
-        order=order.int(),
+        order=by_expert.int(),
         experts=experts.int(),
         first=(starts[known] + within * rows).int(),
         end=starts[known + 1].int(),

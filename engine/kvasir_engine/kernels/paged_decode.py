@@ -16,15 +16,14 @@ import triton.language as tl
 
 from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.kernels.launch import begin, launch_options
+from kvasir_engine.kernels.merge_parts import MOST_PARTS, merge_parts
 from kvasir_engine.kernels.shared_prefix import SharedTuning, shared_prefix
 from kvasir_engine.kernels.softmax import LOG2_E, NO_SCORE, kernel_scale, soft_cap
-
-MOST_PARTS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """How the kernel is launched; chosen by measurement (benchmarks/gpu/attention.py)."""
+    """How the kernel is launched."""
 
     keys: int = 64
     """Keys of one iteration."""
@@ -36,12 +35,23 @@ class DecodeTuning:
     """Fewest keys worth a part of their own."""
 
 
+def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
+    """By entries x KV heads, as measured (benchmarks/gpu/attention.py): many programs are best
+    when small, since more of them run beside each other."""
+    if padded_dim > 128 or programs < 256:
+        return DecodeTuning()
+    if programs <= 800:
+        return DecodeTuning(keys=128, warps=4, stages=2)
+    return DecodeTuning() if programs <= 1800 else DecodeTuning(keys=32, warps=1, stages=4)
+
+
 @triton.jit
 def _decode(
     q_ptr,
     cache_ptr,
     table_ptr,
     lens_ptr,
+    order_ptr,
     prefix_lens_ptr,
     out_ptr,
     lse_ptr,
@@ -53,6 +63,7 @@ def _decode(
     prefix_parts,
     SPLIT: tl.constexpr,
     SHARED: tl.constexpr,
+    ORDERED: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -66,7 +77,12 @@ def _decode(
     PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    entry, kv_head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    # Programs begin in this order: all heads of an entry, whose keys lie beside each other, one
+    # after the other, and the entries that take longest first.
+    kv_head, part = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
+    entry = tl.program_id(1)
+    if ORDERED:
+        entry = tl.load(order_ptr + entry)
     length = tl.load(lens_ptr + entry)
     first = 0
     if WINDOW > 0:
@@ -134,54 +150,6 @@ def _decode(
         tl.store(lse_ptr + at, lse, mask=own_row)
 
 
-@triton.jit
-def _merge(
-    parts_ptr,
-    lse_ptr,
-    prefix_lens_ptr,
-    out_ptr,
-    parts,
-    prefix_parts,
-    SHARED: tl.constexpr,
-    HEADS: tl.constexpr,
-    MOST: tl.constexpr,
-    AT_ONCE: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED_DIM: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    at = tl.program_id(0).to(tl.int64)
-    total_parts = prefix_parts + parts
-    part, dim = tl.arange(0, MOST), tl.arange(0, PADDED_DIM)
-    written = part < total_parts
-    if SHARED:
-        # An entry of no group has nothing in the prefix's parts.
-        grouped = tl.load(prefix_lens_ptr + tl.program_id(0) // HEADS) > 0
-        written &= grouped | (part >= prefix_parts)
-    begin(PDL)
-    lse = tl.load(lse_ptr + at * total_parts + part, mask=written, other=NO_SCORE)
-    best = tl.max(lse, 0)
-    total = tl.sum(tl.exp2(lse - best), 0)
-    last = tl.max(tl.where(lse > NO_SCORE * 0.1, part + 1, 0), 0)
-    acc = tl.zeros([PADDED_DIM], tl.float32)
-    for start in range(0, last, AT_ONCE):
-        some = start + tl.arange(0, AT_ONCE)
-        used = some < last
-        if SHARED:
-            used &= grouped | (some >= prefix_parts)
-        some_lse = tl.load(lse_ptr + at * total_parts + some, mask=used, other=NO_SCORE)
-        # Loaded without waiting for the lse: what nobody wrote is anything, and thrown away.
-        mixed = tl.load(
-            parts_ptr + (at * total_parts + some)[:, None] * DIM + dim[None, :],
-            mask=used[:, None] & (dim < DIM)[None, :],
-            other=0.0,
-        )
-        weight = tl.exp2(some_lse - best)[:, None]
-        acc += tl.sum(tl.where(weight > 0.0, mixed * weight, 0.0), 0)
-    out = acc / total
-    tl.store(out_ptr + at * DIM + dim, out.to(out_ptr.dtype.element_ty), mask=dim < DIM)
-
-
 def num_parts(
     entries: int, kv_heads: int, longest: int, multiprocessors: int, tuning: DecodeTuning
 ) -> int:
@@ -192,35 +160,6 @@ def num_parts(
     while parts * 2 <= min(wanted, most, MOST_PARTS):
         parts *= 2
     return parts
-
-
-def merge_parts(
-    partial: torch.Tensor,
-    lse: torch.Tensor,
-    out: torch.Tensor,
-    prefix_parts: int,
-    shared: SharedPrefixes | None,
-) -> None:
-    """out [entries, heads, head_dim] = the parts [entries, heads, parts, head_dim] by their lse
-    [entries, heads, parts], base 2; the first `prefix_parts` of ungrouped entries are not read."""
-    entries, heads, total, dim = partial.shape
-    padded_dim = max(16, triton.next_power_of_2(dim))
-    _merge[(entries * heads,)](
-        partial,
-        lse,
-        lse if shared is None else shared.prefix_lens,
-        out,
-        total - prefix_parts,
-        prefix_parts,
-        SHARED=shared is not None,
-        HEADS=heads,
-        MOST=2 * MOST_PARTS,
-        AT_ONCE=16,
-        DIM=dim,
-        PADDED_DIM=padded_dim,
-        num_warps=2,
-        **launch_options(out.device),
-    )
 
 
 def paged_decode(
@@ -238,12 +177,14 @@ def paged_decode(
     shared: SharedPrefixes | None = None,
     prefix_parts: int = 0,
     shared_tuning: SharedTuning,
+    order: torch.Tensor | None = None,
 ) -> None:
     """out = attention of q, both [entries, heads, head_dim], over each entry's keys.
 
     cache [2, blocks, block_size, kv_heads, head_dim]; block_table [entries, max_blocks] int32;
     seq_lens [entries] int32, the new token included. With `shared`, leading keys that several
-    entries have in common are attended to once for all of them, in `prefix_parts` parts.
+    entries have in common are attended to once for all of them, in `prefix_parts` parts. `order`
+    [entries] int32 says which entry is begun first: those that take longest, best.
     """
     entries, heads, dim = q.shape
     kv_heads = cache.shape[3]
@@ -260,11 +201,12 @@ def paged_decode(
             q, cache, block_table, shared, target, lse,
             scale=scale, softcap=softcap, parts=prefix_parts, tuning=shared_tuning,
         )  # fmt: skip
-    _decode[(entries, kv_heads, parts)](
+    _decode[(kv_heads * parts, entries)](
         q,
         cache,
         block_table,
         seq_lens,
+        seq_lens if order is None else order,
         seq_lens if shared is None else shared.prefix_lens,
         target,
         lse,
@@ -276,6 +218,7 @@ def paged_decode(
         prefix_parts,
         SPLIT=total_parts > 1,
         SHARED=shared is not None,
+        ORDERED=order is not None,
         HEADS=heads,
         KV_HEADS=kv_heads,
         GROUP=group,

@@ -31,6 +31,8 @@ def _store_qkv(
     slots_ptr,
     q_ptr,
     cache_ptr,
+    keys_ptr,
+    values_ptr,
     x_stride,
     value_offset,
     eps,
@@ -42,6 +44,7 @@ def _store_qkv(
     AT_ONCE: tl.constexpr,
     NORMED: tl.constexpr,
     OFFSET: tl.constexpr,
+    KEPT: tl.constexpr,
     PDL: tl.constexpr,
 ):
     begin(PDL)
@@ -82,6 +85,11 @@ def _store_qkv(
     at_cache = cache_ptr + (slot * KV_HEADS + kv_head[:, None]) * DIM + dim[None, :]
     at_cache += tl.where(is_value, value_offset, 0)[:, None]
     tl.store(at_cache, x, mask=own & (head >= HEADS)[:, None])
+    if KEPT:
+        at_kept = (token * KV_HEADS + kv_head[:, None]) * DIM + dim[None, :]
+        is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
+        tl.store(keys_ptr + at_kept, x, mask=own & is_key[:, None])
+        tl.store(values_ptr + at_kept, x, mask=own & is_value[:, None])
 
 
 def store_qkv(
@@ -92,15 +100,21 @@ def store_qkv(
     cache: torch.Tensor,
     slots: torch.Tensor,
     heads: int,
+    *,
+    q: torch.Tensor | None = None,
+    kept: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """The rotated queries [tokens, heads, head_dim]; the rotated keys and the values go to `slots`.
 
     x [tokens, heads + 2 kv_heads, head_dim]: queries, keys and values, tokens may lie apart. cos
     and sin [tokens, 1, rotary_dim], the first half of sin negated; cache [2, blocks, block_size,
-    kv_heads, head_dim].
+    kv_heads, head_dim]. The queries are put into contiguous `q` where it is given, and keys and
+    values into `kept` too, [tokens, kv_heads, head_dim] each, contiguous.
     """
     tokens, total, dim = x.shape
-    q = torch.empty((tokens, heads, dim), dtype=x.dtype, device=x.device)
+    if q is None:
+        q = torch.empty((tokens, heads, dim), dtype=x.dtype, device=x.device)
+    keys, values = (q, q) if kept is None else kept
     if not tokens:
         return q
     padded = triton.next_power_of_2(dim)
@@ -115,6 +129,8 @@ def store_qkv(
         slots,
         q,
         cache,
+        keys,
+        values,
         x.stride(0),
         cache.stride(0),
         0.0 if norm is None else norm.eps,
@@ -126,6 +142,7 @@ def store_qkv(
         AT_ONCE=at_once,
         NORMED=norm is not None,
         OFFSET=0.0 if norm is None else norm.offset,
+        KEPT=kept is not None,
         num_warps=1 if at_once * padded <= 512 else 4,
         **launch_options(x.device),
     )

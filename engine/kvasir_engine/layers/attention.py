@@ -87,14 +87,19 @@ class SelfAttention(nn.Module):
     ) -> torch.Tensor:
         spec, norm = self.spec, None
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm, self.k_norm
-            norm = fused.qk_norm(q.weight, k.weight, q.eps, q.offset)
-        context = current_context()
-        slots = context.batch_of(spec).slot_mapping
-        cache = context.caches[spec.layer]
-        return attend_cached(
-            spec, fused.store_qkv(heads, *rotary, norm, cache, slots, spec.num_heads)
+            weights = self.q_norm.weight, self.k_norm.weight
+            norm = fused.qk_norm(*weights, self.q_norm.eps, self.q_norm.offset)
+        context, tokens = current_context(), len(heads)
+        batch, cache, buffers = context.batch_of(spec), context.caches[spec.layer], context.buffers
+        q = kept = None
+        if buffers is not None and tokens <= buffers.tokens:
+            q = buffers.queries(spec)[:tokens]
+            if batch.num_decodes < tokens:
+                kept = buffers.keys(spec)[:tokens], buffers.values(spec)[:tokens]
+        q = fused.store_qkv(
+            heads, *rotary, norm, cache, batch.slot_mapping, spec.num_heads, q=q, kept=kept
         )
+        return attend_cached(spec, q, None if kept is None else buffers)
 
     def _by_torch(self, heads: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
         spec = self.spec

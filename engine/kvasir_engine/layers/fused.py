@@ -23,6 +23,8 @@ class FusedOps:
     add_rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     silu_mul: Callable[[torch.Tensor], torch.Tensor]
     few_tokens: Callable[..., torch.Tensor | None]
+    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]
+    """`kernels.products.multiply`."""
     rotary_table: Callable[
         [torch.Tensor, torch.Tensor, float, torch.dtype], tuple[torch.Tensor, torch.Tensor]
     ]
@@ -43,10 +45,19 @@ def fused_ops(device: torch.device) -> FusedOps | None:
     from kvasir_engine.kernels import moe, moe_blocks
     from kvasir_engine.kernels.gate import silu_mul
     from kvasir_engine.kernels.norm import add_rms_norm
+    from kvasir_engine.kernels.products import multiply
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.rotary_table import rotary_table
     from kvasir_engine.kernels.skinny_table import few_tokens
 
     return FusedOps(
-        add_rms_norm, silu_mul, few_tokens, rotary_table, store_qkv, QKNorm, moe, moe_blocks
+        add_rms_norm,
+        silu_mul,
+        few_tokens,
+        multiply,
+        rotary_table,
+        store_qkv,
+        QKNorm,
+        moe,
+        moe_blocks,
     )

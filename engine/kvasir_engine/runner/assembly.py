@@ -15,6 +15,7 @@ from kvasir_engine.parallel.state import least, tensor_parallel
 from kvasir_engine.runner import kv_cache, kv_sizing
 from kvasir_engine.runner.assembled import Assembled, Timeline, context_length
 from kvasir_engine.runner.plan import Int32Array, RowInit, RowSampling, StepPlan
+from kvasir_engine.runner.product_tuning import tune_products
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import EngineSettings, SettingsError
 
@@ -59,6 +60,14 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         memory.or_raise(lambda: _too_many_rows(settings, loaded, groups, wanted)),
     ):
         runner = _make_runner(settings, loaded, groups, wanted)
+    if not settings.enforce_eager:
+        with timeline.part("products"):
+            tune_products(
+                loaded.model,
+                device,
+                settings.scheduler.max_num_seqs,
+                settings.scheduler.max_num_batched_tokens,
+            )
     with timeline.part("profile"):
         budget = _kv_budget(settings, runner, device)
     with timeline.part("kv_cache"):
@@ -106,6 +115,7 @@ def _make_runner(
             loaded.model.attention_specs, groups, small, loaded.dtype, loaded.device
         ),
         num_rows=settings.scheduler.max_num_seqs,
+        max_step_tokens=settings.scheduler.max_num_batched_tokens,
         max_model_len=length,
         vocab_size=loaded.shape.vocab_size,
         device=loaded.device,

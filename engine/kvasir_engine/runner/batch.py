@@ -175,11 +175,17 @@ class DeviceBatch:
                 num_decodes=plan.num_decodes,
                 query_lens=plan.num_new.tolist(),
                 longest=(plan.starts + plan.num_new).tolist(),
+                decode_order=self._decode_order(plan),
             ),
             rows=rows,
             num_new=num_new,
             query_ends=query_start[1:].long() - 1,
         )
+
+    def _decode_order(self, plan: StepPlan) -> torch.Tensor | None:
+        if not plan.num_decodes or not kernels_run_on(self.device):
+            return None
+        return self.upload(np.argsort(-plan.starts[: plan.num_decodes]).astype(np.int32))
 
     def decode_inputs(self, rows: torch.Tensor) -> StepInputs:
         """The inputs of one token for each of `rows` [n] int64, by kernels alone: lengths are
@@ -207,14 +213,17 @@ class DeviceBatch:
     def _decode_inputs_by_kernel(self, rows: torch.Tensor) -> StepInputs:
         # Not at the top: it imports triton, which the CPU does not need.
         from kvasir_engine.kernels.decode_inputs import decode_inputs
+        from kvasir_engine.kernels.order import order
 
         count, longest = len(rows), self.history.shape[1]
         query_start = torch.arange(count + 1, dtype=torch.int32, device=self.device)
-        batches = []
+        batches: list[AttentionBatch] = []
         for table in self.tables:
             ids, positions, lens, slots = decode_inputs(
                 rows, self.num_computed, self.history, table, self.block_size
             )
+            # Lengths are the same in every group.
+            longest_first = batches[0].decode_order if batches else order(lens, descending=True)
             batches.append(
                 AttentionBatch(
                     block_table=table.index_select(0, rows),
@@ -225,6 +234,7 @@ class DeviceBatch:
                     max_seq_len=longest,
                     query_lens_cpu=[1] * count,
                     seq_lens_cpu=[longest] * count,
+                    decode_order=longest_first,
                 )
             )
         return StepInputs(
@@ -247,6 +257,7 @@ class DeviceBatch:
         num_decodes: int,
         query_lens: list[int],
         longest: list[int],
+        decode_order: torch.Tensor | None = None,
     ) -> list[AttentionBatch]:
         """`longest` are upper bounds of `seq_lens`, on the CPU."""
         max_seq_len = max(longest)
@@ -263,6 +274,7 @@ class DeviceBatch:
                 max_seq_len=max_seq_len,
                 query_lens_cpu=query_lens,
                 seq_lens_cpu=longest,
+                decode_order=decode_order,
             )
             for table in self.tables
         ]

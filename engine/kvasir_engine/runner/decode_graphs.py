@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.attention.base import TILE_ENTRIES, SharedPrefixes
 from kvasir_engine.runner import prefix_groups
 from kvasir_engine.runner.batch import StepInputs
 from kvasir_engine.runner.capturing import capturing
@@ -221,7 +220,7 @@ class DecodeGraphs:
     def _inputs(self, rows: torch.Tensor, tiles: torch.Tensor | None) -> StepInputs:
         inputs = self._gather(rows)
         if tiles is not None:
-            prefixes = unpack(tiles, len(rows))
+            prefixes = prefix_groups.unpack(tiles, len(rows))
             for batch in inputs.batches:
                 batch.shared = prefixes
         return inputs
@@ -231,10 +230,3 @@ class DecodeGraphs:
         self._fitting = [0] if sizes else []
         for size in sizes:
             self._fitting.extend([size] * (size - len(self._fitting) + 1))
-
-
-def unpack(packed: torch.Tensor, entries: int) -> SharedPrefixes:
-    """Views of what `prefix_groups.pack` made."""
-    tiles = prefix_groups.num_tiles(entries)
-    members, tile_lens, prefix_lens = torch.split(packed, [tiles * TILE_ENTRIES, tiles, entries])
-    return SharedPrefixes(members.view(tiles, TILE_ENTRIES), tile_lens, prefix_lens)

@@ -2,13 +2,16 @@
 
 A step of a few hundred tokens is over on the device before Python has launched it a kernel at a
 time. What lies between two attention layers depends on the number of tokens alone: it is captured
-as one graph a piece, for a few numbers of tokens, and a step is padded to the next one. Attention
-itself, whose launches depend on the entries' lengths, is launched in between.
+as one graph a piece, for some numbers of tokens, and a step is padded to the next one. Attention
+itself, whose launches depend on the entries' lengths, is launched in between. Up to how many tokens
+this pays is measured, since it depends on the model and on the CPU.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +23,7 @@ from kvasir_engine.attention.base import (
     AttentionBatch,
     AttentionSpec,
     ForwardContext,
+    LayerBuffers,
     forward_context,
 )
 from kvasir_engine.runner.batch import StepInputs
@@ -27,8 +31,17 @@ from kvasir_engine.runner.capturing import capturing
 
 log = logging.getLogger(__name__)
 
-SIZES = (16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512)
-"""Tokens; beyond, the device takes longer than the launches."""
+TRIED = (512, 1024, 2048, 4096, 8192)
+"""Tokens at which launches are compared with the device's time."""
+BOUND_BY_LAUNCHES = 1.5
+"""The device's time over that of the launches, up to which a step may wait for them."""
+
+
+def piece_sizes(most: int) -> list[int]:
+    """Numbers of tokens that are captured, up to `most`: at most an eighth apart from 512 on."""
+    sizes = [16, 32, 64, 96, 128, *range(192, 1025, 64), *range(1152, 2049, 128)]
+    sizes += [*range(2304, 4097, 256), *range(4608, 8193, 512)]
+    return [size for size in sizes if size <= most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,9 @@ class _Cutter:
 
     graph_safe = True
 
-    def __init__(self) -> None:
+    def __init__(self, out: torch.Tensor) -> None:
+        """`out` takes what attention makes, of one layer after the other."""
+        self._out = out
         self.pieces: list[_Piece] = []
         self._graph: torch.cuda.CUDAGraph | None = None
         self._pool: Any = None
@@ -85,9 +100,10 @@ class _Cutter:
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
+        buffers: LayerBuffers | None = None,
     ) -> torch.Tensor:
         """AttentionBackend.attend, to be done later."""
-        out = torch.empty_like(q)
+        out = self._out[: q.numel()].view(q.shape)
         if self._graph is not None:
             self.pieces.append(_Piece(self._end(self._graph), spec, q, out))
             self._begin()
@@ -103,6 +119,25 @@ class _Cutter:
         return graph
 
 
+class _NoAttention(_Cutter):
+    """Attention that takes no time."""
+
+    def __init__(self) -> None:
+        """Of nothing."""
+
+    def attend(
+        self,
+        spec: AttentionSpec,
+        q: torch.Tensor,
+        cache: torch.Tensor,
+        batch: AttentionBatch,
+        out: torch.Tensor | None = None,
+        buffers: LayerBuffers | None = None,
+    ) -> torch.Tensor:
+        """AttentionBackend.attend."""
+        return q
+
+
 class PieceGraphs:
     """The captured pieces of each size."""
 
@@ -114,33 +149,48 @@ class PieceGraphs:
         num_groups: int,
         device: torch.device,
     ) -> None:
-        """`model` makes hidden states of token ids and positions within `context`."""
+        """`model` makes hidden states of token ids and positions within `context`, whose buffers
+        bound the size of a step."""
         self._model = model
         self._context = context
         self._num_groups = num_groups
         self._device = device
         self._by_size: dict[int, _Pieces] = {}
+        self._sizes: list[int] = []
         self._pool: Any = None
         self.steps = 0
         """Steps that ran in pieces."""
 
     def capture(self) -> None:
         """Capture all sizes, the largest first; out of memory ends it with what there is."""
-        for size in reversed(SIZES):
-            try:
-                self._by_size[size] = self._capture(size)
-            except torch.OutOfMemoryError:
-                log.warning("out of memory while capturing steps of %d tokens.", size)
+        if self._context.buffers is None:
+            return
+        try:
+            most = self._most_tokens(self._context.buffers.tokens)
+            out = torch.empty_like(self._context.buffers.all_queries)
+            for size in reversed(piece_sizes(most)):
+                self._by_size[size] = self._capture(size, out)
+        except torch.OutOfMemoryError:
+            log.warning("out of memory while capturing mixed steps: %s have graphs.", self._sizes)
+        self._sizes = sorted(self._by_size)
+
+    def _most_tokens(self, most: int) -> int:
+        """Of the sizes, the largest whose steps would wait for launches."""
+        found = min(most, TRIED[0])
+        for tokens in (size for size in TRIED if size <= most):
+            if self._device_time(tokens) > BOUND_BY_LAUNCHES:
                 break
+            found = tokens
+        return piece_sizes(found)[-1] if found >= 16 else 0
 
     def run(self, inputs: StepInputs) -> torch.Tensor | None:
         """Hidden states [at least tokens, size] of a step, overwritten by the next one of its
         size; None when it is larger than any."""
         tokens = len(inputs.token_ids)
-        size = next((size for size in sorted(self._by_size) if size >= tokens), None)
-        if size is None:
+        at = bisect_left(self._sizes, tokens)
+        if at == len(self._sizes):
             return None
-        found = self._by_size[size]
+        found = self._by_size[self._sizes[at]]
         found.token_ids[:tokens].copy_(inputs.token_ids)
         found.positions[:tokens].copy_(inputs.positions)
         for slots, batch in zip(found.slots, inputs.batches, strict=True):
@@ -156,28 +206,49 @@ class PieceGraphs:
 
     def _attend(self, spec: AttentionSpec, q: torch.Tensor, out: torch.Tensor) -> None:
         context = self._context
-        context.backend.attend(spec, q, context.caches[spec.layer], context.batch_of(spec), out)
+        cache, batch = context.caches[spec.layer], context.batch_of(spec)
+        context.backend.attend(spec, q, cache, batch, out, context.buffers)
 
-    def _capture(self, size: int) -> _Pieces:
+    def _device_time(self, tokens: int) -> float:
+        """Of a step without attention, over the time of its launches."""
+        inputs = self._inputs(tokens)
+        begin: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        with forward_context(self._context_for(inputs, _NoAttention())):
+            self._model(inputs.token_ids, inputs.positions)
+            torch.cuda.synchronize(self._device)
+            begin.record()
+            started = time.perf_counter()
+            self._model(inputs.token_ids, inputs.positions)
+            launched = time.perf_counter() - started
+            end.record()
+            torch.cuda.synchronize(self._device)
+        # Where launches are the slower, the device's clock has their time too.
+        return float(begin.elapsed_time(end)) / 1e3 / launched
+
+    def _capture(self, size: int, out: torch.Tensor) -> _Pieces:
+        inputs = self._inputs(size)
+        cutter = _Cutter(out)
+        with capturing(), forward_context(self._context_for(inputs, cutter)):
+            # Compiles kernels and makes handles, which a capture may not.
+            self._model(inputs.token_ids, inputs.positions)
+            cutter.begin(self._pool)
+            try:
+                hidden = self._model(inputs.token_ids, inputs.positions)
+            finally:
+                self._pool = cutter.end()
+        return replace(inputs, hidden=hidden, pieces=cutter.pieces)
+
+    def _inputs(self, size: int) -> _Pieces:
         def zeros() -> torch.Tensor:
             return torch.zeros(size, dtype=torch.int64, device=self._device)
 
-        token_ids, positions = zeros(), zeros()
         slots = [zeros() for _ in range(self._num_groups)]
-        cutter = _Cutter()
-        backend: AttentionBackend = cutter
-        context = replace(
-            self._context, backend=backend, batches=[_only_slots(each) for each in slots]
-        )
-        with capturing(), forward_context(context):
-            # Compiles kernels and makes handles, which a capture may not.
-            self._model(token_ids, positions)
-            cutter.begin(self._pool)
-            try:
-                hidden = self._model(token_ids, positions)
-            finally:
-                self._pool = cutter.end()
-        return _Pieces(token_ids, positions, slots, hidden, cutter.pieces)
+        return _Pieces(zeros(), zeros(), slots, zeros(), [])
+
+    def _context_for(self, inputs: _Pieces, backend: AttentionBackend) -> ForwardContext:
+        batches = [_only_slots(each) for each in inputs.slots]
+        return replace(self._context, backend=backend, batches=batches)
 
 
 def _only_slots(slots: torch.Tensor) -> AttentionBatch:

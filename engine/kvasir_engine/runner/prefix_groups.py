@@ -14,9 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from kvasir_engine.attention.base import TILE_ENTRIES
+from kvasir_engine.attention.base import TILE_ENTRIES, SharedPrefixes
 from kvasir_engine.runner.plan import Int32Array, StepPlan
+from kvasir_engine.runner.upload import upload
 
 MOST_GROUPS = 8
 BYTES_OF_LAUNCH = 24 << 20
@@ -105,6 +107,20 @@ def pack(groups: list[Group], entries: int, block_size: int) -> Int32Array:
             tile_lens[tile] = group.blocks * block_size
             tile += 1
     return np.concatenate([members.ravel(), tile_lens, prefix_lens])
+
+
+def unpack(packed: torch.Tensor, entries: int) -> SharedPrefixes:
+    """Views of what `pack` made."""
+    tiles = num_tiles(entries)
+    members, tile_lens, prefix_lens = torch.split(packed, [tiles * TILE_ENTRIES, tiles, entries])
+    return SharedPrefixes(members.view(tiles, TILE_ENTRIES), tile_lens, prefix_lens)
+
+
+def on_device(
+    groups: list[Group], entries: int, block_size: int, device: torch.device
+) -> SharedPrefixes:
+    """The groups of a batch whose first `entries` are decodes."""
+    return unpack(upload(pack(groups, entries, block_size), device), entries)
 
 
 class PrefixGroups:

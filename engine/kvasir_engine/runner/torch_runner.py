@@ -2,57 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
-from kvasir_engine.attention.base import AttentionBackend, ForwardContext, forward_context
+from kvasir_engine.attention.base import (
+    AttentionBackend,
+    ForwardContext,
+    LayerBuffers,
+    forward_context,
+)
+from kvasir_engine.kernels.support import kernels_run_on
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.base import CausalLM
 from kvasir_engine.parallel.state import tensor_parallel
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
 from kvasir_engine.runner.decode_graphs import DecodeGraphs, Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
-from kvasir_engine.runner.logprobs import Logprobs, prompt_logprobs
+from kvasir_engine.runner.logprobs import prompt_logprobs
 from kvasir_engine.runner.piece_graphs import PieceGraphs
-from kvasir_engine.runner.plan import PromptLogprobs, StepOutput, StepPlan
-from kvasir_engine.runner.prefix_groups import Group, PrefixGroups
+from kvasir_engine.runner.plan import StepPlan
+from kvasir_engine.runner.prefix_groups import PrefixGroups, on_device
 from kvasir_engine.runner.sampler import SampleBatch, Sampler
 from kvasir_engine.runner.sampling_state import SamplingState
 from kvasir_engine.runner.step_copy import HostCopy
+from kvasir_engine.runner.torch_step import TorchStep, fields
 from kvasir_engine.runner.upload import upload
-
-
-@dataclass(slots=True)
-class TorchStep:
-    """A launched step: its results are being copied to the host."""
-
-    plan: StepPlan
-    sampled: HostCopy
-    prompts: list[tuple[int, int, HostCopy]]
-
-    def wait(self) -> StepOutput:
-        """StepHandle.wait."""
-        arrays = self.sampled.wait()
-        output = StepOutput(self.plan.step_id, arrays["tokens"])
-        output.logprobs = arrays.get("logprobs")
-        output.ranks = arrays.get("ranks")
-        output.top_ids = arrays.get("top_ids")
-        output.top_logprobs = arrays.get("top_logprobs")
-        for row, first, copy in self.prompts:
-            fields = copy.wait()
-            output.prompt_logprobs.append(
-                PromptLogprobs(
-                    row,
-                    first,
-                    fields["logprobs"],
-                    fields["ranks"],
-                    fields["top_ids"],
-                    fields["top_logprobs"],
-                )
-            )
-        return output
 
 
 class TorchRunner:
@@ -66,6 +40,7 @@ class TorchRunner:
         groups: tuple[KVGroupSpec, ...],
         caches: list[torch.Tensor],
         num_rows: int,
+        max_step_tokens: int,
         max_model_len: int,
         vocab_size: int,
         device: torch.device,
@@ -81,6 +56,7 @@ class TorchRunner:
             caches=caches,
             batches=[],
             group_of_layer=[group_of_layer[layer] for layer in sorted(group_of_layer)],
+            buffers=self._buffers(model, max_step_tokens, caches[0]),
         )
         self.batch = DeviceBatch(
             num_rows=num_rows, max_tokens=max_model_len + 1, groups=groups, device=device
@@ -101,6 +77,13 @@ class TorchRunner:
         self._inputs: StepInputs | None = None
         self._hidden: torch.Tensor | None = None
         self._replayed: Replayed | None = None
+
+    @staticmethod
+    def _buffers(model: CausalLM, tokens: int, cache: torch.Tensor) -> LayerBuffers | None:
+        """None where layers attend by torch's own operations."""
+        if not kernels_run_on(cache.device):
+            return None
+        return LayerBuffers(model.attention_specs, tokens, cache.dtype, cache.device)
 
     @staticmethod
     def _prefix_groups(
@@ -128,16 +111,20 @@ class TorchRunner:
             self.sampling.init_rows(plan.inits)
         for spec, pairs in zip(self.groups, plan.copies, strict=False):
             copy_blocks([self._context.caches[layer] for layer in spec.layers], pairs)
-        groups: list[Group] = []
+        groups = []
         if self._prefixes is not None:
             self._prefixes.apply(plan)
-            if plan.num_decodes == len(plan.rows):
-                groups = self._prefixes.of(plan.rows)
+            groups = self._prefixes.of(plan.rows[: plan.num_decodes])
         self._replayed = self._graphs.run(plan, groups)
         if self._replayed is not None:
             self._inputs, self._hidden = self._replayed.inputs, self._replayed.hidden
             return
         self._inputs = self.batch.inputs(plan)
+        if groups:
+            # Models with common prefixes have one KV group.
+            (batch,) = self._inputs.batches
+            size = self.batch.block_size
+            batch.shared = on_device(groups, plan.num_decodes, size, self.device)
         self._hidden = self._pieces.run(self._inputs)
         if self._hidden is None:
             self._hidden = self._model(self._inputs)
@@ -251,7 +238,7 @@ class TorchRunner:
         logits = self.model.logits(hidden[inputs.query_ends[entries]])
         sampled = self._sampler(logits, batch, plan.top_logprobs)
         self.batch.accept(rows, sampled.tokens)
-        return {"tokens": sampled.tokens, **_fields(sampled.logprobs)}
+        return {"tokens": sampled.tokens, **fields(sampled.logprobs)}
 
     def _prompt_logprobs(
         self, plan: StepPlan, hidden: torch.Tensor
@@ -271,16 +258,5 @@ class TorchRunner:
                 vocab_size=self.vocab_size,
                 top=wanted.top,
             )
-            reports.append((row, wanted.first, HostCopy(_fields(found))))
+            reports.append((row, wanted.first, HostCopy(fields(found))))
         return reports
-
-
-def _fields(found: Logprobs | None) -> dict[str, torch.Tensor]:
-    if found is None:
-        return {}
-    return {
-        "logprobs": found.values,
-        "ranks": found.ranks,
-        "top_ids": found.top_ids,
-        "top_logprobs": found.top_values,
-    }

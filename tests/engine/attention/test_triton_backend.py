@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from kvasir_engine.attention.base import ForwardContext, attend, forward_context
-from kvasir_engine.runner.decode_graphs import unpack
-from kvasir_engine.runner.prefix_groups import Group, pack
+from kvasir_engine.runner.prefix_groups import Group, pack, unpack
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -24,9 +23,9 @@ class OnDevice:
         self.real = backend
         self._paged = paged
 
-    def attend(self, spec, q, cache, batch):
+    def attend(self, spec, q, cache, batch, **given):
         batch = self._paged.move(batch, DEVICE)
-        return self.real.attend(spec, q.to(DEVICE), cache.to(DEVICE), batch).cpu()
+        return self.real.attend(spec, q.to(DEVICE), cache.to(DEVICE), batch, **given).cpu()
 
     def write(self, cache, k, v, slots) -> None:
         moved = cache.to(DEVICE)
@@ -37,9 +36,10 @@ class OnDevice:
 @pytest.fixture
 def backend(triton_interpreter, paged):
     from kvasir_engine.attention.triton_backend import TritonAttention
+    from kvasir_engine.kernels.paged_decode import DecodeTuning
 
     made = TritonAttention(DEVICE, multiprocessors=2)
-    made.decode_tuning = made.decode_tuning.__class__(keys=16, least_keys=16)
+    made.decode_tuning = made.own_tuning = DecodeTuning(keys=16, least_keys=16)
     made.prefill_tuning = made.prefill_tuning.__class__(rows=16, keys=16)
     return OnDevice(made, paged)
 
@@ -144,3 +144,25 @@ def batch_with(batch, groups, block):
     """The batch with its groups' tiles."""
     packed = torch.from_numpy(pack(groups, len(batch.seq_lens), block)).to(DEVICE)
     return replace(batch, shared=unpack(packed, len(batch.seq_lens)))
+
+
+@pytest.mark.parametrize("programs_per_sm", [1, 64])
+def test_the_order_of_decodes_changes_nothing(paged, backend, programs_per_sm) -> None:
+    backend.real.decode_tuning = backend.real.decode_tuning.__class__(
+        keys=16, least_keys=16, programs_per_sm=programs_per_sm
+    )
+    batch, blocks = paged.make_batch([70, 1, 40], [(3, 9)], 0)
+    spec = paged.make_spec()
+    cache = torch.randn(2, blocks, paged.BLOCK, spec.num_kv_heads, spec.head_dim)
+    q = torch.randn(6, spec.num_heads, spec.head_dim)
+    want = backend.attend(spec, q, cache, batch)
+    ordered = replace(batch, decode_order=torch.tensor([0, 2, 1], dtype=torch.int32))
+    assert torch.equal(backend.attend(spec, q, cache, ordered), want)
+
+
+def test_small_programs_where_there_are_many() -> None:
+    from kvasir_engine.kernels.paged_decode import tuning_for
+
+    assert tuning_for(2048, 128).keys < tuning_for(1024, 128).keys < tuning_for(512, 128).keys
+    # Registers hold a row's results, as long as heads are no larger.
+    assert tuning_for(2048, 256) == tuning_for(8, 256)

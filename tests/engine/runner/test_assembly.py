@@ -47,7 +47,7 @@ def test_the_cache_fills_the_bytes_asked_for() -> None:
     assert assembled.num_blocks == [101]
     assert sum(cache.nbytes for cache in caches) == 101 * TINY_BLOCK
     assert (assembled.max_model_len, assembled.vocab_size) == (1600, 1792)
-    assert assembled.timings.keys() == {"weights", "batch", "profile", "kv_cache"}
+    assert assembled.timings.keys() == {"weights", "batch", "products", "profile", "kv_cache"}
 
 
 def test_the_cache_is_no_larger_than_all_rows_can_use() -> None:

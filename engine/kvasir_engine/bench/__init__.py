@@ -1,0 +1,1 @@
+"""`kvasir bench`: what an engine does on this machine, measured in-process."""

@@ -1,0 +1,110 @@
+"""Steps of one kind after another, on an engine in this process: decodes, prompts, or both."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvasir_engine.core.build import Core
+from kvasir_engine.request import EngineRequest
+from kvasir_engine.runner.base import Runner, StepHandle
+from kvasir_engine.runner.plan import StepOutput, StepPlan
+from kvasir_engine.sampling_params import SamplingParams
+
+WARM_STEPS = 4
+"""Of each kind before it is measured."""
+
+
+class _TimedHandle:
+    def __init__(self, handle: StepHandle, runner: TimedRunner) -> None:
+        self._handle, self._runner = handle, runner
+
+    def wait(self) -> StepOutput:
+        """StepHandle.wait."""
+        begin = time.perf_counter()
+        output = self._handle.wait()
+        self._runner.waited += time.perf_counter() - begin
+        return output
+
+
+class TimedRunner:
+    """A runner that knows how long its caller has waited for it."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.waited = 0.0
+        """Seconds so far."""
+
+    def forward(self, plan: StepPlan) -> None:
+        """Runner.forward."""
+        self._runner.forward(plan)
+
+    def sample(self, plan: StepPlan) -> StepHandle:
+        """Runner.sample."""
+        return _TimedHandle(self._runner.sample(plan), self)
+
+    def close(self) -> None:
+        """Runner.close."""
+        self._runner.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Means over steps of a kind, milliseconds."""
+
+    wall: float
+    host: float
+    """Of it, what the loop's thread did itself: all but waiting for the device."""
+
+
+class Steps:
+    """Gives an engine requests such that its steps are of one kind."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._runner = TimedRunner(core.loop.runner)
+        core.loop.runner = self._runner
+        self._draw = random.Random(0)
+        self._next = 0
+        self.common: list[int] = []
+        """What prompts begin with."""
+
+    def prompt(self, tokens: int) -> list[int]:
+        """Random token ids."""
+        return [self._draw.randrange(self._core.assembled.vocab_size) for _ in range(tokens)]
+
+    def add(self, prompt_tokens: int, output_tokens: int) -> None:
+        """A request of `common` and random token ids that ends at its last token only."""
+        ids = self.common + self.prompt(prompt_tokens)
+        params = SamplingParams(max_tokens=output_tokens, ignore_eos=True, temperature=0.6)
+        self._core.scheduler.add(EngineRequest(f"bench-{self._next}", self._next, ids, params))
+        self._next += 1
+
+    def run(self, count: int, before_each: Callable[[], None] | None = None) -> StepTime:
+        """`count` steps; `before_each` may add requests."""
+        begin, waited = time.perf_counter(), self._runner.waited
+        for _ in range(count):
+            if before_each is not None:
+                before_each()
+            self._core.loop.step()
+        wall = time.perf_counter() - begin
+        host = wall - (self._runner.waited - waited)
+        return StepTime(wall / count * 1e3, host / count * 1e3)
+
+    def run_out(self) -> None:
+        """Until nothing runs."""
+        while not self._core.loop.idle:
+            self._core.loop.step()
+
+    def finish(self) -> None:
+        """Until nothing runs, with an empty prefix cache."""
+        self.run_out()
+        self._core.scheduler.kv.reset_cache()
+
+    def until_decoding(self) -> None:
+        """Until every prompt has been computed."""
+        while self._core.scheduler.prefill_backlog():
+            self._core.loop.step()
+        self.run(WARM_STEPS)
