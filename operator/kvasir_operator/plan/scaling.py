@@ -9,6 +9,10 @@ from kvasir_operator.kinds import AUTOSCALERS, LLMDEPLOYMENTS, SCALED_OBJECTS
 from kvasir_operator.objects import Object
 from kvasir_operator.plan.draft import Draft
 
+_OF_ROUTERS = {"concurrency": "sum", "queue": "sum", "in_flight_tokens": "max"}
+"""How routers' numbers become one. Each knows the requests that came to it, so they add up, but of
+prompts that engines still have to compute each knows all. Of a queue the most is in the routers."""
+
 
 def add_autoscaling(draft: Draft) -> None:
     """A ScaledObject or a HorizontalPodAutoscaler; the other one, or both, are taken away.
@@ -52,7 +56,7 @@ def _autoscaler(draft: Draft, wanted: Autoscaling) -> Object:
 
 
 def _scaled_object(draft: Draft, wanted: Autoscaling) -> Object:
-    """Every router's own number, summed by KEDA over the endpoints of the routers' Service."""
+    """KEDA asks every endpoint of the routers' Service."""
     host = f"{draft.settings.router_admin_service}.{draft.settings.router_namespace}.svc"
     port = draft.settings.router_admin_port
     model = quote(draft.deployment.served_names[0], safe="/")
@@ -69,7 +73,7 @@ def _scaled_object(draft: Draft, wanted: Autoscaling) -> Object:
                     "valueLocation": wanted.metric,
                     "targetValue": str(wanted.target),
                     "aggregateFromKubeServiceEndpoints": "true",
-                    "aggregationType": "sum",
+                    "aggregationType": _OF_ROUTERS[wanted.metric],
                 },
             }
         ],

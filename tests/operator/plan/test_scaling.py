@@ -48,11 +48,24 @@ def test_an_autoscaler_scales_the_resource_by_its_own_metric(world: Any, make: A
     assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "10"}
 
 
-def test_keda_sums_what_routers_say(world: Any, make: Any) -> None:
+@pytest.mark.parametrize(
+    ("metric", "how"), [("concurrency", "sum"), ("queue", "sum"), ("in_flight_tokens", "max")]
+)
+def test_keda_counts_what_every_router_knows_once(
+    world: Any, make: Any, metric: str, how: str
+) -> None:
+    scaled = make.merged(SCALED, {"autoscaling": {"metric": metric}})
+    spec = make.manifest(world(scaled).see(optional=KEDA).plan(), "ScaledObject")["spec"]
+    (trigger,) = spec["triggers"]
+    assert trigger["metadata"]["valueLocation"] == metric
+    assert trigger["metadata"]["aggregationType"] == how
+
+
+def test_keda_asks_all_routers(world: Any, make: Any) -> None:
     spec = make.manifest(world(SCALED).see(optional=KEDA).plan(), "ScaledObject")["spec"]
     (trigger,) = spec["triggers"]
     assert trigger["metadata"]["url"] == (
         "http://kvasir-router-admin.kvasir.svc:8081/scaling/org/chat"
     )
-    assert trigger["metadata"]["aggregationType"] == "sum"
+    assert trigger["metadata"]["aggregateFromKubeServiceEndpoints"] == "true"
     assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (1, 8)
