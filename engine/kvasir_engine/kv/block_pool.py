@@ -62,6 +62,8 @@ class BlockPool:
         self._next = [*range(1, num_blocks), 0]
         self._prev = [num_blocks - 1, *range(num_blocks - 1)]
         self._num_free = num_blocks - 1
+        self.forgotten = 0
+        """Changes when a block's content does: what was found before is there as long as not."""
 
     @property
     def capacity(self) -> int:
@@ -87,6 +89,10 @@ class BlockPool:
         """How many tables hold `block`."""
         return self._refs[block]
 
+    def num_held(self, blocks: Sequence[int]) -> int:
+        """How many of `blocks` some table holds; the null block never is."""
+        return sum(map(bool, map(self._refs.__getitem__, blocks)))
+
     def allocate(self, count: int) -> list[int]:
         """Take `count` blocks with one reference each, evicting the least recently used."""
         if count > self._num_free:
@@ -109,11 +115,12 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Drop one reference to each, last block first so that a prefix outlives its tail."""
+        counts = self._refs
         for block in reversed(blocks):
-            refs = self._refs[block] - 1
+            refs = counts[block] - 1
             if refs < 0:
                 raise AssertionError(f"block {block} was released more often than it was taken.")
-            self._refs[block] = refs
+            counts[block] = refs
             if refs == 0:
                 self._link(block, at_back=self._content[block] is not None)
 
@@ -144,6 +151,7 @@ class BlockPool:
         for block in self._by_hash.values():
             self._content[block] = None
         self._by_hash.clear()
+        self.forgotten += 1
         if self._listener is not None:
             self._listener.cleared()
 
@@ -165,6 +173,7 @@ class BlockPool:
         if content is not None:
             self._content[block] = None
             del self._by_hash[content.hash]
+            self.forgotten += 1
             if self._listener is not None:
                 self._listener.removed(content.hash)
 

@@ -27,6 +27,18 @@ class PrefixHit:
     hashes: list[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """The last look-up: prompts that come one after the other often begin alike."""
+
+    root: bytes
+    tokens: npt.NDArray[np.int32]
+    blocks: list[int]
+    hashes: list[bytes]
+    forgotten: int
+    """BlockPool.forgotten then."""
+
+
 class KVManager:
     """Block pools of all KV groups. Every group has the same block size."""
 
@@ -42,6 +54,7 @@ class KVManager:
         self.block_size = groups[0].block_size
         self.caching = caching
         self._anchor = next((i for i, spec in enumerate(groups) if spec.window is None), None)
+        self._last_walk: _Walk | None = None
         heard = listeners or [None] * len(groups)
         self.pools = [
             BlockPool(count, caching=caching, listener=listener)
@@ -179,10 +192,16 @@ class KVManager:
         hashes: list[bytes] = []
         if not self.caching:
             return blocks, hashes
-        parent = root
-        find = None if self._anchor is None else self.pools[self._anchor].find
+        pool = None if self._anchor is None else self.pools[self._anchor]
         end = (len(tokens) - 1) // self.block_size
-        for index, content in enumerate(self._contents(tokens, 0, end)):
+        last, forgotten = self._last_walk, 0 if pool is None else pool.forgotten
+        if last is not None and (last.root, last.forgotten) == (root, forgotten):
+            known_alike = min(_alike(last.tokens, tokens) // self.block_size, end)
+            blocks, hashes = last.blocks[:known_alike], last.hashes[:known_alike]
+        parent = hashes[-1] if hashes else root
+        find = None if pool is None else pool.find
+        first = len(hashes)
+        for index, content in enumerate(self._contents(tokens, first, end), start=first):
             at = index * HASH_BYTES
             hash_ = known[at : at + HASH_BYTES] or block_hash(parent, content)
             block = NULL_BLOCK if find is None else find(hash_, parent, content)
@@ -191,7 +210,8 @@ class KVManager:
             blocks.append(block)
             hashes.append(hash_)
             parent = hash_
-        return blocks, hashes
+        self._last_walk = _Walk(root, tokens, blocks, hashes, forgotten)
+        return blocks[:], hashes[:]
 
     def _longest_common(
         self, tokens: npt.NDArray[np.int32], root: bytes, hashes: list[bytes], count: int
@@ -269,3 +289,11 @@ class KVManager:
             block = self._find(group, tokens, root, hashes, index) if needed else None
             blocks.append(NULL_BLOCK if block is None else block)
         return blocks
+
+
+def _alike(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> int:
+    """How many tokens both begin with."""
+    size = min(len(one), len(other))
+    differs = one[:size] != other[:size]
+    first = int(differs.argmax()) if size else 0
+    return first if size and differs[first] else size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -115,6 +116,8 @@ def make_sequences(
     """The lead of `request`, with its siblings when n > 1; `seed` is for requests without one."""
     params, resume = request.params, request.resume
     known = [*request.prompt_token_ids, *(resume.output_token_ids if resume else ())]
+    # An array of Python's takes in a list in half the time that numpy needs.
+    ids = array("i", known)
     first_index = resume.sample_index if resume else 0
     if resume is not None and resume.seed is not None:
         seed = resume.seed
@@ -128,7 +131,7 @@ def make_sequences(
             request=request,
             handle=request.handle + index,
             order=order + index,
-            tokens=np.array(known, dtype=np.int32),
+            tokens=np.array(ids),
             num_prompt=len(request.prompt_token_ids),
             limit=limit,
             sampling=_row_sampling(request, seed, first_index + index),

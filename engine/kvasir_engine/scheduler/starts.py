@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from kvasir_engine.kv.groups import NULL_BLOCK
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.runner.plan import RowInit
 from kvasir_engine.scheduler.beam_groups import BeamGroup
@@ -126,8 +125,7 @@ class Starts:
         for pool, blocks, table in zip(self._kv.pools, wanted, cached, strict=True):
             margin = int(WATERMARK * pool.capacity) if running else 0
             # A hit that nobody holds counts as available, but will be taken.
-            held = sum(1 for b in table if b != NULL_BLOCK and pool.references(b))
-            needed.append(blocks - held + margin)
+            needed.append(blocks - pool.num_held(table) + margin)
         return needed
 
     def _are_available(self, counts: list[int]) -> bool:
