@@ -176,9 +176,11 @@ def choose_alike(
 
 
 def can_wait(model: Model, replica: Replica) -> bool:
-    """Whether a replica may yet be able to go on with `replica`'s stream, if only itself."""
-    return any(
-        _serve_alike(each, replica) and not each.draining for each in model.replicas.values()
+    """Whether a replica may yet be able to go on with `replica`'s stream: itself, one that has not
+    said what it serves, or, where all are ending, a successor that is not known yet."""
+    staying = [each for each in model.replicas.values() if not each.draining]
+    return not staying or any(
+        _serve_alike(each, replica) or not each.ever_ready for each in staying
     )
 
 

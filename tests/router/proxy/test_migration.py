@@ -436,3 +436,29 @@ class TestWaiting:
         assert text_of(answer.text) == "".join(WORDS)
         assert len(replica.requests) == 2
         assert await router.metric("stream_migrations_total", outcome="waited") == 1
+
+    async def test_until_its_only_replica_has_a_successor(
+        self, start_replica, start_router, model_entry, write_config, client, eventually
+    ) -> None:
+        """A node is drained: the one replica ends before the next one is even known."""
+        breaks = asyncio.Event()
+
+        async def leaves(exchange: Any) -> None:
+            await breaks.wait()
+            exchange.reset()
+
+        replica = await start_replica(script=engine(events=3, after=leaves))
+        entry = model_entry("m", replica)
+        router = await start_router([entry], fleet_secret="s", waiting=Waiting(requests=9))
+        stream = asyncio.create_task(client.post(router.url + PATH, json=BODY))
+        await eventually(lambda: len(replica.requests) == 1)
+        entry["replicas"][0]["draining"] = True
+        write_config(router.config, [entry])
+        await eventually(lambda: router.replica("m", "r0").draining)
+        breaks.set()
+        await self.waits(router, eventually)
+        successor = model_entry("m", await start_replica(script=engine()))
+        successor["replicas"][0]["id"] = "r1"
+        write_config(router.config, [successor])
+        assert text_of((await stream).text) == "".join(WORDS)
+        assert await router.metric("stream_migrations_total", outcome="waited") == 1
