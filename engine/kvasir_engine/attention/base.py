@@ -86,7 +86,7 @@ class LayerBuffers:
     lies behind a step's tokens was some other step's, and finite.
     """
 
-    BEHIND = 256
+    BEHIND = 512
     """Tokens that may be read behind a step's own."""
 
     def __init__(
@@ -144,6 +144,10 @@ class AttentionBackend(Protocol):
     ) -> torch.Tensor:
         """Attention of q [tokens, heads, head_dim] over the cached keys; same shape back, in `out`
         where it is given. `buffers` have the new tokens' q, keys and values too."""
+        ...
+
+    def prepare(self, spec: AttentionSpec, buffers: LayerBuffers) -> None:
+        """Do what the first steps would have to wait for."""
         ...
 
 

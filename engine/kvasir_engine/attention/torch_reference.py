@@ -67,6 +67,9 @@ class TorchAttention:
         flat[0].index_copy_(0, slots, k)
         flat[1].index_copy_(0, slots, v)
 
+    def prepare(self, spec: AttentionSpec, buffers: LayerBuffers) -> None:
+        """AttentionBackend.prepare: nothing."""
+
     def attend(
         self,
         spec: AttentionSpec,

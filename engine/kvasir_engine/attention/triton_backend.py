@@ -17,6 +17,7 @@ from kvasir_engine.attention.base import (
 from kvasir_engine.attention.whole_prompts import (
     PromptViews,
     cudnn_attention,
+    make_plans,
     takes,
     whole_prompts,
 )
@@ -74,6 +75,11 @@ class TritonAttention:
     ) -> None:
         """AttentionBackend.write."""
         write_kv(cache, k, v, slots)
+
+    def prepare(self, spec: AttentionSpec, buffers: LayerBuffers) -> None:
+        """AttentionBackend.prepare."""
+        if self.causal_attention is not None and takes(spec, buffers.all_queries.dtype):
+            make_plans(self.causal_attention, spec, buffers)
 
     def attend(
         self,
@@ -188,7 +194,7 @@ class TritonAttention:
             return kept
         whole = [] if buffers is None else whole_prompts(batch)
         lens = np.asarray(batch.query_lens_cpu[batch.num_decodes :], dtype=np.int32)
-        lens[[entry - batch.num_decodes for each in whole for entry in each.entries]] = 0
+        lens[[each.entry - batch.num_decodes for each in whole]] = 0
         views = [PromptViews(each, spec, buffers) for each in whole if buffers is not None]
         tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
         self._prefills = _Prefills(batch, tokens, views_of, views, tiles)

@@ -1,8 +1,8 @@
 """Attention of whole prompts, whose keys are all at hand, by cuDNN.
 
 Its causal kernel is half as fast again as one that reads keys from the paged cache. It makes a plan
-for every length it meets, which takes tens of milliseconds, so a prompt is computed as if it ended
-at the next multiple of STEP: a causal token sees nothing of what lies behind it.
+for every length it meets, which takes tens of milliseconds, so there are few: a prompt is computed
+as if it went on for a little, since a causal token sees nothing of what lies behind it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, LayerBuf
 
 log = logging.getLogger(__name__)
 
-STEP = LayerBuffers.BEHIND
+STEP = LayerBuffers.BEHIND // 2
 LEAST_TOKENS = 1024
 """Of a prompt among others, which the paged kernel computes together."""
 LEAST_TOKENS_ALONE = 384
 MOST_HEAD_DIM = 128
 
+FINE_TOKENS = 2048
+"""Prompts are computed as if they ended at a multiple of STEP, longer ones of twice that."""
+
 CausalAttention: TypeAlias = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor
 ]
-"""Of q [prompts, heads, n, head_dim], k and v [prompts, kv_heads, n, head_dim] and a scale; like
-q."""
+"""Of q [1, heads, n, head_dim], k and v [1, kv_heads, n, head_dim] and a scale; like q."""
 
 
 def by_cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
@@ -55,40 +57,27 @@ def cudnn_attention(device: torch.device) -> CausalAttention | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
-    """Prompts of one length, one after the other in a step."""
+class Prompt:
+    """One of a step's entries."""
 
-    entries: tuple[int, ...]
+    entry: int
     begin: int
-    """Their first token."""
+    """Its first token."""
     tokens: int
-    """Of each."""
 
 
-def whole_prompts(batch: AttentionBatch) -> list[Prompts]:
-    """Prompts without cached context that are worth it.
-
-    Several are together where each ends at a multiple of STEP.
-    """
+def whole_prompts(batch: AttentionBatch) -> list[Prompt]:
+    """Prompts without cached context that are worth it."""
     alone = len(batch.query_lens_cpu) - batch.num_decodes == 1
     least = LEAST_TOKENS_ALONE if alone else LEAST_TOKENS
-    found: list[Prompts] = []
+    found: list[Prompt] = []
     begin = batch.num_decodes
-    lengths = list(zip(batch.query_lens_cpu, batch.seq_lens_cpu, strict=True))
-    for entry in range(batch.num_decodes, len(lengths)):
-        new, bound = lengths[entry]
-        if bound == new and new >= least:
-            last = found[-1] if found else None
-            if last and not new % STEP and _goes_on(last, begin, new):
-                found[-1] = Prompts((*last.entries, entry), last.begin, new)
-            else:
-                found.append(Prompts((entry,), begin, new))
-        begin += new
+    for entry in range(batch.num_decodes, len(batch.query_lens_cpu)):
+        tokens = batch.query_lens_cpu[entry]
+        if batch.seq_lens_cpu[entry] == tokens >= least:
+            found.append(Prompt(entry, begin, tokens))
+        begin += tokens
     return found
-
-
-def _goes_on(last: Prompts, begin: int, tokens: int) -> bool:
-    return last.tokens == tokens and last.begin + len(last.entries) * tokens == begin
 
 
 def takes(spec: AttentionSpec, dtype: torch.dtype) -> bool:
@@ -103,25 +92,41 @@ def takes(spec: AttentionSpec, dtype: torch.dtype) -> bool:
     )
 
 
+def padded(tokens: int) -> int:
+    """The length that a prompt is computed with."""
+    step = STEP if tokens <= FINE_TOKENS else 2 * STEP
+    return -(-tokens // step) * step
+
+
+def padded_lengths(most: int) -> list[int]:
+    """All of them, for prompts of at most `most` tokens."""
+    return sorted({padded(tokens) for tokens in range(LEAST_TOKENS_ALONE, most + 1, STEP)})
+
+
 class PromptViews:
-    """Some prompts' queries, keys and values in the buffers, as cuDNN takes them; all layers of a
+    """A prompt's queries, keys and values in the buffers, as cuDNN takes them; all layers of a
     step have the same."""
 
-    def __init__(self, prompts: Prompts, spec: AttentionSpec, buffers: LayerBuffers) -> None:
-        count, tokens = len(prompts.entries), prompts.tokens
-        padded = -(-tokens // STEP) * STEP
-        whole = slice(prompts.begin, prompts.begin + count * padded)
+    def __init__(self, prompt: Prompt, spec: AttentionSpec, buffers: LayerBuffers) -> None:
+        whole = slice(prompt.begin, prompt.begin + padded(prompt.tokens))
 
         def heads_first(part: torch.Tensor) -> torch.Tensor:
-            return part[whole].view(count, padded, *part.shape[1:]).transpose(1, 2)
+            return part[whole].transpose(0, 1).unsqueeze(0)
 
         self._q = heads_first(buffers.queries(spec))
         self._k, self._v = heads_first(buffers.keys(spec)), heads_first(buffers.values(spec))
         self._scale = spec.scale
-        self._own = slice(prompts.begin, prompts.begin + count * tokens)
-        self._tokens = tokens
+        self._own = slice(prompt.begin, prompt.begin + prompt.tokens)
+        self._tokens = prompt.tokens
 
     def attend(self, attention: CausalAttention, out: torch.Tensor) -> None:
-        """Into the prompts' part of out [step's tokens, heads, head_dim]."""
-        found = attention(self._q, self._k, self._v, self._scale).transpose(1, 2)[:, : self._tokens]
-        out[self._own].copy_(found.flatten(0, 1))
+        """Into the prompt's part of out [step's tokens, heads, head_dim]."""
+        found = attention(self._q, self._k, self._v, self._scale)
+        out[self._own].copy_(found[0].transpose(0, 1)[: self._tokens])
+
+
+def make_plans(attention: CausalAttention, spec: AttentionSpec, buffers: LayerBuffers) -> None:
+    """One for each length there is, since the first prompt of a length would wait for its own."""
+    for tokens in padded_lengths(buffers.tokens):
+        out = torch.empty_like(buffers.queries(spec))
+        PromptViews(Prompt(0, 0, min(tokens, buffers.tokens)), spec, buffers).attend(attention, out)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from kvasir_engine.core.build import Core
 from kvasir_engine.request import EngineRequest
@@ -66,14 +67,15 @@ class Steps:
         self._core = core
         self._runner = TimedRunner(core.loop.runner)
         core.loop.runner = self._runner
-        self._draw = random.Random(0)
+        self._draw = np.random.default_rng(0)
         self._next = 0
         self.common: list[int] = []
         """What prompts begin with."""
 
     def prompt(self, tokens: int) -> list[int]:
         """Random token ids."""
-        return [self._draw.randrange(self._core.assembled.vocab_size) for _ in range(tokens)]
+        ids: list[int] = self._draw.integers(self._core.assembled.vocab_size, size=tokens).tolist()
+        return ids
 
     def add(self, prompt_tokens: int, output_tokens: int) -> None:
         """A request of `common` and random token ids that ends at its last token only."""

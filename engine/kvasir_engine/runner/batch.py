@@ -153,16 +153,21 @@ class DeviceBatch:
 
     def inputs(self, plan: StepPlan) -> StepInputs:
         """Gather the step's inputs from the rows."""
-        rows = self.upload(plan.rows.astype(np.int64))
-        num_new = self.upload(plan.num_new)
-        total = plan.num_tokens
+        count, total = len(plan.rows), plan.num_tokens
+        query_start = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(plan.num_new, out=query_start[1:])
+        entry = np.repeat(np.arange(count), plan.num_new)
+        offset = np.arange(total) - query_start[entry]
+        parts = (plan.rows, plan.num_new, query_start, query_start[1:] - 1)
+        by_token = (entry, offset, plan.rows[entry])
+        # One copy to the device instead of one for each of them.
+        packed = self.upload(np.concatenate([*parts, *by_token], dtype=np.int64))
+        rows, new, start, ends, entries, offsets, token_rows = torch.split(
+            packed, [count, count, count + 1, count, total, total, total]
+        )
+        num_new = new.int()
         starts = self.num_computed[rows]
-        query_start = torch.zeros(len(plan.rows) + 1, dtype=torch.int32, device=self.device)
-        torch.cumsum(num_new, 0, out=query_start[1:])
-        entry = torch.repeat_interleave(num_new.long(), output_size=total)
-        offset = torch.arange(total, device=self.device) - query_start[entry]
-        positions = starts[entry] + offset
-        token_rows = rows[entry]
+        positions = starts[entries] + offsets
         return StepInputs(
             token_ids=self.history[token_rows, positions].long(),
             positions=positions,
@@ -171,7 +176,7 @@ class DeviceBatch:
                 token_rows,
                 positions,
                 starts + num_new,
-                query_start,
+                start.int(),
                 num_decodes=plan.num_decodes,
                 query_lens=plan.num_new.tolist(),
                 longest=(plan.starts + plan.num_new).tolist(),
@@ -179,7 +184,7 @@ class DeviceBatch:
             ),
             rows=rows,
             num_new=num_new,
-            query_ends=query_start[1:].long() - 1,
+            query_ends=ends,
         )
 
     def _decode_order(self, plan: StepPlan) -> torch.Tensor | None:

@@ -87,6 +87,10 @@ class _Cutter:
             self.pieces.append(_Piece(self._end(self._graph)))
         return self._pool
 
+    def prepare(self, spec: AttentionSpec, buffers: LayerBuffers) -> None:
+        """AttentionBackend.prepare."""
+        raise NotImplementedError
+
     def write(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:

@@ -167,6 +167,9 @@ class TorchRunner:
         if self._prefixes is not None:
             self._graphs.prepare_shared()
         self._pieces.capture()
+        context = self._context
+        if context.buffers is not None:
+            context.backend.prepare(self.model.attention_specs[0], context.buffers)
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:

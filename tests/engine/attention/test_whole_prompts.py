@@ -7,7 +7,7 @@ import torch
 
 from kvasir_engine.attention import whole_prompts
 from kvasir_engine.attention.base import AttentionSpec, LayerBuffers
-from kvasir_engine.attention.whole_prompts import STEP, Prompts
+from kvasir_engine.attention.whole_prompts import Prompt
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
@@ -24,8 +24,8 @@ def attention() -> whole_prompts.CausalAttention:
     return whole_prompts.cudnn_attention(DEVICE) or by_torch
 
 
-def attend(attention, spec, buffers, prompts, out) -> None:
-    whole_prompts.PromptViews(prompts, spec, buffers).attend(attention, out)
+def attend(attention, spec, buffers, prompt, out) -> None:
+    whole_prompts.PromptViews(prompt, spec, buffers).attend(attention, out)
 
 
 def filled(spec: AttentionSpec, tokens: int) -> LayerBuffers:
@@ -42,7 +42,7 @@ def test_a_prompt_among_others(attention, heads) -> None:
     begin, tokens = 7, 300
     buffers = filled(spec, 512)
     out = torch.full((512, heads[0], 64), float("nan"), dtype=DTYPE, device=DEVICE)
-    attend(attention, spec, buffers, whole_prompts.Prompts((1,), begin, tokens), out)
+    attend(attention, spec, buffers, whole_prompts.Prompt(1, begin, tokens), out)
     own = slice(begin, begin + tokens)
     q, k, v = (
         part[own].double().cpu().transpose(0, 1)[None]
@@ -59,40 +59,40 @@ def test_the_last_prompt_ends_within_the_buffers(attention) -> None:
     spec = AttentionSpec(0, 2, 1, 64, 0.2)
     buffers = filled(spec, 300)
     out = torch.empty(300, 2, 64, dtype=DTYPE, device=DEVICE)
-    attend(attention, spec, buffers, whole_prompts.Prompts((0,), 43, 257), out)
+    attend(attention, spec, buffers, whole_prompts.Prompt(0, 43, 257), out)
     assert torch.isfinite(out[43:]).all()
-
-
-def test_prompts_of_one_length_are_the_same_as_one_by_one(attention) -> None:
-    spec = AttentionSpec(0, 4, 2, 64, 0.2)
-    buffers = filled(spec, 2 * STEP + 8)
-    together, apart = torch.zeros(2, 2 * STEP + 8, 4, 64, dtype=DTYPE, device=DEVICE)
-    attend(attention, spec, buffers, whole_prompts.Prompts((0, 1), 8, STEP), together)
-    for begin in (8, 8 + STEP):
-        attend(attention, spec, buffers, whole_prompts.Prompts((0,), begin, STEP), apart)
-    torch.testing.assert_close(together, apart)
 
 
 def test_only_long_prompts_without_cached_context(paged) -> None:
     batch, _ = paged.make_batch([5], [(1024, 1024), (1023, 1023), (1500, 1600), (2000, 2000)], 0)
-    first, other = Prompts((1,), 1, 1024), Prompts((4,), 1 + 1024 + 1023 + 1500, 2000)
+    first, other = Prompt(1, 1, 1024), Prompt(4, 1 + 1024 + 1023 + 1500, 2000)
     assert whole_prompts.whole_prompts(batch) == [first, other]
 
 
-def test_neighbours_of_one_length_that_needs_no_padding(paged) -> None:
-    lengths = [1024, 1024, 1024 + STEP, 1024 + STEP, 1100, 1100]
-    batch, _ = paged.make_batch([], [(n, n) for n in lengths], 0)
-    assert whole_prompts.whole_prompts(batch) == [
-        Prompts((0, 1), 0, 1024),
-        Prompts((2, 3), 2048, 1024 + STEP),
-        Prompts((4,), 2048 + 2 * (1024 + STEP), 1100),
-        Prompts((5,), 2048 + 2 * (1024 + STEP) + 1100, 1100),
-    ]
+@pytest.mark.parametrize("most", [384, 1000, 8192])
+def test_few_lengths_hold_any_prompt(most) -> None:
+    lengths = whole_prompts.padded_lengths(most)
+    assert len(lengths) <= 22
+    for tokens in range(whole_prompts.LEAST_TOKENS_ALONE, most + 1):
+        assert whole_prompts.padded(tokens) in lengths
+        assert 0 <= whole_prompts.padded(tokens) - tokens < LayerBuffers.BEHIND
+
+
+def test_a_plan_for_each_length() -> None:
+    seen = []
+
+    def note(q, k, v, scale):
+        seen.append(q.shape[2])
+        return q
+
+    spec = AttentionSpec(0, 2, 1, 64, 0.2)
+    whole_prompts.make_plans(note, spec, LayerBuffers([spec], 1500, DTYPE, DEVICE))
+    assert seen == [512, 768, 1024, 1280, 1536]
 
 
 def test_a_prompt_alone_may_be_shorter(paged) -> None:
     alone, _ = paged.make_batch([5, 6], [(384, 384)], 0)
-    assert whole_prompts.whole_prompts(alone) == [Prompts((2,), 2, 384)]
+    assert whole_prompts.whole_prompts(alone) == [Prompt(2, 2, 384)]
     two, _ = paged.make_batch([], [(384, 384), (400, 400)], 0)
     assert whole_prompts.whole_prompts(two) == []
 

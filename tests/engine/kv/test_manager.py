@@ -191,3 +191,28 @@ def test_a_reset_forgets_every_group() -> None:
     assert kv.usage() > 0, "what is held stays held"
     free(kv, tables)
     kv.check_integrity()
+
+
+def test_a_second_look_up_sees_what_was_evicted_since() -> None:
+    kv = make(None, num_blocks=6)
+    tables = fill(kv, tokens(12))
+    free(kv, tables)
+    assert kv.find_prefix(tokens(13), root_hash(), b"").num_tokens == 12
+    evicted = [pool.allocate(4) for pool in kv.pools]
+    kv.release(evicted)
+    assert kv.find_prefix(tokens(13), root_hash(), b"").num_tokens < 12
+
+
+@pytest.mark.parametrize("same", [0, 3, 4, 9, 12])
+def test_look_ups_that_begin_alike_find_the_same_as_alone(same: int) -> None:
+    kv = make(None)
+    one = tokens(16)
+    other = np.concatenate([one[:same], tokens(16 - same, 100)])
+    fill(kv, one)
+    fill(kv, other)
+    for ids in (one, other, one):
+        found = kv.find_prefix(ids, root_hash(), b"")
+        assert found.num_tokens == 12
+        assert b"".join(found.hashes) == chain_hashes(ids[:12].tolist(), SIZE)
+    salted = kv.find_prefix(one, root_hash(cache_salt="other"), b"")
+    assert salted.num_tokens == 0
