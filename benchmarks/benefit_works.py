@@ -89,8 +89,8 @@ async def nosharing(scale: Scale, words: Words, source: random.Random) -> AsyncI
 
 
 WORKS = (
-    Work("capacity", capacity, {"below": 8, "knee": 25, "past": 45}, 15),
-    Work("chat", chat, {"below": 4, "knee": 12, "past": 20}, 6),
-    Work("agent", agent, {"below": 2, "knee": 6, "past": 10}, 3),
+    Work("capacity", capacity, {"below": 8, "knee": 20, "past": 30}, 15),
+    Work("chat", chat, {"below": 6, "knee": 22, "past": 34}, 12),
+    Work("agent", agent, {"below": 3, "knee": 10, "past": 15}, 5),
     Work("nosharing", nosharing, {"below": 12, "knee": 25, "past": 40}, 12),
 )

@@ -81,7 +81,7 @@ class Report:
             "name": self.name,
             "title": self.title,
             "work": self.work,
-            "command": " ".join(["python", f"benchmarks/{self.name}.py", *sys.argv[1:]]),
+            "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "machine": machine(),
             "versions": {

@@ -2,7 +2,7 @@
 
     python benchmarks/router_benefit.py [--policies round_robin,least_load,approximate,exact]
         [--works capacity,chat,agent,nosharing] [--stages below,knee,past]
-        [--scale 4] [--speed 1] [--save]
+        [--scale 4] [--speed 1] [--at-once 1] [--save]
 
 Eight engines with `--device sim` stand for llm-d's pods: Qwen3-32B on two GPUs, 15,900 prompt
 tokens a second and 307,328 tokens of KV cache each; `sim_fleet.py` says how tokens are scaled
@@ -26,7 +26,9 @@ import random
 import statistics
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,10 @@ from stream_load import Load, Stage, run_stage
 
 REPLICAS = 8
 KV_TOKENS = 307_328
+POLICIES = "round_robin,least_load,prefix_hash,approximate,exact"
 STAGES = ("below", "knee", "past")
+PATIENCE = ("--queue-timeout", "3600", "--max-waiting", "100000")
+"""Nobody is turned away: a policy that saturates pays with time."""
 KV_AWARE = {"approximate": False, "exact": True}
 """Policies that are kv_aware, and whether they hear of block events."""
 
@@ -53,16 +58,19 @@ class Options:
     stages: list[str]
     scale: Scale
     stage_seconds: float
+    lead_seconds: float
     warmup_seconds: float
+    at_once: int
     save: bool
 
 
 async def measure(work: Work, port: int, pid: int, words: Words, options: Options) -> list[Stage]:
     load = Load(port, options.scale)
     arrivals = work.sessions(options.scale, words, random.Random(3))
-    await run_stage(load, arrivals, work.warmup_rate, options.warmup_seconds, pid)
+    await run_stage(load, arrivals, work.warmup_rate, options.warmup_seconds, 0.0, pid)
+    lead, counted = options.lead_seconds, options.stage_seconds
     stages = [
-        await run_stage(load, arrivals, work.rates[name], options.stage_seconds, pid)
+        await run_stage(load, arrivals, work.rates[name], lead, counted, pid)
         for name in options.stages
     ]
     for task in list(load.running):
@@ -80,7 +88,9 @@ def run_policy(
         config, port = folder / "fleet.json", free_port()
         config.write_text(json.dumps(_discovery(engines, KV_AWARE.get(policy, True))))
         name = "kv_aware" if policy in KV_AWARE else policy
-        command, environment = router_command(config, port, "--policy", name)
+        command, environment = router_command(
+            config, port, "--policy", name, *PATIENCE, tokens=options.scale.tokens
+        )
         environment["KVASIR_FLEET_SECRET"] = SECRET
         cpus = os.sched_getaffinity(0)
         with process(*command, cpus=cpus, environment=environment) as router:
@@ -139,10 +149,17 @@ def run(options: Options, folder: Path) -> None:
     tables = []
     for work in (work for work in WORKS if work.name in options.works):
         rows = []
-        for policy in options.policies:
-            place = folder / f"{work.name}-{policy}"
-            stages = run_policy(place, policy, work, words, model, options)
-            for name, stage in zip(options.stages, stages, strict=True):
+        # Processes of their own, so that one's load is never late because of another's
+        with ProcessPoolExecutor(options.at_once, get_context("spawn")) as pool:
+            running = {
+                policy: pool.submit(
+                    run_policy,
+                    *(folder / f"{work.name}-{policy}", policy, work, words, model, options),
+                )
+                for policy in options.policies
+            }
+        for policy, stages in running.items():
+            for name, stage in zip(options.stages, stages.result(), strict=True):
                 result = results[work.name, policy, name] = Result.of(stage, options.scale)
                 rows.append([policy, name, f"{work.rates[name]:g}/s", *result.row()])
                 print(work.name, *rows[-1], sep="  ", flush=True)
@@ -202,14 +219,15 @@ def publish(
     figures = [found for each in COMPARISONS if (found := each.figure(results)) is not None]
     scale = options.scale
     Report(
-        name="router_benefit",
+        name="router_benefit" if len(tables) > 1 else f"router_benefit_{tables[0].title}",
         title="What the choice of a replica is worth",
         work=(
             f"{REPLICAS} simulated engines (as llm-d's pods, {KV_TOKENS:,} tokens of KV cache "
             f"each) behind one router; one simulated token stands for {scale.tokens}, clocks "
-            f"{scale.speed:g} times as fast, stages of {options.stage_seconds:g} s; figures in "
-            "real tokens and seconds. A request without a first token when its stage and half as "
-            "long again are over counts with that time."
+            f"{scale.speed:g} times as fast, stages of {options.stage_seconds:g} s after "
+            f"{options.lead_seconds:g} s of the same rate; figures in real tokens and seconds. A "
+            "request without a first token when its stage and half as long again are over counts "
+            "with that time."
         ),
         figures=figures,
         tables=tables,
@@ -221,13 +239,17 @@ def publish(
 def main() -> None:
     """Parse, run, publish."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--policies", default="round_robin,least_load,approximate,exact")
+    parser.add_argument(
+        "--policies", default="round_robin,least_load,prefix_hash,approximate,exact"
+    )
     parser.add_argument("--works", default=",".join(work.name for work in WORKS))
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--scale", type=int, default=4, help="real tokens a simulated one is")
     parser.add_argument("--speed", type=float, default=1.0, help="of all clocks")
     parser.add_argument("--stage-seconds", type=float, default=40.0, help="real seconds")
+    parser.add_argument("--lead-seconds", type=float, default=40.0, help="before each stage counts")
     parser.add_argument("--warmup-seconds", type=float, default=50.0, help="real seconds")
+    parser.add_argument("--at-once", type=int, default=1, help="policies, each with its own fleet")
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
     warn_if_busy()
@@ -237,7 +259,9 @@ def main() -> None:
         stages=given.stages.split(","),
         scale=Scale(given.scale, given.speed),
         stage_seconds=given.stage_seconds,
+        lead_seconds=given.lead_seconds,
         warmup_seconds=given.warmup_seconds,
+        at_once=given.at_once,
         save=given.save,
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -201,10 +201,13 @@ class Router(NamedTuple):
 
 
 def router_command(
-    config: Path, port: int, *options: str
+    config: Path, port: int, *options: str, tokens: int = 1
 ) -> tuple[list[str | Path], dict[str, str]]:
-    """The command of `kvasir router`, and what its environment needs."""
-    command = [sys.executable, "-m", "kvasir_router", "--config", config]
+    """The command of `kvasir router`, and what its environment needs; `tokens`: what one token of
+    its engines stands for."""
+    scaled = [Path(__file__).parent / "scaled_router.py", str(tokens)]
+    program = scaled if tokens > 1 else ["-m", "kvasir_router"]
+    command = [sys.executable, *program, "--config", config]
     ports = ["--port", str(port), "--admin-port", str(free_port())]
     return [*command, *ports, *options], {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"}
 

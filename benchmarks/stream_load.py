@@ -135,17 +135,21 @@ Session = Callable[[Load], Awaitable[None]]
 
 
 async def run_stage(
-    load: Load, arrivals: AsyncIterator[Session], rate: float, real_seconds: float, router_pid: int
+    load: Load,
+    arrivals: AsyncIterator[Session],
+    rate: float,
+    lead_seconds: float,
+    real_seconds: float,
+    router_pid: int,
 ) -> Stage:
-    """Arrivals for that time; then what runs may give its first token for half as long."""
-    scale, source = load.scale, random.Random(7)
+    """Arrivals for `lead_seconds`, so that as many requests run as the rate means, and then for the
+    time that counts; at last what runs may give its first token for half as long."""
+    source = random.Random(7)
+    load.stage = Stage()
+    await _arrive(load, arrivals, rate, lead_seconds, source)
     load.stage = stage = Stage()
     begin, busy, router = time.monotonic(), busy_seconds(), cpu_ns(router_pid)
-    due, end = begin, begin + real_seconds / scale.speed
-    while (due := due + source.expovariate(rate * scale.speed)) < end:
-        await asyncio.sleep(max(0.0, due - time.monotonic()))
-        load.start((await anext(arrivals))(load))
-    await asyncio.sleep(max(0.0, end - time.monotonic()))
+    await _arrive(load, arrivals, rate, real_seconds, source)
     wall = time.monotonic() - begin
     stage.seconds, tokens = wall, stage.tokens
     stage.machine = (busy_seconds() - busy) / wall / (os.cpu_count() or 1)
@@ -161,6 +165,23 @@ async def run_stage(
         call.first = call.first or now  # no less than this
     stage.calls, stage.tokens = measured, tokens
     return stage
+
+
+async def _arrive(
+    load: Load,
+    arrivals: AsyncIterator[Session],
+    rate: float,
+    real_seconds: float,
+    source: random.Random,
+) -> None:
+    """Start sessions at Poisson times."""
+    speed = load.scale.speed
+    due = time.monotonic()
+    end = due + real_seconds / speed
+    while (due := due + source.expovariate(rate * speed)) < end:
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        load.start((await anext(arrivals))(load))
+    await asyncio.sleep(max(0.0, end - time.monotonic()))
 
 
 def busy_seconds() -> float:
