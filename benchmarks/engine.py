@@ -1,7 +1,7 @@
 """The engine on a GPU, in-process: token ids in, end tokens ignored, one warm-up of 8 requests.
 
     python benchmarks/engine.py --model DIR [--load-format dummy] [--works mixed256,decode,...]
-        [--out F.json]
+        [--repeat 3] [--out F.json]
 
 mixed256: 256 requests of 100-1024 tokens in and out; big1000: 1000 requests, 128-1024 in, 64-512
 out; decode: ms a token at 1,000 tokens of context for batches of 1, 8, 64, 256; prefill: 32
@@ -33,6 +33,8 @@ from kvasir_engine.settings import make_settings
 Prompts = list[list[int]]
 Figures = dict[str, dict[str, Any]]
 """By name: the figure, then what belongs to it."""
+Runs = dict[str, list[dict[str, Any]]]
+"""By name: each run's."""
 
 
 def prompts(count: int, low: int, high: int, seed: int) -> Prompts:
@@ -159,15 +161,25 @@ MODELS = Path(__file__).parent / "models"
 UNITS = {"out_tok_s": "tokens/s", "tok_s": "tokens/s", "tpot_ms": "ms", "ttft_ms": "ms"}
 
 
-def report(model: Path, figures: Figures) -> Report:
+def medians(runs: Runs) -> Figures:
+    """Of each figure; what belongs to it is the last run's."""
+    found = {}
+    for name, each in runs.items():
+        key = next(iter(each[-1]))
+        found[name] = {**each[-1], key: statistics.median(run[key] for run in each)}
+    return found
+
+
+def report(model: Path, runs: Runs) -> Report:
     """What came out so far, beside what vLLM 0.24 and a perfect scheduler reach."""
     known = json.loads((MODELS / "floors.json").read_text()).get(model.name, {})
     rows, table = [], []
-    for name, found in figures.items():
+    for name, found in medians(runs).items():
         (key, value), *_ = found.items()
         floor = known.get(name, {})
         digits = 2 if key.endswith("ms") else 0
-        rows.append(Figure(name, UNITS[key], [value], floor.get("goal", ""), digits))
+        each = [run[key] for run in runs[name]]
+        rows.append(Figure(name, UNITS[key], each, floor.get("goal", ""), digits))
         table.append([name, f"{value:,}", str(floor.get("limit", "")), str(floor.get("vllm", ""))])
     return Report(
         name="engine",
@@ -187,6 +199,7 @@ def main() -> None:
     parser.add_argument("--works", default=",".join(WORKS))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-model-len", type=int, default=8192)
+    parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     begin = time.perf_counter()
@@ -205,17 +218,18 @@ def main() -> None:
         "start_parts_s": engine.start_parts,
     }
     print(json.dumps(start), flush=True)
-    figures: Figures = {}
+    runs: Runs = {}
     engine.generate(prompts(8, 100, 200, 9), [16] * 8)
-    for name in options.works.split(","):
+    for name in [name for name in options.works.split(",") for _ in range(options.repeat)]:
         engine.forget()
         found = WORKS[name](engine)
-        figures.update(found)
+        for figure, run in found.items():
+            runs.setdefault(figure, []).append(run)
         print(name, json.dumps(found), flush=True)
         if options.out:
             made = replace(
-                report(Path(options.model), figures),
-                values={"machine": hardware(), **start, **figures},
+                report(Path(options.model), runs),
+                values={"machine": hardware(), **start, **medians(runs)},
             )
             options.out.write_text(json.dumps(made.content(), indent=1) + "\n")
 
