@@ -44,7 +44,7 @@ class ModelIndex:
         self.residency = Residency()
         self.texts = TextMap()
         self.check = HitCheck(clock)
-        self.bytes_per_token = BYTES_PER_TOKEN
+        self.bytes_per_token = self.approximate.bytes_per_token = BYTES_PER_TOKEN
         """Of prompts' text, as usage says."""
         self._weight = 1.0
         """Of the next request in that."""
