@@ -20,7 +20,7 @@ from kvasir_router.index.approximate import ApproximateIndex
 CAPACITY = 12 * BLOCK_BYTES
 WORDS = st.lists(st.integers(0, 2), min_size=1, max_size=8)
 LEVELS = ((3, BLOCK_BYTES), (6, 2 * BLOCK_BYTES))
-SIZES = [size for count, size in LEVELS for _ in range(count)]
+SIZES = tuple(size for count, size in LEVELS for _ in range(count))
 
 
 @pytest.fixture
