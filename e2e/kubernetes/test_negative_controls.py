@@ -32,6 +32,11 @@ BOTH = os.environ.get("KVASIR_E2E_STEPS") == "all"
 """Whether a protection that is there is shown to work too, which the proof itself does."""
 
 
+def protection(there: bool) -> str:
+    """A test's name for it."""
+    return "on passes" if there else "off fails"
+
+
 @pytest.fixture(scope="module")
 def changed_release(release: Release, values: dict[str, Any]) -> Iterator[Callable[..., None]]:
     """changed_release(**router values): the release with them; as it was after the last test."""
@@ -132,7 +137,7 @@ def _open_gate(deployment: Deployment, pod: str) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("gate", [False, True] if BOTH else [False])
+@pytest.mark.parametrize("gate", [False, True] if BOTH else [False], ids=protection)
 async def test_without_the_gate_pods_go_before_routers_know_their_successors(
     cluster: Cluster,
     release: Release,
@@ -170,7 +175,7 @@ async def test_without_drain_streams_break(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("migration", [False, True] if BOTH else [False])
+@pytest.mark.parametrize("migration", [False, True] if BOTH else [False], ids=protection)
 async def test_streams_longer_than_the_drain_need_migration(
     cluster: Cluster,
     release: Release,
