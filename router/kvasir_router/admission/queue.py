@@ -171,9 +171,10 @@ class ModelQueue:
 
 
 def _first_at_home(places: "OrderedDict[Place, None]") -> Place:
-    """The first whose own replica has room, or else the first of all."""
+    """The first whose own replica has room, or else the first of all; one that has begun elsewhere
+    goes before others."""
     first = next(iter(places))
-    if first.overtaken < _MAX_OVERTAKEN:
+    if first.overtaken < _MAX_OVERTAKEN and not first.waiter.moving:
         for place in islice(places, _LOOKED_AT):
             if place.waiter.at_home:
                 first.overtaken += place is not first

@@ -137,6 +137,15 @@ def test_who_prefers_the_replica_with_room_goes_before_others_up_to_a_bound(make
     assert [each.state for each in others[:overtaken]] == ["runs"] * 64 + ["waits"]
 
 
+def test_a_stream_that_moves_is_not_overtaken(make_line) -> None:
+    line, model = make_line(), Room()
+    moving, other = Asking(line, model).come(), Asking(line, model).come()
+    moving.moving, moving.at_home = True, False
+    model.free = 1
+    line.serve(model)
+    assert (moving.state, other.state) == ("runs", "waits")
+
+
 def test_nobody_at_home_means_the_first(make_line) -> None:
     line, model = make_line(), Room()
     first, second = Asking(line, model).come(), Asking(line, model).come()

@@ -102,6 +102,15 @@ async def test_a_full_replica_gets_nothing_until_a_request_ends(make_model) -> N
     assert usable(model) == {"r0"}
 
 
+async def test_a_full_replica_is_still_preferred(make_model) -> None:
+    model, (first, _) = make_model(READY, READY, max_in_flight=1)
+    assert model.prefers_room(QUERY)  # round_robin would take the first
+    first.acquire()
+    assert not model.prefers_room(QUERY)
+    first.release()
+    assert model.prefers_room(QUERY)
+
+
 async def test_an_open_breaker_takes_a_replica_out_and_a_trial_back_in(make_model) -> None:
     model, (first, _) = make_model(READY, READY)
     for _ in range(5):
