@@ -187,7 +187,7 @@ async def test_streams_longer_than_the_drain_need_migration(
     await asyncio.to_thread(changed_release, extraArgs=arguments)
     lifecycle = {"preStopSeconds": 3, "drainSeconds": 5}
     deployment = await asyncio.to_thread(deploy, "long", lifecycle=lifecycle)
-    lost = await losses_of_a_rollout(cluster, release, deployment, stream_tokens=500)
+    lost = await losses_of_a_rollout(cluster, release, deployment, stream_tokens=400)
     if migration:
         assert not lost
     else:
