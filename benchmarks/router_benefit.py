@@ -2,7 +2,7 @@
 
     python benchmarks/router_benefit.py [--policies round_robin,least_load,approximate,exact]
         [--works capacity,chat,agent,nosharing] [--stages below,knee,past]
-        [--scale 4] [--speed 1] [--at-once 1] [--save]
+        [--scale 4] [--speed 1] [--at-once 1] [--virtual] [--save]
 
 Eight engines with `--device sim` stand for llm-d's pods: Qwen3-32B on two GPUs, 15,900 prompt
 tokens a second and 307,328 tokens of KV cache each; `sim_fleet.py` says how tokens are scaled
@@ -13,7 +13,8 @@ follows the one before it; the works are in `benefit_works.py`.
 `round_robin`, `least_load`, ... are the router's policies; `approximate` is kv_aware that hears no
 block events, `exact` kv_aware that does. A stage is below the knee, at it or past it for a policy
 that finds every prefix; round_robin has its knee below. Printed with each stage is how busy the
-machine was: above 90 % the figures say more of the machine than of the policy.
+machine was: above 90 % the figures say more of the machine than of the policy. With `--virtual`
+all is one process in virtual time (`virtual_fleet.py`), on any machine, and the same every time.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ import uvloop
 from benefit_works import WORKS, Work
 from common import Figure, Report, Table, free_port, wait_for, warn_if_busy
 from router_tools import process, router_command
+from scaled_router import divide
 from sim_fleet import SECRET, Engine, Scale, Words, sim_fleet
-from stream_load import Load, Stage, run_stage
+from stream_load import Load, Stage, arrive, run_stage
+from virtual_fleet import VirtualLoad, VirtualLoop, VirtualRouter, run_virtual
 
 REPLICAS = 8
 KV_TOKENS = 307_328
@@ -45,6 +48,10 @@ POLICIES = "round_robin,least_load,prefix_hash,approximate,exact"
 STAGES = ("below", "knee", "past")
 PATIENCE = ("--queue-timeout", "3600", "--max-waiting", "100000")
 """Nobody is turned away: a policy that saturates pays with time."""
+VIRTUALLY = (
+    " In virtual time: scheduler, KV manager, policy, indexes and waiting line are real, processes "
+    "and HTTP are not there."
+)
 KV_AWARE = {"approximate": False, "exact": True}
 """Policies that are kv_aware, and whether they hear of block events."""
 
@@ -61,13 +68,13 @@ class Options:
     lead_seconds: float
     warmup_seconds: float
     at_once: int
+    virtual: bool
     save: bool
 
 
-async def measure(work: Work, port: int, pid: int, words: Words, options: Options) -> list[Stage]:
-    load = Load(port, options.scale)
+async def measure(work: Work, load: Load, pid: int, words: Words, options: Options) -> list[Stage]:
     arrivals = work.sessions(options.scale, words, random.Random(3))
-    await run_stage(load, arrivals, work.warmup_rate, options.warmup_seconds, 0.0, pid)
+    await arrive(load, arrivals, work.warmup_rate, options.warmup_seconds, random.Random(7))
     lead, counted = options.lead_seconds, options.stage_seconds
     stages = [
         await run_stage(load, arrivals, work.rates[name], lead, counted, pid)
@@ -99,7 +106,27 @@ def run_policy(
                 within=30,
                 process_alive=lambda: router.poll() is None,
             )
-            return uvloop.run(measure(work, port, router.pid, words, options))
+            load = Load(port, options.scale)
+            return uvloop.run(measure(work, load, router.pid, words, options))
+
+
+def run_policy_virtually(policy: str, work: Work, words: Words, options: Options) -> list[Stage]:
+    """The same in virtual time, in this process."""
+    divide(options.scale.tokens)
+    name = "kv_aware" if policy in KV_AWARE else policy
+
+    def make(loop: VirtualLoop) -> VirtualLoad:
+        hears = KV_AWARE.get(policy, True)
+        router = VirtualRouter(loop, name, options.scale, REPLICAS, KV_TOKENS, hears=hears)
+        return VirtualLoad(router, options.scale, words)
+
+    async def stages(load: VirtualLoad) -> list[Stage]:
+        found = await measure(work, load, os.getpid(), words, options)
+        for stage in found:
+            stage.machine = stage.router = 0.0  # it is not the machine's time
+        return found
+
+    return run_virtual(stages, make)
 
 
 def _discovery(engines: Sequence[Engine], with_events: bool) -> dict[str, Any]:
@@ -150,9 +177,13 @@ def run(options: Options, folder: Path) -> None:
     for work in (work for work in WORKS if work.name in options.works):
         rows = []
         # Processes of their own, so that one's load is never late because of another's
-        with ProcessPoolExecutor(options.at_once, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(
+            options.at_once, get_context("spawn"), max_tasks_per_child=1
+        ) as pool:
             running = {
-                policy: pool.submit(
+                policy: pool.submit(run_policy_virtually, policy, work, words, options)
+                if options.virtual
+                else pool.submit(
                     run_policy,
                     *(folder / f"{work.name}-{policy}", policy, work, words, model, options),
                 )
@@ -227,7 +258,7 @@ def publish(
             f"{scale.speed:g} times as fast, stages of {options.stage_seconds:g} s after "
             f"{options.lead_seconds:g} s of the same rate; figures in real tokens and seconds. A "
             "request without a first token when its stage and half as long again are over counts "
-            "with that time."
+            f"with that time.{VIRTUALLY if options.virtual else ''}"
         ),
         figures=figures,
         tables=tables,
@@ -250,6 +281,7 @@ def main() -> None:
     parser.add_argument("--lead-seconds", type=float, default=40.0, help="before each stage counts")
     parser.add_argument("--warmup-seconds", type=float, default=50.0, help="real seconds")
     parser.add_argument("--at-once", type=int, default=1, help="policies, each with its own fleet")
+    parser.add_argument("--virtual", action="store_true", help="in virtual time, on any machine")
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
     warn_if_busy()
@@ -262,6 +294,7 @@ def main() -> None:
         lead_seconds=given.lead_seconds,
         warmup_seconds=given.warmup_seconds,
         at_once=given.at_once,
+        virtual=given.virtual,
         save=given.save,
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -146,10 +146,10 @@ async def run_stage(
     time that counts; at last what runs may give its first token for half as long."""
     source = random.Random(7)
     load.stage = Stage()
-    await _arrive(load, arrivals, rate, lead_seconds, source)
+    await arrive(load, arrivals, rate, lead_seconds, source)
     load.stage = stage = Stage()
     begin, busy, router = time.monotonic(), busy_seconds(), cpu_ns(router_pid)
-    await _arrive(load, arrivals, rate, real_seconds, source)
+    await arrive(load, arrivals, rate, real_seconds, source)
     wall = time.monotonic() - begin
     stage.seconds, tokens = wall, stage.tokens
     stage.machine = (busy_seconds() - busy) / wall / (os.cpu_count() or 1)
@@ -167,7 +167,7 @@ async def run_stage(
     return stage
 
 
-async def _arrive(
+async def arrive(
     load: Load,
     arrivals: AsyncIterator[Session],
     rate: float,

@@ -1,0 +1,372 @@
+"""The fleet of `sim_fleet.py` in one process and in virtual time, for machines with few cores.
+
+Real are the engines' scheduler, KV manager and step times, and the router's policy, indexes, slots
+and waiting line; left out are HTTP, tokenising and processes, for whose delays a few milliseconds
+stand. A clock that jumps to the next event stands for the machine's, so that no figure depends on
+how fast or busy that is, and the same seed gives the same figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import selectors
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sim_fleet import VOCABULARY, Scale, Words, scaled_profile
+from stream_load import Call, Load
+
+from kvasir.block_hash import block_hash, root_hash
+from kvasir.kv_events import BlockRemoved, BlockStored
+from kvasir.text_chain import BLOCK_ENDS, chat_pieces, content_start, text_hashes
+from kvasir_engine.kv.events import EventRecorder, KVEvent, RemovedBlocks, StoredBlocks
+from kvasir_engine.kv.groups import group_layers
+from kvasir_engine.kv.manager import KVManager
+from kvasir_engine.request import EngineRequest
+from kvasir_engine.runner.plan import StepPlan
+from kvasir_engine.runner.profile import SpeedProfile
+from kvasir_engine.runner.sim import SimRunner, SimStep
+from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.scheduler import results
+from kvasir_engine.scheduler.scheduler import Scheduler
+from kvasir_engine.settings import SchedulerSettings
+from kvasir_router.admission.line import Waiting, WaitingLine
+from kvasir_router.admission.ticket import Ticket
+from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
+from kvasir_router.envelope import Envelope
+from kvasir_router.feeds.sink import PromptReport
+from kvasir_router.fleet.load import LoadReport
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.policy.registry import make_policy
+from kvasir_router.proxy.http import Request
+from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.proxy.usage import Usage
+from kvasir_router.query import Query
+
+BLOCK = 16
+HOP = 0.003
+"""Seconds from the router to an engine, and back."""
+REPORT = 0.02
+"""Seconds between two reports of an engine's load."""
+_ROLES = {"system": 2, "user": 3, "assistant": 4, "tool": 5}
+_FIRST_WORD = 6
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Its clock jumps to whatever is due next."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        super().__init__(_Jumping(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class _Jumping(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._loop.now += timeout or 0.0
+        return super().select(0)
+
+
+class Prompt:
+    """A conversation's text blocks, and its tokens: a role's one, and one a word."""
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]], ids: Mapping[str, int]) -> None:
+        pieces = chat_pieces({"messages": list(messages)})
+        self.text = b"".join(pieces)
+        self.chain = text_hashes(self.text)
+        self.tokens: list[int] = []
+        self._ends: list[int] = []
+        """The byte of text by which each token is certain."""
+        at = len(pieces[0])
+        for message, piece in zip(messages, pieces[1:], strict=True):
+            words = message["content"].split(" ")
+            self.tokens += [_ROLES[message["role"]], *(ids[word] for word in words)]
+            start = at + content_start(piece, message["content"])
+            at += len(piece)
+            if message["role"] == "assistant":  # engines claim nothing inside of these
+                self._ends += [at] * (len(words) + 1)
+            else:
+                step = len(words[0]) + 1
+                self._ends += [start, *(start + step * (i + 1) for i in range(len(words)))]
+        self.tokens.append(_ROLES["assistant"])
+
+    @cached_property
+    def report(self) -> PromptReport:
+        """What an engine says of it."""
+        hashes, parent = [], root_hash()
+        content = np.asarray(self.tokens, dtype=np.int32)
+        for at in range(0, len(content) - BLOCK + 1, BLOCK):
+            parent = block_hash(parent, content[at : at + BLOCK].tobytes())
+            hashes.append(parent)
+        counts = [
+            bisect_right(self._ends, BLOCK_ENDS[i + 1]) // BLOCK for i in range(len(self.chain))
+        ]
+        last = b"".join(hashes[count - 1] if count else bytes(16) for count in counts)
+        return PromptReport(self.chain, counts, last)
+
+
+class PromptQuery(Query):
+    """A query whose prompt is known."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        super().__init__(Request(), Envelope())
+        self._chain, self._text_bytes = prompt.chain, len(prompt.text)
+
+
+class VirtualEngine:
+    """The overlapped step of kvasir_engine.core.loop, driven by events."""
+
+    def __init__(self, loop: VirtualLoop, profile: SpeedProfile, scale: Scale) -> None:
+        self._loop = loop
+        self._recorder = EventRecorder()
+        groups = group_layers([None], BLOCK)
+        kv = KVManager(groups, [profile.num_kv_blocks], listeners=[self._recorder.listener(0)])
+        budget = max(8192 // scale.tokens, 512)
+        settings = SchedulerSettings(max_num_seqs=256, max_num_batched_tokens=budget)
+        self.scheduler = Scheduler(settings, kv, max_model_len=32_768)
+        ids = range(_FIRST_WORD, _FIRST_WORD + VOCABULARY)
+        self._runner = SimRunner(profile, num_rows=256, vocab_size=ids.stop, ordinary=ids)
+        self._steps: deque[tuple[StepPlan, SimStep]] = deque()
+        self._handles = count(1)
+        self._asked: dict[int, Asked] = {}
+        self._runs = False
+        self._reported = 0.0
+        self.told: Callable[[list[KVEvent]], None] = lambda events: None
+        self.reported: Callable[[LoadReport], None] = lambda report: None
+
+    def add(self, asked: Asked) -> None:
+        handle = next(self._handles)
+        self._asked[handle] = asked
+        params = SamplingParams(max_tokens=asked.output, ignore_eos=True)
+        self.scheduler.add(EngineRequest(str(handle), handle, asked.prompt.tokens, params))
+        if not self._runs:
+            self._turn()
+
+    def report(self) -> None:
+        """Say how the load is."""
+        self._reported, load = self._loop.now, self.scheduler.load()
+        said = LoadReport(
+            load.running, load.waiting, load.inflight_tokens, load.kv_usage, self._loop.now + HOP
+        )
+        self._loop.call_later(HOP, self.reported, said)
+
+    def _turn(self) -> None:
+        plan = self.scheduler.schedule()
+        if plan is not None:
+            self._runner.forward(plan)
+            self._steps.append((plan, self._runner.sample(plan)))
+            self.scheduler.launched(plan)
+        self._runs = bool(self._steps) or self.scheduler.has_work
+        if not self._runs:
+            self.report()
+        elif plan is not None and len(self._steps) < 2:
+            self._turn()
+        elif self._steps:
+            self._loop.call_at(self._steps[0][1].due, self._retire)
+        else:
+            self._loop.call_later(0.001, self._turn)
+
+    def _retire(self) -> None:
+        plan, step = self._steps.popleft()
+        news = results.apply(self.scheduler, plan, step.output)
+        for handle, token in zip(news.handles.tolist(), news.tokens.tolist(), strict=True):
+            self._asked[handle].add([token])
+        for _, delta in news.deltas:
+            asked = self._asked[delta.handle]
+            if delta.num_cached_tokens is not None:
+                asked.cached = delta.num_cached_tokens
+            asked.add(delta.token_ids)
+            if delta.finish_reason:
+                del self._asked[delta.handle]
+                self._loop.call_later(HOP, asked.end)
+        if events := self._recorder.take():
+            self._loop.call_later(HOP, self.told, events)
+        if self._loop.now - self._reported >= REPORT:
+            self.report()
+        self._turn()
+
+
+class Asked:
+    """A request on its way: what the waiting line knows, and the engine."""
+
+    streams, moving = True, False
+
+    def __init__(self, router: VirtualRouter, prompt: Prompt, output: int, load: Load) -> None:
+        self._router = router
+        self.model = router.model
+        self.ticket = Ticket(len(prompt.tokens), output)
+        self.request = Request()
+        self.prompt, self.output = prompt, output
+        self.query = PromptQuery(prompt)
+        self.cached = 0
+        self.ids: list[int] = []
+        self._load = load
+        self.call = Call(router.loop.now)
+        self.done: asyncio.Future[None] = router.loop.create_future()
+
+    @property
+    def at_home(self) -> bool:
+        """Waiter.at_home."""
+        return self.model.prefers_room(self.query)
+
+    def start(self) -> None:
+        """Waiter.start."""
+        choice = self.model.choose(self.query)
+        if choice is None:
+            self._router.line.join(self)
+            return
+        self.choice = choice
+        choice.replica.acquire()
+        choice.replica.load.give(choice.new_tokens)
+        self.model.policy.sent(self.query, choice)
+        self._router.loop.call_later(HOP, self._router.engine(choice.replica).add, self)
+        if self.model.policy.sink is not None:
+            self._router.loop.call_later(2 * HOP, self._learned)
+
+    def _learned(self) -> None:
+        if (sink := self.model.policy.sink) is not None:
+            sink.learned(self.prompt.report)
+
+    def refuse(self, answer: object) -> None:
+        """Waiter.refuse: nobody is, since the line has room and patience."""
+        raise AssertionError(f"refused: {answer}")
+
+    def heartbeat(self) -> None:
+        """Waiter.heartbeat."""
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Tokens have come."""
+        if not self.ids:
+            self.call.first = self._router.loop.now + HOP
+            self.choice.replica.load.take_back(self.choice.new_tokens)
+        self.ids += ids
+        self.call.tokens += len(ids)
+        self._load.stage.tokens += len(ids)
+
+    def end(self) -> None:
+        """The answer is whole."""
+        self.choice.replica.release()
+        usage = Usage(len(self.prompt.tokens), len(self.ids), self.cached)
+        self.model.policy.ended(self.query, self.choice, usage)
+        self._router.line.settle(self.model, self.ticket, 0, 0)
+        self.call.ended = self._router.loop.now
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class VirtualRouter:
+    """One model's policy and waiting line in front of engines."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        policy: str,
+        scale: Scale,
+        replicas: int,
+        kv_tokens: int,
+        *,
+        hears: bool,
+    ) -> None:
+        """`hears`: of block events."""
+        self.loop = loop
+        profile = json.dumps(scaled_profile(scale, kv_tokens))
+        speed = SpeedProfile.from_json(profile, Path("profile.json"))
+        self.model = Model(ModelSpec("bench"), make_policy(policy), 0)
+        self._engines: dict[Replica, VirtualEngine] = {}
+        pool = ConnectionPool("127.0.0.1", 1, connect_timeout=1, idle_timeout=1)
+        for number in range(replicas):
+            spec = ReplicaSpec(f"r{number}", "127.0.0.1", 1)
+            replica = Replica(spec, pool, 2048, self.model.refresh, 4)
+            replica.health, replica.load.report_every = Health.READY, 0.2
+            replica.load.kv_capacity = kv_tokens // scale.tokens
+            engine = self._engines[replica] = VirtualEngine(loop, speed, scale)
+            engine.reported = replica.load.reported
+            if hears:
+                engine.told = lambda events, replica=replica: self._told(replica, events)
+            self.model.replicas[spec.id, spec.host, number] = replica
+        self.model.refresh()
+        waiting = Waiting(requests=1_000_000, timeout=1e9)
+        self.line = WaitingLine(waiting, loop.time, loop.call_soon)
+        self.model.room = lambda: self.line.room(self.model)
+
+    def engine(self, replica: Replica) -> VirtualEngine:
+        """The one behind the replica."""
+        return self._engines[replica]
+
+    async def watch(self) -> None:
+        """What goes on beside requests, forever."""
+        while True:
+            for engine in self._engines.values():
+                engine.report()
+            self.line.look()
+            await asyncio.sleep(0.1)
+
+    def _told(self, replica: Replica, events: list[KVEvent]) -> None:
+        sink = self.model.policy.sink
+        if sink is None:
+            return
+        for event in events:
+            if isinstance(event, StoredBlocks):
+                stored = BlockStored([*event.hashes], event.parent, event.token_ids, BLOCK)
+                sink.stored(replica, stored)
+            elif isinstance(event, RemovedBlocks):
+                sink.removed(replica, BlockRemoved([*event.hashes]))
+
+
+class VirtualLoad(Load):
+    """Load without sockets."""
+
+    def __init__(self, router: VirtualRouter, scale: Scale, words: Words) -> None:
+        super().__init__(0, scale)
+        self.router = router
+        self._words = words.words
+        self._ids = {word: at for at, word in enumerate(words.words, _FIRST_WORD)}
+
+    async def ask(self, messages: list[dict[str, Any]], real_tokens: int) -> Call:
+        """Load.ask."""
+        prompt = Prompt(messages, self._ids)
+        asked = Asked(self.router, prompt, self.scale.count(real_tokens), self)
+        self.stage.calls.append(asked.call)
+        if self.router.line.enter(asked):
+            asked.start()
+        await asked.done
+        asked.call.text = " ".join(self._words[id_ - _FIRST_WORD] for id_ in asked.ids)
+        return asked.call
+
+
+def run_virtual(
+    work: Callable[[VirtualLoad], Any], make: Callable[[VirtualLoop], VirtualLoad]
+) -> Any:
+    """What `work` gives with the load that `make` makes, in virtual time."""
+    loop, monotonic = VirtualLoop(), time.monotonic
+
+    async def main() -> Any:
+        load = make(loop)
+        watching = loop.create_task(load.router.watch())
+        try:
+            return await work(load)
+        finally:
+            watching.cancel()
+
+    time.monotonic = loop.time
+    random.seed(1)
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        time.monotonic = monotonic
