@@ -22,14 +22,10 @@ MODULES = (
     "kvasir.text_chain",
     "kvasir_router.admission.admission",
     "kvasir_router.admission.keyring",
-    "kvasir_router.admission.limits",
     "kvasir_router.admission.ticket",
     "kvasir_router.fleet.breaker",
     "kvasir_router.fleet.budget",
-    "kvasir_router.fleet.load",
-    "kvasir_router.fleet.model",
     "kvasir_router.fleet.poison",
-    "kvasir_router.fleet.replica",
     "kvasir_router.fleet.target",
     "kvasir_router.index.approximate",
     "kvasir_router.index.hit_check",
@@ -58,7 +54,8 @@ MODULES = (
     "kvasir_router.scaling.signals",
     "kvasir_router.scaling.window",
 )
-"""What runs for each request. All of them or none are used compiled."""
+"""What runs for each request, without the classes that workers inherit from: a class that is not
+compiled cannot inherit from one that is. All of them or none are used compiled."""
 
 SWITCH = "KVASIR_ROUTER_COMPILED"
 """Environment variable; with `0` the sources are used."""

@@ -1,5 +1,6 @@
 """The compiled form: used if it is there and made of the present sources, and it answers alike."""
 
+import ast
 import json
 import os
 import re
@@ -90,6 +91,19 @@ def test_nothing_is_left_beside_the_sources(built: tuple[Path, Path]) -> None:
 
 def test_every_module_that_is_compiled_exists() -> None:
     assert [each for each in compiled.MODULES if not compiled.source_of(each).exists()] == []
+
+
+def classes(file: Path) -> list[ast.ClassDef]:
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return [node for node in nodes if isinstance(node, ast.ClassDef)]
+
+
+def test_nothing_else_inherits_from_what_is_compiled() -> None:
+    files = {compiled.source_of(each) for each in compiled.MODULES}
+    others = set((ROOT / "router").rglob("*.py")) - files
+    known = {node.name for file in files for node in classes(file)}
+    bases = {ast.unparse(each) for file in others for node in classes(file) for each in node.bases}
+    assert bases & known == set()
 
 
 def test_the_form_is_the_one_that_was_found() -> None:
