@@ -51,6 +51,7 @@ COMMANDS = (
         target="kvasir.cli.status:app",
     ),
     CommandInfo("serve", "Run one engine: a model behind the OpenAI API.", "engine"),
+    CommandInfo("bench", "Measure an engine's steps on this machine, in-process.", "engine"),
     CommandInfo("router", "Run the router in front of engines.", "router"),
     CommandInfo("operator", "Run the operator of a Kubernetes cluster.", "operator"),
     CommandInfo("keys", "Make, list and take back a router's API keys.", "router"),

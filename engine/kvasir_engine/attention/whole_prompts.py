@@ -20,8 +20,7 @@ log = logging.getLogger(__name__)
 
 STEP = LayerBuffers.BEHIND // 2
 LEAST_TOKENS = 1024
-"""Of a prompt among others, which the paged kernel computes together."""
-LEAST_TOKENS_ALONE = 384
+"""Of a prompt: shorter ones the paged kernel computes together, and one alone as fast."""
 MOST_HEAD_DIM = 128
 
 FINE_TOKENS = 2048
@@ -68,13 +67,11 @@ class Prompt:
 
 def whole_prompts(batch: AttentionBatch) -> list[Prompt]:
     """Prompts without cached context that are worth it."""
-    alone = len(batch.query_lens_cpu) - batch.num_decodes == 1
-    least = LEAST_TOKENS_ALONE if alone else LEAST_TOKENS
     found: list[Prompt] = []
     begin = batch.num_decodes
     for entry in range(batch.num_decodes, len(batch.query_lens_cpu)):
         tokens = batch.query_lens_cpu[entry]
-        if batch.seq_lens_cpu[entry] == tokens >= least:
+        if batch.seq_lens_cpu[entry] == tokens >= LEAST_TOKENS:
             found.append(Prompt(entry, begin, tokens))
         begin += tokens
     return found
@@ -100,7 +97,7 @@ def padded(tokens: int) -> int:
 
 def padded_lengths(most: int) -> list[int]:
     """All of them, for prompts of at most `most` tokens."""
-    return sorted({padded(tokens) for tokens in range(LEAST_TOKENS_ALONE, most + 1, STEP)})
+    return sorted({padded(tokens) for tokens in range(LEAST_TOKENS, most + 1)})
 
 
 class PromptViews:

@@ -11,7 +11,8 @@ from pathlib import Path
 from kvasir_engine.bench.steps import WARM_STEPS, Steps, StepTime
 from kvasir_engine.bench.trace import GpuTime, gpu_time
 from kvasir_engine.core.build import build_core
-from kvasir_engine.settings import EngineSettings
+from kvasir_engine.runner.assembly import pick_device
+from kvasir_engine.settings import EngineSettings, SettingsError
 
 MEASURED = 24
 """Steps of a kind that are timed."""
@@ -48,6 +49,8 @@ def bench_engine(
 ) -> Iterator[StepResult]:
     """Decodes, decodes that share a prefix, prompts, and both in one step; traces go to the
     directory `traces`."""
+    if traces is not None and pick_device(settings.device).type != "cuda":
+        raise SettingsError("--profile traces a GPU; leave it out, or use --device cuda.")
     steps = Steps(build_core(settings, model_dir))
     kinds = (
         ("decode", partial(_decodes, steps, shape)),

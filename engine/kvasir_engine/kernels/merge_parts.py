@@ -14,7 +14,7 @@ MOST_PARTS = 128
 """Of an entry's own keys, and as many of what it shares."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["parts", "prefix_parts"])
 def _merge(
     parts_ptr,
     lse_ptr,

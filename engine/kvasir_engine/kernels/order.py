@@ -9,7 +9,7 @@ import triton.language as tl
 from kvasir_engine.kernels.launch import begin, launch_options
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _order(
     keys_ptr, order_ptr, count,
     DESCENDING: tl.constexpr, AT_ONCE: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,

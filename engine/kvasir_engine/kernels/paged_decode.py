@@ -45,7 +45,7 @@ def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
     return DecodeTuning() if programs <= 1800 else DecodeTuning(keys=32, warps=1, stages=4)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "parts", "prefix_parts"])
 def _decode(
     q_ptr,
     cache_ptr,

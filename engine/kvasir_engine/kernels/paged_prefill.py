@@ -45,7 +45,7 @@ class PrefillTuning:
         return PrefillTuning(rows, keys, self.warps, stages)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _prefill(
     q_ptr,
     cache_ptr,

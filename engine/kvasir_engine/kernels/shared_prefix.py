@@ -30,7 +30,7 @@ class SharedTuning:
     stages: int = 3
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "total_parts"])
 def _shared_prefix(
     q_ptr,
     cache_ptr,

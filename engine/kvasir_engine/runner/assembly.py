@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from kvasir_engine import memory
@@ -14,7 +13,7 @@ from kvasir_engine.loader.load import LoadedModel, load_model
 from kvasir_engine.parallel.state import least, tensor_parallel
 from kvasir_engine.runner import kv_cache, kv_sizing
 from kvasir_engine.runner.assembled import Assembled, Timeline, context_length
-from kvasir_engine.runner.plan import Int32Array, RowInit, RowSampling, StepPlan
+from kvasir_engine.runner.first_steps import largest_step, run_first_steps
 from kvasir_engine.runner.product_tuning import tune_products
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import EngineSettings, SettingsError
@@ -86,6 +85,7 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
     if runner.can_capture and not settings.enforce_eager:
         with timeline.part("capture"):
             runner.capture()
+            run_first_steps(runner, settings.scheduler.max_num_seqs, min(num_blocks))
     return Assembled(
         runner,
         groups,
@@ -214,38 +214,3 @@ def _profile(settings: EngineSettings, runner: TorchRunner, device: torch.device
     runner.use_caches([])
     torch.cuda.empty_cache()
     return peak
-
-
-def largest_step(
-    tokens: int, num_rows: int, max_model_len: int, groups: tuple[KVGroupSpec, ...]
-) -> StepPlan:
-    """A step of `tokens` new tokens over as many rows as possible, each of which samples."""
-    rows = min(num_rows, tokens)
-    lengths = [min(max_model_len - 1, tokens // rows) for _ in range(rows)]
-    size, next_block, inits = groups[0].block_size, 1, []
-    for row, length in enumerate(lengths):
-        count = -(-length // size)
-        table: Int32Array = np.arange(next_block, next_block + count, dtype=np.int32)
-        next_block += count
-        inits.append(
-            RowInit(
-                row=row,
-                token_ids=np.zeros(length, dtype=np.int32),
-                num_prompt=length,
-                num_computed=0,
-                block_tables=[table for _ in groups],
-                sampling=RowSampling(seed=0, top_p=0.9),
-            )
-        )
-    ids = np.arange(rows, dtype=np.int32)
-    return StepPlan(
-        step_id=-1,
-        rows=ids,
-        num_new=np.array(lengths, dtype=np.int32),
-        starts=np.zeros(rows, dtype=np.int32),
-        num_decodes=0,
-        sample_entries=ids,
-        sample_rows=ids,
-        inits=inits,
-        top_logprobs=1,
-    )

@@ -9,14 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from kvasir.local.ports import free_ports
-from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.loader.hub import resolve_model
-from kvasir_engine.runner.assembly import assemble, largest_step, pick_device
+from kvasir_engine.runner.assembly import assemble, pick_device
 from kvasir_engine.settings import SettingsError, make_settings
 
 TINY = resolve_model("builtin://kvasir-tiny")
@@ -61,20 +59,6 @@ def test_unknown_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert pick_device("auto") == torch.device("cuda")
-
-
-@pytest.mark.parametrize(("tokens", "rows"), [(64, 4), (7, 16), (64, 64), (4096, 3)])
-def test_the_largest_step_has_all_tokens_in_as_many_rows_as_can_be(tokens: int, rows: int) -> None:
-    groups = group_layers((None, 32), 16)
-    plan = largest_step(tokens, rows, 1024, groups)
-    used = min(tokens, rows)
-    assert len(plan.rows) == len(plan.sample_rows) == len(plan.inits) == used
-    assert plan.num_new.tolist() == [min(1023, tokens // used)] * used
-    tables = [init.block_tables[0] for init in plan.inits]
-    blocks = np.concatenate(tables)
-    assert len(set(blocks.tolist())) == len(blocks)
-    assert all(len(t) * 16 >= n for t, n in zip(tables, plan.num_new, strict=True))
-    assert 0 not in blocks
 
 
 def test_the_state_of_too_many_rows_names_its_size_and_flags(
