@@ -305,6 +305,10 @@ class VirtualRouter:
         self.line = WaitingLine(waiting, loop.time, loop.call_soon)
         self.model.room = lambda: self.line.room(self.model)
 
+    @property
+    def engines(self) -> list[VirtualEngine]:
+        return list(self._engines.values())
+
     def engine(self, replica: Replica) -> VirtualEngine:
         """The one behind the replica."""
         return self._engines[replica]
@@ -354,19 +358,20 @@ def run_virtual(
     work: Callable[[VirtualLoad], Any], make: Callable[[VirtualLoop], VirtualLoad]
 ) -> Any:
     """What `work` gives with the load that `make` makes, in virtual time."""
-    loop, monotonic = VirtualLoop(), time.monotonic
+    monotonic = time.monotonic
 
     async def main() -> Any:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        time.monotonic = loop.time
         load = make(loop)
         watching = loop.create_task(load.router.watch())
         try:
             return await work(load)
         finally:
             watching.cancel()
+            time.monotonic = monotonic
 
-    time.monotonic = loop.time
     random.seed(1)
-    try:
-        return loop.run_until_complete(main())
-    finally:
-        time.monotonic = monotonic
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main())
