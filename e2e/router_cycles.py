@@ -112,9 +112,13 @@ class Router:
             "KVASIR_LOG_LEVEL": "error",
         }
         self._process = await asyncio.create_subprocess_exec(*self._command, env=environment)
-        async with asyncio.timeout(READY_SECONDS):
-            while len(self.workers()) < self._workers or not await self._is_ready():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while len(self.workers()) < self._workers or not await self._is_ready():  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        except BaseException:
+            self._process.kill()  # its workers end with it
+            raise
 
     async def stop(self) -> None:
         """SIGTERM; it drains."""
