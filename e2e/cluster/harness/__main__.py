@@ -56,6 +56,8 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
         if run_directory().exists():
             Cluster().down()
         say("down")
+    elif not run_directory().exists():
+        raise HarnessError("no cluster is up: run `make cluster-up`")
     else:
         kube = str(binary("kube"))
         kubeconfig = str(Cluster().control_plane.kubeconfig)

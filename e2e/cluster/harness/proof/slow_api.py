@@ -25,17 +25,35 @@ async def slow_api(plane: ControlPlane, delay: float) -> AsyncIterator[int]:
     server_side.load_cert_chain(pki("slow-api.crt"), pki("slow-api.key"))
     client_side = ssl.create_default_context(cafile=str(plane.authority.certificate))
     port = int(plane.url.rpartition(":")[2])
+    serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream = await asyncio.open_connection(plane.host, port, ssl=client_side)
-        await _pass_on((reader, writer), upstream, delay)
+        task = asyncio.create_task(_serve((reader, writer), plane.host, port, client_side, delay))
+        serving.add(task)
+        await asyncio.wait([task])
+        serving.discard(task)
 
     server = await asyncio.start_server(serve, plane.host, 0, ssl=server_side, limit=MAX_HEAD)
     async with server:
         yield int(server.sockets[0].getsockname()[1])
+    while serving:
+        for each in list(serving):
+            each.cancel()
+        await asyncio.sleep(0.01)
 
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _serve(
+    client: Stream, host: str, port: int, context: ssl.SSLContext, delay: float
+) -> None:
+    try:
+        upstream = await asyncio.open_connection(host, port, ssl=context)
+    except OSError:
+        client[1].close()
+    else:
+        await _pass_on(client, upstream, delay)
 
 
 async def _pass_on(client: Stream, upstream: Stream, delay: float) -> None:
