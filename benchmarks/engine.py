@@ -180,7 +180,8 @@ def report(model: Path, runs: Runs) -> Report:
         digits = 2 if key.endswith("ms") else 0
         each = [run[key] for run in runs[name]]
         rows.append(Figure(name, UNITS[key], each, floor.get("goal", ""), digits))
-        table.append([name, f"{value:,.{digits}f}", str(floor.get("limit", "")), str(floor.get("vllm", ""))])
+        others = [str(floor.get(whose, "")) for whose in ("limit", "vllm")]
+        table.append([name, f"{value:,.{digits}f}", *others])
     return Report(
         name="engine",
         title=f"The engine on a GPU: {model.name}, bf16",
