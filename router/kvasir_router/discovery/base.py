@@ -44,6 +44,8 @@ class ReplicaSpec:
     """ZMQ address where missed block events are asked for."""
     tls: bool = False
     """HTTP and gRPC over TLS."""
+    node: str = ""
+    """The machine that ends with all replicas on it; "" = unknown."""
 
 
 @dataclass(frozen=True, slots=True)

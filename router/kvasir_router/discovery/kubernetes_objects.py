@@ -69,8 +69,9 @@ class Container(msgspec.Struct, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
 
 
-class PodSpec(msgspec.Struct, frozen=True):
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[Container, ...]
+    node_name: str = ""
 
 
 class Condition(msgspec.Struct, frozen=True):

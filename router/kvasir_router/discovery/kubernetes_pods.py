@@ -86,6 +86,7 @@ def _engine_replica(pod: Pod) -> ReplicaSpec | None:
         grpc_port=ports.get("grpc"),
         kv_events=_zmq_address(host, events) if events else None,
         kv_replay=_zmq_address(host, replay) if events and replay else None,
+        node=pod.spec.node_name,
     )
 
 
@@ -105,6 +106,7 @@ def _kserve_replica(pod: Pod) -> ReplicaSpec | None:
         engine=_GUESTS.get(pod.metadata.labels.get(ENGINE_LABEL, ""), EngineKind.OPENAI),
         kv_events=_zmq_address(host, events) if events else None,
         kv_replay=_zmq_address(host, replay) if events and replay else None,
+        node=pod.spec.node_name,
     )
 
 

@@ -29,6 +29,7 @@ class FileReplica(_Strict):
     grpc_port: Port | None = None
     kv_events: str | None = None
     kv_replay: str | None = None
+    node: Name | None = None
 
     @model_validator(mode="after")
     def _addresses(self) -> Self:
@@ -66,6 +67,7 @@ class FileReplica(_Strict):
             grpc_port=self.grpc_port,
             kv_events=self.kv_events,
             kv_replay=self.kv_replay,
+            node=self.node or "",
         )
 
 

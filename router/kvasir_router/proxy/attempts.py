@@ -1,6 +1,7 @@
 """Looking for a replica that answers one request, and for the next one when it fails."""
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kvasir_router.proxy.relay import Relay
 
 _SUSPECT = Failure("suspect", Kind.LEAVING)
+_NOWHERE: frozenset[str] = frozenset()
 
 
 class Attempts:
@@ -38,6 +40,7 @@ class Attempts:
         "_body",
         "_broken",
         "_current",
+        "_ended_at",
         "_gateway",
         "_hedge",
         "_metrics",
@@ -57,6 +60,8 @@ class Attempts:
         self._metrics = relay.metrics
         self._moves = Moves(gateway.settings.failover.max_moves)
         self._tried: list[Replica] = []
+        self._ended_at = _NOWHERE
+        """Nodes where a replica ended with the request: a node may end with all of its own."""
         self._body = relay.request.body
         self._broken: Replica | None = None
         """Whose stream is to be gone on with."""
@@ -166,6 +171,8 @@ class Attempts:
     def failed(self, attempt: Attempt, failure: Failure) -> None:
         """It has left its replica; its answer, if it had begun, is broken."""
         another_runs = self._drop(attempt)
+        if failure.kind is Kind.DEATH and attempt.replica.spec.node:
+            self._ended_at |= {attempt.replica.spec.node}
         if self._moves.failed(failure.kind):
             self._relay.end_as_poison()
         elif another_runs:
@@ -194,13 +201,25 @@ class Attempts:
     # One after the other
 
     def _choose(self) -> Choice | None:
-        return self._model.choose(self._query, self._tried)
+        if not self._ended_at:
+            return self._model.choose(self._query, self._tried)
+        return self._elsewhere(lambda tried: self._model.choose(self._query, tried))
 
     def _choose_next(self) -> Choice | None:
         return self._choose() if self._broken is None else self._choose_alike(self._broken)
 
     def _choose_alike(self, replica: Replica) -> Choice | None:
-        return choose_alike(self._query, self._model, replica, self._tried)
+        return self._elsewhere(lambda tried: choose_alike(self._query, self._model, replica, tried))
+
+    def _elsewhere(self, choose: Callable[[Sequence[Replica]], Choice | None]) -> Choice | None:
+        """What it chooses on another node than where a replica ended, or else on any."""
+        if self._ended_at:
+            nodes = self._ended_at
+            beside = [each for each in self._model.replicas.values() if each.spec.node in nodes]
+            choice = choose([*self._tried, *beside])
+            if choice is not None:
+                return choice
+        return choose(self._tried)
 
     def _send(self, choice: Choice) -> None:
         self._current = attempt = self._make(choice)

@@ -32,6 +32,7 @@ def test_a_deployment_with_its_engines(deployment, pod) -> None:
         router={"policy": "session", "holdSeconds": 300},
     )
     engine = pod("p1", ip="10.0.0.1", restarts=2)
+    engine["spec"]["nodeName"] = "n1"
     engine["spec"]["containers"][0]["ports"] += [
         {"name": "grpc", "containerPort": 8001, "protocol": "TCP"},
         {"name": "events", "containerPort": 5557},
@@ -44,6 +45,7 @@ def test_a_deployment_with_its_engines(deployment, pod) -> None:
         grpc_port=8001,
         kv_events="tcp://10.0.0.1:5557",
         kv_replay="tcp://10.0.0.1:5558",
+        node="n1",
     )
     model = ModelSpec("kvasir-tiny", ("a", "b"), (replica,), policy="session", hold=300.0)
     assert of([it], [engine]) == (model,)

@@ -205,6 +205,20 @@ class TestPoison:
         assert await router.metric("poison_requests_total", result="refused") == 2
         assert router.in_flight() == 0
 
+    async def test_where_one_ended_others_may_too(
+        self, start_replica, start_router, model_entry, scripts, client
+    ) -> None:
+        """A node that is lost ends all its engines: only another node's can tell."""
+        replicas = [await start_replica(script=scripts.reset) for _ in range(6)]
+        replicas.append(await start_replica(script=scripts.ok))
+        entry = model_entry("m", *replicas)
+        for number, replica in enumerate(entry["replicas"]):
+            replica["node"] = "n1" if number < 6 else "n2"
+        router = await start_router([entry], policy="round_robin")
+        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        assert response.json() == {"ok": True}
+        assert sum(len(replica.requests) for replica in replicas) == 2
+
     async def test_an_engine_whose_core_died_counts_too(
         self, start_replica, start_router, model_entry, scripts, client
     ) -> None:
