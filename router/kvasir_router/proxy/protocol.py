@@ -49,6 +49,7 @@ class ClientConnection(asyncio.Protocol):
         self._pipelined_bytes = 0
         self._relay: Relay | None = None
         self._busy = False
+        self._refused = False
         self._starting = False
         self._resting = False
         self._unread = _NOTHING
@@ -204,8 +205,10 @@ class ClientConnection(asyncio.Protocol):
     def _take(self, data: bytes | memoryview) -> None:
         was_busy = self._busy
         try:
-            self._parser.feed(data)
+            if not self._refused:
+                self._parser.feed(data)
         except RequestError as refusal:
+            self._refused = True
             self._queue.append(refusal)
             self._unread = _NOTHING
         if not was_busy:

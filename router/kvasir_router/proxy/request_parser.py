@@ -84,9 +84,7 @@ class RequestParser:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            if isinstance(error.__context__, RequestError):
-                raise error.__context__ from None
-            raise
+            raise error.__context__ or error from None
         except httptools.HttpParserInvalidMethodError:
             raise RequestError(400, "The request method is not known.") from None
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

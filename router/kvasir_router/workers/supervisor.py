@@ -27,7 +27,9 @@ FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
 SETTLED_SECONDS = 10.0
 """A process that lived as long has not ended soon."""
 HANG_SECONDS = 15.0
-"""Without a turn of its loop, a process is taken for hung."""
+"""Without a turn of its loop, a process that serves is taken for hung."""
+START_HANG_SECONDS = 60.0
+"""And one that does not serve yet: a busy machine is slow at starting processes."""
 STOP_MARGIN_SECONDS = 10.0
 """Beyond the drain timeout, before what is left is killed."""
 _LOOK_SECONDS = 1.0
@@ -205,8 +207,8 @@ class Supervisor:
         """End those that stand still: who is connected to them waits in vain, and so does a part
         of those that come."""
         for child in self.children:
-            is_watched = child.is_ready and not child.is_leaving
-            if is_watched and self.shared.load.silence(child.column) > HANG_SECONDS:
+            patience = HANG_SECONDS if child.is_ready else START_HANG_SECONDS
+            if not child.is_leaving and self.shared.load.silence(child.column) > patience:
                 _log.error("a process stands still: it is killed", process=_name(child.slot))
                 os.kill(child.pid, signal.SIGKILL)
 

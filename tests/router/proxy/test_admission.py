@@ -336,19 +336,6 @@ async def test_a_client_that_leaves_the_line_is_forgotten(
     assert await router.metric("client_disconnects_total", model="m") == 1
 
 
-async def test_a_router_that_stops_refuses_those_who_wait_for_no_replica(
-    start_router, model_entry, client, eventually
-) -> None:
-    router = await start_router([model_entry("m")], waiting=Waiting())
-    line, model = router.server.gateway.line, router.server.fleet.models["m"]
-    task = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
-    await eventually(lambda: line.waiting(model) == 1)
-    line.drain()
-    response = await task
-    assert response.status_code == 503
-    assert response.json()["error"]["code"] == "router_stopping"
-
-
 async def test_engines_that_are_down_are_waited_for(
     start_replica, start_router, model_entry, client, eventually
 ) -> None:

@@ -119,6 +119,23 @@ async def test_nothing_is_read_after_a_refusal(start, post) -> None:
     assert replica.requests == []
 
 
+async def test_what_follows_a_refusal_that_waits_for_its_turn_is_dropped(start, post) -> None:
+    async def wait(exchange: Any) -> None:
+        await going_on.wait()
+        await exchange.json(200, {})
+
+    going_on = asyncio.Event()
+    router, _ = await start(script=wait)
+    reader, writer = await router.connect()
+    bad = b"GET /health HTTP/1.1\r\nHost: a\r\nExpect: nothing\r\n\r\n"
+    for data in (post(BODY), bad, b"more", post(BODY)):
+        writer.write(data)
+        await asyncio.sleep(0.1)
+    going_on.set()
+    assert statuses(await asyncio.wait_for(reader.read(), 10)) == [200, 417]
+    writer.close()
+
+
 async def test_a_client_reads_why_its_large_body_is_refused(start, client) -> None:
     router, _ = await start(limits=Limits(body_bytes=1_000_000))
     response = await client.post(f"{router.url}/v1/x", content=b"x" * 6_000_000)
