@@ -13,10 +13,11 @@ def test_a_row_for_each_kind_of_step() -> None:
     sizes = ["--batch", "3", "--context", "20", "--prompt", "24", "--max-num-batched-tokens", "48"]
     result = CliRunner().invoke(app, ["engine", tiny, "--device", "cpu", *sizes])
     assert result.exit_code == 0, result.output
-    rows = [line.split("|")[1].strip() for line in result.output.splitlines()[2:]]
-    assert rows == ["decode", "decode, common prefix", "prefill", "mixed"]
-    for line in result.output.splitlines()[2:]:
-        wall, host = (float(cell) for cell in line.split("|")[2:4])
+    table = [line.split("|") for line in result.stdout.splitlines() if line.startswith("|")][2:]
+    kinds = [cells[1].strip() for cells in table]
+    assert kinds == ["decode", "decode, common prefix", "prefill", "mixed"]
+    for cells in table:
+        wall, host = map(float, cells[2:4])
         assert 0 < host <= wall
 
 
