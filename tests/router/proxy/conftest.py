@@ -55,8 +55,10 @@ def two(start_replica, start_router, model_entry):
 
 @pytest.fixture
 def one(start_replica, start_router, model_entry):
-    async def start(script: Any, **options: Any) -> Any:
-        replica = await start_replica(script=script)
+    """A router with one replica, which runs this script or tells its name."""
+
+    async def start(script: Any = None, **options: Any) -> Any:
+        replica = await start_replica(**({"script": script} if script else {}))
         return await start_router([model_entry("m", replica)], **options), replica
 
     return start

@@ -4,21 +4,9 @@ import asyncio
 import socket
 from typing import Any
 
-import pytest
-
 from kvasir_router.admission.line import Waiting
 
 BODY = b'{"model": "m"}'
-
-
-@pytest.fixture
-def start(start_replica, start_router, model_entry):
-    async def start(**options: Any) -> Any:
-        script = options.pop("script", None)
-        replica = await start_replica(**({"script": script} if script else {}))
-        return await start_router([model_entry("m", replica)], **options), replica
-
-    return start
 
 
 async def read_answer(reader: asyncio.StreamReader) -> bytes:
@@ -28,8 +16,8 @@ async def read_answer(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(int(length))
 
 
-async def test_a_kept_connection_is_answered_once_more_and_told_to_close(start, post) -> None:
-    router, _ = await start()
+async def test_a_kept_connection_is_answered_once_more_and_told_to_close(one, post) -> None:
+    router, _ = await one()
     reader, writer = await router.connect()
     writer.write(post(BODY))
     assert b"Connection: close" not in await read_answer(reader)
@@ -43,7 +31,7 @@ async def test_a_kept_connection_is_answered_once_more_and_told_to_close(start, 
     writer.close()
 
 
-async def test_the_next_request_after_a_stream_that_was_not_told_to_close(start, post) -> None:
+async def test_the_next_request_after_a_stream_that_was_not_told_to_close(one, post) -> None:
     go_on = asyncio.Event()
 
     async def stream(exchange: Any) -> None:
@@ -52,7 +40,7 @@ async def test_the_next_request_after_a_stream_that_was_not_told_to_close(start,
         await exchange.chunk(b"data: 1\n\n")
         await exchange.end()
 
-    router, _ = await start(script=stream)
+    router, _ = await one(script=stream)
     reader, writer = await router.connect()
     writer.write(post(BODY))
     await reader.readuntil(b"\r\n\r\n")
@@ -69,10 +57,8 @@ async def test_the_next_request_after_a_stream_that_was_not_told_to_close(start,
     writer.close()
 
 
-async def test_what_has_come_is_answered_though_it_was_not_read_yet(
-    start, post, eventually
-) -> None:
-    router, _ = await start()
+async def test_what_has_come_is_answered_though_it_was_not_read_yet(one, post, eventually) -> None:
+    router, _ = await one()
     gateway = router.server.gateway
     with socket.create_connection(("127.0.0.1", router.port)) as client:
         await eventually(lambda: gateway._clients)
@@ -85,8 +71,8 @@ async def test_what_has_come_is_answered_though_it_was_not_read_yet(
         writer.close()
 
 
-async def test_idle_connections_do_not_keep_it_up_for_longer(start, post) -> None:
-    router, _ = await start(drain_idle=0.2)
+async def test_idle_connections_do_not_keep_it_up_for_longer(one, post) -> None:
+    router, _ = await one(drain_idle=0.2)
     fresh, used = await router.connect(), await router.connect()
     used[1].write(post(BODY))
     await read_answer(used[0])
@@ -97,9 +83,9 @@ async def test_idle_connections_do_not_keep_it_up_for_longer(start, post) -> Non
 
 
 async def test_who_waits_for_a_replica_gets_one_that_comes_in_the_drain(
-    start, model_entry, write_config, post, eventually
+    one, model_entry, write_config, post, eventually
 ) -> None:
-    router, replica = await start(waiting=Waiting())
+    router, replica = await one(waiting=Waiting())
     write_config(router.config, [model_entry("m")])
     model = router.server.fleet.models["m"]
     reader, writer = await router.connect()

@@ -21,23 +21,13 @@ async def echo_later(exchange: Any) -> None:
     await exchange.json(200, {"n": number})
 
 
-@pytest.fixture
-def start(start_replica, start_router, model_entry):
-    async def start(**options: Any) -> Any:
-        script = options.pop("script", None)
-        replica = await start_replica(**({"script": script} if script else {}))
-        return await start_router([model_entry("m", replica)], **options), replica
-
-    return start
-
-
 def statuses(answer: bytes) -> list[int]:
     parts = answer.split(b"HTTP/1.1 ")[1:]
     return [int(part[:3]) for part in parts]
 
 
-async def test_pipelined_requests_are_answered_in_order(start, post) -> None:
-    router, _ = await start(script=echo_later)
+async def test_pipelined_requests_are_answered_in_order(one, post) -> None:
+    router, _ = await one(script=echo_later)
     requests = [post(b'{"model": "m", "n": %d}' % n) for n in range(5)]
     local = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
     last = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -49,8 +39,8 @@ async def test_pipelined_requests_are_answered_in_order(start, post) -> None:
     ]
 
 
-async def test_a_flood_of_pipelined_requests_is_held_back_and_answered(start, post) -> None:
-    router, replica = await start()
+async def test_a_flood_of_pipelined_requests_is_held_back_and_answered(one, post) -> None:
+    router, replica = await one()
     reader, writer = await router.connect()
     count, request = 3000, post(BODY + b" " * 500)
 
@@ -68,8 +58,8 @@ async def test_a_flood_of_pipelined_requests_is_held_back_and_answered(start, po
     writer.close()
 
 
-async def test_expect_continue(start) -> None:
-    router, replica = await start()
+async def test_expect_continue(one) -> None:
+    router, replica = await one()
     reader, writer = await router.connect()
     writer.write(
         b"POST /v1/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n"
@@ -81,51 +71,51 @@ async def test_expect_continue(start) -> None:
     writer.close()
 
 
-async def test_no_continue_for_a_body_that_is_too_large(start) -> None:
-    router, _ = await start(limits=Limits(body_bytes=10))
+async def test_no_continue_for_a_body_that_is_too_large(one) -> None:
+    router, _ = await one(limits=Limits(body_bytes=10))
     answer = await router.exchange(
         b"POST /v1/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n"
     )
     assert statuses(answer) == [413]
 
 
-async def test_head_has_the_header_alone(start) -> None:
-    router, _ = await start()
+async def test_head_has_the_header_alone(one) -> None:
+    router, _ = await one()
     answer = await router.exchange(b"HEAD /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     head, body = answer.split(b"\r\n\r\n", 1)
     assert b"Content-Length: 15" in head
     assert body == b""
 
 
-async def test_options_tells_the_methods(start) -> None:
-    router, _ = await start()
+async def test_options_tells_the_methods(one) -> None:
+    router, _ = await one()
     answer = await router.exchange(b"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     assert statuses(answer) == [200]
     assert b"Allow: GET, HEAD, POST, OPTIONS\r\n" in answer
     assert b"access-control" not in answer.lower()
 
 
-async def test_a_refusal_comes_after_the_answers_before_it(start, post) -> None:
-    router, replica = await start()
+async def test_a_refusal_comes_after_the_answers_before_it(one, post) -> None:
+    router, replica = await one()
     answer = await router.exchange(post(BODY) + b"POST / HTTP/1.1\r\nbad header\r\n\r\n")
     assert statuses(answer) == [200, 400]
     assert len(replica.requests) == 1
 
 
-async def test_nothing_is_read_after_a_refusal(start, post) -> None:
-    router, replica = await start()
+async def test_nothing_is_read_after_a_refusal(one, post) -> None:
+    router, replica = await one()
     answer = await router.exchange(b"POST / HTTP/1.1\r\nX : a\r\n\r\n" + post(BODY))
     assert statuses(answer) == [400]
     assert replica.requests == []
 
 
-async def test_what_follows_a_refusal_that_waits_for_its_turn_is_dropped(start, post) -> None:
+async def test_what_follows_a_refusal_that_waits_for_its_turn_is_dropped(one, post) -> None:
     async def wait(exchange: Any) -> None:
         await going_on.wait()
         await exchange.json(200, {})
 
     going_on = asyncio.Event()
-    router, _ = await start(script=wait)
+    router, _ = await one(script=wait)
     reader, writer = await router.connect()
     bad = b"GET /health HTTP/1.1\r\nHost: a\r\nExpect: nothing\r\n\r\n"
     for data in (post(BODY), bad, b"more", post(BODY)):
@@ -136,15 +126,15 @@ async def test_what_follows_a_refusal_that_waits_for_its_turn_is_dropped(start, 
     writer.close()
 
 
-async def test_a_client_reads_why_its_large_body_is_refused(start, client) -> None:
-    router, _ = await start(limits=Limits(body_bytes=1_000_000))
+async def test_a_client_reads_why_its_large_body_is_refused(one, client) -> None:
+    router, _ = await one(limits=Limits(body_bytes=1_000_000))
     response = await client.post(f"{router.url}/v1/x", content=b"x" * 6_000_000)
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "request_too_large"
 
 
-async def test_too_many_connections(start) -> None:
-    router, _ = await start(max_connections=2)
+async def test_too_many_connections(one) -> None:
+    router, _ = await one(max_connections=2)
     first, second = await router.connect(), await router.connect()
     answer = await router.exchange(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
     assert statuses(answer) == [503]
@@ -156,8 +146,8 @@ async def test_too_many_connections(start) -> None:
 
 
 class TestDeadlines:
-    async def test_a_header_that_does_not_end(self, start) -> None:
-        router, _ = await start(timeouts=Timeouts(header=0.2))
+    async def test_a_header_that_does_not_end(self, one) -> None:
+        router, _ = await one(timeouts=Timeouts(header=0.2))
         reader, writer = await router.connect()
         answer = asyncio.create_task(reader.read())
         writer.write(b"POST /v1/x HTTP/1.1\r\n")
@@ -167,34 +157,34 @@ class TestDeadlines:
         assert statuses(await answer) == [408]
         writer.close()
 
-    async def test_a_body_that_stops(self, start) -> None:
-        router, _ = await start(timeouts=Timeouts(body=0.2))
+    async def test_a_body_that_stops(self, one) -> None:
+        router, _ = await one(timeouts=Timeouts(body=0.2))
         answer = await router.exchange(
             b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{"
         )
         assert statuses(answer) == [408]
 
-    async def test_a_connection_that_says_nothing(self, start) -> None:
-        router, _ = await start(timeouts=Timeouts(header=0.2))
+    async def test_a_connection_that_says_nothing(self, one) -> None:
+        router, _ = await one(timeouts=Timeouts(header=0.2))
         assert await router.exchange(b"") == b""
 
-    async def test_a_connection_that_is_idle_after_a_request(self, start, post) -> None:
-        router, _ = await start(timeouts=Timeouts(keep_alive=0.2))
+    async def test_a_connection_that_is_idle_after_a_request(self, one, post) -> None:
+        router, _ = await one(timeouts=Timeouts(keep_alive=0.2))
         assert statuses(await router.exchange(post(BODY))) == [200]
 
-    async def test_a_long_answer_has_none(self, start, post) -> None:
+    async def test_a_long_answer_has_none(self, one, post) -> None:
         async def slow(exchange: Any) -> None:
             await asyncio.sleep(1.2)
             await exchange.json(200, {})
 
         short = Timeouts(header=0.1, body=0.1, keep_alive=0.1, send=0.1, upstream_idle=0.1)
-        router, _ = await start(script=slow, timeouts=short)
+        router, _ = await one(script=slow, timeouts=short)
         assert statuses(await router.exchange(post(BODY))) == [200]
 
 
 class TestStop:
-    async def test_answers_say_close_and_ready_fails(self, start, client, post) -> None:
-        router, _ = await start()
+    async def test_answers_say_close_and_ready_fails(self, one, client, post) -> None:
+        router, _ = await one()
         assert (await client.get(f"{router.url}/ready")).status_code == 200
         router.server.gateway.stopping = True
         answer = await router.exchange(post(BODY))
@@ -203,13 +193,13 @@ class TestStop:
         assert (await client.get(f"{router.url}/ready")).status_code == 503
         assert (await client.get(f"{router.url}/health")).status_code == 200
 
-    async def test_what_outlives_the_drain_ends_with_an_error_event(self, start, post) -> None:
+    async def test_what_outlives_the_drain_ends_with_an_error_event(self, one, post) -> None:
         async def endless(exchange: Any) -> None:
             await exchange.start_events()
             await exchange.chunk(b"data: 1\n\n")
             await exchange.client_left()
 
-        router, _ = await start(script=endless)
+        router, _ = await one(script=endless)
         reader, writer = await router.connect()
         writer.write(post(BODY))
         await reader.readuntil(b"data: 1\n\n")
