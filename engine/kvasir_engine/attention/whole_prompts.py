@@ -124,6 +124,6 @@ class PromptViews:
 
 def make_plans(attention: CausalAttention, spec: AttentionSpec, buffers: LayerBuffers) -> None:
     """One for each length there is, since the first prompt of a length would wait for its own."""
+    out = torch.empty_like(buffers.queries(spec))
     for tokens in padded_lengths(buffers.tokens):
-        out = torch.empty_like(buffers.queries(spec))
         PromptViews(Prompt(0, 0, min(tokens, buffers.tokens)), spec, buffers).attend(attention, out)
