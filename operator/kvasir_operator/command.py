@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,8 @@ Examples:
 \b
 The cluster is that of the pod it runs in, or else of KUBECONFIG (~/.kube/config).
 Environment: KUBECONFIG, KVASIR_LOG_LEVEL, KVASIR_LOG_FORMAT"""
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -67,6 +70,13 @@ def operator(
             help="Memory of a GPU product, such as NVIDIA-L40S=48Gi or default=24Gi; repeatable.",
         ),
     ] = None,
+    download_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Environment variable of downloads, such as HTTPS_PROXY; repeatable.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address that the ports below listen on.")] = "0.0.0.0",
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port of /metrics, /healthz and /readyz.")
@@ -104,6 +114,7 @@ def operator(
             resync_seconds=resync_seconds,
             node_reads=node_reads,
             resource_profiles=dict(_profile(each) for each in resource_profile or ()),
+            download_env=dict(_variable(each) for each in download_env or ()),
             host=host,
             metrics_port=metrics_port,
             external_metrics_port=external_metrics_port,
@@ -136,6 +147,13 @@ def _profile(text: str) -> tuple[str, int]:
         return name, parse_bytes(memory)
     except ValueError as error:
         raise typer.BadParameter(f"--resource-profile {text!r}: {error}") from None
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not _VARIABLE.fullmatch(name):
+        raise typer.BadParameter(f"--download-env {text!r} is not of the form NAME=VALUE")
+    return name, value
 
 
 def run_until_stopped(settings: OperatorSettings) -> None:

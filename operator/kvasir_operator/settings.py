@@ -54,6 +54,9 @@ class OperatorSettings:
     """Bytes of memory of each GPU by the product that a nodeSelector asks for; `default` is for
     those that ask for none."""
 
+    download_env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the Jobs that download models."""
+
     host: str = "0.0.0.0"
     """Address that the ports listen on."""
 

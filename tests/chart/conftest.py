@@ -53,6 +53,9 @@ SETS: dict[str, Object] = {
             "nodeSelector": {"pool": "system"},
             "priorityClassName": "system-cluster-critical",
         },
+        "downloads": {
+            "env": {"HF_ENDPOINT": "https://hub.example.com", "NO_PROXY": ".svc,10.0.0.1"}
+        },
         "engine": {"images": {"cuda": {"registry": "other.example.com", "tag": "2.0"}}},
         "router": {
             "image": {"digest": "sha256:" + "0" * 64},

@@ -64,6 +64,8 @@ def test_it_knows_every_value_and_no_other(charts, chart) -> None:
             "/default",
             "got number, want string",
         ),
+        ({"downloads": {"env": {"A": 1}}}, "/downloads/env/A", "got number, want string"),
+        ({"downloads": {"env": {"A-B": "x"}}}, "/downloads/env", "'A-B' not allowed"),
         ({"global": {"imagePullSecrets": ["pull"]}}, "/imagePullSecrets/0", "want object"),
         ({"global": {"imageRegistry": "https://r"}}, "/global/imageRegistry", "does not match"),
         ({"networkPolicy": {"routerFrom": [{}]}}, "/networkPolicy/routerFrom/0", "minProperties"),

@@ -26,6 +26,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     flags = ["--namespace", "kvasir", "--watch-namespace", "a", "--watch-namespace", "b"]
     flags += ["--image-cpu", "x", "--fleet-secret-file", str(secret), "--no-node-reads"]
     flags += ["--resource-profile", "NVIDIA-L40S=48Gi", "--resource-profile", "default=1Gi"]
+    flags += ["--download-env", "HF_ENDPOINT=https://hub/?a=b", "--download-env", "NO_PROXY="]
     assert invoke(*flags)[0] == 0
     assert seen == [
         OperatorSettings(
@@ -36,6 +37,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
             fleet_secret="s3cret",
             node_reads=False,
             resource_profiles={"NVIDIA-L40S": 48 << 30, "default": 1 << 30},
+            download_env={"HF_ENDPOINT": "https://hub/?a=b", "NO_PROXY": ""},
         )
     ]
 
@@ -45,6 +47,8 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     [
         (["--resource-profile", "48Gi"], "is not of the form PRODUCT=MEMORY"),
         (["--resource-profile", "a=much"], "'much' is not an amount of memory"),
+        (["--download-env", "HF_ENDPOINT"], "is not of the form NAME=VALUE"),
+        (["--download-env", "a b=c"], "is not of the form NAME=VALUE"),
         (["--fleet-secret-file", "/nowhere"], "/nowhere cannot be read"),
         (["--fleet-secret-file", "/dev/null"], "/dev/null is empty"),
     ],

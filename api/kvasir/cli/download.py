@@ -40,7 +40,8 @@ pvc    Nothing is downloaded: the directory in --to is checked.
 The model appears as a directory in --to when all of it is there and its sizes and hashes are right;
 its path is printed. A download that was killed goes on where it was, two of one model do one.
 Exit status: 1 another attempt may succeed, 2 something must be changed first.
-Environment: HF_TOKEN, HF_ENDPOINT; AWS_*; REGISTRY_AUTH_FILE, DOCKER_CONFIG; KVASIR_HTTP_TOKEN;
+Environment: HF_TOKEN, HF_ENDPOINT; AWS_*; REGISTRY_AUTH_FILE, DOCKER_CONFIG,
+KVASIR_HTTP_REGISTRIES (HOST:PORT,... without TLS); KVASIR_HTTP_TOKEN;
 HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE"""
 
 app = typer.Typer(rich_markup_mode=None)

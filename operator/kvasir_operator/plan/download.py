@@ -107,9 +107,11 @@ def note_of(download: Download | None) -> tuple[Object, dict[str, str]] | None:
 
 
 def secret_version(draft: Draft) -> str:
-    """Of the Secret that the download is given; "" when it needs none."""
-    secret = draft.deployment.spec.model.secret_ref
-    return (draft.observed.secrets.get(secret.name) or "") if secret is not None else ""
+    """Of the Secret that the download is given, and of the operator's variables for all downloads:
+    with other ones a download that failed may succeed. "" when there are neither."""
+    secret, variables = draft.deployment.spec.model.secret_ref, draft.settings.download_env
+    version = (draft.observed.secrets.get(secret.name) or "") if secret is not None else ""
+    return f"{version} {short_hash(dict(variables))}" if variables else version
 
 
 def _last_words(pod: Object) -> Progress | None:

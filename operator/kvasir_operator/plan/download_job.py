@@ -39,11 +39,16 @@ def job_manifest(draft: Draft, name: str, claim: str) -> Object:
         # Nobody else's models are there: those of earlier revisions go when there is no room
         args.append("--evict")
     env, volumes, mounts = _credentials(draft)
+    own = {variable["name"] for variable in env.get("env", ())}
+    general = {"HOME": "/tmp", **draft.settings.download_env}  # noqa: S108
     container: Object = {
         "name": labels.DOWNLOAD,
         "image": image_of(spec, draft.settings.images),
         "args": [*args, "--progress-port", str(labels.HTTP_PORT)],
-        "env": [{"name": "HOME", "value": "/tmp"}, *env.get("env", ())],  # noqa: S108
+        "env": [
+            *({"name": name, "value": each} for name, each in general.items() if name not in own),
+            *env.get("env", ()),
+        ],
         "ports": [{"name": "progress", "containerPort": labels.HTTP_PORT, "protocol": "TCP"}],
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,6 +135,26 @@ def test_each_source_gets_its_secret_in_its_own_form(
     (container,) = make.manifest(one.plan(), "Job")["spec"]["template"]["spec"]["containers"]
     places = [container, *container["env"], *container["volumeMounts"]]
     assert any(shown.items() <= place.items() for place in places)
+
+
+def test_the_operators_variables_are_every_downloads(world: Any, make: Any) -> None:
+    """But for what a deployment's own Secret says; other ones are a reason to try again."""
+    settings = replace(make.SETTINGS, download_env={"HF_ENDPOINT": "http://hub", "HF_TOKEN": "x"})
+    one = world(HUB, settings).see(secrets=SECRETS, claim=claim())
+    job = make.manifest(one.plan(), "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    token = {"secretKeyRef": {"name": "hub", "key": "token"}}
+    assert container["env"] == [
+        {"name": "HOME", "value": "/tmp"},
+        {"name": "HF_ENDPOINT", "value": "http://hub"},
+        {"name": "HF_TOKEN", "valueFrom": token},
+    ]
+    words = Progress(Phase.FAILED, error="no hub", permanent=True)
+    failed = ended(job, "Failed", format_time(make.NOW))
+    pod = job_pod(job["metadata"]["name"], words.termination_message())
+    assert not removed(one.see(jobs=(failed,), job_pods=(pod,)).plan())
+    one.settings = replace(settings, download_env={"HF_ENDPOINT": "http://another"})
+    assert removed(one.plan()) == [job["metadata"]["name"]]
 
 
 def test_engines_never_see_the_downloads_secret(cached: Any, make: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ _INDEXES = (
 )
 _TITLES = ("org.opencontainers.image.title", "org.cncf.model.filepath", "org.cnai.model.filepath")
 """Annotations that name the file which a layer is."""
+WITHOUT_TLS = "KVASIR_HTTP_REGISTRIES"
+"""Variable with registries, HOST:PORT, separated by commas, that are spoken to without TLS."""
 _UNPACK = "io.deis.oras.content.unpack"
 _TARS = (".tar", "tar+gzip", "tar.gzip", ".tar.gz")
 _MAX_MANIFEST_BYTES = 4 << 20
@@ -54,9 +57,11 @@ class Reference:
 
     @property
     def url(self) -> str:
-        """The repository's address in the registry's API; a registry on this machine has no TLS."""
+        """The repository's address in the registry's API; a registry on this machine has no TLS,
+        nor have those that WITHOUT_TLS names."""
         host = "registry-1.docker.io" if self.registry == "docker.io" else self.registry
-        scheme = "http" if host.partition(":")[0] in LOOPBACK else "https"
+        plain = {name.strip() for name in os.environ.get(WITHOUT_TLS, "").split(",")}
+        scheme = "http" if host.partition(":")[0] in LOOPBACK or host in plain else "https"
         return f"{scheme}://{host}/v2/{self.repository}"
 
 

@@ -51,18 +51,23 @@ class RegistryAuth:
                 and self._login
                 and "authorization" not in (refusal.request.headers)
             ):
+                self._require_private(str(refusal.request.url))
                 self._header = _basic(*self._login)
             else:
                 raise PermanentError(f"{self._what} is refused (401): {CREDENTIALS}")
             return self.headers()
+
+    def _require_private(self, url: str) -> None:
+        """Raises PermanentError where a password would be readable on its way."""
+        if not is_private(url):
+            raise PermanentError(f"{self._what} asks for a password without TLS at {url}")
 
     def _token(self, challenge: dict[str, str]) -> str:
         realm = challenge.pop("realm", "")
         challenge.pop("error", None)
         headers = {}
         if self._login:
-            if not is_private(realm):
-                raise PermanentError(f"{self._what} asks for a password without TLS at {realm}")
+            self._require_private(realm)
             headers["authorization"] = _basic(*self._login)
         what = f"{self._what} (token of {realm})"
         with failures_explained(what):

@@ -5,10 +5,12 @@ import hashlib
 import json
 import platform
 
+import httpx
 import pytest
 
 from kvasir.model_cache.errors import PermanentError
 from kvasir.model_cache.sources.oci import parse_reference
+from kvasir.model_cache.sources.oci_auth import RegistryAuth
 
 TAR, TAR_GZ = (
     "application/vnd.oci.image.layer.v1.tar",
@@ -34,6 +36,30 @@ def as_files(files):
 def test_references(name, url, reference) -> None:
     parsed = parse_reference(name)
     assert (parsed.url, parsed.reference) == (url, reference)
+
+
+def test_a_registry_without_tls_is_named_by_whoever_trusts_it(monkeypatch) -> None:
+    monkeypatch.setenv("KVASIR_HTTP_REGISTRIES", "registry.lan:5000, 10.0.0.1")
+    names = {"registry.lan:5000/m": "http", "10.0.0.1/m": "http", "registry.lan/m": "https"}
+    for name, scheme in names.items():
+        assert parse_reference(name).url.startswith(f"{scheme}://")
+
+
+@pytest.mark.parametrize(("scheme", "sent"), [("http", False), ("https", True)])
+def test_no_password_goes_to_a_registry_without_tls(tmp_path, monkeypatch, scheme, sent) -> None:
+    file = tmp_path / "config.json"
+    login = base64.b64encode(b"me:password").decode()
+    file.write_text(json.dumps({"auths": {"registry.lan": {"auth": login}}}))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(file))
+    asked = httpx.Request("GET", f"{scheme}://registry.lan/v2/m/manifests/v1")
+    refusal = httpx.Response(401, headers={"www-authenticate": 'Basic realm="r"'}, request=asked)
+    with httpx.Client() as client:
+        auth = RegistryAuth(client, "registry.lan", "oci://registry.lan/m:v1")
+        if sent:
+            assert auth.renewed(refusal) == {"authorization": f"Basic {login}"}
+        else:
+            with pytest.raises(PermanentError, match="a password without TLS at http://registry"):
+                auth.renewed(refusal)
 
 
 def test_an_artifact_of_files(registry, download, contents, model_files, further_files) -> None:
