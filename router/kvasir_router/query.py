@@ -3,7 +3,7 @@ whoever asks needs."""
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,6 +16,9 @@ from kvasir.text_chain import (
 )
 from kvasir_router.envelope import Envelope
 from kvasir_router.proxy.http import Request
+
+if TYPE_CHECKING:
+    from kvasir_router.policy.base import Kept
 
 BYTES_PER_TOKEN = 4.0
 """Of a prompt's text, until a model's answers say better."""
@@ -35,6 +38,8 @@ class Query:
         """Whether the answer is asked for as server-sent events."""
         self.lora = lora
         """Adapter that the model's name stands for; empty = the model itself."""
+        self.kept: Kept | None = None
+        """A choice that was made while it waits."""
         self._chain: Sequence[int] | None = None
         self._text_bytes = 0
         self._body: Mapping[str, Any] | None = None
@@ -87,8 +92,9 @@ class Query:
         return b""
 
     def let_go(self) -> None:
-        """Free what is as large as the body: nobody asks for it again."""
+        """Free what is as large as the body, and the way to replicas: nobody asks for it again."""
         self.request.body = b""
+        self.kept = None
         self.envelope.messages = self.envelope.prompt = None
 
     def header(self, name: bytes) -> bytes | None:

@@ -1,5 +1,6 @@
 """One model: its replicas, and which of them may take a request now."""
 
+import time
 from collections.abc import Callable, Sequence
 from math import ceil
 
@@ -8,10 +9,15 @@ from kvasir_router.fleet.breaker import BreakerState
 from kvasir_router.fleet.budget import RetryBudget
 from kvasir_router.fleet.hedge_delay import HedgeDelay
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.base import Choice, Policy
+from kvasir_router.policy.base import Choice, Kept, Policy
 from kvasir_router.query import Query
 
 _UNAVAILABLE = (Health.STARTING, Health.NOT_READY)
+
+KEPT_SECONDS = 0.1
+"""For so long the choice made for a request that waits is not made again. Up to 32 requests are
+looked at for each place that becomes free, and a choice for each of them would cost more than all
+else; in this time loads change little beside what a missed hit costs."""
 
 ReplicaKey = tuple[str, str, int]
 """Id, host, port: what makes two specs the same engine."""
@@ -57,11 +63,28 @@ class Model:
             candidates = [replica for replica in candidates if replica not in tried]
         if not candidates:
             return None
+        if query.kept is not None and not tried:
+            kept = self._kept(query.kept, time.monotonic())
+            if kept is not None and kept.replica in candidates:
+                return kept
         return self.policy.choose(query, candidates)
 
     def prefers_room(self, query: Query) -> bool:
-        """Whether the replica that would be chosen of all that serve has room."""
-        return not self.policy.choose(query, self._serviceable).replica.full
+        """Whether the replica that would be chosen of all that serve has room. Such a choice is
+        kept, also for `choose`, while the same replicas serve under the same policy, but for
+        KEPT_SECONDS at most."""
+        now = time.monotonic()
+        choice = self._kept(query.kept, now)
+        if choice is None:
+            choice = self.policy.choose(query, self._serviceable)
+            query.kept = Kept(choice, self.policy, self._serviceable, now + KEPT_SECONDS)
+        return not choice.replica.full
+
+    def _kept(self, kept: Kept | None, now: float) -> Choice | None:
+        """The choice, if it would probably be made again."""
+        if kept is None or now >= kept.until or kept.policy is not self.policy:
+            return None
+        return kept.choice if kept.among is self._serviceable else None
 
     @property
     def capacity(self) -> int:
@@ -88,7 +111,8 @@ class Model:
             usable = ready + suspects
         if not usable and not self.ready:
             usable = [replica for replica in known if replica.health is Health.DOWN]
-        self._serviceable = usable
+        if usable != self._serviceable:  # else choices among them are still good
+            self._serviceable = usable
         self.usable = [replica for replica in usable if not replica.full]
         had_room = self.has_room
         self.has_room = any(replica.health is not Health.DOWN for replica in self.usable)

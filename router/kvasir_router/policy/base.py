@@ -26,6 +26,18 @@ class Choice(NamedTuple):
     """What `hit_tokens` is made of, for those who check it."""
 
 
+class Kept(NamedTuple):
+    """A choice that was made while its request waits, for when it is started."""
+
+    choice: Choice
+    policy: "Policy"
+    """Who made it,"""
+    among: Sequence[Replica]
+    """of these,"""
+    until: float
+    """and how long it is taken for what would be chosen anew, by time.monotonic()."""
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """How a policy sees one candidate: a row of `/debug/route`."""

@@ -1,14 +1,16 @@
 """Which replicas of a model may take a request."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
 from kvasir_router.envelope import Envelope
 from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.model import KEPT_SECONDS, Model
 from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.policy.base import Choice
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
@@ -109,6 +111,88 @@ async def test_a_full_replica_is_still_preferred(make_model) -> None:
     assert not model.prefers_room(QUERY)
     first.release()
     assert model.prefers_room(QUERY)
+
+
+class Counting(RoundRobin):
+    """Counts the choices that it is asked for."""
+
+    choices = 0
+
+    def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
+        self.choices += 1
+        return super().choose(query, candidates)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Callable[[float], None]:
+    """clock(seconds) goes on by so much."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def go_on(seconds: float) -> None:
+        now[0] += seconds
+
+    return go_on
+
+
+async def test_what_waits_costs_one_choice_however_often_it_is_looked_at(make_model, clock) -> None:
+    model, (first, _) = make_model(READY, READY, max_in_flight=1)
+    model.policy = policy = Counting()
+    waiting = [Query(Request(), Envelope()) for _ in range(32)]
+    for query in waiting:  # the first of all that would have the place
+        first.acquire()
+        assert not model.prefers_room(query)
+        first.release()
+        assert all(model.prefers_room(each) for each in waiting)
+        choice = model.choose(query)
+        assert choice is not None
+        assert choice.replica is first
+    assert policy.choices == len(waiting)
+
+
+async def test_a_kept_choice_ends_with_its_time_its_policy_and_its_replicas(
+    make_model, clock
+) -> None:
+    model, (first, second) = make_model(READY, READY)
+    model.policy = policy = Counting()
+    query = Query(Request(), Envelope())
+    assert model.prefers_room(query)
+    clock(0.9 * KEPT_SECONDS)
+    assert model.prefers_room(query)
+    assert policy.choices == 1
+    clock(0.2 * KEPT_SECONDS)
+    assert model.prefers_room(query)
+    assert policy.choices == 2
+    first.health = Health.DOWN
+    model.refresh()
+    choice = model.choose(query)
+    assert choice is not None
+    assert choice.replica is second
+    model.policy = another = Counting()
+    assert model.prefers_room(query)
+    assert (policy.choices, another.choices) == (3, 1)
+
+
+async def test_a_kept_choice_without_room_is_made_anew_of_those_that_have_some(
+    make_model, clock
+) -> None:
+    model, (first, second) = make_model(READY, READY, max_in_flight=1)
+    query = Query(Request(), Envelope())
+    assert model.prefers_room(query)
+    first.acquire()
+    assert not model.prefers_room(query)
+    choice = model.choose(query)
+    assert choice is not None
+    assert choice.replica is second
+
+
+async def test_what_was_tried_is_no_kept_choice(make_model, clock) -> None:
+    model, (first, second) = make_model(READY, READY)
+    query = Query(Request(), Envelope())
+    assert model.prefers_room(query)
+    choice = model.choose(query, [first])
+    assert choice is not None
+    assert choice.replica is second
 
 
 async def test_an_open_breaker_takes_a_replica_out_and_a_trial_back_in(make_model) -> None:
