@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from harness.cluster import Cluster, cluster_up, down_afterwards
 from harness.errors import HarnessError
 from harness.places import run_directory
 from harness.proof.deployment import Deployment
+from harness.proof.flows import Recorder
 from harness.proof.release import Release
 from harness.proof.steps import OTHER_TAG
 
@@ -94,6 +96,14 @@ def deploy(cluster: Cluster, release: Release) -> Iterator[Callable[..., Deploym
     for deployment in made:
         deployment.delete()
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture
+def recorder(cluster: Cluster, release: Release, tmp_path: Path) -> Iterator[Recorder]:
+    """Records flows, from before the test begins."""
+    made = Recorder(cluster, tmp_path)
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="session")
