@@ -98,7 +98,7 @@ def router(
     from kvasir_router import option_values as values
     from kvasir_router import settings as s
     from kvasir_router.admission.line import Waiting
-    from kvasir_router.policy.registry import POLICIES, PolicyOptions
+    from kvasir_router.policy.registry import POLICIES
     from kvasir_router.proxy.http import Limits
     from kvasir_router.scaling.signals import Slo
     from kvasir_router.tokenizing.settings import TokenizingSettings
@@ -113,6 +113,11 @@ def router(
             "a certificate and its key go together: give both or neither",
             param_hint="--tls-cert / --tls-key",
         )
+    if port == admin_port != 0:
+        raise typer.BadParameter(
+            f"{port} is the API's port (--port) too; give one of them another",
+            param_hint="--admin-port",
+        )
     settings = s.RouterSettings(
         config=values.discovery_file(discovery, config),
         watch_namespaces=values.namespaces(discovery, watch_namespace or ()),
@@ -121,7 +126,7 @@ def router(
         admin_port=admin_port,
         workers=workers,
         policy=policy,
-        policy_options=PolicyOptions(session_header, session_cookie),
+        policy_options=values.session(session_header, session_cookie),
         limits=Limits(
             header_bytes=max_header_bytes, headers=max_headers, body_bytes=max_body_bytes
         ),
@@ -144,7 +149,7 @@ def router(
         feeding=s.Feeding(scrape_interval=scrape_interval),
         tokenizing=TokenizingSettings(tokenizer_processes, tokenizer_deadline),
         tls=s.Tls(cert=tls_cert, key=tls_key, replica_ca=replica_ca_file),
-        cors_origins=tuple(cors_origin or ()),
+        cors_origins=values.origins(cors_origin or ()),
         keys_file=keys_file,
         routers=routers,
         waiting=Waiting(requests=max_waiting, timeout=queue_timeout, hold=hold_timeout),
@@ -167,6 +172,7 @@ def router(
 def _run(settings: "RouterSettings") -> None:
     import uvloop
 
+    from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
     from kvasir.logs import LogSettingError, configure_logging
     from kvasir_router.discovery.base import DiscoveryError
     from kvasir_router.server import serve
@@ -180,7 +186,9 @@ def _run(settings: "RouterSettings") -> None:
 
             raise typer.Exit(supervise(settings))
         uvloop.run(serve(settings))
-    except (DiscoveryError, YamlFileError, LogSettingError, TlsError, OSError) as error:
-        message = error.strerror if isinstance(error, OSError) else None
-        typer.echo(f"kvasir router: {message or error}", err=True)
-        raise typer.Exit(1) from None
+    except (DiscoveryError, YamlFileError, LogSettingError, TlsError) as error:
+        typer.echo(f"kvasir router: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+    except OSError as error:
+        typer.echo(f"kvasir router: {error.strerror or error}", err=True)
+        raise typer.Exit(EXIT_FAILED) from None

@@ -11,6 +11,14 @@ import structlog
 
 _log = structlog.get_logger("kvasir_router.tls")
 
+_OPENSSL = {
+    "KEY_VALUES_MISMATCH": "the key belongs to another certificate",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "it holds no certificate in PEM",
+    "BAD_DECRYPT": "the key is encrypted; give it decrypted",
+    "BAD_PASSWORD_READ": "the key is encrypted; give it decrypted",
+}
+"""By OpenSSL's reason."""
+
 
 class TlsError(Exception):
     """Certificate files that cannot be used; one sentence on which and why."""
@@ -74,7 +82,8 @@ def client_context(ca: Path | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:
-        raise TlsError(f"cannot read certificate authorities from {ca}: {error}") from None
+        reason = _reason(error)
+        raise TlsError(f"cannot read certificate authorities from {ca}: {reason}") from None
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -86,8 +95,21 @@ def _server_context(cert: Path, key: Path) -> ssl.SSLContext:
         # Without a password an encrypted key would be asked for on the terminal.
         context.load_cert_chain(cert, key, password="")
     except OSError as error:
-        raise TlsError(f"cannot use certificate {cert} with key {key}: {error}") from None
+        for path in (cert, key):
+            try:
+                path.open("rb").close()
+            except OSError as missing:
+                raise TlsError(f"cannot read {path}: {missing.strerror}") from None
+        raise TlsError(f"cannot use certificate {cert} with key {key}: {_reason(error)}") from None
     return context
+
+
+def _reason(error: OSError) -> str:
+    """In words: OpenSSL's come with places in its sources."""
+    if not isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    words = (error.reason or "").replace("_", " ").lower()
+    return _OPENSSL.get(error.reason or "", words or "this is no PEM file")
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

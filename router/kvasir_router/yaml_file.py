@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from kvasir.validation import sentences
+
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
@@ -17,7 +19,7 @@ def read_yaml(
     path: Path, what: str, schema: type[Schema], max_bytes: int, *, quote: bool = False
 ) -> Schema:
     """The file's content; `what` it is begins each message ("key file"). Raises YamlFileError,
-    which quotes what is no YAML only if told to: the file may hold secrets."""
+    which quotes what is wrong only if told to: the file may hold secrets."""
     try:
         with path.open("rb") as file:
             text = file.read(max_bytes + 1)
@@ -35,10 +37,8 @@ def read_yaml(
             where = f": {' '.join(str(error).split())}"
         raise YamlFileError(f"{what} {path} is not YAML{where}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        reason = first["msg"].removeprefix("Value error, ")
-        raise YamlFileError(f"{what} {path}: {where}: {reason}") from None
+        problem = next(sentences(error, schema, whole="the file", quote=quote))
+        raise YamlFileError(f"{what} {path}: {problem}") from None
 
 
 class FileWatch:

@@ -128,8 +128,8 @@ async def test_a_second_signal_ends_the_drain(
 async def test_a_bad_file_at_the_start(config, start_process) -> None:
     config.write_text("models: [{name: m, oops: 1}]")
     code, _, err = await (await start_process(config, wait=False)).ended()
-    assert code == 1
-    assert b"models.0.oops" in err
+    assert code == 2
+    assert b"models[0].oops" in err
     assert b"Traceback" not in err
 
 
@@ -170,12 +170,64 @@ async def test_the_secret_comes_from_a_file_or_the_environment(
         ([], "--config"),
         (["--config", "x", "--policy", "magic"], "least_load, round_robin"),
         (["--config", "x", "--port", "70000"], "--port"),
+        (["--config", "x", "--port", "80", "--admin-port", "80"], "80 is the API's port (--port)"),
+        (["--config", "x", "--tls-cert", "c"], "give both or neither"),
+        (["--config", "x", "--cors-origin", "app.example.com"], "https://app.example.com"),
+        (["--config", "x", "--cors-origin", "https://a.example/"], "'https://a.example/' is no or"),
+        (["--config", "x", "--session-header", "a b"], "'a b' cannot be such a name"),
+        (["--config", "x", "--session-cookie", "a;b"], "'a;b' cannot be such a name"),
+        (["--config", "x", "--slo", "m=0:0.1"], "'m=0:0.1' is not of the form MODEL=TTFT:ITL"),
+        (["--config", "x", "--otlp-endpoint", "http://"], "'http://' must be of the form"),
+        (["--config", "x", "--otlp-endpoint", "http://a:x"], "'http://a:x' must be of the form"),
+        (["--config", "x", "--discovery", "kubernetes"], "leave one of the two out"),
     ],
 )
 def test_bad_options_are_explained(options: list[str], words: str) -> None:
     result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, options)
     assert result.exit_code == 2
     assert words in result.output
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"two\nlines", "schl\u00fcssel".encode()])
+def test_a_secret_that_is_no_header_is_refused(tmp_path: Path, content: bytes) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(content)
+    options = ["--config", "x", "--fleet-secret-file", str(secret)]
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, options)
+    assert result.exit_code == 2
+    assert "--fleet-secret-file" in result.output
+    assert "printable ASCII" in result.output
+
+
+def test_origins_and_names_that_are_good(monkeypatch) -> None:
+    seen: list[RouterSettings] = []
+    monkeypatch.setattr("kvasir_router.command._run", seen.append)
+    origins = ["*", "https://app.example.com", "http://localhost:3000", "http://[::1]:3000"]
+    options = [word for origin in origins for word in ("--cors-origin", origin)]
+    result = CliRunner().invoke(app, ["--config", "x", "--session-cookie", "a.b_c", *options])
+    assert result.exit_code == 0, result.output
+    assert seen[0].cors_origins == tuple(origins)
+    assert seen[0].policy_options.session_cookie == "a.b_c"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_certificates_that_are_missing_are_named(config, write_config, tmp_path, workers) -> None:
+    write_config(config, [])
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "kvasir_router", "--config", str(config), "--port", "0"),
+            *("--admin-port", "0", "--tls-cert", "none.crt", "--tls-key", "none.key"),
+            *("--workers", workers),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    sentence = "kvasir router: cannot read none.crt: No such file or directory"
+    assert sentence in done.stderr.splitlines()
 
 
 def test_options_that_are_not_given_are_the_settings_own(monkeypatch) -> None:
@@ -236,6 +288,6 @@ def test_a_bad_key_file_ends_the_start_in_one_sentence(config, write_config, tmp
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
-    assert "keys.0.hash" in done.stderr.splitlines()[-1]
+    assert done.returncode == 2
+    assert "keys[0].hash" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

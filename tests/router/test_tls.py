@@ -232,8 +232,26 @@ class Loads(engine_pb2_grpc.EngineServicer):
 @pytest.mark.parametrize("missing", [0, 1])
 def test_files_that_cannot_be_used(pair, missing: int) -> None:
     pair[missing].unlink()
-    with pytest.raises(TlsError, match=r"tls\.crt"):
+    with pytest.raises(TlsError) as refusal:
         ServerTls(*pair)
+    assert str(refusal.value) == f"cannot read {pair[missing]}: No such file or directory"
+
+
+def test_files_that_are_none_of_a_certificate(pair, tmp_path: Path) -> None:
+    cert, key = pair
+    text = tmp_path / "text.pem"
+    text.write_text("hello")
+    others = tmp_path / "other.key"
+    command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"]
+    subprocess.run([*command, "-out", str(others)], check=True, capture_output=True)
+    for files, reason in (
+        ((text, key), "no PEM file"),
+        ((cert, text), "no PEM file"),
+        ((cert, others), "belongs to another certificate"),
+    ):
+        with pytest.raises(TlsError, match=reason) as refusal:
+            ServerTls(*files)
+        assert "_ssl.c" not in str(refusal.value)
 
 
 def test_an_encrypted_key_is_refused_and_not_asked_about(pair, tmp_path: Path) -> None:
@@ -246,5 +264,8 @@ def test_an_encrypted_key_is_refused_and_not_asked_about(pair, tmp_path: Path) -
 
 
 def test_authorities_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(TlsError, match="authorities"):
+    with pytest.raises(TlsError, match=r"authorities from .*none.pem: No such file"):
         client_context(tmp_path / "none.pem")
+    (tmp_path / "text.pem").write_text("hello")
+    with pytest.raises(TlsError, match="it holds no certificate in PEM"):
+        client_context(tmp_path / "text.pem")

@@ -85,8 +85,30 @@ def run() -> int:
 
 
 def _report(error: TyperException) -> None:
-    """One sentence on stderr, with the command whose help explains it."""
-    message = " ".join(error.format_message().split())
+    """One sentence on stderr, with the command whose help explains it; that help, where a command
+    was left out."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        return
+    message = " ".join(_message(error).split())
     context = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context is not None else ""
     print(f"kvasir: {message}{hint}", file=sys.stderr)
+
+
+def _message(error: TyperException) -> str:
+    """Typer's, and what was given where it leaves that out."""
+    message = error.format_message()
+    if error.__cause__ is None or not isinstance(error, typer.BadParameter):
+        return message
+    from pydantic import ValidationError
+
+    from kvasir.validation import reason_of
+
+    if not isinstance(error.__cause__, ValidationError):
+        return message
+    problem = error.__cause__.errors(include_url=False)[0]
+    reason = reason_of(problem)
+    if problem["type"] != "value_error":
+        reason += f", not {problem['input']!r}"
+    return message.replace(error.message, reason)

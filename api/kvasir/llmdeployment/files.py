@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from kvasir import validation
 from kvasir.llmdeployment.models import API_VERSION, KIND, LLMDeployment
 from kvasir.llmdeployment.yaml_documents import YAMLDocumentError, read_documents
 
 MAX_FILE_BYTES = 1024 * 1024
-_MAX_SHOWN = 80
 
 
 class DeploymentFileError(ValueError):
@@ -87,56 +84,4 @@ def _clashes(deployments: list[tuple[str, LLMDeployment]]) -> Iterator[str]:
 
 def sentences(error: ValidationError) -> Iterator[str]:
     """What is wrong with an LLMDeployment, a sentence for each field."""
-    for problem in error.errors(include_url=False):
-        path, kind = _path(problem["loc"]), problem["type"]
-        if kind == "extra_forbidden":
-            yield _unknown_field(problem["loc"])
-        elif kind == "missing":
-            yield f"{path} is missing"
-        elif kind == "value_error":
-            reason = problem["msg"].removeprefix("Value error, ")
-            yield f"{path}: {reason}" if path else reason
-        elif kind == "model_type":
-            yield f"{path or 'the document'} must be a mapping, not {_show(problem['input'])}"
-        else:
-            what = re.sub(r"^\w+ should ", "must ", problem["msg"])
-            yield f"{path} {what}, not {_show(problem['input'])}"
-
-
-def _unknown_field(location: tuple[int | str, ...]) -> str:
-    name, known = str(location[-1]), _fields_at(location[:-1])
-    close = get_close_matches(name, known, n=1)
-    remedy = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-    return f"{_path(location)} is not a known field; {remedy}"
-
-
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the part at `location`, under the names a file uses."""
-    part: type[BaseModel] = LLMDeployment
-    for step in location:
-        for field in part.model_fields.values():
-            if field.alias == step:
-                part = next(t for t in (field.annotation, *_inner(field.annotation)) if _is_part(t))
-    return [field.alias or "" for field in part.model_fields.values()]
-
-
-def _inner(annotation: Any) -> Iterator[Any]:
-    for argument in get_args(annotation):
-        yield argument
-        yield from _inner(argument)
-
-
-def _is_part(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    path = ""
-    for step in location:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return path.removeprefix(".")
-
-
-def _show(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+    return validation.sentences(error, LLMDeployment, whole="the document")

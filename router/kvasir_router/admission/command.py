@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from kvasir.atomic import write_atomic
 from kvasir.cli.errors import EXIT_USAGE, fail
+from kvasir.validation import reason_of
 from kvasir_router.admission.keys import (
     EVERY_MODEL,
     ApiKey,
@@ -100,10 +101,12 @@ def create(
             }
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        option = "--" + str(first["loc"][0]).replace("_", "-").replace("models", "model")
-        reason = first["msg"].removeprefix("Value error, ")
-        fail(f"{option} {first['input']!r}: {reason}", EXIT_USAGE)
+        problem = error.errors()[0]
+        option = "--" + str(problem["loc"][0]).replace("_", "-").replace("models", "model")
+        reason = reason_of(problem)
+        if problem["type"] == "value_error":
+            fail(f"{option}: {reason}", EXIT_USAGE)
+        fail(f"{option} {reason}, not {problem['input']!r}", EXIT_USAGE)
     with _locked(file):
         entries = _read(file) if file.exists() else ()
         if any(each.id == entry.id for each in entries):

@@ -48,12 +48,17 @@ class FileReplica(_Strict):
     def address(self) -> tuple[str, int, bool]:
         """Host, port and whether it is TLS. Raises ValueError for anything but
         `http://HOST:PORT` or `https://HOST:PORT`."""
-        parts = urlsplit(self.url)
+        wrong = ValueError(f"url {self.url!r} must be of the form http(s)://HOST:PORT")
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError:  # brackets without an address, or a port that is none
+            raise wrong from None
         tls = parts.scheme == "https"
         known = tls or parts.scheme == "http"
-        if not known or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise ValueError(f"url {self.url!r} must be of the form http(s)://HOST:PORT")
-        return parts.hostname, parts.port or (443 if tls else 80), tls
+        if not known or not parts.hostname or parts.path.strip("/") or parts.query or port == 0:
+            raise wrong
+        return parts.hostname, port or (443 if tls else 80), tls
 
     def spec(self) -> ReplicaSpec:
         host, port, tls = self.address()

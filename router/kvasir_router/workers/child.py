@@ -10,6 +10,7 @@ from typing import NoReturn
 import structlog
 import uvloop
 
+from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
 from kvasir_router.discovery.base import DiscoveryError
 from kvasir_router.tls import TlsError
 from kvasir_router.workers.control import Control
@@ -32,7 +33,7 @@ def become(
 ) -> NoReturn:
     """Run worker `slot`, or the index process, to its end; then end this process. It dies with the
     supervisor, `parent`."""
-    status = 1
+    status = EXIT_FAILED
     try:
         name = "index" if slot == INDEX else f"worker{slot}"
         prctl = ctypes.CDLL(None).prctl
@@ -44,7 +45,10 @@ def become(
             structlog.contextvars.bind_contextvars(process=name)
             uvloop.run(_run(shared, slot, column, Control(control, listener)))
             status = 0
-    except (DiscoveryError, YamlFileError, TlsError, OSError) as error:
+    except (DiscoveryError, YamlFileError, TlsError) as error:
+        print(f"kvasir router: {error}", file=sys.stderr)
+        status = EXIT_USAGE
+    except OSError as error:
         print(f"kvasir router: {error}", file=sys.stderr)
     except BaseException:
         structlog.get_logger("kvasir_router.workers").exception("a process failed")

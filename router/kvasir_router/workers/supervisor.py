@@ -76,10 +76,11 @@ class Supervisor:
     slots: dict[int, Slot]
     children: list[Child] = field(default_factory=list)
     _signals: int = 0
-    _failed: bool = False
+    _failed: int = 0
+    """The exit status of a process that could not begin."""
 
     def run(self) -> int:
-        """The exit status: 0 when asked to stop, 1 when a process cannot begin."""
+        """The exit status: 0 when asked to stop; when a process cannot begin, that one's."""
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -113,7 +114,7 @@ class Supervisor:
             self._wait(reader, deadline)
         self._kill(self.children)
         _log.info("stopped")
-        return 1 if self._failed else 0
+        return self._failed
 
     def _workers(self) -> list[Child]:
         return [child for child in self.children if child.slot != INDEX]
@@ -179,7 +180,7 @@ class Supervisor:
             return
         now = time.monotonic()
         if not slot.was_ready and status > 0:
-            self._failed = True  # it has said why
+            self._failed = status  # it has said why
             return
         slot.backoff = (
             FIRST_BACKOFF

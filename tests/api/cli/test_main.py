@@ -131,7 +131,14 @@ def test_a_fault_of_a_part_is_not_taken_for_its_absence(
         (["version", "--jsn"], "No such option: --jsn"),
         (["version", "extra"], "Got unexpected extra argument(s) (extra)"),
         (["up"], "Missing option '--file' / '-f'. (see kvasir up --help)"),
-        (["up", "-f", "x", "--port", "0"], "Invalid value for '--port': Input should be greater"),
+        (
+            ["up", "-f", "x", "--port", "0"],
+            "Invalid value for '--port': must be greater than or equal to 1, not '0'",
+        ),
+        (
+            ["up", "-f", "x", "--port", "http"],
+            "for '--port': must be a valid integer, not 'http' (see kvasir up --help)",
+        ),
         (["up", "-f", "/no/such.yaml"], "/no/such.yaml does not exist; check the path"),
     ],
 )
@@ -142,6 +149,14 @@ def test_bad_usage_is_one_sentence(kvasir: Any, arguments: list[str], sentence: 
     assert done.stderr.startswith("kvasir: ")
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_group_without_a_command_shows_its_help(kvasir: Any) -> None:
+    done = kvasir("keys")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("Usage: kvasir keys")
+    assert "  create " in done.stderr
 
 
 def test_an_interrupt_is_not_a_traceback(install: Any) -> None:

@@ -74,19 +74,27 @@ def test_no_keys_is_a_valid_file(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("entry", "word"),
     [
-        ({"id": "a"}, "keys.0.hash"),
-        ({"id": "a", "hash": "secret"}, "keys.0.hash"),
-        ({"id": "a b", "hash": HASH}, "keys.0.id"),
+        ({"id": "a"}, "keys[0].hash is missing"),
+        ({"id": "a", "hash": "secret"}, "keys[0].hash must match"),
+        ({"id": "a b", "hash": HASH}, "keys[0].id must match"),
         ({"id": "a", "hash": HASH, "tenant": ""}, "tenant"),
         ({"id": "a", "hash": HASH, "models": ["a*b"]}, "models"),
         ({"id": "a", "hash": HASH, "models": [""]}, "models"),
-        ({"id": "a", "hash": HASH, "tokens_per_day": 0}, "tokens_per_day"),
+        (
+            {"id": "a", "hash": HASH, "tokens_per_day": 0},
+            "keys[0].tokens_per_day must be greater than 0, not 0",
+        ),
         ({"id": "a", "hash": HASH, "tokens_per_minute": float("nan")}, "tokens_per_minute"),
-        ({"id": "a", "hash": HASH, "requests_per_minute": -1}, "requests_per_minute"),
+        ({"id": "a", "hash": HASH, "requests_per_minute": -1}, "greater than 0, not -1"),
         ({"id": "a", "hash": HASH, "priority": "urgent"}, "system, interactive, default, bulk"),
         ({"id": "a", "hash": HASH, "priority": 0}, "system, interactive, default, bulk"),
         ({"id": "a", "hash": HASH, "weight": 0}, "weight"),
-        ({"id": "a", "hash": HASH, "rpm": 5}, "rpm"),
+        ({"id": "a", "hash": HASH, "models": "m"}, "keys[0].models must be a list"),
+        ("kv-0123456789abcdef", "keys[0] must be a mapping"),
+        (
+            {"id": "a", "hash": HASH, "rpm": 5},
+            "keys[0].rpm is not a known field; known are id, hash",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, entry, word) -> None:
@@ -118,7 +126,25 @@ def test_a_missing_or_huge_file_is_refused(tmp_path, monkeypatch) -> None:
         read(tmp_path, "keys: [] # and more")
 
 
-def test_a_refusal_quotes_no_secret(tmp_path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        "keys:\n  - id: a\n   hash: kv-secret\n",
+        "keys: [kv-secret]",
+        "keys: [{id: a, hash: kv-secret}]",
+        "keys: [{id: a, key: kv-secret}]",
+        "keys: [{id: kv-secret!, hash: x}]",
+        "keys: kv-secret",
+        "kv-secret",
+    ],
+)
+def test_a_refusal_quotes_no_secret(tmp_path, content) -> None:
     with pytest.raises(YamlFileError) as refusal:
-        read(tmp_path, "keys:\n  - id: a\n   hash: kv-secret\n")
+        read(tmp_path, content)
     assert "kv-secret" not in str(refusal.value)
+
+
+def test_a_hash_of_digits_is_not_quoted_either(tmp_path) -> None:
+    with pytest.raises(YamlFileError) as refusal:
+        read(tmp_path, "keys: [{id: a, hash: 8675309}]")
+    assert "8675309" not in str(refusal.value)

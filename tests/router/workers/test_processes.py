@@ -206,8 +206,8 @@ async def test_a_bad_file_at_the_start(config, start_process) -> None:
     config.write_text("models: [{name: m, oops: 1}]")
     router = await start_process(config, "--workers", "2", wait=False)
     code, _, err = await router.ended()
-    assert code == 1
-    assert b"models.0.oops" in err
+    assert code == 2
+    assert b"models[0].oops" in err
     assert b"Traceback" not in err
 
 
