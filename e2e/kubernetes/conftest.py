@@ -15,14 +15,16 @@ import pytest
 
 from harness.cluster import Cluster, cluster_up, down_afterwards
 from harness.errors import HarnessError
-from harness.places import run_directory
+from harness.places import REPOSITORY, run_directory
 from harness.proof.deployment import Deployment
 from harness.proof.flows import Recorder
+from harness.proof.model_server import ModelServer, serving
 from harness.proof.release import Release
 from harness.proof.steps import OTHER_TAG
 
 ROUTER_NODE = {"kubernetes.io/hostname": "n1"}
 MODEL = "kvasir-tiny"
+TINY = REPOSITORY / "engine" / "kvasir_engine" / "assets" / "tiny"
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +42,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def values() -> dict[str, Any]:
+def model_server(cluster: Cluster) -> Iterator[ModelServer]:
+    """A hub and a registry, of which all downloads know."""
+    with serving(TINY) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def values(model_server: ModelServer) -> dict[str, Any]:
     """The chart's values that a cluster without a registry needs, and routers on one node."""
     ours = {"tag": "dev"}
     return {
@@ -55,6 +64,12 @@ def values() -> dict[str, Any]:
             "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
         },
         "engine": {"images": {"sim": ours}},
+        "downloads": {
+            "env": {
+                "HF_ENDPOINT": f"http://{model_server.host}",
+                "KVASIR_HTTP_REGISTRIES": model_server.host,
+            }
+        },
         "test": {"device": "sim"},
     }
 

@@ -22,6 +22,7 @@ from harness.cluster import Cluster
 from harness.commands import wait_for
 from harness.places import REPOSITORY
 from harness.proof.deployment import Deployment
+from harness.proof.model_server import ModelServer
 from harness.proof.release import Release
 
 TINY = REPOSITORY / "engine" / "kvasir_engine" / "assets" / "tiny"
@@ -170,7 +171,9 @@ def model(
 
     def start(name: str, uri: str = "s3://models/tiny", **spec: Any) -> Deployment:
         deployment = Deployment(cluster.kubectl, namespace, name)
-        source = {"uri": uri, "secretRef": {"name": "store"}}
+        source: dict[str, Any] = {"uri": uri}
+        if uri.startswith("s3://"):
+            source["secretRef"] = {"name": "store"}
         deployment.apply({"model": source, "engine": SIM, "cache": LOCAL, **spec})
         return deployment
 
@@ -257,6 +260,26 @@ def test_a_model_that_does_not_exist_is_not_tried_again(
     ]
     assert len(downloads(cluster, deployment)) == 1
     assert not deployment.pods()
+
+
+def test_a_hub_and_a_registry_give_what_they_have_once(
+    cluster: Cluster, model_server: ModelServer, model: Callable[..., Deployment]
+) -> None:
+    """Onto provisioned volumes; reached by the environment that the chart gives to downloads."""
+    uris = {"hub": "hf://org/tiny", "registry": f"oci://{model_server.host}/org/tiny:v1"}
+    provisioned = {"pvc": {"size": "1Gi"}}
+    made = [model(name, uri, replicas=2, cache=provisioned) for name, uri in uris.items()]
+    for deployment in made:
+        deployment.wait_ready(2, SECONDS)
+        (pod,) = downloads(cluster, deployment)
+        assert pod["status"]["phase"] == "Succeeded"
+        claim = ("-n", deployment.namespace, "get", "pvc", f"{deployment.name}-models")
+        volume = cluster.kubectl.json(*claim)["spec"]["volumeName"]
+        place = cluster.kubectl.json("get", "persistentvolume", volume)["spec"]["hostPath"]["path"]
+        (directory,) = (each for each in Path(place).iterdir() if (each / "config.json").exists())
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            assert (directory / name).read_bytes() == model_server.files[name]
+    assert model_server.reads_of("model.safetensors") == {"hub": 1, "registry": 1}
 
 
 def test_a_claim_that_no_volume_is_large_enough_for(model: Callable[..., Deployment]) -> None:
