@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+_MAX_SHOWN = 60
+
 
 class Envelope(msgspec.Struct):
     """The fields that the router looks at. Only the model's type is checked: the rest is the
@@ -36,3 +38,27 @@ class Envelope(msgspec.Struct):
 
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 """Raises msgspec.ValidationError when `model` is no string, DecodeError when it is no JSON."""
+
+
+def refusal(body: bytes, error: Exception) -> tuple[str, str | None]:
+    """Why a body could not be decoded, in a sentence, and the field that is to blame if one is."""
+    if not body.strip():
+        return "The body is empty: send a JSON object with the `model` to use.", None
+    if isinstance(error, UnicodeDecodeError):
+        return "The body is not UTF-8: JSON is written in it.", None
+    if isinstance(error, RecursionError):
+        return "The body is nested too deeply for a request.", None
+    if not isinstance(error, msgspec.ValidationError):
+        return f"The body is not a JSON object: {error}.", None
+    try:
+        content = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # behind the `model`
+        return "`model` must be a string.", "model"
+    if not isinstance(content, dict):
+        return f"The body must be a JSON object, not {_shown(content)}.", None
+    return f"`model` must be a string, not {_shown(content['model'])}.", "model"
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value)[: _MAX_SHOWN + 1].decode(errors="ignore")
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -69,11 +69,12 @@ def error(
     code: str | None = None,
     param: str | None = None,
     retry_after: int | None = None,
+    allow: str = "GET, HEAD, POST, OPTIONS",
 ) -> Answer:
-    """An error answer; `retry_after` in seconds."""
+    """An error answer; `retry_after` in seconds, `allow` the methods for status 405."""
     lines = b"" if retry_after is None else b"Retry-After: %d\r\n" % retry_after
     if status == 405:
-        lines += b"Allow: GET, HEAD, POST, OPTIONS\r\n"
+        lines += f"Allow: {allow}\r\n".encode()
     return Answer(
         status, msgspec.json.encode(error_object(status, message, code, param)), JSON, lines
     )

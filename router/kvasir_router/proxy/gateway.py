@@ -11,7 +11,7 @@ from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.collector import TenantMeter
 from kvasir_router.admission.line import WaitingLine
-from kvasir_router.envelope import decode_envelope
+from kvasir_router.envelope import decode_envelope, refusal
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.poison import PoisonTable
@@ -23,7 +23,7 @@ from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.form import FormError, form_type, read_form
 from kvasir_router.proxy.http import Request, RequestError
 from kvasir_router.proxy.ledger import Ledger
-from kvasir_router.proxy.local import LocalRoutes
+from kvasir_router.proxy.local import ENGINE_PATHS, LocalRoutes
 from kvasir_router.proxy.protocol import ClientConnection
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.transcript import TranscriptRoom
@@ -37,11 +37,6 @@ _SWEEP_SECONDS = 0.5
 
 # For the ends of cut answers to be sent.
 _LAST_WORDS_SECONDS = 0.1
-
-# Engine routes outside /v1/. Any other path is not an API of a model, and not passed on.
-_ENGINE_PATHS = frozenset(
-    {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
-)
 
 
 class Gateway:
@@ -170,7 +165,7 @@ class Gateway:
                 self.ask_metrics(partial(self._answer, client, request))
             else:
                 self._answer(client, request, self._local.answer(request))
-        elif not (request.path.startswith("/v1/") or request.path in _ENGINE_PATHS):
+        elif not (request.path.startswith("/v1/") or request.path in ENGINE_PATHS):
             self._answer(client, request, self._local.not_found(request))
         else:
             self._route(client, request)
@@ -197,11 +192,8 @@ class Gateway:
         except FormError as error:
             self._bad_body(client, request, str(error), None)
             return
-        except msgspec.ValidationError:
-            self._bad_body(client, request, "`model` must be a string.", "model")
-            return
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._bad_body(client, request, f"The body is not a JSON object: {error}.", None)
+            self._bad_body(client, request, *refusal(request.body, error))
             return
         name = envelope.model
         if not name:
@@ -227,7 +219,9 @@ class Gateway:
     def _bad_body(
         self, client: ClientConnection, request: Request, message: str, param: str | None
     ) -> None:
-        self._answer(client, request, answers.error(400, message, "invalid_body", param))
+        answer = self._local.wrong_method(request)
+        answer = answer or answers.error(400, message, "invalid_body", param)
+        self._answer(client, request, answer)
 
     def _answer(self, client: ClientConnection, request: Request, answer: answers.Answer) -> None:
         self.metrics.model("").codes[answer.status] += 1

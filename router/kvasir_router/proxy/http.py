@@ -56,7 +56,10 @@ def seconds_of(value: bytes) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.0 < seconds < inf:
-        raise RequestError(400, "x-request-timeout must be a number of seconds above 0.")
+        shown = value[:40].decode("ascii", "replace")
+        raise RequestError(
+            400, f"x-request-timeout must be a number of seconds above 0, not {shown!r}."
+        )
     return seconds
 
 

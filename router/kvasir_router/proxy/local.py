@@ -1,5 +1,6 @@
 """The routes the router answers itself."""
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -17,6 +18,13 @@ from kvasir_router.proxy.http import Request
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.gateway import Gateway
+
+# Engine routes outside /v1/. Any other path is not an API of a model, and not passed on.
+ENGINE_PATHS = frozenset(
+    {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
+)
+_POSTED = re.compile(r"/v1/((chat/)?completions|embeddings|responses|score|rerank|audio/[a-z]+)")
+"""What engines have below /v1/, as far as one who used the wrong method may mean it."""
 
 _MODELS = frozenset({"/v1/models", "/models"})
 _MODEL_PREFIX = "/v1/models/"
@@ -55,7 +63,23 @@ class LocalRoutes:
         is_open = self._gateway.admission.keyring is None
         return request.path == "/metrics" and request.method != b"OPTIONS" and is_open
 
+    def wrong_method(self, request: Request) -> Answer | None:
+        """For a route that is there with another method."""
+        path, method = request.path, request.method.decode()
+        if path in self._routes or path in _MODELS or path.startswith(_MODEL_PREFIX):
+            allowed = "GET"
+        elif path in ENGINE_PATHS or _POSTED.fullmatch(path):
+            allowed = "POST"
+        else:
+            return None
+        if method.replace("HEAD", "GET") == allowed:
+            return None
+        message = f"{method} is not for {path[:_MAX_NAME]}; use {allowed}."
+        return answers.error(405, message, "method_not_allowed", allow=allowed)
+
     def not_found(self, request: Request) -> Answer:
+        if answer := self.wrong_method(request):
+            return answer
         what = f"{request.method.decode()} {request.path[:_MAX_NAME]}"
         return answers.error(404, f"There is no route {what}.", "not_found")
 

@@ -247,7 +247,9 @@ class RequestParser:
         request.method = method = self._parser.get_method()
         if method not in METHODS:
             raise RequestError(
-                405, f"Method {method.decode()} is not allowed.", "method_not_allowed"
+                405,
+                f"Method {method.decode()} is not allowed; use GET, HEAD, POST or OPTIONS.",
+                "method_not_allowed",
             )
         target = request.target
         if target == b"*" and method == b"OPTIONS":
@@ -287,6 +289,6 @@ class RequestParser:
     def _too_large(self) -> RequestError:
         return RequestError(
             413,
-            f"The request body is larger than {self._limits.body_bytes} bytes.",
+            f"The request body is larger than {self._limits.body_bytes} bytes; send a shorter one.",
             "request_too_large",
         )

@@ -70,17 +70,22 @@ async def test_an_upload_goes_by_its_form_s_model(fleet, client) -> None:
 @pytest.mark.parametrize(
     ("body", "word"),
     [
-        (b"", "JSON"),
-        (b"{", "JSON"),
-        (b"[]", "model"),
-        (b'"m"', "model"),
+        (b"", "The body is empty: send a JSON object"),
+        (b" \n", "The body is empty"),
+        (b"{", "The body is not a JSON object: Input data was truncated"),
+        (b"[]", "must be a JSON object, not []."),
+        (b"null", "must be a JSON object, not null."),
+        (b'"m"', 'must be a JSON object, not "m".'),
+        (b'["' + b"m" * 1000 + b'"]', "m..."),
         (b"{}", "missing"),
         (b'{"model": null}', "missing"),
         (b'{"model": ""}', "missing"),
-        (b'{"model": 5}', "string"),
-        (b'{"model": "\xff"}', "JSON"),
+        (b'{"model": 5}', "`model` must be a string, not 5."),
+        (b'{"model": {"name": "b"}}', '`model` must be a string, not {"name":"b"}.'),
+        (b'{"model": 5, "x": [', "`model` must be a string."),
+        (b'{"model": "\xff"}', "The body is not UTF-8"),
         (b'{"model": "b"} trailing', "JSON"),
-        (b'{"model": "b", "x": ' + b"[" * 100_000, "JSON"),
+        (b'{"model": "b", "x": ' + b"[" * 100_000, "nested too deeply"),
         (b"model=b&prompt=x", "JSON"),
     ],
 )
@@ -89,6 +94,7 @@ async def test_bad_bodies_are_400(fleet, client, body: bytes, word: str) -> None
     response = await client.post(f"{router.url}/v1/completions", content=body)
     assert response.status_code == 400
     assert word in response.json()["error"]["message"]
+    assert len(response.json()["error"]["message"]) < 120
     assert response.headers["x-request-id"]
     assert c.requests == []
 
@@ -124,12 +130,34 @@ async def test_one_unknown_model(fleet, client) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/"), ("GET", "/v1/completions"), ("POST", "/sleep"), ("POST", "/")],
+    [("GET", "/"), ("GET", "/v1/x"), ("POST", "/sleep"), ("POST", "/")],
 )
 async def test_routes_that_are_no_model_api_are_404(fleet, client, method, path) -> None:
     router, a, b, c = fleet
     response = await client.request(method, router.url + path, json={"model": "b"})
     assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+    assert a.requests + b.requests + c.requests == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/chat/completions", "POST"),
+        ("HEAD", "/v1/audio/speech", "POST"),
+        ("GET", "/tokenize", "POST"),
+        ("POST", "/v1/models", "GET"),
+        ("POST", "/models", "GET"),
+        ("POST", "/health", "GET"),
+    ],
+)
+async def test_a_route_s_other_method_is_named(fleet, client, method, path, allowed) -> None:
+    router, a, b, c = fleet
+    response = await client.request(method, router.url + path)
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+    if method != "HEAD":
+        error = response.json()["error"]
+        assert error["code"] == "method_not_allowed"
+        assert error["message"] == f"{method} is not for {path}; use {allowed}."
     assert a.requests + b.requests + c.requests == []
 
 
