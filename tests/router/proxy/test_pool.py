@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from kvasir_router.proxy.pool import ConnectionPool, fetch
+from kvasir_router.proxy.upstream import ResponseHead
 
 
 @pytest.fixture
@@ -16,6 +17,19 @@ async def pool(start_replica):
     made = ConnectionPool("127.0.0.1", replica.port, connect_timeout=5, idle_timeout=60, max_idle=2)
     yield made
     made.close()
+
+
+class Silent:
+    """Listens without a word."""
+
+    def response_started(self, head: ResponseHead) -> None:
+        pass
+
+    def response_data(self, data: bytes, last: bool) -> None:
+        pass
+
+    def response_broken(self, reason: str) -> None:
+        pass
 
 
 def options_of(connection: Any) -> int:
@@ -54,6 +68,22 @@ async def test_a_connection_that_is_lost_while_idle_is_forgotten(start_replica, 
     await replica.stop()
     await eventually(lambda: not connection.usable)
     assert pool.take_idle() is None
+
+
+async def test_a_replica_hears_of_an_end_before_the_loop_s_turn_is_over() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        pool = ConnectionPool("127.0.0.1", port, connect_timeout=5, idle_timeout=60)
+        connection = await pool.connect()
+        accepted, _ = server.accept()
+    with accepted:
+        accepted.settimeout(5)
+        connection.send(Silent(), b"POST / HTTP/1.1\r\n\r\n", b"")
+        await asyncio.sleep(0.05)
+        connection.abort()
+        # Nothing is awaited: the loop does not turn
+        assert accepted.recv(1000).startswith(b"POST")
+        assert accepted.recv(1000) == b""
 
 
 async def test_what_is_in_use_when_the_pool_closes_is_closed_afterwards(pool) -> None:
