@@ -13,6 +13,8 @@ from kvasir_router.fleet.target import Target
 from kvasir_router.yaml_file import FileWatch, YamlFileError
 
 _LOOK_SECONDS = 0.5
+_MAX_KNOWN = 4096
+_MAX_KNOWN_BYTES = 256
 
 _log = structlog.get_logger("kvasir_router.keys")
 
@@ -53,6 +55,8 @@ class Keyring:
         self._reported = reported
         self._watch = FileWatch(path)
         self._holders: dict[str, Holder] = {}
+        self._known: dict[bytes, Holder] = {}
+        """By headers that have come: clients send the same one again and again."""
         self.make_limits: Callable[[str, Allowance, float], KeyLimits] = _own_limits
         """From a key's id, its allowance and the monotonic time."""
 
@@ -61,9 +65,16 @@ class Keyring:
 
     def find(self, authorization: bytes) -> Holder | None:
         """Whose key an Authorization header holds; None for none and for anything else."""
-        if authorization[:7].lower() != b"bearer ":
-            return None
-        return self._holders.get(hash_key(authorization[7:].strip()))
+        holder = self._known.get(authorization)
+        if holder is None and authorization[:7].lower() == b"bearer ":
+            holder = self._holders.get(hash_key(authorization[7:].strip()))
+            if holder is not None:
+                self._remember(authorization, holder)
+        return holder
+
+    def _remember(self, authorization: bytes, holder: Holder) -> None:
+        if len(self._known) < _MAX_KNOWN and len(authorization) <= _MAX_KNOWN_BYTES:
+            self._known[authorization] = holder
 
     async def load(self) -> None:
         """Read the file. Raises YamlFileError."""
@@ -92,6 +103,7 @@ class Keyring:
     def _use(self, keys: tuple[ApiKey, ...]) -> None:
         """A key that stays, by its id, keeps what it has used."""
         limits = {holder.key.id: holder.limits for holder in self._holders.values()}
+        self._known = {}
         self._holders = {key.hash: Holder(key, self._limits(key, limits)) for key in keys}
 
     def _limits(self, key: ApiKey, before: dict[str, KeyLimits]) -> KeyLimits:

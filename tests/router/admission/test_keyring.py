@@ -89,6 +89,25 @@ async def test_an_edited_file_is_in_use_at_the_next_look(make_keyring, write) ->
     assert keyring.find(b"Bearer kv-b").key.tenant == "t"
 
 
+async def test_a_header_that_has_come_is_nobody_s_when_its_key_is_gone(make_keyring, write) -> None:
+    keyring = await make_keyring(entry("a"))
+    first = keyring.find(b"Bearer kv-a")
+    assert keyring.find(b"Bearer kv-a") is first
+    write(entry("b"))
+    await keyring.look()
+    assert keyring.find(b"Bearer kv-a") is None
+
+
+async def test_headers_that_are_remembered_are_bounded(make_keyring) -> None:
+    keyring = await make_keyring(entry("a"))
+    for at in range(5000):
+        spaced = f"{at:b}".replace("0", " ").replace("1", "\t").encode()
+        assert keyring.find(b"Bearer " + spaced + b"kv-a")
+    assert keyring.find(b"Bearer" + b" " * 300 + b"kv-a")
+    assert len(keyring._known) == 4096
+    assert max(map(len, keyring._known)) <= 256
+
+
 async def test_a_bad_or_missing_file_keeps_the_last_good_one_and_says_so(write) -> None:
     told = []
     path = write(entry("a"))
