@@ -18,6 +18,8 @@ BYTES_PER_BLOCK = 130
 
 _SLACK = 32
 """A list may outgrow its room by this part of it before it is cut."""
+_RENEWED_SECONDS = 1.0
+"""A prompt that a replica has as a whole is moved to the end of its list at most so often."""
 _EVICTED_PER_CALL = 256
 _SWEPT_PER_CALL = 64
 
@@ -49,6 +51,9 @@ class ApproximateIndex:
         """For each replica: block -> when it was last sent there without being there already."""
         self._sizes: dict[Replica, int] = {}
         """Bytes of text in a list's blocks."""
+        self._renewed: set[tuple[int, int]] = set()
+        """Bits, and the last blocks of whole prompts, that were moved to the end lately."""
+        self._renewed_since = -_RENEWED_SECONDS
         self._retired: list[tuple[int, dict[int, _Sent]]] = []
         self.blocks = 0
         """Pairs of a replica and a block, with those not cleared yet."""
@@ -63,24 +68,30 @@ class ApproximateIndex:
         return self._sizes.get(replica, 0)
 
     def match(self, chain: Sequence[int]) -> dict[Replica, int]:
-        """Leading blocks that each replica has; only those that have any."""
+        """Leading blocks that each replica has; only those that have any. A bisection for each
+        different number of them."""
         get = self._masks.get
         having = get(chain[0], 0) & self._bits.alive if chain else 0
         depths: dict[Replica, int] = {}
         if not having:
             return depths
-        depth = 0
-        for block in chain:
-            mask = get(block, 0) & having
-            if mask != having:
-                for replica in self._bits.replicas(having ^ mask):
-                    depths[replica] = depth
-                if not mask:
-                    return depths
-                having = mask
-            depth += 1
-        for replica in self._bits.replicas(having):
-            depths[replica] = depth
+        low, length = 1, len(chain)
+        while having:
+            # The first block that not all of these have: the last ones are the likeliest
+            depth, end = low, length
+            mask = get(chain[length - 1], 0) & having
+            if mask == having:
+                depth = length
+            while depth < end:
+                middle = (depth + end) // 2
+                if get(chain[middle], 0) & having == having:
+                    depth = middle + 1
+                else:
+                    end = middle
+            further = get(chain[depth], 0) & having if depth < length else 0
+            for replica in self._bits.replicas(having ^ further):
+                depths[replica] = depth
+            having, low = further, depth + 1
         return depths
 
     def sent_since(self, chain: Sequence[int], replica: Replica, start: int, since: float) -> int:
@@ -110,6 +121,8 @@ class ApproximateIndex:
             self._add(chain, listed, bit)
             self._sizes[replica] += BLOCK_ENDS[length] - BLOCK_ENDS[listed]
         old = min(known, listed)
+        if old == length and (not length or self._was_renewed(bit, chain[length - 1])):
+            return
         if old < length:
             for block in chain[old:listed]:
                 del entries[block]
@@ -124,6 +137,18 @@ class ApproximateIndex:
             room = self._room(capacity_tokens)
             if self._sizes[replica] > room + room // _SLACK:
                 self._evict(replica, bit, room, length + _EVICTED_PER_CALL)
+
+    def _was_renewed(self, bit: int, last: int) -> bool:
+        """Whether it is too early to move this prompt to the end again. Its blocks stay where they
+        are in their order, so that a replica that has a block has those before it."""
+        now = self._clock()
+        if now - self._renewed_since >= _RENEWED_SECONDS:
+            self._renewed.clear()
+            self._renewed_since = now
+        if (bit, last) in self._renewed:
+            return True
+        self._renewed.add((bit, last))
+        return False
 
     def contents(self, replica: Replica) -> list[tuple[int, float, int]]:
         """The replica's list, the oldest first: block, when it was sent, its bytes of text."""

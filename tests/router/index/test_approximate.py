@@ -1,6 +1,6 @@
 """The approximate index against a model that is too simple to be wrong."""
 
-from itertools import accumulate
+from itertools import accumulate, count
 
 import pytest
 from hypothesis import settings
@@ -42,7 +42,8 @@ def machine(make_replica, chain_of, _small):
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
-            self.index = ApproximateIndex()
+            # Never so soon after one another that a prompt stays where it is
+            self.index = ApproximateIndex(clock=count(0.0, 2.0).__next__)
             self.replicas = [make_replica(f"r{i}") for i in range(5)]
             self.recent: dict[str, list[tuple[int, int]]] = {}
 
@@ -148,3 +149,39 @@ def test_what_is_shared_with_a_longer_prompt_is_found(make_replica) -> None:
     for shared in (1, 16, 17, 149, 150):
         other = [*chain[:shared], *range(2000, 3000)]
         assert index.match(other) == {replica: shared}
+
+
+def test_a_whole_prompt_that_comes_again_and_again_is_renewed_once_a_second(
+    make_replica, clock
+) -> None:
+    index, replica = ApproximateIndex(clock=clock), make_replica("r")
+
+    def order() -> list[int]:
+        return [block for block, _, _ in index.contents(replica)]
+
+    index.routed([1, 2], replica)
+    index.routed([3], replica)
+    index.routed([1, 2], replica, 2)
+    assert order() == [3, 2, 1]
+    index.routed([3], replica, 1)
+    index.routed([1, 2], replica, 2)
+    assert order() == [2, 1, 3]
+    # With something new behind it, it has to be as young as that
+    index.routed([1, 2, 4], replica, 2)
+    assert order() == [3, 4, 2, 1]
+    clock.now += 1
+    index.routed([3], replica, 1)
+    assert order() == [4, 2, 1, 3]
+    index.check_integrity()
+
+
+def test_replicas_with_different_parts_of_a_prompt(make_replica) -> None:
+    index = ApproximateIndex()
+    chain = list(range(1, 101))
+    parts = {make_replica(f"r{depth}"): depth for depth in (1, 2, 3, 50, 99, 99, 100)}
+    for replica, depth in parts.items():
+        index.routed(chain[:depth], replica)
+    assert index.match(chain) == parts
+    assert index.match([*chain[:60], *range(500, 540)]) == {
+        replica: min(depth, 60) for replica, depth in parts.items()
+    }
