@@ -93,8 +93,12 @@ def _arguments(draft: Draft, storage: Storage) -> list[str]:
         tensor=draft.tensor,
         program=(),
     )
+    config = draft.deployment.spec.engine.config
+    # Left to itself, an engine whose GPU is not visible would serve on the CPU, without a word
+    chosen = config.device == "auto" and device_of(draft.deployment.spec) == "cuda"
     return [
         *command,
+        *(("--device", "cuda") if chosen else ()),
         *("--grpc-port", str(labels.GRPC_PORT)),
         *("--kv-events-endpoint", f"tcp://*:{labels.EVENTS_PORT}"),
         *("--kv-events-replay-endpoint", f"tcp://*:{labels.REPLAY_PORT}"),

@@ -72,6 +72,19 @@ def test_the_engines_pod(world: Any, make: Any) -> None:
     assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_an_engine_with_gpus_never_serves_without_one(world: Any, make: Any, device: str) -> None:
+    spec = {
+        "model": {"uri": "builtin://kvasir-tiny"},
+        "engine": {"config": {"device": device}},
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
+    pod = make.manifest(world(spec).plan(), "Deployment")["spec"]["template"]["spec"]
+    args = pod["containers"][0]["args"]
+    assert args.count("--device") == 1
+    assert args[args.index("--device") + 1] == "cuda"
+
+
 @pytest.mark.parametrize(
     ("spec", "resources"),
     [
