@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -265,5 +266,6 @@ def _named_as_sent(error: ParameterError, body: SamplingBody) -> ApiError:
     param = error.param
     other = _SENT_AS.get(param, param)
     if isinstance(body, ChatBody) and getattr(body, other, None) is not None:
-        return invalid(str(error).replace(param, other), other)
+        # Not in the name of a flag
+        return invalid(re.sub(rf"(?<!-){param}", other, str(error)), other)
     return invalid(str(error), param)
