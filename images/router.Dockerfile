@@ -1,7 +1,7 @@
 # The router: `kvasir router`.
 #
 #   docker build -f images/router.Dockerfile -t kvasir/router .
-ARG BASE_IMAGE=python:3.11.14-slim-bookworm
+ARG BASE_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 
 FROM ${BASE_IMAGE} AS build
 ARG UV_VERSION=0.13.9
