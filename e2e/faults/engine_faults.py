@@ -3,9 +3,10 @@
 import asyncio
 import signal
 import time
+from collections.abc import Sequence
 
 from faults.load import Answer, ask, completion
-from faults.processes import BadEngine
+from faults.processes import MODEL, BadEngine, Process
 from faults.rig import CLIENTS, Rig, Row
 
 _GONE = "down|suspect"
@@ -38,28 +39,47 @@ async def killed(rig: Rig) -> Row:
     moved = await rig.router.metric("stream_migrations_total", outcome="moved")
     row.note = f"{moved:.0f} streams moved"
     await victim.ended()
-    await victim.start()
-    await rig.all_ready()
+    again = await rig.revived(victim)
+    row.within(again, 2.0, "used again")
+    row.note += f", used again {again:.2f} s after it served"
     return row
 
 
 async def stopped(rig: Rig) -> Row:
     """SIGSTOP, then SIGCONT."""
-    row, victim = Row("SIGSTOP, SIGCONT of one engine"), rig.engines[1]
-    load = rig.load()
+    return await _stopped(rig, Row("SIGSTOP, SIGCONT of one engine"), MODEL, rig.engines)
+
+
+async def foreign_stopped(rig: Rig) -> Row:
+    """The same of one whose load nobody pushes: probes alone tell."""
+    row, name = Row("SIGSTOP, SIGCONT of a foreign engine"), "foreign"
+    engines = [BadEngine(f"foreign-{at}", rig.folder, "ok", "vllm") for at in range(3)]
+    await rig.add(name, *engines)
+    row = await _stopped(rig, row, name, engines)
+    for engine in engines:
+        await engine.kill()
+    return row
+
+
+async def _stopped(rig: Rig, row: Row, model: str, engines: Sequence[Process]) -> Row:
+    """Of its second engine."""
+    victim, load = engines[1], rig.load(CLIENTS, model)
     before = await rig.settle(load)
     begun = time.monotonic()
     victim.signal(signal.SIGSTOP)
-    row.detected = await rig.router.until({victim.name: _GONE}) - begun
+    row.detected = await rig.router.until({victim.name: _GONE}, model) - begun
     await asyncio.sleep(5)
-    wanted = 0.9 * before * (len(rig.engines) - 1) / len(rig.engines)
-    row.recovered = load.recovered(begun, wanted)
+    row.recovered = load.recovered(begun, 0.9 * before * (len(engines) - 1) / len(engines))
     went_on = time.monotonic()
     victim.signal(signal.SIGCONT)
-    again = await rig.router.until({victim.name: "ready"}) - went_on
+    again = await rig.router.until({victim.name: "ready"}, model) - went_on
     answers = await load.stop()
     row.count(answers)
-    row.note = f"used again {again:.2f} s after SIGCONT"
+    stuck = sum(each.slow and begun - 1 < each.begun < went_on for each in answers)
+    row.within(row.detected, 1.0, "detected")
+    row.within(row.recovered, 2.0, "recovered")
+    row.within(again, 2.0, "used again")
+    row.note = f"{stuck} requests were stuck, used again {again:.2f} s after SIGCONT"
     return row
 
 

@@ -26,6 +26,11 @@ class Answer:
     whole: bool = False
 
     @property
+    def slow(self) -> bool:
+        """Whether it took far longer than engines of these faults do."""
+        return self.ended - self.begun > 0.4
+
+    @property
     def text(self) -> str:
         """Of a completion, or of the events of one."""
         if b"data: " not in self.body:

@@ -97,6 +97,13 @@ class SimEngine(Process):
             *("--kv-events-replay-endpoint", f"tcp://127.0.0.1:{self._replay}"),
         )
 
+    async def is_ready(self) -> bool:
+        """By its own word."""
+        try:
+            return json.loads(await get(self.port, "/ready"))["status"] == "ready"
+        except (OSError, ValueError, TimeoutError):
+            return False
+
     @property
     def events(self) -> dict[str, str]:
         """Where its block events are."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.load import Answer, Load
-from faults.processes import MODEL, BadEngine, Router, SimEngine
+from faults.processes import MODEL, READY_SECONDS, BadEngine, Router, SimEngine
 
 ENGINES = 3
 CLIENTS = 12
@@ -29,6 +29,8 @@ class Row:
     note: str = ""
     failed: list[str] = field(default_factory=list)
     """What did not hold."""
+    late: list[str] = field(default_factory=list)
+    """What took longer than it may. It counts only on a quiet machine: --times."""
 
     def count(self, answers: Iterable[Answer]) -> None:
         """All of them, and those that are not whole: they are lost."""
@@ -42,6 +44,11 @@ class Row:
         """Note what does not hold."""
         if not holds:
             self.failed.append(what)
+
+    def within(self, seconds: float | None, limit: float, what: str) -> None:
+        """Note what took longer, or never happened."""
+        if seconds is None or seconds > limit:
+            self.late.append(f"{what} {_seconds(seconds) or 'never'}, not within {limit:g} s")
 
     @property
     def is_good(self) -> bool:
@@ -68,6 +75,18 @@ class Rig:
     async def all_ready(self) -> float:
         """When all three are, by the monotonic clock."""
         return await self.router.until({engine.name: "ready" for engine in self.engines})
+
+    async def revived(self, engine: SimEngine) -> float:
+        """Start it again; returns how long after it serves the router knows, and all are ready."""
+        await engine.start()
+        known = asyncio.create_task(self.router.until({engine.name: "ready"}))
+        async with asyncio.timeout(READY_SECONDS):
+            while not await engine.is_ready():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.02)
+        serves = time.monotonic()
+        seconds = max(0.0, await known - serves)
+        await self.all_ready()
+        return seconds
 
     async def stop(self) -> None:
         for process in (self.router, *self.engines, *self._started):
@@ -109,6 +128,7 @@ def table(rows: list[Row]) -> str:
     lines = [f"{'fault':44} {'requests':>8} {'lost':>5} {'detected':>9} {'recovered':>9}"]
     for row in rows:
         mark = "" if row.is_good else "  FAILED " + "; ".join(row.failed)
+        mark += "  LATE " + "; ".join(row.late) if row.late else ""
         note = f"  {row.note}" if row.note else ""
         times = f"{_seconds(row.detected):>9} {_seconds(row.recovered):>9}"
         lines.append(f"{row.fault:44} {row.requests:8} {row.lost:5} {times}{note}{mark}")
