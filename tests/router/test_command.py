@@ -139,7 +139,7 @@ async def test_a_port_that_is_taken(config, write_config, start_process) -> None
         port = taken.getsockname()[1]
         router = await start_process(config, "--port", str(port), wait=False)
         code, _, err = await router.ended()
-    assert code == 1
+    assert code == 2
     assert f"cannot listen on 127.0.0.1:{port}".encode() in err
     assert b"--port" in err
     assert b"Traceback" not in err

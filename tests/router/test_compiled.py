@@ -10,14 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from kvasir_router import compiled
+from kvasir_router import command, compiled
 
 ROOT = Path(__file__).parents[2]
 
 MODULES = ("kvasir_router.fleet.budget", "kvasir_router.policy.token_load")
 
-# What it says: whether it runs compiled, and what a budget and the choice of a policy give.
+# What it says: whether it runs compiled, whether what is compiled is of other sources, the form of
+# a module, and what a budget gives.
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
@@ -31,7 +33,9 @@ budget = RetryBudget(0.5, 1)
 for at in range(6):
     budget.request(float(at))
 spent = [budget.spend(6.0) for _ in range(5)]
-print(json.dumps([compiled.in_use(), Path(token_load.__file__).suffix, spent, budget.refused]))
+outdated = compiled.is_outdated()
+form = Path(token_load.__file__).suffix
+print(json.dumps([compiled.in_use(), outdated, form, spent, budget.refused]))
 """
 
 
@@ -66,10 +70,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.slow
 def test_both_forms_say_the_same_but_for_which_they_are(built: tuple[Path, Path]) -> None:
     sources, folder = built
-    in_use, suffix, *results = said(sources, folder)
-    assert (in_use, suffix) == (True, ".so")
+    in_use, outdated, suffix, *results = said(sources, folder)
+    assert (in_use, outdated, suffix) == (True, False, ".so")
     assert results == [[True, True, True, False, False], 2]
-    assert said(sources, folder, switch="0") == [False, ".py", *results]
+    assert said(sources, folder, switch="0") == [False, False, ".py", *results]
 
 
 @pytest.mark.slow
@@ -79,7 +83,8 @@ def test_a_changed_source_is_read_itself(built: tuple[Path, Path], tmp_path: Pat
     shutil.copytree(sources / "kvasir_router", changed)
     with (changed / "fleet" / "budget.py").open("a") as file:
         file.write("\n")
-    assert said(tmp_path, folder)[:2] == [False, ".py"]
+    assert said(tmp_path, folder)[:3] == [False, True, ".py"]
+    assert said(tmp_path, tmp_path / "nothing")[:3] == [False, False, ".py"]
 
 
 @pytest.mark.slow
@@ -110,6 +115,14 @@ def test_the_form_is_the_one_that_was_found() -> None:
     from kvasir_router.proxy import relay
 
     assert compiled.in_use() == (not str(relay.__file__).endswith(".py"))
+
+
+@pytest.mark.parametrize("outdated", [True, False])
+def test_a_router_says_that_what_is_compiled_is_of_other_sources(monkeypatch, outdated) -> None:
+    monkeypatch.setattr(compiled, "is_outdated", lambda: outdated)
+    with capture_logs() as logs:
+        command._look_at_form()
+    assert [each["log_level"] for each in logs] == ["warning"] * outdated
 
 
 @pytest.mark.parametrize("switch", ["1", "0"])

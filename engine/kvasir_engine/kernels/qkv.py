@@ -22,6 +22,24 @@ class QKNorm:
 
 
 @triton.jit
+def _normed(x, scale, q_weight_ptr, k_weight_ptr, channel, in_head, is_query, OFFSET: tl.constexpr):
+    """Some channels [heads, channels] of heads, by their norm; rounded to the model's type, as a
+    norm of its own would be."""
+    q_weight = tl.load(q_weight_ptr + channel[None, :], mask=in_head, other=0.0)
+    k_weight = tl.load(k_weight_ptr + channel[None, :], mask=in_head, other=0.0)
+    weight = tl.where(is_query[:, None], q_weight, k_weight).to(tl.float32) + OFFSET
+    return (x.to(tl.float32) * scale[:, None] * weight).to(x.dtype)
+
+
+@triton.jit
+def _put(ptr, head, first, second, a, b, mask, DIM: tl.constexpr):
+    """Both channels of each pair, into heads [heads] of a token that begins at `ptr`."""
+    at = ptr + head[:, None] * DIM
+    tl.store(at + first[None, :], a, mask=mask)
+    tl.store(at + second[None, :], b, mask=mask)
+
+
+@triton.jit
 def _store_qkv(
     x_ptr,
     cos_ptr,
@@ -39,7 +57,7 @@ def _store_qkv(
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
-    PADDED_DIM: tl.constexpr,
+    PAIRS: tl.constexpr,
     ROTATED: tl.constexpr,
     AT_ONCE: tl.constexpr,
     NORMED: tl.constexpr,
@@ -50,46 +68,48 @@ def _store_qkv(
     begin(PDL)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
-    dim = tl.arange(0, PADDED_DIM)
     is_query, is_value = head < HEADS, head >= HEADS + KV_HEADS
-    own = (head < HEADS + 2 * KV_HEADS)[:, None] & (dim < DIM)[None, :]
-    # The channel that this one turns with; channels past the rotated ones turn with themselves.
+    # Channels in pairs that turn with each other; those past the rotated ones turn by nothing.
+    pair = tl.arange(0, PAIRS)
     half: tl.constexpr = ROTATED // 2
-    partner = tl.where(dim < half, dim + half, tl.where(dim < ROTATED, dim - half, dim))
+    rest: tl.constexpr = (DIM - ROTATED) // 2
+    first, second = pair, pair + half
+    if rest > 0:
+        first = tl.where(pair < half, pair, pair + half)
+        second = first + tl.where(pair < half, half, rest)
+    in_head = (pair < DIM // 2)[None, :]
+    own = (head < HEADS + 2 * KV_HEADS)[:, None] & in_head
     row = x_ptr + token * x_stride + head[:, None] * DIM
-    raw = tl.load(row + dim[None, :], mask=own, other=0.0)
-    other = tl.load(row + partner[None, :], mask=own, other=0.0)
-    x, turned = raw.to(tl.float32), other.to(tl.float32)
+    raw_a = tl.load(row + first[None, :], mask=own, other=0.0)
+    raw_b = tl.load(row + second[None, :], mask=own, other=0.0)
+    a, b = raw_a, raw_b
     if NORMED:
-        scale = 1.0 / tl.sqrt(tl.sum(x * x, 1) / DIM + eps)
-        in_head = (dim < DIM)[None, :]
-        q_weight = tl.load(q_weight_ptr + dim[None, :], mask=in_head, other=0.0)
-        k_weight = tl.load(k_weight_ptr + dim[None, :], mask=in_head, other=0.0)
-        weight = tl.where(is_query[:, None], q_weight, k_weight).to(tl.float32) + OFFSET
-        q_weight = tl.load(q_weight_ptr + partner[None, :], mask=in_head, other=0.0)
-        k_weight = tl.load(k_weight_ptr + partner[None, :], mask=in_head, other=0.0)
-        other_weight = tl.where(is_query[:, None], q_weight, k_weight).to(tl.float32) + OFFSET
-        # Rounded to the model's type, as a norm of its own would be.
-        x = (x * scale[:, None] * weight).to(raw.dtype).to(tl.float32)
-        turned = (turned * scale[:, None] * other_weight).to(raw.dtype).to(tl.float32)
-    table = token * ROTATED + dim[None, :]
-    rotates = (dim < ROTATED)[None, :]
+        squares = a.to(tl.float32) * a.to(tl.float32) + b.to(tl.float32) * b.to(tl.float32)
+        scale = 1.0 / tl.sqrt(tl.sum(squares, 1) / DIM + eps)
+        a = _normed(a, scale, q_weight_ptr, k_weight_ptr, first, in_head, is_query, OFFSET)
+        b = _normed(b, scale, q_weight_ptr, k_weight_ptr, second, in_head, is_query, OFFSET)
+    rotates = (pair < half)[None, :]
+    table = token * ROTATED + half + pair[None, :]
+    # Both halves of the table are the same but for the sign of the sine.
     cos = tl.load(cos_ptr + table, mask=rotates, other=1.0).to(tl.float32)
     sin = tl.load(sin_ptr + table, mask=rotates, other=0.0).to(tl.float32)
-    x = (x * cos + turned * sin).to(raw.dtype)
-    x = tl.where(is_value[:, None], raw, x)
-    at_query = q_ptr + (token * HEADS + head[:, None]) * DIM + dim[None, :]
-    tl.store(at_query, x, mask=own & is_query[:, None])
+    turned_a = a.to(tl.float32) * cos - b.to(tl.float32) * sin
+    turned_b = b.to(tl.float32) * cos + a.to(tl.float32) * sin
+    a = tl.where(is_value[:, None], raw_a, turned_a.to(raw_a.dtype))
+    b = tl.where(is_value[:, None], raw_b, turned_b.to(raw_a.dtype))
+    to_query = own & is_query[:, None]
+    _put(q_ptr + token * HEADS * DIM, head, first, second, a, b, to_query, DIM)
     slot = tl.load(slots_ptr + token)
     kv_head = tl.where(is_value, head - KV_HEADS, head) - HEADS
-    at_cache = cache_ptr + (slot * KV_HEADS + kv_head[:, None]) * DIM + dim[None, :]
-    at_cache += tl.where(is_value, value_offset, 0)[:, None]
-    tl.store(at_cache, x, mask=own & (head >= HEADS)[:, None])
+    is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
+    to_key, to_value = own & is_key[:, None], own & is_value[:, None]
+    cached = cache_ptr + slot * KV_HEADS * DIM
+    _put(cached, kv_head, first, second, a, b, to_key, DIM)
+    _put(cached + value_offset, kv_head, first, second, a, b, to_value, DIM)
     if KEPT:
-        at_kept = (token * KV_HEADS + kv_head[:, None]) * DIM + dim[None, :]
-        is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
-        tl.store(keys_ptr + at_kept, x, mask=own & is_key[:, None])
-        tl.store(values_ptr + at_kept, x, mask=own & is_value[:, None])
+        kept = token * KV_HEADS * DIM
+        _put(keys_ptr + kept, kv_head, first, second, a, b, to_key, DIM)
+        _put(values_ptr + kept, kv_head, first, second, a, b, to_value, DIM)
 
 
 def store_qkv(
@@ -107,9 +127,9 @@ def store_qkv(
     """The rotated queries [tokens, heads, head_dim]; the rotated keys and the values go to `slots`.
 
     x [tokens, heads + 2 kv_heads, head_dim]: queries, keys and values, tokens may lie apart. cos
-    and sin [tokens, 1, rotary_dim], the first half of sin negated; cache [2, blocks, block_size,
-    kv_heads, head_dim]. The queries are put into contiguous `q` where it is given, and keys and
-    values into `kept` too, [tokens, kv_heads, head_dim] each, contiguous.
+    and sin [tokens, 1, rotary_dim], both halves the same, of sin the first negated; cache [2,
+    blocks, block_size, kv_heads, head_dim]. The queries are put into contiguous `q` where it is
+    given, and keys and values into `kept` too, [tokens, kv_heads, head_dim] each, contiguous.
     """
     tokens, total, dim = x.shape
     if q is None:
@@ -117,9 +137,9 @@ def store_qkv(
     keys, values = (q, q) if kept is None else kept
     if not tokens:
         return q
-    padded = triton.next_power_of_2(dim)
+    pairs = triton.next_power_of_2(dim // 2)
     # Few tokens: a program a few heads, so that many multiprocessors share the work.
-    at_once = 4 if tokens <= 64 else max(1, min(16, 2048 // padded))
+    at_once = 4 if tokens <= 64 else max(1, min(16, 1024 // pairs))
     _store_qkv[(tokens, triton.cdiv(total, at_once))](
         x,
         cos,
@@ -137,13 +157,13 @@ def store_qkv(
         HEADS=heads,
         KV_HEADS=cache.shape[3],
         DIM=dim,
-        PADDED_DIM=padded,
+        PAIRS=pairs,
         ROTATED=cos.shape[-1],
         AT_ONCE=at_once,
         NORMED=norm is not None,
         OFFSET=0.0 if norm is None else norm.offset,
         KEPT=kept is not None,
-        num_warps=1 if at_once * padded <= 512 else 4,
+        num_warps=1 if at_once * pairs <= 256 else 4,
         **launch_options(x.device),
     )
     return q

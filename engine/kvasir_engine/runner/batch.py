@@ -25,7 +25,7 @@ from kvasir_engine.runner.plan import (
     RowInit,
     StepPlan,
 )
-from kvasir_engine.runner.upload import upload
+from kvasir_engine.runner.upload import upload, upload_all
 
 
 @dataclass(slots=True)
@@ -69,8 +69,9 @@ class DeviceBatch:
         self.spare_row = num_rows
         rows = num_rows + 1
         self.history = zeros(rows, max_tokens)
-        self.num_tokens, self.num_computed = zeros(rows), zeros(rows)
-        self.num_prompt = zeros(rows)
+        # One beside the other, so that new rows' are written at once.
+        self._counts = zeros(3, rows)
+        self.num_tokens, self.num_computed, self.num_prompt = self._counts.unbind(0)
         self.tables = [zeros(rows, self._max_blocks) for _ in groups]
 
     def upload(self, values: npt.NDArray[Any]) -> torch.Tensor:
@@ -90,17 +91,19 @@ class DeviceBatch:
 
     def _init(self, inits: list[RowInit]) -> None:
         rows = np.array([init.row for init in inits], dtype=np.int64)
-        lengths = np.array([len(init.token_ids) for init in inits], dtype=np.int32)
-        self._scatter(self.history, rows, [init.token_ids for init in inits])
-        at = self.upload(rows)
-        self.num_tokens[at] = self.upload(lengths)
-        self.num_computed[at] = self.upload(
-            np.array([init.num_computed for init in inits], dtype=np.int32)
+        counts = [(len(init.token_ids), init.num_computed, init.num_prompt) for init in inits]
+        scattered = [
+            _scattered(self.history, rows, [init.token_ids for init in inits]),
+            *self._tables_of(rows, [init.block_tables for init in inits]),
+        ]
+        parts: list[npt.NDArray[Any]] = [part for pair in scattered for part in pair]
+        # All of it in one copy to the device.
+        at, counted, *flat = upload_all(
+            [rows, np.array(counts, dtype=np.int32).T, *parts], self.device
         )
-        self.num_prompt[at] = self.upload(
-            np.array([init.num_prompt for init in inits], dtype=np.int32)
-        )
-        self._scatter_tables(rows, [init.block_tables for init in inits])
+        self._counts.index_copy_(1, at, counted)
+        for i, target in enumerate([self.history, *self.tables]):
+            target.view(-1).index_copy_(0, *flat[2 * i : 2 * i + 2])
 
     def fork(self, forks: list[RowFork]) -> None:
         """Each dst becomes a copy of its src as it stands now."""
@@ -126,28 +129,20 @@ class DeviceBatch:
         self._scatter_tables(rows, [move.block_tables for move in moves])
 
     def _append(self, table: torch.Tensor, appended: BlockAppends) -> None:
-        rows = self.upload(appended.rows.astype(np.int64))
-        index = self.upload(appended.index.astype(np.int64))
-        table[rows, index] = self.upload(appended.blocks)
+        at = appended.rows.astype(np.int64) * table.shape[1] + appended.index
+        table.view(-1).index_copy_(0, *upload_all((at, appended.blocks), self.device))
 
     def _scatter_tables(self, rows: Int64Array, by_row: list[list[Int32Array]]) -> None:
-        for group, table in enumerate(self.tables):
-            self._scatter(table, rows, [tables[group] for tables in by_row])
+        for table, scattered in zip(self.tables, self._tables_of(rows, by_row), strict=True):
+            table.view(-1).index_copy_(0, *upload_all(scattered, self.device))
 
-    def _scatter(
-        self,
-        target: torch.Tensor,
-        rows: Int64Array,
-        values: list[Int32Array],
-    ) -> None:
-        """target[rows[i], : len(values[i])] = values[i], as one upload."""
-        width = target.shape[1]
-        flat = np.concatenate(
-            [row * width + np.arange(len(each)) for row, each in zip(rows, values, strict=True)]
-        )
-        if len(flat):
-            index = self.upload(flat.astype(np.int64))
-            target.view(-1)[index] = self.upload(np.concatenate(values))
+    def _tables_of(
+        self, rows: Int64Array, by_row: list[list[Int32Array]]
+    ) -> list[tuple[Int64Array, Int32Array]]:
+        return [
+            _scattered(table, rows, [tables[group] for tables in by_row])
+            for group, table in enumerate(self.tables)
+        ]
 
     # -- one step -----------------------------------------------------------------------------
 
@@ -292,3 +287,12 @@ class DeviceBatch:
         """Append one sampled token to each of `rows`."""
         self.history[rows, self.num_tokens[rows].long()] = tokens
         self.num_tokens[rows] += 1
+
+
+def _scattered(
+    target: torch.Tensor, rows: Int64Array, values: list[Int32Array]
+) -> tuple[Int64Array, Int32Array]:
+    """Where values[i] stand in the flattened `target` as the beginning of rows[i], and they."""
+    width = target.shape[1]
+    at = [row * width + np.arange(len(each)) for row, each in zip(rows, values, strict=True)]
+    return np.concatenate(at), np.concatenate(values)

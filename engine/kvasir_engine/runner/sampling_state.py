@@ -13,7 +13,7 @@ from kvasir_engine.runner.penalties import PenaltyCounts
 from kvasir_engine.runner.philox import MASK_32, split_seed
 from kvasir_engine.runner.plan import RowFork, RowInit, RowSampling
 from kvasir_engine.runner.row_tokens import RowTokens, RowWords
-from kvasir_engine.runner.upload import upload
+from kvasir_engine.runner.upload import upload_all
 
 GREEDY_BELOW = 1e-5
 """Lower temperatures are greedy (as in vLLM): dividing by them would overflow fp32."""
@@ -103,11 +103,12 @@ class SamplingState:
         for row, sampling in zip(rows, samplings, strict=True):
             self._put_features(row, sampling)
             self._put_tokens(row, sampling)
-        index = upload(np.array(rows, dtype=np.int64), self.device)
         floats = np.array([_floats(sampling) for sampling in samplings], dtype=np.float32)
         ints = np.array([self._integers(sampling) for sampling in samplings], dtype=np.int64)
-        self._floats.index_copy_(0, index, upload(floats, self.device))
-        self._ints.index_copy_(0, index, upload(ints, self.device))
+        given = (np.array(rows, dtype=np.int64), ints, floats)
+        index, given_ints, given_floats = upload_all(given, self.device)
+        self._ints.index_copy_(0, index, given_ints)
+        self._floats.index_copy_(0, index, given_floats)
 
     def _put_features(self, row: int, sampling: RowSampling) -> None:
         self.random[row] = sampling.temperature >= GREEDY_BELOW

@@ -26,7 +26,7 @@ from kvasir_engine.runner.sampler import SampleBatch, Sampler
 from kvasir_engine.runner.sampling_state import SamplingState
 from kvasir_engine.runner.step_copy import HostCopy
 from kvasir_engine.runner.torch_step import TorchStep, fields
-from kvasir_engine.runner.upload import upload
+from kvasir_engine.runner.upload import upload_all
 
 
 class TorchRunner:
@@ -228,8 +228,8 @@ class TorchRunner:
     ) -> dict[str, torch.Tensor]:
         if not len(plan.sample_rows):
             return {"tokens": torch.empty(0, dtype=torch.int32, device=self.device)}
-        entries = upload(plan.sample_entries.astype(np.int64), self.device)
-        rows = upload(plan.sample_rows.astype(np.int64), self.device)
+        chosen = (plan.sample_entries.astype(np.int64), plan.sample_rows.astype(np.int64))
+        entries, rows = upload_all(chosen, self.device)
         batch = SampleBatch(
             rows=rows,
             rows_cpu=plan.sample_rows,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+ALIGNED: Final = 16
+"""Bytes: where kernels expect tensors to begin."""
 
 
 def upload(array: npt.NDArray[Any], device: torch.device) -> Tensor:
@@ -18,3 +24,42 @@ def upload(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     if device.type == "cuda":
         return torch.from_numpy(array).pin_memory().to(device, non_blocking=True)
     return torch.from_numpy(array).clone()
+
+
+def upload_all(arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> list[Tensor]:
+    """`upload` of each by a single copy: a copy costs the CPU more than what it carries."""
+    if device.type != "cuda":
+        return [upload(array, device) for array in arrays]
+    starts = aligned_starts(arrays)
+    staged = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=True)
+    return unpack(pack(staged, arrays, starts).to(device, non_blocking=True), arrays, starts)
+
+
+def aligned_starts(arrays: Sequence[npt.NDArray[Any]]) -> list[int]:
+    """Of arrays one after the other, in bytes, and where the last one ends."""
+    starts = [0]
+    for array in arrays:
+        starts.append(starts[-1] + -(-array.nbytes // ALIGNED) * ALIGNED)
+    return starts
+
+
+def pack(staged: Tensor, arrays: Sequence[npt.NDArray[Any]], starts: list[int]) -> Tensor:
+    """`staged` uint8 with the arrays' bytes at `starts`."""
+    into = staged.numpy()
+    for array, start in zip(arrays, starts, strict=False):
+        into[start : start + array.nbytes].view(array.dtype).reshape(array.shape)[...] = array
+    return staged
+
+
+def unpack(packed: Tensor, arrays: Sequence[npt.NDArray[Any]], starts: list[int]) -> list[Tensor]:
+    """Views of what was packed, each of its array's shape and type."""
+    return [
+        packed[start : start + array.nbytes].view(torch_type(array.dtype)).view(array.shape)
+        for array, start in zip(arrays, starts, strict=False)
+    ]
+
+
+@cache
+def torch_type(dtype: np.dtype[Any]) -> torch.dtype:
+    """The type of a tensor made of an array of `dtype`."""
+    return torch.from_numpy(np.empty(0, dtype=dtype)).dtype
