@@ -175,20 +175,38 @@ def _run(settings: "RouterSettings") -> None:
     from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
     from kvasir.logs import LogSettingError, configure_logging
     from kvasir_router.discovery.base import DiscoveryError
+    from kvasir_router.listener import ListenError
     from kvasir_router.server import serve
     from kvasir_router.tls import TlsError
     from kvasir_router.yaml_file import YamlFileError
 
     try:
         configure_logging("router")
+        _look_at_form()
         if settings.workers > 1:
             from kvasir_router.workers.start import supervise
 
             raise typer.Exit(supervise(settings))
         uvloop.run(serve(settings))
+    except ListenError as error:
+        typer.echo(f"kvasir router: {error.strerror}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
     except (DiscoveryError, YamlFileError, LogSettingError, TlsError) as error:
         typer.echo(f"kvasir router: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
     except OSError as error:
         typer.echo(f"kvasir router: {error.strerror or error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
+
+
+def _look_at_form() -> None:
+    import structlog
+
+    from kvasir_router import compiled
+
+    if compiled.is_outdated():
+        structlog.get_logger("kvasir_router").warning(
+            "the compiled modules are those of other sources: these run as they are, at more CPU "
+            "time a request; compile them again",
+            folder=str(compiled.FOLDER),
+        )

@@ -33,6 +33,10 @@ _WITHOUT_SYN = b"".join(
 )
 
 
+class ListenError(OSError):
+    """An address that cannot be listened on; its `strerror` is a sentence with the option."""
+
+
 class ClientPort:
     """Accepts clients for a gateway. Raises TlsError for bad certificate files."""
 
@@ -88,7 +92,7 @@ class ClientPort:
 
 def listen(host: str, port: int, option: str, *, shared: bool = False) -> socket.socket:
     """A bound socket; `shared`: others of this user may bind the port too (SO_REUSEPORT). Raises
-    OSError, naming the address and the option to change."""
+    ListenError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -98,7 +102,7 @@ def listen(host: str, port: int, option: str, *, shared: bool = False) -> socket
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise OSError(
+        raise ListenError(
             error.errno,
             f"cannot listen on {host}:{port}: {error.strerror}; see --host and {option}",
         ) from None

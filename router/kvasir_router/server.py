@@ -55,7 +55,7 @@ class RouterServer(RouterBase):
 async def serve(settings: RouterSettings) -> None:
     """Run until SIGTERM or SIGINT, then drain; a second signal ends the drain.
 
-    Raises OSError when a port is taken, DiscoveryError when the configuration is refused.
+    Raises ListenError when a port is taken, DiscoveryError when the configuration is refused.
     """
     with (
         listen(settings.host, settings.port, "--port") as sock,

@@ -22,7 +22,7 @@ _BACKLOG = 4096
 def supervise(settings: RouterSettings) -> int:
     """A whole router of `settings.workers` workers; returns its exit status.
 
-    Raises OSError when a port is taken.
+    Raises ListenError when a port is taken.
     """
     with _sockets(settings) as (listeners, admin_sock), _directory() as directory:
         link_sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
