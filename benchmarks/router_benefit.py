@@ -36,7 +36,7 @@ from typing import Any
 import uvloop
 from benefit_works import WORKS, Work
 from common import Figure, Report, Table, free_port, wait_for, warn_if_busy
-from router_tools import process, router_command
+from router_tools import FORM, process, router_command
 from scaled_router import divide
 from sim_fleet import SECRET, Engine, Scale, Words, sim_fleet
 from stream_load import Load, Stage, arrive, run_stage
@@ -254,8 +254,8 @@ def publish(
         title="What the choice of a replica is worth",
         work=(
             f"{REPLICAS} simulated engines (as llm-d's pods, {KV_TOKENS:,} tokens of KV cache "
-            f"each) behind one router; one simulated token stands for {scale.tokens}, clocks "
-            f"{scale.speed:g} times as fast, stages of {options.stage_seconds:g} s after "
+            f"each) behind one router, {FORM}; one simulated token stands for {scale.tokens}, "
+            f"clocks {scale.speed:g} times as fast, stages of {options.stage_seconds:g} s after "
             f"{options.lead_seconds:g} s of the same rate; figures in real tokens and seconds. A "
             "request without a first token when its stage and half as long again are over counts "
             f"with that time.{VIRTUALLY if options.virtual else ''}"

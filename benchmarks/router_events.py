@@ -26,7 +26,7 @@ from pathlib import Path
 import zmq
 from common import Figure, Report, free_port, wait_for, warn_if_busy
 from router_overhead import WORKS, write_work
-from router_tools import MODEL, Cores, build_native, process, router_command, run_load
+from router_tools import FORM, MODEL, Cores, build_native, process, router_command, run_load
 
 from kvasir.block_hash import HASH_BYTES
 from kvasir.kv_events import BlockRemoved, BlockStored, EventBatch, KVEvent, encode_batch
@@ -145,7 +145,7 @@ def main() -> None:
         title="Block events beside requests",
         work=(
             f"{options.rate:,.0f} KV blocks a second told by {REPLICAS} engines; a router of "
-            f"{options.workers} workers; unary 2 KB requests, {IN_FLIGHT} in flight."
+            f"{options.workers} workers, {FORM}; unary 2 KB requests, {IN_FLIGHT} in flight."
         ),
         figures=[
             Figure("blocks taken in a second", "", [row["rate"] for row in rows], digits=0),

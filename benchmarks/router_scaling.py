@@ -23,6 +23,7 @@ from pathlib import Path
 from common import Figure, Report, free_port, warn_if_busy
 from router_overhead import WORKS, write_work
 from router_tools import (
+    FORM,
     Cores,
     Measured,
     Native,
@@ -128,7 +129,7 @@ def publish(runs: dict[int, list[tuple[Measured, float]]], *, save: bool) -> Non
     Report(
         name="router_scaling",
         title="Several workers",
-        work="Unary 2 KB requests through several workers behind one port.",
+        work=f"Unary 2 KB requests through several workers behind one port, {FORM}.",
         figures=figures,
         folder="",
     ).publish(save=save)

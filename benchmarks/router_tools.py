@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from common import ROOT, free_port, wait_for
 
+from kvasir_router import compiled
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
 
 NATIVE = ROOT / "benchmarks" / "native"
@@ -30,6 +31,8 @@ MODEL = "bench"
 API_KEY = "sk-benchmark"
 _SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 RIVALS = {"smg": "1.13.0", "vllm-router": "0.1.17"}
+FORM = "compiled" if compiled.in_use() else "not compiled (`make compile`)"
+"""Of the router, as far as it runs from this environment."""
 
 
 class Cores(NamedTuple):
@@ -171,10 +174,11 @@ def run_load(
     seconds: float,
     pid: int,
     lossless: bool = True,
+    opening: float = 0.0,
 ) -> Measured:
-    """Raises RuntimeError when the load breaks off; with `lossless` also when any answer was not
-    good."""
-    command = [native.load, port, requests, in_flight, warmup, seconds]
+    """`opening`: seconds over which the first requests begin. Raises RuntimeError when the load
+    breaks off; with `lossless` also when any answer was not good."""
+    command = [native.load, port, requests, in_flight, warmup, seconds, opening]
     with subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,

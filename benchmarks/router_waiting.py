@@ -22,6 +22,7 @@ from pathlib import Path
 from common import Figure, Report, free_port, warn_if_busy
 from router_overhead import text
 from router_tools import (
+    FORM,
     Cores,
     Measured,
     build_native,
@@ -31,8 +32,6 @@ from router_tools import (
     run_load,
     write_requests,
 )
-
-from kvasir_router import compiled
 
 PLACES = 256
 EVENTS, INTERVAL_MS = 5, 100
@@ -107,12 +106,11 @@ def publish(runs: dict[Case, list[Measured]], options: argparse.Namespace) -> No
             base = costs[replace(case, waiting=first)]
             ratios = [cost / other for cost, other in zip(found, base, strict=True)]
             figures.append(Figure(f"of that with {first}, {case}", "", ratios))
-    form = "compiled" if compiled.in_use() else "from source"
     Report(
         name="router_waiting",
         title="What the waiting line costs",
         work=f"2 KB requests to replicas with {PLACES} places in all, and more that wait for one; "
-        f"{EVENTS} events each; the router {form}.",
+        f"{EVENTS} events each; the router {FORM}.",
         figures=figures,
         packages=("uvloop", "httptools", "msgspec"),
         folder="",

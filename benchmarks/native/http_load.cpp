@@ -1,4 +1,5 @@
-// `http_load PORT REQUESTS CONNECTIONS WARMUP SECONDS`: keeps CONNECTIONS requests in flight.
+// `http_load PORT REQUESTS CONNECTIONS WARMUP SECONDS [OPENING]`: keeps CONNECTIONS requests in
+// flight, the first of each connection begun evenly over OPENING seconds (0).
 //
 // REQUESTS is a file of requests, each a 4-byte little-endian length and that many bytes; a
 // connection sends the next one as soon as its answer is complete. After WARMUP seconds the line
@@ -220,15 +221,20 @@ void print(const char* name, std::vector<float>& values) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 6) {
-    fprintf(stderr, "usage: http_load PORT REQUESTS CONNECTIONS WARMUP SECONDS\n");
+  if (count != 6 && count != 7) {
+    fprintf(stderr, "usage: http_load PORT REQUESTS CONNECTIONS WARMUP SECONDS [OPENING]\n");
     return 2;
   }
   port = atoi(arguments[1]);
   read_requests(arguments[2]);
   connections.resize(atoi(arguments[3]));
   poller = epoll_create1(0);
-  for (Connection& c : connections) open_connection(c);
+  const double apart = count == 7 ? atof(arguments[6]) * 1e6 / connections.size() : 0;
+  double next = now_us();
+  for (Connection& c : connections) {
+    run_until(next += apart);
+    open_connection(c);
+  }
   run_until(now_us() + atof(arguments[4]) * 1e6);
   answers = events = errors = 0;
   whole.clear();
