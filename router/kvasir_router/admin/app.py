@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,6 +18,7 @@ from starlette.routing import Route
 from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admin.explain import UnknownModelError, explain
 from kvasir_router.admin.views import fleet_view, scaling_view, serving_view
+from kvasir_router.envelope import refusal
 from kvasir_router.fleet.model import Model
 from kvasir_router.metrics import CONTENT_TYPE
 from kvasir_router.proxy.answers import error_object
@@ -24,6 +26,7 @@ from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.scaling.signals import external_metrics
 
 _MAX_SMALL_BODY = 4096
+_MAX_NAMES = 20
 _PAGE = Path(__file__).with_name("page.html")
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -110,7 +113,7 @@ class AdminRoutes:
         model = self._model(request)
         try:
             name = _decode_change(await _body(request, _MAX_SMALL_BODY)).policy
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f'the body must be {{"policy": NAME}}: {error}'
             raise _ProblemError(400, message, "bad_request") from None
         try:
@@ -125,8 +128,8 @@ class AdminRoutes:
         path = request.query_params.get("path", "/v1/chat/completions")
         try:
             return _json(explain(self._gateway, body, path))
-        except msgspec.DecodeError as error:
-            raise _ProblemError(400, f"the body is not a request: {error}", "bad_request") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _ProblemError(400, refusal(body, error)[0], "bad_request") from None
         except UnknownModelError as error:
             raise _ProblemError(404, str(error), "model_not_found") from None
 
@@ -147,7 +150,9 @@ class AdminRoutes:
         name = request.path_params["model"]
         model = self._gateway.fleet.models.get(name)
         if model is None:
-            raise _ProblemError(404, f"there is no model {name[:256]!r}", "model_not_found")
+            models = ", ".join(list(self._gateway.fleet.models)[:_MAX_NAMES]) or "none"
+            message = f"there is no model {name[:256]!r}; models here: {models}"
+            raise _ProblemError(404, message, "model_not_found")
         return model
 
 
@@ -166,13 +171,29 @@ def make_admin_app(gateway: Gateway, gatherer: Gatherer | None = None) -> Starle
             Route("/scaling/{model:path}", routes.scaling),
             Route("/policy/{model:path}", routes.set_policy, methods=["PUT", "POST"]),
         ],
-        exception_handlers={_ProblemError: _answer_problem},
+        exception_handlers={_ProblemError: _answer_problem, HTTPException: _answer_no_route},
     )
 
 
 async def _answer_problem(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, _ProblemError)  # noqa: S101 - registered for these alone
     return _json(error_object(problem.status, str(problem), problem.code), problem.status)
+
+
+async def _answer_no_route(request: Request, problem: Exception) -> Response:
+    """Starlette's own 404 and 405."""
+    assert isinstance(problem, HTTPException)  # noqa: S101 - registered for these alone
+    what, allowed = (
+        f"{request.method} {request.url.path[:256]}",
+        (problem.headers or {}).get("Allow"),
+    )
+    if allowed:
+        message, code = f"{what} is not possible; use {allowed}", "method_not_allowed"
+    else:
+        message, code = f"there is no route {what} on the admin port", "not_found"
+    answer = _json(error_object(problem.status_code, message, code), problem.status_code)
+    answer.headers.update(problem.headers or {})
+    return answer
 
 
 async def _body(request: Request, limit: int) -> bytes:

@@ -104,7 +104,7 @@ async def test_a_policy_is_changed_while_the_router_runs(router, client) -> None
         ("m", {"policy": "best"}, 400, "least_load"),
         ("m", {"name": "x"}, 400, "policy"),
         ("m", [], 400, "policy"),
-        ("n", {"policy": "least_load"}, 404, "'n'"),
+        ("n", {"policy": "least_load"}, 404, "no model 'n'; models here: m"),
         ("m", {"policy": "x" * 9000}, 413, "4096"),
     ],
 )
@@ -147,12 +147,38 @@ async def test_an_explanation_says_who_is_left_out(router, client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status"), [(b"", 400), (b"{", 400), (b"[]", 400), (b"{}", 404), (b'{"model":1}', 400)]
+    ("body", "status", "words"),
+    [
+        (b"", 400, "body is empty"),
+        (b"{", 400, "not a JSON object"),
+        (b"[]", 400, "must be a JSON object, not []"),
+        (b"{}", 404, "no model ''"),
+        (b'{"model":1}', 400, "must be a string, not 1"),
+        (b'{"model":"\xff"}', 400, "not UTF-8"),
+        (b'{"model":"m","x":' + b"[" * 100_000, 400, "nested too deeply"),
+    ],
 )
-async def test_what_cannot_be_explained(router, client, body, status) -> None:
+async def test_what_cannot_be_explained(router, client, body, status, words) -> None:
     response = await client.post(f"{router.admin_url}/debug/route", content=body)
     assert response.status_code == status
-    assert response.json()["error"]["message"]
+    assert words in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("GET", "nothing", 404, "no route GET /nothing on the admin port"),
+        ("GET", "debug/route", 405, "GET /debug/route is not possible; use POST"),
+        ("DELETE", "policy/m", 405, "use "),
+    ],
+)
+async def test_what_the_admin_port_does_not_have(
+    router, client, method, path, status, words
+) -> None:
+    response = await client.request(method, f"{router.admin_url}/{path}")
+    assert response.status_code == status
+    assert words in response.json()["error"]["message"]
+    assert ("allow" in response.headers) == (status == 405)
 
 
 async def test_the_page_needs_nothing_from_elsewhere(router, client) -> None:
