@@ -48,7 +48,8 @@ class Row:
     def within(self, seconds: float | None, limit: float, what: str) -> None:
         """Note what took longer, or never happened."""
         if seconds is None or seconds > limit:
-            self.late.append(f"{what} {_seconds(seconds) or 'never'}, not within {limit:g} s")
+            took = "never" if seconds is None else f"after {seconds:.3g} s"
+            self.late.append(f"{what} {took}, not within {limit:g} s")
 
     @property
     def is_good(self) -> bool:

@@ -86,7 +86,10 @@ class Admission:
 def forbidden(key_id: str, name: str) -> Answer:
     """The key may not use the model; nor is it told whether there is one."""
     return answers.error(
-        403, f"The API key `{key_id}` may not use model `{name[:256]}`.", "model_forbidden", "model"
+        403,
+        f"The API key `{key_id}` may not use model `{name[:256]}`; /v1/models lists what it may.",
+        "model_forbidden",
+        "model",
     )
 
 
