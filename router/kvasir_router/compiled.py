@@ -111,3 +111,10 @@ def use() -> None:
 def in_use() -> bool:
     """Whether this process runs the compiled form."""
     return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+
+
+def is_outdated() -> bool:
+    """Whether there is a compiled form, but none of the present sources, which are read instead."""
+    if in_use() or os.environ.get(SWITCH) == "0" or not FOLDER.is_dir():
+        return False
+    return any(FOLDER.iterdir()) and not (FOLDER / digest()).is_dir()
