@@ -5,6 +5,7 @@ import sys
 from functools import partial
 
 from kvasir_router.admission.collector import AdmissionCollector
+from kvasir_router.admission.peers import follow_peers
 from kvasir_router.discovery.base import ReplicaSpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.index.collector import IndexCollector
@@ -42,14 +43,16 @@ class RouterBase:
         self.metrics.register(AdmissionCollector(self.gateway))
         self.metrics.register(IndexCollector(self.fleet))
         self.replica_tls = client_context(settings.tls.replica_ca)
-        self._following: asyncio.Task[None] | None = None
+        self._following: list[asyncio.Task[None]] = []
 
     async def load_keys(self) -> None:
         """Read the key file, now and whenever it changes. Raises YamlFileError."""
         keyring = self.gateway.admission.keyring
         if keyring is not None:
             await keyring.load()
-            self._following = asyncio.create_task(keyring.follow())
+            self._following.append(asyncio.create_task(keyring.follow()))
+            if peers := self.settings.routers_dns:
+                self._following.append(asyncio.create_task(follow_peers(keyring, peers)))
 
     def apply(self, snapshot: Snapshot) -> None:
         """What exists now."""
@@ -59,8 +62,8 @@ class RouterBase:
 
     async def close(self) -> None:
         """When nothing is under way any more."""
-        if self._following is not None:
-            self._following.cancel()
+        for task in self._following:
+            task.cancel()
         self.fleet.apply(())
         if self._access_log is not None:
             self._access_log.close()

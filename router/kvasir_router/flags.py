@@ -228,6 +228,16 @@ Routers = Annotated[
     ),
 ]
 
+RoutersDNS = Annotated[
+    str | None,
+    _flag(
+        "--routers-dns",
+        "DNS name that leads to every Ready router, such as a headless Service's: they count "
+        "themselves by it, from --routers on.",
+        TENANTS,
+    ),
+]
+
 MaxWaiting = Annotated[
     int,
     _flag(

@@ -150,6 +150,9 @@ class RouterSettings:
     routers: int = 1
     """Routers that share the clients: each enforces its part of every key's limits."""
 
+    routers_dns: str | None = None
+    """A name that leads to every Ready router: their number takes the place of `routers`."""
+
     otlp_endpoint: str | None = None
     """Base URL of an OpenTelemetry collector; None = no spans."""
 

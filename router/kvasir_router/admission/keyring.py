@@ -100,6 +100,17 @@ class Keyring:
         else:
             _log.info("key file read", keys=len(self._holders))
 
+    def share(self, routers: int) -> bool:
+        """Divide by another number of routers; False where it is the same one. What is used stays
+        used."""
+        if routers == self._routers:
+            return False
+        self._routers = routers
+        now = time.monotonic()
+        for holder in self._holders.values():
+            holder.limits.change(holder.key.allowance.divided(routers), now)
+        return True
+
     def _use(self, keys: tuple[ApiKey, ...]) -> None:
         """A key that stays, by its id, keeps what it has used."""
         limits = {holder.key.id: holder.limits for holder in self._holders.values()}

@@ -141,6 +141,19 @@ async def test_a_reload_keeps_what_is_used(make_keyring, write) -> None:
     assert holder.limits.admit(1, 0.0, 0.0).limit is Limit.BUDGET
 
 
+async def test_another_number_of_routers_keeps_what_is_used(make_keyring) -> None:
+    keyring = await make_keyring(entry("a", tokens_per_day=100), entry("b"), routers=2)
+    limits = keyring.find(b"Bearer kv-a").limits
+    assert limits.admit(50, 0.0, 0.0) is None
+    assert limits.admit(1, 0.0, 0.0).allowed == 50
+    assert keyring.share(1)
+    assert not keyring.share(1)
+    assert limits.admit(50, 0.0, 0.0) is None
+    assert limits.admit(1, 0.0, 0.0).allowed == 100
+    assert keyring.share(4)
+    assert limits.admit(1, 0.0, 0.0).allowed == 25
+
+
 async def test_limits_are_divided_by_the_number_of_routers(make_keyring) -> None:
     keyring = await make_keyring(entry("a", tokens_per_day=100), routers=4)
     limits = keyring.find(b"Bearer kv-a").limits

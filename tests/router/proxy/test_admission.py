@@ -192,6 +192,19 @@ async def test_an_edited_file_is_in_use_without_a_restart(
     assert await router.metric("key_file_reads_total", result="refused") == 1
 
 
+async def test_limits_are_divided_by_the_routers_that_a_name_leads_to(
+    start, client, eventually
+) -> None:
+    """Of four, three are gone."""
+    options = {"routers": 4, "routers_dns": "localhost"}
+    router = await start({"id": "a", "requests_per_minute": 4}, **options)
+    await eventually(lambda: router.server.gateway.admission.keyring._routers == 1)
+    url = f"{router.url}/v1/chat/completions"
+    answers = [await client.post(url, json=BODY, headers=bearer("a")) for _ in range(6)]
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert "4 requests a minute" in refused.json()["error"]["message"]
+
+
 # The line
 
 
