@@ -28,16 +28,25 @@ class Options:
     max_tokens: int | None = None
 
 
+class AddressError(ChatError):
+    """Where or as whom to ask cannot be what was given."""
+
+
 class ChatClient:
     """A server at `url`, with or without its /v1."""
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         if not self.url.startswith(("http://", "https://")):
-            raise ChatError(f"--url {url!r} must begin with http:// or https://")
+            raise AddressError(f"--url {url!r} must begin with http:// or https://")
+        if api_key and not (api_key.isascii() and api_key.isprintable()):
+            raise AddressError("--api-key must be printable ASCII without line breaks")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
-        self._http = httpx.Client(base_url=f"{self.url}/v1", headers=headers, timeout=timeout)
+        try:
+            self._http = httpx.Client(base_url=f"{self.url}/v1", headers=headers, timeout=timeout)
+        except httpx.InvalidURL as error:
+            raise AddressError(f"--url {url!r} is no address: {error}") from None
 
     def __enter__(self) -> Self:
         return self

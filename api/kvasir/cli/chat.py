@@ -45,7 +45,7 @@ def chat(
     ] = None,
 ) -> None:
     """Talk to a model in the terminal."""
-    from kvasir.chat.client import ChatClient, ChatError, Options
+    from kvasir.chat.client import AddressError, ChatClient, ChatError, Options
     from kvasir.chat.session import Session
 
     try:
@@ -58,6 +58,8 @@ def chat(
                 session.talk(lambda: input("> "))
                 return
             session.say(_standard_input())
+    except AddressError as error:
+        fail(error, EXIT_USAGE)
     except ChatError as error:
         fail(error)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvasir.chat.client import ChatClient, ChatError, Options
+from kvasir.chat.client import AddressError, ChatClient, ChatError, Options
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -89,6 +89,19 @@ def test_an_answer_that_is_no_list_of_models(server: Any) -> None:
 def test_a_url_without_a_scheme() -> None:
     with pytest.raises(ChatError, match="must begin with http:// or https://"):
         ChatClient("localhost:8080")
+
+
+@pytest.mark.parametrize("url", ["http://a:x", "http://[a"])
+def test_a_url_that_is_no_address(url: str) -> None:
+    with pytest.raises(AddressError, match="is no address"):
+        ChatClient(url)
+
+
+@pytest.mark.parametrize("key", ["schl\u00fcssel", "two\nlines"])
+def test_a_key_that_is_no_header(key: str) -> None:
+    with pytest.raises(AddressError, match="printable ASCII") as refusal:
+        ChatClient("http://a", key)
+    assert key not in str(refusal.value)
 
 
 def test_nobody_listens(free_port: int) -> None:

@@ -37,6 +37,12 @@ def test_several_models(kvasir: Any, server: Any) -> None:
     assert done.stderr == f"kvasir: choose a model with --model; {server.url} has a, b\n"
 
 
+def test_an_address_that_is_none(kvasir: Any) -> None:
+    done = kvasir("chat", "--url", "localhost:8080", stdin="hi")
+    assert done.returncode == 2
+    assert done.stderr == "kvasir: --url 'localhost:8080' must begin with http:// or https://\n"
+
+
 def test_no_server(kvasir: Any, free_port: int) -> None:
     done = kvasir("chat", "--url", f"http://127.0.0.1:{free_port}", stdin="hi")
     assert done.returncode == 1
