@@ -91,10 +91,9 @@ def test_a_url_without_a_scheme() -> None:
         ChatClient("localhost:8080")
 
 
-@pytest.mark.parametrize("url", ["http://a:x", "http://a:99999999"])
-def test_a_url_that_is_no_address(url: str) -> None:
-    with pytest.raises(AddressError, match="is no address"):
-        ChatClient(url)
+def test_a_url_that_is_no_address() -> None:
+    with pytest.raises(AddressError, match="'http://a:x' is no address"):
+        ChatClient("http://a:x")
 
 
 @pytest.mark.parametrize("key", ["schl\u00fcssel", "two\nlines"])
