@@ -40,7 +40,7 @@ BY_PRODUCT = [
     *[SkinnyTuning(64, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 4), (128, 4, 3))],
     *[SkinnyTuning(128, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 3))],
     *[SkinnyTuning(32, k, w, s) for k, w, s in ((256, 4, 4), (512, 4, 3))],
-    SkinnyTuning(64, 256, 4, 3),
+    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((64, 256, 4, 3), (16, 256, 2, 3))],
 ]
 BY_SUMS = [
     *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((4, 1024, 4, 2), (8, 512, 4, 2))],
@@ -48,6 +48,7 @@ BY_SUMS = [
     *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((8, 512, 4, 4), (4, 512, 2, 4))],
     *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((2, 1024, 2, 4), (16, 256, 4, 4))],
     *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((8, 1024, 8, 2), (4, 1024, 4, 1))],
+    SkinnyTuning(8, 256, 2, 4),
 ]
 
 

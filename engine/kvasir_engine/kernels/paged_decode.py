@@ -35,14 +35,17 @@ class DecodeTuning:
     """Fewest keys worth a part of their own."""
 
 
+FEW_PROGRAMS = 16
+
+
 def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
     """By entries x KV heads, as measured (benchmarks/gpu/attention.py): many programs are best
     when small, since more of them run beside each other."""
-    if padded_dim > 128 or programs < 256:
+    if padded_dim > 128:
         return DecodeTuning()
-    if programs <= 800:
+    if programs <= FEW_PROGRAMS or 256 <= programs <= 800:
         return DecodeTuning(keys=128, warps=4, stages=2)
-    return DecodeTuning() if programs <= 1800 else DecodeTuning(keys=32, warps=1, stages=4)
+    return DecodeTuning(keys=32, warps=1, stages=6 if programs < 256 else 4)
 
 
 @triton.jit(do_not_specialize=["table_stride", "parts", "prefix_parts"])

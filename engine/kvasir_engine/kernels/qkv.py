@@ -139,7 +139,7 @@ def store_qkv(
         return q
     pairs = triton.next_power_of_2(dim // 2)
     # Few tokens: a program a few heads, so that many multiprocessors share the work.
-    at_once = 4 if tokens <= 64 else max(1, min(16, 1024 // pairs))
+    at_once = 4 if tokens <= 64 else max(1, min(32, 2048 // pairs))
     _store_qkv[(tokens, triton.cdiv(total, at_once))](
         x,
         cos,

@@ -35,28 +35,39 @@ class SkinnyTuning:
 
 @triton.jit
 def _rows_of_weights(
-    w_ptr, n, x_ptr, k_size, tokens, x_stride,
+    w_ptr, n, behind, x_ptr, k_size, tokens, x_stride,
     N: tl.constexpr, BK: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
+    BOTH: tl.constexpr,
 ):  # fmt: skip
-    """[N, ROWS] fp32 products of weight rows n [N] and x's rows."""
+    """[N, ROWS] fp32 products of weight rows n [N] and x's rows and, if `BOTH`, of the rows that
+    stand `behind` numbers behind those, in one pass; else zeros."""
     k, row = tl.arange(0, BK), tl.arange(0, ROWS)
     w_ptrs = w_ptr + n.to(tl.int64)[:, None] * k_size + k[None, :]
     if ROWS == 1:
         sums = tl.zeros([N, BK], tl.float32)
+        others = tl.zeros([N, BK], tl.float32)
         for start in tl.range(0, k_size, BK, num_stages=STAGES):
             w = tl.load(w_ptrs + start, eviction_policy="evict_first")
-            x = tl.load(x_ptr + start + k)
-            sums += w.to(tl.float32) * x.to(tl.float32)[None, :]
+            x = tl.load(x_ptr + start + k).to(tl.float32)[None, :]
+            sums += w.to(tl.float32) * x
+            if BOTH:
+                w = tl.load(w_ptrs + behind + start, eviction_policy="evict_first")
+                others += w.to(tl.float32) * x
         acc = tl.sum(sums, 1)[:, None]
+        other = tl.sum(others, 1)[:, None]
     else:
         x_ptrs = x_ptr + row[None, :] * x_stride + k[:, None]
         given = (row < tokens)[None, :]
         acc = tl.zeros([N, ROWS], tl.float32)
+        other = tl.zeros([N, ROWS], tl.float32)
         for start in tl.range(0, k_size, BK, num_stages=STAGES):
             w = tl.load(w_ptrs + start, eviction_policy="evict_first")
             x = tl.load(x_ptrs + start, mask=given, other=0.0)
             acc = tl.dot(w, x, acc, input_precision="ieee")
-    return acc
+            if BOTH:
+                w = tl.load(w_ptrs + behind + start, eviction_policy="evict_first")
+                other = tl.dot(w, x, other, input_precision="ieee")
+    return acc, other
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -79,21 +90,22 @@ def _skinny(
     PDL: tl.constexpr,
 ):
     n = tl.program_id(0) * BN + tl.arange(0, BN)
+    # Of a gate's row, the row it gates.
+    behind = n_size.to(tl.int64) * k_size
     if PREFETCHED > 0:
         # A cache line is 64 numbers of 16 bits.
         line = n.to(tl.int64)[:, None] * k_size + tl.arange(0, PREFETCHED // 64)[None, :] * 64
         prefetch(w_ptr + line, PDL)
         if GATED:
-            prefetch(w_ptr + n_size.to(tl.int64) * k_size + line, PDL)
+            prefetch(w_ptr + behind + line, PDL)
     begin(PDL)
-    acc = _rows_of_weights(w_ptr, n, x_ptr, k_size, tokens, x_stride, BN, BK, ROWS, STAGES)
+    acc, up = _rows_of_weights(
+        w_ptr, n, behind, x_ptr, k_size, tokens, x_stride, BN, BK, ROWS, STAGES, GATED
+    )
     if HAS_BIAS:
         acc += tl.load(bias_ptr + n).to(tl.float32)[:, None]
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
-        up = _rows_of_weights(
-            w_ptr, n + n_size, x_ptr, k_size, tokens, x_stride, BN, BK, ROWS, STAGES
-        )
         if HAS_BIAS:
             up += tl.load(bias_ptr + n_size + n).to(tl.float32)[:, None]
         # Rounded where separate kernels would round.
