@@ -14,12 +14,14 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.proof.deployment import Deployment
+from harness.proof.flows import Flow, Recorder
 from harness.proof.release import Release
 from harness.proof.steps import Stage, every_step
 from harness.traffic.load import Load
 from harness.traffic.outcomes import failures, table
 from harness.traffic.plan import Plan
 from harness.traffic.truth import right_answers
+from kvasir.llmdeployment import labels
 
 SHORT = {
     *("scale 1 to 4", "image change", "container kill -9", "operator kill -9"),
@@ -29,12 +31,14 @@ SHORT = {
 SHORT_STREAMS = (50, 80, 120, 200, 320, 400)
 """Tokens of its streams, at ten a second: some are longer than the drain."""
 SETTLE_SECONDS = 5.0
+ENGINE_PORTS = {labels.HTTP_PORT, labels.GRPC_PORT, labels.EVENTS_PORT}
 
 
 @pytest.mark.timeout(3600)
 async def test_no_request_is_lost(
     cluster: Cluster,
     release: Release,
+    recorder: Recorder,
     deploy: Callable[..., Deployment],
     other_tag: str,
     tmp_path: Path,
@@ -62,8 +66,13 @@ async def test_no_request_is_lost(
             print(f"{time.monotonic() - began:5.0f} s  {name}: {len(load.failures())} failed yet")
         await load.finish()
     print(f"\n{table(load.steps)}\n{time.monotonic() - began:.0f} s in all")
+    recorder.stop()
+    allowed, refused = await asyncio.to_thread(recorder.verdicts)
+    print("flows:", *sorted(allowed), sep="\n  ")
     lost = failures(load.steps)
     (tmp_path / "failures.json").write_text(json.dumps(lost, indent=1))
     assert not lost, f"{len(lost)} of the requests failed, first: {json.dumps(lost[:5], indent=1)}"
+    assert not refused, "the policies would have refused these flows"
+    assert {Flow("router", "engine", port) for port in ENGINE_PORTS} <= allowed
     assert sum(step.count("unary") for step in load.steps) >= plan.unary_rate * 60
     assert sum(step.count("stream") for step in load.steps) >= plan.streams
