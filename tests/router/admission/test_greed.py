@@ -4,19 +4,19 @@ front of engines that serve in order of arrival."""
 import heapq
 from collections import deque
 from itertools import count
-from math import ceil
 from random import Random
 from statistics import quantiles
 
 from kvasir_router.admission.line import Waiting, WaitingLine
 from kvasir_router.admission.ticket import Ticket
+from kvasir_router.fleet.model import places_kept
 from kvasir_router.fleet.slots import Slots
 from kvasir_router.proxy.http import Request
 
 SEQUENCES, ENGINES = 16, 2
 REPORT, PREFILL, DECODE = 0.02, 0.05, 1.6
 TENANTS = "gabcd"
-SECONDS = 120
+SECONDS = 240
 
 
 class Engine:
@@ -74,7 +74,7 @@ class Model:
 
     def has_only(self, part: float) -> bool:
         free = sum(max((e.slots.count or 2048) - e.in_flight, 0) for e in self.engines)
-        return free <= ceil(part * self.capacity)
+        return free <= places_kept(part, self.capacity)
 
 
 class Asking:
@@ -148,7 +148,7 @@ def test_a_tenant_at_twenty_times_its_share_slows_the_others_by_a_tenth_at_most(
     assert not any(beside.refused[name] for name in "abcd")
     # What the others leave is not wasted: at most the headroom stays free.
     served = sum(map(len, beside.first.values())) / SECONDS
-    assert served > 0.85 * share * len(TENANTS)
+    assert served > 0.8 * share * len(TENANTS)
 
 
 def test_alone_a_tenant_gets_all() -> None:
