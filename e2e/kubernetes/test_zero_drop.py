@@ -31,6 +31,9 @@ SHORT = {
 SHORT_STREAMS = (50, 80, 120, 200, 320, 400)
 """Tokens of its streams, at ten a second: some are longer than the drain."""
 SETTLE_SECONDS = 5.0
+"""Before the first step and after each."""
+ALL_SETTLE_SECONDS = 20.0
+"""The same where all steps run: with it the load lasts ten minutes."""
 ENGINE_PORTS = {labels.HTTP_PORT, labels.GRPC_PORT, labels.EVENTS_PORT}
 
 
@@ -50,19 +53,19 @@ async def test_no_request_is_lost(
         endpoints=release.endpoints(cluster.nodes[0].address), model="load", key=release.api_key()
     )
     steps = every_step(Stage(cluster, release, deployment))
-    chosen = os.environ.get("KVASIR_E2E_STEPS")
+    chosen, settle = os.environ.get("KVASIR_E2E_STEPS"), ALL_SETTLE_SECONDS
     if chosen != "all":
         names = chosen.split(";") if chosen else SHORT
         steps = [(name, step) for name, step in steps if name in names]
-        plan = replace(plan, stream_tokens=SHORT_STREAMS)
+        plan, settle = replace(plan, stream_tokens=SHORT_STREAMS), SETTLE_SECONDS
     expected = await asyncio.to_thread(right_answers, plan.questions(), "builtin://kvasir-tiny")
     began = time.monotonic()
     async with Load(plan, expected) as load:
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(settle)
         for name, step in steps:
             load.step(name)
             await asyncio.to_thread(step)
-            await asyncio.sleep(SETTLE_SECONDS)
+            await asyncio.sleep(settle)
             print(f"{time.monotonic() - began:5.0f} s  {name}: {len(load.failures())} failed yet")
         await load.finish()
     print(f"\n{table(load.steps)}\n{time.monotonic() - began:.0f} s in all")
