@@ -19,11 +19,12 @@ async def killed(rig: Rig) -> Row:
     row = Row(f"kill -9 under {count} unary, {count} streams")
     port, victim = rig.router.port, rig.engines[0]
     asked = [
-        asyncio.create_task(ask(port, completion(number, tokens=300, stream=stream)))
+        # Of many lengths: when the shortest end the others are in the midst
+        asyncio.create_task(ask(port, completion(number, tokens=100 + 3 * number, stream=stream)))
         for stream in (False, True)
         for number in range(count)
     ]
-    while sum(task.done() for task in asked) < 5:  # noqa: ASYNC110 - then others are in the midst
+    while sum(task.done() for task in asked) < 5:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.02)
     died = time.monotonic()
     victim.signal(signal.SIGKILL)

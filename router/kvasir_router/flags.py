@@ -144,7 +144,7 @@ ProbeInterval = Annotated[
     float,
     _flag(
         "--probe-interval",
-        "Seconds between probes of /ready; half without a load stream.",
+        "Seconds between probes of /ready; two fifths of it without a load stream.",
         ENGINES,
         min=0.1,
     ),

@@ -38,7 +38,7 @@ class Timeouts:
 @dataclass(frozen=True, slots=True)
 class Probing:
     """How each replica's `GET /ready` is asked, in seconds: those of a replica that pushes its
-    load. One that does not is asked twice as often and given half the time."""
+    load. One that does not is asked after two fifths of the interval and given half the time."""
 
     interval: float = 1.0
     """Between two probes of a replica that has served before."""

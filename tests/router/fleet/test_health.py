@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvasir_router.fleet.health import UNHEARD
 from kvasir_router.fleet.identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.settings import Probing
@@ -96,6 +97,12 @@ async def test_a_replica_that_hangs_is_suspect(
     await eventually(lambda: router.replica("m", "r0").health is Health.SUSPECT)
     hang.clear()
     await eventually(lambda: router.replica("m", "r0").health is Health.READY)
+
+
+def test_one_that_only_probes_tell_of_is_found_within_a_second() -> None:
+    # It may hang right after an answer: then a whole pause and a whole timeout go by
+    probing = Probing()
+    assert UNHEARD * probing.interval + probing.timeout / 2 <= 0.9
 
 
 async def test_requests_in_flight_hear_of_a_hanging_replica_after_two_probes(
