@@ -30,7 +30,6 @@ async def killed(rig: Rig) -> Row:
     victim.signal(signal.SIGKILL)
     row.detected = await rig.router.until({victim.name: _GONE}) - died
     answers = await asyncio.gather(*asked)
-    row.recovered = max(answer.ended for answer in answers) - died
     row.count(answers)
     unlike = sum(
         one.is_good and other.is_good and one.text != other.text
