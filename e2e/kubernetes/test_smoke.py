@@ -27,35 +27,53 @@ CHAT = {
 }
 
 
+def asking(endpoint: str, key: str | None, **fields: Any) -> urllib.request.Request:
+    """The request for a chat, with further fields."""
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    url = f"{endpoint}/v1/chat/completions"
+    return urllib.request.Request(url, json.dumps(CHAT | fields).encode(), headers)
+
+
 def chat(release: Release, cluster: Cluster, key: str | None) -> list[Any]:
     """The answers through ClusterIP and NodePort."""
     answers = []
     for endpoint in release.endpoints(cluster.nodes[0].address):
-        headers = {"Content-Type": "application/json"}
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        url = f"{endpoint}/v1/chat/completions"
-        request = urllib.request.Request(url, json.dumps(CHAT).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(asking(endpoint, key), timeout=60) as answer:
             answers.append(json.load(answer))
     return answers
+
+
+def first_text(request: urllib.request.Request) -> str:
+    """The first piece of a streamed answer."""
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        for line in answer:
+            if line.startswith(b"data: {"):
+                delta = json.loads(line[6:])["choices"][0]["delta"]
+                if delta.get("content"):
+                    return str(delta["content"])
+    raise AssertionError("the answer had no text")
 
 
 def test_a_model_answers_through_the_router_and_goes_without_a_trace(
     cluster: Cluster, release: Release, deploy: Callable[..., Deployment]
 ) -> None:
     before = cluster.kubectl("get", "persistentvolumes", "-o", "name")
+    endpoint = release.endpoints(cluster.nodes[0].address)[0]
+    streamed = asking(endpoint, release.api_key(), stream=True)
     began = time.monotonic()
     deployment = deploy("smoke", replicas=2)
     ready = time.monotonic()
+    assert first_text(streamed)
+    begun = time.monotonic()
     answers = chat(release, cluster, release.api_key())
-    answered = time.monotonic()
     assert len(answers) == 2
     assert all(answer["choices"][0]["message"]["content"] for answer in answers)
     assert all(answer["usage"]["completion_tokens"] == 8 for answer in answers)
     startup = deployment.get()["status"]["startup"]
     print(f"\napply to two Ready replicas: {ready - began:.1f} s; of the first one: {startup}")
-    print(f"then, to two answers of 8 tokens: {answered - ready:.2f} s")
+    print(f"then, to the first token through the router: {begun - ready:.2f} s")
     deployment.delete()
 
     def is_empty() -> bool:
