@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 _MAX_SHOWN = 60
+_MAX_QUOTED = 64 * 1024
 
 
 class Envelope(msgspec.Struct):
@@ -50,6 +51,8 @@ def refusal(body: bytes, error: Exception) -> tuple[str, str | None]:
         return "The body is nested too deeply for a request.", None
     if not isinstance(error, msgspec.ValidationError):
         return f"The body is not a JSON object: {error}.", None
+    if len(body) > _MAX_QUOTED:  # what is wrong is not worth reading so much again
+        return "The body must be a JSON object, and its `model` a string.", None
     try:
         content = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # behind the `model`

@@ -77,6 +77,7 @@ async def test_an_upload_goes_by_its_form_s_model(fleet, client) -> None:
         (b"null", "must be a JSON object, not null."),
         (b'"m"', 'must be a JSON object, not "m".'),
         (b'["' + b"m" * 1000 + b'"]', "m..."),
+        (b'["' + b"m" * 100_000 + b'"]', "must be a JSON object, and its `model` a string."),
         (b"{}", "missing"),
         (b'{"model": null}', "missing"),
         (b'{"model": ""}', "missing"),
