@@ -249,12 +249,13 @@ def publish(
 ) -> None:
     figures = [found for each in COMPARISONS if (found := each.figure(results)) is not None]
     scale = options.scale
+    form = "" if options.virtual else f", {FORM}"
     Report(
         name="router_benefit" if len(tables) > 1 else f"router_benefit_{tables[0].title}",
         title="What the choice of a replica is worth",
         work=(
             f"{REPLICAS} simulated engines (as llm-d's pods, {KV_TOKENS:,} tokens of KV cache "
-            f"each) behind one router, {FORM}; one simulated token stands for {scale.tokens}, "
+            f"each) behind one router{form}; one simulated token stands for {scale.tokens}, "
             f"clocks {scale.speed:g} times as fast, stages of {options.stage_seconds:g} s after "
             f"{options.lead_seconds:g} s of the same rate; figures in real tokens and seconds. A "
             "request without a first token when its stage and half as long again are over counts "
