@@ -16,10 +16,14 @@ from kvasir_router import command, compiled
 
 ROOT = Path(__file__).parents[2]
 
-MODULES = ("kvasir_router.fleet.budget", "kvasir_router.policy.token_load")
+MODULES = (
+    "kvasir_router.fleet.budget",
+    "kvasir_router.policy.token_load",
+    "kvasir_router.proxy.known_head",
+)
 
 # What it says: whether it runs compiled, whether what is compiled is of other sources, the form of
-# a module, and what a budget gives.
+# a module, what a budget gives, and which beginnings of a header are taken for it.
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
@@ -33,9 +37,13 @@ budget = RetryBudget(0.5, 1)
 for at in range(6):
     budget.request(float(at))
 spent = [budget.spend(6.0) for _ in range(5)]
+from kvasir_router.proxy.known_head import KnownHead
+head = b"POST / HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: 1\\r\\nA: b\\r\\n\\r\\n"
+known = KnownHead.of(head)
+found = [size for size in range(len(head) + 1) if known.find(head[:size])]
 outdated = compiled.is_outdated()
 form = Path(token_load.__file__).suffix
-print(json.dumps([compiled.in_use(), outdated, form, spent, budget.refused]))
+print(json.dumps([compiled.in_use(), outdated, form, spent, budget.refused, found]))
 """
 
 
@@ -72,7 +80,7 @@ def test_both_forms_say_the_same_but_for_which_they_are(built: tuple[Path, Path]
     sources, folder = built
     in_use, outdated, suffix, *results = said(sources, folder)
     assert (in_use, outdated, suffix) == (True, False, ".so")
-    assert results == [[True, True, True, False, False], 2]
+    assert results == [[True, True, True, False, False], 2, [53]]
     assert said(sources, folder, switch="0") == [False, False, ".py", *results]
 
 

@@ -44,7 +44,9 @@ class KnownHead:
             return None
         at = len(before)
         end = data.find(b"\r", at, at + self._digits + 1)
+        if end < 0:
+            return None  # before a slice: mypyc has none that begins behind its end
         digits = data[at:end]
-        if end < 0 or not digits.isdigit() or not data.startswith(self._after, end):
+        if not digits.isdigit() or not data.startswith(self._after, end):
             return None
         return int(digits), end + len(self._after)

@@ -114,6 +114,15 @@ def test_the_length_is_found_however_it_is_written(name: bytes) -> None:
     assert known.find(b"POST / HTTP/1.1\r\n" + name + b"12") is None
 
 
+def test_a_header_that_is_not_whole_is_not_recognised() -> None:
+    whole = message(b"body")
+    known = KnownHead.of(whole)
+    assert known is not None
+    end = len(whole) - len(b"body")
+    assert [known.find(whole[:size]) for size in range(end)] == [None] * end
+    assert known.find(whole) == (4, end)
+
+
 def test_a_long_header_is_not_kept() -> None:
     head = b"POST / HTTP/1.1\r\nX: " + b"x" * MAX_BYTES + b"\r\nContent-Length: 1\r\n\r\n"
     assert KnownHead.of(head + b"a") is None
