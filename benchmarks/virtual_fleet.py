@@ -121,12 +121,11 @@ class Prompt:
         return PromptReport(self.chain, counts, last)
 
 
-class PromptQuery(Query):
+def query_of(prompt: Prompt) -> Query:
     """A query whose prompt is known."""
-
-    def __init__(self, prompt: Prompt) -> None:
-        super().__init__(Request(), Envelope())
-        self._chain, self._text_bytes = prompt.chain, len(prompt.text)
+    query = Query(Request(), Envelope())
+    query._chain, query._text_bytes = prompt.chain, len(prompt.text)
+    return query
 
 
 class VirtualEngine:
@@ -213,7 +212,7 @@ class Asked:
         self.ticket = Ticket(len(prompt.tokens), output)
         self.request = Request()
         self.prompt, self.output = prompt, output
-        self.query = PromptQuery(prompt)
+        self.query = query_of(prompt)
         self.cached = 0
         self.ids: list[int] = []
         self._load = load

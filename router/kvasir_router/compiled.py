@@ -21,23 +21,40 @@ import kvasir_router
 MODULES = (
     "kvasir.text_chain",
     "kvasir_router.admission.admission",
+    "kvasir_router.admission.fairness",
     "kvasir_router.admission.keyring",
+    "kvasir_router.admission.limits",
+    "kvasir_router.admission.line",
+    "kvasir_router.admission.queue",
+    "kvasir_router.admission.settlement",
+    "kvasir_router.admission.shares",
     "kvasir_router.admission.ticket",
     "kvasir_router.fleet.breaker",
     "kvasir_router.fleet.budget",
+    "kvasir_router.fleet.fleet",
+    "kvasir_router.fleet.load",
+    "kvasir_router.fleet.model",
     "kvasir_router.fleet.poison",
+    "kvasir_router.fleet.replica",
+    "kvasir_router.fleet.slots",
     "kvasir_router.fleet.target",
     "kvasir_router.index.approximate",
+    "kvasir_router.index.block_table",
     "kvasir_router.index.hit_check",
     "kvasir_router.index.model_index",
     "kvasir_router.index.replica_bits",
+    "kvasir_router.index.residency",
+    "kvasir_router.index.search",
+    "kvasir_router.index.text_map",
     "kvasir_router.model_metrics",
+    "kvasir_router.policy.choice",
     "kvasir_router.policy.kv_aware",
     "kvasir_router.policy.token_load",
     "kvasir_router.proxy.attempt",
     "kvasir_router.proxy.attempts",
     "kvasir_router.proxy.client_answer",
     "kvasir_router.proxy.event_stream",
+    "kvasir_router.proxy.failure",
     "kvasir_router.proxy.gateway",
     "kvasir_router.proxy.header_names",
     "kvasir_router.proxy.http",
@@ -50,12 +67,19 @@ MODULES = (
     "kvasir_router.proxy.sse",
     "kvasir_router.proxy.transcript",
     "kvasir_router.proxy.upstream",
+    "kvasir_router.proxy.usage",
     "kvasir_router.query",
     "kvasir_router.scaling.signals",
     "kvasir_router.scaling.window",
+    "kvasir_router.workers.gathering",
+    "kvasir_router.workers.journal",
+    "kvasir_router.workers.ledger",
+    "kvasir_router.workers.load_table",
+    "kvasir_router.workers.shared_replica",
 )
-"""What runs for each request, without the classes that workers inherit from: a class that is not
-compiled cannot inherit from one that is. All of them or none are used compiled."""
+"""What runs for each request, and whatever inherits from it: a class that is not compiled cannot
+inherit from one that is. All of them or none are used compiled. None defines a msgspec.Struct, whose
+types would be lost."""
 
 SWITCH = "KVASIR_ROUTER_COMPILED"
 """Environment variable; with `0` the sources are used."""

@@ -18,7 +18,7 @@ from kvasir_router.envelope import Envelope
 from kvasir_router.proxy.http import Request
 
 if TYPE_CHECKING:
-    from kvasir_router.policy.base import Kept
+    from kvasir_router.policy.choice import Kept
 
 BYTES_PER_TOKEN = 4.0
 """Of a prompt's text, until a model's answers say better."""

@@ -147,3 +147,9 @@ async def test_a_router_says_which_form_it_runs(
     [form] = re.findall(r'router_build_info{compiled="(\w+)",version=".+"} 1', metrics)
     there = (compiled.FOLDER / compiled.digest()).is_dir()
     assert form == str(there and switch == "1").lower()
+
+
+def test_nothing_that_is_compiled_is_read_by_msgspec() -> None:
+    files = {compiled.source_of(each) for each in compiled.MODULES}
+    bases = {ast.unparse(each) for file in files for node in classes(file) for each in node.bases}
+    assert not {base for base in bases if base.startswith("msgspec.")}

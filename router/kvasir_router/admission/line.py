@@ -12,9 +12,8 @@ from functools import partial
 from time import monotonic
 
 from kvasir_router.admission.fairness import OUTPUT_WEIGHT
-from kvasir_router.admission.queue import ModelQueue, Place, Waiter
+from kvasir_router.admission.queue import ModelQueue, Place, Served, Waiter
 from kvasir_router.admission.ticket import Ticket
-from kvasir_router.fleet.model import Model
 from kvasir_router.proxy import answers
 from kvasir_router.proxy.answers import Answer
 
@@ -70,12 +69,12 @@ class WaitingLine:
         self._settings = settings
         self._clock = clock
         self._soon = soon
-        self._queues: dict[Model, ModelQueue] = {}
+        self._queues: dict[Served, ModelQueue] = {}
         self._places: dict[Waiter, Place] = {}
         self._size = 0
         self._serving: Place | None = None
         self._rejoined = False
-        self.refused: Callable[[Model, str], None] = lambda model, reason: None
+        self.refused: Callable[[Served, str], None] = lambda model, reason: None
         """Called with `full` or `timeout`."""
 
     # For requests
@@ -128,7 +127,7 @@ class WaitingLine:
         if place is not None:
             self._remove(place)
 
-    def settle(self, model: Model, ticket: Ticket, prompt_tokens: int, output_tokens: int) -> None:
+    def settle(self, model: Served, ticket: Ticket, prompt_tokens: int, output_tokens: int) -> None:
         """It ended and used so much: correct what its tenant was charged."""
         queue = self._queue(model)
         if ticket.charged:
@@ -143,22 +142,22 @@ class WaitingLine:
 
     # For the fleet
 
-    def waiting(self, model: Model) -> int:
+    def waiting(self, model: Served) -> int:
         """Requests that wait for the model."""
         queue = self._queues.get(model)
         return queue.count if queue is not None else 0
 
-    def waiting_tokens(self, model: Model) -> int:
+    def waiting_tokens(self, model: Served) -> int:
         """Estimated prompt tokens of the requests that wait for the model."""
         queue = self._queues.get(model)
         return sum(place.waiter.ticket.prompt_tokens for place in queue or ())
 
-    def room(self, model: Model) -> None:
+    def room(self, model: Served) -> None:
         """A replica has room again: serve, after what is being done now."""
         if model.has_room and self.waiting(model):
             self._soon(partial(self.serve, model))
 
-    def serve(self, model: Model) -> None:
+    def serve(self, model: Served) -> None:
         """Start waiting requests while a replica has room."""
         queue = self._queues.get(model)
         if self._serving is not None or queue is None:
@@ -185,7 +184,7 @@ class WaitingLine:
         for place in reversed(aside):
             self._add(queue, place, first=True)
 
-    def keep_models(self, models: Collection[Model]) -> None:
+    def keep_models(self, models: Collection[Served]) -> None:
         """All others are gone."""
         for model in self._queues.keys() - set(models):
             for place in list(self._queues[model]):
@@ -223,17 +222,17 @@ class WaitingLine:
         else:
             place.beat_at = min(place.beat_at, next_beat)
 
-    def _patience(self, model: Model) -> float:
+    def _patience(self, model: Served) -> float:
         """Seconds that requests for it wait."""
         if model.ready:
             return self._settings.timeout
         return self._settings.hold if model.spec.hold is None else model.spec.hold
 
-    def _heartbeat(self, model: Model) -> float:
+    def _heartbeat(self, model: Served) -> float:
         often = self._settings.heartbeat
         return often if model.ready else min(often, self._settings.hold_heartbeat)
 
-    def _queue(self, model: Model) -> ModelQueue:
+    def _queue(self, model: Served) -> ModelQueue:
         queue = self._queues.get(model)
         if queue is None:
             queue = self._queues[model] = ModelQueue(model)
@@ -269,7 +268,7 @@ class WaitingLine:
         self.refused(waiter.model, reason)
         waiter.refuse(self._answer(waiter.model))
 
-    def _answer(self, model: Model) -> Answer:
+    def _answer(self, model: Served) -> Answer:
         queue = self._queue(model)
         seconds = queue.retry_after(self._clock())
         if model.ready:

@@ -10,7 +10,7 @@ from typing import Protocol
 from kvasir_router.admission.fairness import ServiceCounters
 from kvasir_router.admission.shares import Shares
 from kvasir_router.admission.ticket import Priority, Ticket
-from kvasir_router.fleet.model import Model
+from kvasir_router.discovery.base import ModelSpec
 from kvasir_router.proxy.answers import Answer
 from kvasir_router.proxy.http import Request
 
@@ -25,10 +25,35 @@ _MAX_OVERTAKEN = 64
 """Times that the first is passed over before it is its turn whatever has room."""
 
 
+class Served(Protocol):
+    """What the line needs of a model: `kvasir_router.fleet.model.Model` is one."""
+
+    name: str
+    spec: ModelSpec
+
+    @property
+    def ready(self) -> bool:
+        """Whether a replica serves."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a replica may take a request now."""
+
+    @property
+    def capacity(self) -> int:
+        """Requests that the ready replicas run at once, as far as known."""
+
+    def has_only(self, part: float) -> bool:
+        """Whether no more than this part of the capacity is free."""
+
+
 class Waiter(Protocol):
     """What the line needs of a request: `kvasir_router.proxy.relay.Relay` is one."""
 
-    model: Model
+    @property
+    def model(self) -> Served:
+        """What it is for."""
+
     ticket: Ticket
     request: Request
 
@@ -76,7 +101,7 @@ class ModelQueue:
     places become free one at a time, and whoever takes any of them without finding its prefix there
     makes the next place come later."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Served) -> None:
         self.model = model
         self.counters = ServiceCounters()
         self.shares = Shares()

@@ -9,7 +9,8 @@ from kvasir_router.fleet.breaker import BreakerState
 from kvasir_router.fleet.budget import RetryBudget
 from kvasir_router.fleet.hedge_delay import HedgeDelay
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.base import Choice, Kept, Policy
+from kvasir_router.policy.base import Policy
+from kvasir_router.policy.choice import Choice, Kept
 from kvasir_router.query import Query
 
 _UNAVAILABLE = (Health.STARTING, Health.NOT_READY)

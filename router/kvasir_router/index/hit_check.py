@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
 
 import structlog
 
@@ -31,14 +30,30 @@ class Source(StrEnum):
     __hash__ = str.__hash__  # Enum's own is a function in Python
 
 
-class Hit(NamedTuple):
+class Hit:
     """How much of a prompt a replica is believed to have."""
 
-    text_blocks: int
-    """Leading blocks of its text (kvasir.text_chain)."""
-    tokens: float
-    """That it saves computing."""
-    source: Source
+    __slots__ = ("source", "text_blocks", "tokens")
+
+    def __init__(self, text_blocks: int, tokens: float, source: Source) -> None:
+        self.text_blocks = text_blocks
+        """Leading blocks of its text (kvasir.text_chain)."""
+        self.tokens = tokens
+        """That it saves computing."""
+        self.source = source
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hit) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    def __repr__(self) -> str:
+        return f"Hit{self._content}"
+
+    @property
+    def _content(self) -> tuple[int, float, Source]:
+        return self.text_blocks, self.tokens, self.source
 
 
 class HitCheck:

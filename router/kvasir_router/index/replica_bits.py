@@ -1,7 +1,5 @@
 """Bits that stand for replicas in masks."""
 
-from collections.abc import Iterator
-
 from kvasir_router.fleet.replica import Replica
 
 
@@ -59,11 +57,13 @@ class ReplicaBits:
             self._free.append(low.bit_length() - 1)
             bits ^= low
 
-    def replicas(self, mask: int) -> Iterator[Replica]:
+    def replicas(self, mask: int) -> list[Replica]:
         """The replicas of a mask's bits."""
+        found = []
         while mask:
             low = mask & -mask
             replica = self._replicas[low.bit_length() - 1]
             if replica is not None:
-                yield replica
+                found.append(replica)
             mask ^= low
+        return found

@@ -2,40 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kvasir_router.feeds.sink import BlockSink
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.index.hit_check import Hit
+from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query
-
-
-class Choice(NamedTuple):
-    """Where a request goes."""
-
-    replica: Replica
-    """Decodes, and prefills too unless `prefill` is another one."""
-    hit_tokens: int = 0
-    """Prompt tokens believed to be in its KV cache."""
-    new_tokens: int = 0
-    """Prompt tokens believed to be left to compute: the credit given until the first byte."""
-    prefill: Replica | None = None
-    """The prefilling replica of a pair, with disaggregated prefill."""
-    hit: Hit | None = None
-    """What `hit_tokens` is made of, for those who check it."""
-
-
-class Kept(NamedTuple):
-    """A choice that was made while its request waits, for when it is started."""
-
-    choice: Choice
-    policy: "Policy"
-    """Who made it,"""
-    among: Sequence[Replica]
-    """of these,"""
-    until: float
-    """and how long it is taken for what would be chosen anew, by time.monotonic()."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import xxhash
 
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.base import Choice, LoadPolicy
+from kvasir_router.policy.base import LoadPolicy
+from kvasir_router.policy.choice import Choice
 from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.policy.ring import Rings
 from kvasir_router.query import Query

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from random import random
 
 from kvasir_router.feeds.sink import BlockSink
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.hit_check import Hit
 from kvasir_router.index.model_index import ModelIndex
-from kvasir_router.policy.base import Choice, Score
+from kvasir_router.policy.base import Score
+from kvasir_router.policy.choice import Choice
 from kvasir_router.policy.token_load import MIN_LOAD_TOKENS, token_loads
 from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query
@@ -95,12 +97,32 @@ class KvAware:
         return rows
 
     def _least(self, candidates: Sequence[Replica], costs: Sequence[float]) -> Replica:
-        least = min(costs)
-        if costs.count(least) == 1:
-            return candidates[costs.index(least)]
+        least, best, equals = inf, candidates[0], 0
+        for at, replica in enumerate(candidates):
+            cost = costs[at]
+            if cost < least:
+                least, best, equals = cost, replica, 1
+            elif cost == least:
+                equals += 1
+        return best if equals == 1 else self._emptiest(candidates, costs, least)
+
+    def _emptiest(
+        self, candidates: Sequence[Replica], costs: Sequence[float], cost: float
+    ) -> Replica:
+        """Of those with this cost."""
         size = self.index.approximate.size
-        equals = [each for each, cost in zip(candidates, costs, strict=True) if cost == least]
-        return min(equals, key=lambda replica: (size(replica), random()))
+        least, best, equals = -1, candidates[0], 0
+        for at, replica in enumerate(candidates):
+            if costs[at] != cost:
+                continue
+            bytes_ = size(replica)
+            if least < 0 or bytes_ < least:
+                least, best, equals = bytes_, replica, 1
+            elif bytes_ == least:
+                equals += 1
+                if random() * equals < 1.0:
+                    best = replica
+        return best
 
 
 def _costs(
@@ -109,13 +131,18 @@ def _costs(
     hits: Mapping[Replica, Hit],
     prompt: float,
 ) -> list[float]:
-    limit = max(MIN_LOAD_TOKENS, MAX_LOAD_RATIO * (sum(loads) + prompt) / len(candidates))
+    total = prompt
+    for load in loads:
+        total += load
+    limit = MAX_LOAD_RATIO * total / len(candidates)
+    limit = limit if limit > MIN_LOAD_TOKENS else float(MIN_LOAD_TOKENS)
     miss = MISS_WEIGHT * prompt
-    costs = [load + miss for load in loads]
+    costs = []
     for at, replica in enumerate(candidates):
-        if replica in hits:
-            new = prompt - hits[replica].tokens
-            new = new if new > 1.0 else 1.0
-            if loads[at] + new <= limit:
-                costs[at] = loads[at] + MISS_WEIGHT * new
+        load = loads[at]
+        hit = hits.get(replica)
+        new = prompt if hit is None else prompt - hit.tokens
+        new = new if new > 1.0 else 1.0
+        counts = hit is not None and load + new <= limit
+        costs.append(load + (MISS_WEIGHT * new if counts else miss))
     return costs

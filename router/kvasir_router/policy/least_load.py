@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from random import random
 
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.base import Choice, LoadPolicy
+from kvasir_router.policy.base import LoadPolicy
+from kvasir_router.policy.choice import Choice
 from kvasir_router.query import Query
 
 

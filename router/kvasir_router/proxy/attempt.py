@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvasir_router.discovery.base import EngineKind
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.base import Choice
+from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy.failure import Failure, Kind, broken
 from kvasir_router.proxy.upstream import ResponseHead, UpstreamConnection
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.base import Choice
+from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy import endings
 from kvasir_router.proxy.attempt import Attempt
 from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from kvasir_router.fleet.budget import RetryBudget
+from kvasir_router.proxy.engine_json import read_error
 from kvasir_router.proxy.stream_end import ENGINE_DEAD, HANDOVER
 
 MAX_CHARGED_MOVES = 2
@@ -62,14 +63,6 @@ _BROKEN = {
 }
 
 
-class _ErrorCode(msgspec.Struct):
-    code: str | None = None
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _ErrorCode
-
-
 def broken(reason: str) -> Failure:
     """A connection that ended before its answer, for one of upstream.py's reasons."""
     return Failure(reason, _BROKEN.get(reason, Kind.CHARGED))
@@ -87,7 +80,7 @@ def of_answer(status: int, body: bytes, contract: bool) -> Failure | None:
         return None
     if status == 503 and contract and body:
         try:
-            code = msgspec.json.decode(body, type=_ErrorBody).error.code or ""
+            code = read_error(body).error.code or ""
         except msgspec.MsgspecError:
             code = ""
         if code in _CODES:

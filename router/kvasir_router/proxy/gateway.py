@@ -11,9 +11,9 @@ from kvasir.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.collector import TenantMeter
 from kvasir_router.admission.line import WaitingLine
+from kvasir_router.admission.queue import Served
 from kvasir_router.envelope import decode_envelope, refusal
 from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.poison import PoisonTable
 from kvasir_router.fleet.target import rename
 from kvasir_router.logs import AccessLog, AccessRecord
@@ -170,7 +170,7 @@ class Gateway:
         else:
             self._route(client, request)
 
-    def _waited_in_vain(self, model: Model, reason: str) -> None:
+    def _waited_in_vain(self, model: Served, reason: str) -> None:
         self.metrics.model(model.name).refusals[reason] += 1
 
     def refused(self, refusal: RequestError) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.base import Choice
+from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.query import Query
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.model import Model
-from kvasir_router.policy.base import Choice
+from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy import endings
 from kvasir_router.proxy.answers import Answer
 from kvasir_router.proxy.attempt import Attempt

@@ -9,6 +9,7 @@ written anew, with one Content-Length and no header that is meant for this hop o
 """
 
 import re
+from binascii import hexlify
 from collections.abc import Callable
 from random import getrandbits
 
@@ -117,7 +118,7 @@ class RequestParser:
             return False
         self._to_remember = _MAX_REMEMBERED
         self._serial += 1
-        self._request = self._known_request.like(b"%b%08x" % (self._id, self._serial & 0xFFFFFFFF))
+        self._request = self._known_request.like(self._made_id())
         self._head_done = self.receiving = self._by_known = True
         self._chunked = False
         self._length, self._body_at = found
@@ -134,6 +135,9 @@ class RequestParser:
             self._by_known = False
             self.on_message_complete()
         return data[missing:]
+
+    def _made_id(self) -> bytes:
+        return self._id + hexlify((self._serial & 0xFFFFFFFF).to_bytes(4, "big"))
 
     # Called by httptools, in this order.
 
@@ -189,7 +193,7 @@ class RequestParser:
         if self._connection is not None:
             self._check_connection(request, self._connection)
         if not request.request_id:
-            request.request_id = b"%b%08x" % (self._id, self._serial & 0xFFFFFFFF)
+            request.request_id = self._made_id()
         self._head_done = True
         if self._expect_continue and (self._chunked or self._length) and not request.http10:
             self._on_continue()

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from kvasir_router.proxy.engine_json import read_usage
+
 TAIL_BYTES = 1024
 """Of a unary body that are searched for its usage."""
 
@@ -42,23 +44,10 @@ def usage_of(content: object) -> Usage | None:
     return Usage(prompt, completion, cached if isinstance(cached, int) else None)
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int = 0
-    prompt_tokens_details: _Details | None = None
-
-
-_decode_usage = msgspec.json.Decoder(_Usage).decode
-
-
 def decode_usage(text: bytes) -> Usage | None:
     """From a Kvasir engine's usage object in JSON; None for anything else."""
     try:
-        usage = _decode_usage(text)
+        usage = read_usage(text)
     except msgspec.MsgspecError:
         return None
     details = usage.prompt_tokens_details
@@ -72,11 +61,12 @@ def usage_in_body(tail: bytes) -> Usage | None:
     at = tail.rfind(b'"usage":')
     if at < 0:
         return None
-    usage = decode_usage(tail[at + len(b'"usage":') : -1])  # as the last field
+    rest = tail[at + len(b'"usage":') :]
+    usage = decode_usage(rest[:-1]) if rest else None  # as the last field
     if usage is not None:
         return usage
     try:
-        return usage_of(_raw_decode(tail[at + len(b'"usage":') :].decode().lstrip())[0])
+        return usage_of(_raw_decode(rest.decode().lstrip())[0])
     except (ValueError, RecursionError):
         return None
 

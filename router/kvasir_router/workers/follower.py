@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from kvasir_router.admin.views import policy_name
 from kvasir_router.base import RouterBase
-from kvasir_router.discovery.base import ReplicaSpec
+from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.index.model_index import ModelIndex
+from kvasir_router.policy.base import Policy
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.workers.journal import report_of
@@ -206,10 +207,8 @@ class Follower:
 
     # For the fleet
 
-    def _make_model(self, *made_of: object) -> Model:
-        model = SharedModel(*made_of)  # type: ignore[arg-type]
-        model.look = self.others.look
-        return model
+    def _make_model(self, spec: ModelSpec, policy: Policy, created: int) -> Model:
+        return SharedModel(spec, policy, created, self.others.look)
 
     def _make_replica(
         self, model: Model, spec: ReplicaSpec, pool: ConnectionPool, most: int, queue: int

@@ -4,7 +4,7 @@ import asyncio
 import os
 
 from kvasir_router.admission.line import WaitingLine
-from kvasir_router.fleet.model import Model
+from kvasir_router.admission.queue import Served
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.workers.hub import Hub
 from kvasir_router.workers.numbers import Family, Numbers, Totals, by_labels, text_of
@@ -20,11 +20,11 @@ class GatheredLine(WaitingLine):
 
     told: dict[int, dict[str, tuple[int, int]]]
 
-    def waiting(self, model: Model) -> int:
+    def waiting(self, model: Served) -> int:
         """WaitingLine.waiting."""
         return sum(waits.get(model.name, (0, 0))[0] for waits in self.told.values())
 
-    def waiting_tokens(self, model: Model) -> int:
+    def waiting_tokens(self, model: Served) -> int:
         """WaitingLine.waiting_tokens."""
         return sum(waits.get(model.name, (0, 0))[1] for waits in self.told.values())
 

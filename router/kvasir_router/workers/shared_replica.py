@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from kvasir_router.discovery.base import ReplicaSpec
+from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.load import ReplicaLoad
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.base import Choice
+from kvasir_router.policy.base import Policy
+from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.query import Query
 from kvasir_router.workers.load_table import CREDIT, IN_FLIGHT
@@ -64,7 +65,7 @@ class SharedReplica(Replica):
         """`cells`: this process's column of the load table."""
         super().__init__(spec, pool, max_in_flight, changed, engine_queue)
         self.slot = slot
-        self.load = SharedLoad(cells, 2 * slot + CREDIT)
+        self.load = self._shared_load = SharedLoad(cells, 2 * slot + CREDIT)
         self.load.heard = self._load_heard
         self.asked_for_probe: Callable[[SharedReplica], None] = lambda replica: None
         """Called when somebody wants to know how it is."""
@@ -93,11 +94,9 @@ class SharedReplica(Replica):
         was_full = self.full
         self.in_flight += in_flight - self._others
         self._others = in_flight
-        self.load.others_have(credit)
+        self._shared_load.others_have(credit)
         if self.full is not was_full:
             self._changed()
-
-    load: SharedLoad
 
 
 class _Bell(asyncio.Event):
@@ -116,9 +115,13 @@ class _Bell(asyncio.Event):
 class SharedModel(Model):
     """Looks at what the other processes do before it chooses."""
 
-    look: Callable[[], None] = staticmethod(lambda: None)
+    def __init__(
+        self, spec: ModelSpec, policy: Policy, created: int, look: Callable[[], None]
+    ) -> None:
+        super().__init__(spec, policy, created)
+        self._look = look
 
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
         """Model.choose."""
-        self.look()
+        self._look()
         return super().choose(query, tried)

@@ -10,7 +10,7 @@ from kvasir_router.envelope import Envelope
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import KEPT_SECONDS, Model
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.base import Choice
+from kvasir_router.policy.choice import Choice
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool

@@ -1,0 +1,35 @@
+"""What the router reads of engines' JSON: fields and their types, apart from the modules that are
+compiled, where msgspec would not see the types."""
+
+import msgspec
+
+
+class UsageDetails(msgspec.Struct):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int | None = None
+
+
+class UsageFields(msgspec.Struct):
+    """OpenAI's usage object."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+    prompt_tokens_details: UsageDetails | None = None
+
+
+class ErrorFields(msgspec.Struct):
+    """OpenAI's error object."""
+
+    code: str | None = None
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of an answer that is an error."""
+
+    error: ErrorFields
+
+
+read_usage = msgspec.json.Decoder(UsageFields).decode
+"""Raises msgspec.MsgspecError, as the next one does."""
+read_error = msgspec.json.Decoder(ErrorBody).decode
