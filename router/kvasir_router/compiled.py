@@ -78,7 +78,7 @@ MODULES = (
     "kvasir_router.workers.shared_replica",
 )
 """What runs for each request, and whatever inherits from it: a class that is not compiled cannot
-inherit from one that is. All of them or none are used compiled. None defines a msgspec.Struct, whose
+inherit from one that is. All of them or none are used compiled. None defines a msgspec.Struct: its
 types would be lost."""
 
 SWITCH = "KVASIR_ROUTER_COMPILED"
