@@ -33,7 +33,10 @@ KSERVE_PREFIX = "/openai"
 """KServe's own server has OpenAI's routes under it, and so its clients' addresses do."""
 OIP_PREFIX = "/v2"
 
-_MESSAGES = {404: "There is no route {path!r}.", 405: "{path!r} does not take {method}."}
+_ERRORS = {
+    404: ("There is no route {path!r}.", "not_found"),
+    405: ("{path!r} does not take {method}; use {allow}.", "method_not_allowed"),
+}
 
 
 def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings) -> Starlette:
@@ -107,11 +110,13 @@ async def _api_error(request: Request, error: ApiError) -> Response:
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    template = _MESSAGES.get(error.status_code, str(error.detail))
-    message = template.format(path=request.url.path[:200], method=request.method)
     headers = dict(error.headers or {})
+    template, code = _ERRORS.get(error.status_code, (str(error.detail), "bad_request"))
+    message = template.format(
+        path=request.url.path[:200], method=request.method, allow=headers.get("Allow", "another")
+    )
     return await _api_error(
-        request, ApiError(error.status_code, message, code="not_found", headers=headers)
+        request, ApiError(error.status_code, message, code=code, headers=headers)
     )
 
 

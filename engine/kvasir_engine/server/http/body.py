@@ -107,6 +107,8 @@ def parse_body(raw: bytes, kind: type[_Body]) -> _Body:
     except msgspec.ValidationError as error:
         raise _validation_error(error, raw) from error
     except msgspec.DecodeError as error:
+        if not raw.strip():
+            raise invalid("The body is empty; send a JSON object.", code="invalid_json") from error
         raise invalid(
             f"The body is not valid JSON: {error} ({len(raw)} bytes in all). NaN and Infinity are "
             "not JSON either.",

@@ -115,7 +115,11 @@ class ApiRoutes:
         """POST /detokenize."""
         body = await self.read(request, DetokenizeBody)
         intake = self._state.intake(body.model)
-        [prompt] = await intake.prompts([body.tokens], add_special_tokens=False)
+        try:
+            [prompt] = await intake.prompts([body.tokens], add_special_tokens=False)
+        except ApiError as error:  # here they are not a prompt
+            message = error.message.replace("the prompt names", "tokens names")
+            raise invalid(message, "tokens", error.code) from None
         text = self._state.model.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
         return json_response({"prompt": text})
 

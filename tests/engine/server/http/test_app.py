@@ -15,7 +15,9 @@ def error_of(answer: httpx.Response, status: int) -> dict:
 async def test_unknown_routes_and_methods_are_error_objects(server):
     assert "/nope" in error_of(await server.get("/nope"), 404)["message"]
     answer = await server.get("/v1/completions")
-    assert "GET" in error_of(answer, 405)["message"]
+    error = error_of(answer, 405)
+    assert error["message"] == "'/v1/completions' does not take GET; use POST."
+    assert error["code"] == "method_not_allowed"
     assert answer.headers["allow"] == "POST"
 
 

@@ -44,7 +44,7 @@ async def test_an_unknown_field_is_ignored_and_logged_once(server, caplog):
     ("content", "code", "words"),
     [
         (b"{", "invalid_json", "truncated (1 bytes"),
-        (b"", "invalid_json", "JSON"),
+        (b"", "invalid_json", "The body is empty; send a JSON object."),
         (b'{"prompt": "a",}', "invalid_json", "byte 15"),
         (rb'{"prompt": "\ud800"}', "invalid_json", "JSON"),
         (b"[1]", "invalid_json", "JSON object"),
