@@ -147,7 +147,7 @@ class ModelQueue:
         for tenants that are under their share."""
         if not self.count:
             return None
-        is_short = self.model.has_only(headroom)
+        is_short = self.shares.contended and self.model.has_only(headroom)
         for tenants in self._classes:
             turn = [each for each in tenants if not (is_short and self._is_over(tenants[each]))]
             if turn:

@@ -124,6 +124,7 @@ class Fleet:
     def _add(self, model: Model, key: ReplicaKey, spec: ReplicaSpec) -> None:
         pool = self._make_pool(spec)
         replica = self.make_replica(model, spec, pool, self._max_in_flight, self._engine_queue)
+        replica.filled = model.refill
         replica.emptied = lambda: self._emptied(model, replica)
         model.replicas[key] = replica
         self.came(model, replica)

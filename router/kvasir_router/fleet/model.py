@@ -99,7 +99,11 @@ class Model:
 
     def has_only(self, part: float) -> bool:
         """Whether no more than this part of the capacity, or LEAST_KEPT places, is free."""
-        return sum(replica.free for replica in self._ready()) <= places_kept(part, self.capacity)
+        free = capacity = 0
+        for replica in self._ready():
+            free += replica.free
+            capacity += replica.capacity
+        return free <= places_kept(part, capacity)
 
     def refresh(self) -> None:
         """Make the list of usable replicas anew.
@@ -119,12 +123,17 @@ class Model:
             usable = [replica for replica in known if replica.health is Health.DOWN]
         if usable != self._serviceable:  # else choices among them are still good
             self._serviceable = usable
-        self.usable = [replica for replica in usable if not replica.full]
+        self.refill()
+        self.serving = [replica.id for replica in known if replica.health is Health.READY]
+
+    def refill(self) -> None:
+        """Leave out those that are full now. Under overload each request that ends makes room at a
+        replica and fills it again, while nothing else changes."""
+        self.usable = [replica for replica in self._serviceable if not replica.full]
         had_room = self.has_room
         self.has_room = any(replica.health is not Health.DOWN for replica in self.usable)
         if self.has_room and not had_room:
             self.room()
-        self.serving = [replica.id for replica in known if replica.health is Health.READY]
 
     def _ready(self) -> list[Replica]:
         return [replica for replica in self._serving() if replica.health is Health.READY]

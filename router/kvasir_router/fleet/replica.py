@@ -82,6 +82,8 @@ class Replica:
         """Told when it does not answer; each adds and removes itself."""
         self.emptied: Callable[[], None] = lambda: None
         """Called when it refuses connections: its process is gone, and its cache with it."""
+        self.filled = changed
+        """Called when it is full, or is no longer, and nothing else has changed."""
         self.breaker = Breaker()
         self.draining = spec.draining
         self.in_flight = 0
@@ -133,7 +135,7 @@ class Replica:
             self.breaker.started()
             self._changed()
         elif self.in_flight >= self._bound and self.full:
-            self._changed()
+            self.filled()
 
     def release(self) -> None:
         """The request has left the replica, however it ended."""
@@ -143,7 +145,7 @@ class Replica:
             self.breaker.abandoned()
             self._changed()
         elif was_full:
-            self._changed()
+            self.filled()
 
     def succeeded(self) -> None:
         """A request was answered."""
@@ -209,7 +211,7 @@ class Replica:
         self._slots.reported(report.running, report.waiting, self.in_flight)
         self._bound = min(self._slots.bound, self._max_in_flight)
         if was_full is not (self.in_flight >= self._bound):
-            self._changed()
+            self.filled()
 
     def _retry(self) -> None:
         self.breaker.retry()

@@ -96,7 +96,7 @@ class SharedReplica(Replica):
         self._others = in_flight
         self._shared_load.others_have(credit)
         if self.full is not was_full:
-            self._changed()
+            self.filled()
 
 
 class _Bell(asyncio.Event):

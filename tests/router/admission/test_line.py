@@ -22,6 +22,7 @@ class Room:
         self.spec = ModelSpec("m")
         self.free = free
         self.capacity = capacity
+        self.looks = 0
         self.ready = ready
 
     @property
@@ -29,6 +30,7 @@ class Room:
         return self.free > 0
 
     def has_only(self, part: float) -> bool:
+        self.looks += 1
         return self.free <= ceil(part * self.capacity)
 
 
@@ -153,6 +155,19 @@ def test_nobody_at_home_means_the_first(make_line) -> None:
     model.free = 1
     line.serve(model)
     assert (first.state, second.state) == ("runs", "waits")
+
+
+def test_room_is_counted_only_where_several_tenants_want_it(make_line) -> None:
+    line, model = make_line(), Room(capacity=20)
+    waiting = [Asking(line, model, "a").come() for _ in range(3)]
+    model.free = 1
+    line.serve(model)
+    assert waiting[0].state == "runs"
+    assert model.looks == 0
+    Asking(line, model, "b").come()
+    model.free = 10
+    line.serve(model)
+    assert model.looks > 0
 
 
 def test_classes_are_served_in_order(make_line) -> None:

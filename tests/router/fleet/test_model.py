@@ -104,6 +104,21 @@ async def test_a_full_replica_gets_nothing_until_a_request_ends(make_model) -> N
     assert usable(model) == {"r0"}
 
 
+async def test_replicas_that_fill_and_empty_are_not_judged_anew(make_model) -> None:
+    model, (first, second) = make_model(READY, READY, max_in_flight=1)
+    room = []
+    model.room = lambda: room.append(True)
+    second.health = SUSPECT  # nobody has said so
+    first.acquire()
+    assert model.usable == [second]
+    second.acquire()
+    assert not model.has_room
+    first.release()
+    second.release()
+    assert model.usable == [first, second]
+    assert room == [True]
+
+
 async def test_a_full_replica_is_still_preferred(make_model) -> None:
     model, (first, _) = make_model(READY, READY, max_in_flight=1)
     assert model.prefers_room(QUERY)  # round_robin would take the first
