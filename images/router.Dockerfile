@@ -18,6 +18,12 @@ ENV VIRTUAL_ENV=/opt/kvasir
 COPY locks/router.txt /src/locks/router.txt
 # hf-xet only makes large downloads faster; a router's are tokenizers.
 RUN uv pip sync --quiet /src/locks/router.txt && uv pip uninstall --quiet hf-xet
+# What compiles the modules on a request's way stays in this stage.
+COPY locks/dev.txt /src/locks/dev.txt
+RUN apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev && \
+    include=$(/opt/kvasir/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))') && \
+    { test -f "$include/Python.h" || apt-get install -y -q --no-install-recommends python3-dev; } && \
+    uv pip install --quiet --target /compiling --constraint /src/locks/dev.txt mypy setuptools
 # After the dependencies, which change less often.
 COPY . /src
 # One wheel carries all parts; only this one's is kept, and no package's own tests.
@@ -26,6 +32,10 @@ RUN uv pip install --quiet --no-deps /src && \
     rm -rf kvasir_engine kvasir_operator && \
     find . -type d -name tests -prune -exec rm -rf {} + && \
     rm -f /opt/kvasir/.lock
+# The router takes it by a digest of its sources: those of /src are the same ones.
+RUN cd /src && \
+    PYTHONPATH=/compiling:/src/api:/src/router /opt/kvasir/bin/python -m kvasir_router.compiling && \
+    find /opt/kvasir/lib/kvasir_router -name '*.so' -exec strip {} +
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
