@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 
 from faults.load import ask, completion
@@ -87,6 +88,8 @@ async def client_leaves(rig: Rig) -> Row:
         writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
         await reader.readuntil(b"data: 1")
         left.append(time.monotonic())
+        # The transport closes after all else that the load has to do in this turn of the loop.
+        writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         writer.transport.abort()
     await asyncio.sleep(1)
     seen = sorted(json.loads(await get(engine.port, "/left")))
