@@ -40,7 +40,8 @@ from router_tools import FORM, process, router_command
 from scaled_router import divide
 from sim_fleet import SECRET, Engine, Scale, Words, sim_fleet
 from stream_load import Load, Stage, arrive, run_stage
-from virtual_fleet import VirtualLoad, VirtualLoop, VirtualRouter, run_virtual
+from virtual_clock import VirtualLoop, run_virtual
+from virtual_fleet import VirtualLoad, VirtualRouter
 
 REPLICAS = 8
 KV_TOKENS = 307_328
@@ -271,9 +272,7 @@ def publish(
 def main() -> None:
     """Parse, run, publish."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--policies", default="round_robin,least_load,prefix_hash,approximate,exact"
-    )
+    parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--works", default=",".join(work.name for work in WORKS))
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--scale", type=int, default=4, help="real tokens a simulated one is")

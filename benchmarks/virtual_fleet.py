@@ -2,32 +2,25 @@
 
 Real are the engines' scheduler, KV manager and step times, and the router's policy, indexes, slots
 and waiting line; left out are HTTP, tokenising and processes, for whose delays a few milliseconds
-stand. A clock that jumps to the next event stands for the machine's, so that no figure depends on
-how fast or busy that is, and the same seed gives the same figures.
+stand. The clock is `virtual_clock.py`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
-import selectors
-import time
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sim_fleet import VOCABULARY, Scale, Words, scaled_profile
 from stream_load import Call, Load
+from virtual_clock import VirtualLoop
+from virtual_prompt import BLOCK, FIRST_WORD, Prompt, query_of
 
-from kvasir.block_hash import block_hash, root_hash
 from kvasir.kv_events import BlockRemoved, BlockStored
-from kvasir.text_chain import BLOCK_ENDS, chat_pieces, content_start, text_hashes
 from kvasir_engine.kv.events import EventRecorder, KVEvent, RemovedBlocks, StoredBlocks
 from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.kv.manager import KVManager
@@ -42,8 +35,6 @@ from kvasir_engine.settings import SchedulerSettings
 from kvasir_router.admission.line import Waiting, WaitingLine
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
-from kvasir_router.envelope import Envelope
-from kvasir_router.feeds.sink import PromptReport
 from kvasir_router.fleet.load import LoadReport
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
@@ -51,81 +42,11 @@ from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.http import Request
 from kvasir_router.proxy.pool import ConnectionPool
 from kvasir_router.proxy.usage import Usage
-from kvasir_router.query import Query
 
-BLOCK = 16
 HOP = 0.003
 """Seconds from the router to an engine, and back."""
 REPORT = 0.02
 """Seconds between two reports of an engine's load."""
-_ROLES = {"system": 2, "user": 3, "assistant": 4, "tool": 5}
-_FIRST_WORD = 6
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its clock jumps to whatever is due next."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        super().__init__(_Jumping(self))
-
-    def time(self) -> float:
-        return self.now
-
-
-class _Jumping(selectors.SelectSelector):
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._loop.now += timeout or 0.0
-        return super().select(0)
-
-
-class Prompt:
-    """A conversation's text blocks, and its tokens: a role's one, and one a word."""
-
-    def __init__(self, messages: Sequence[Mapping[str, Any]], ids: Mapping[str, int]) -> None:
-        pieces = chat_pieces({"messages": list(messages)})
-        self.text = b"".join(pieces)
-        self.chain = text_hashes(self.text)
-        self.tokens: list[int] = []
-        self._ends: list[int] = []
-        """The byte of text by which each token is certain."""
-        at = len(pieces[0])
-        for message, piece in zip(messages, pieces[1:], strict=True):
-            words = message["content"].split(" ")
-            self.tokens += [_ROLES[message["role"]], *(ids[word] for word in words)]
-            start = at + content_start(piece, message["content"])
-            at += len(piece)
-            if message["role"] == "assistant":  # engines claim nothing inside of these
-                self._ends += [at] * (len(words) + 1)
-            else:
-                step = len(words[0]) + 1
-                self._ends += [start, *(start + step * (i + 1) for i in range(len(words)))]
-        self.tokens.append(_ROLES["assistant"])
-
-    @cached_property
-    def report(self) -> PromptReport:
-        """What an engine says of it."""
-        hashes, parent = [], root_hash()
-        content = np.asarray(self.tokens, dtype=np.int32)
-        for at in range(0, len(content) - BLOCK + 1, BLOCK):
-            parent = block_hash(parent, content[at : at + BLOCK].tobytes())
-            hashes.append(parent)
-        counts = [
-            bisect_right(self._ends, BLOCK_ENDS[i + 1]) // BLOCK for i in range(len(self.chain))
-        ]
-        last = b"".join(hashes[count - 1] if count else bytes(16) for count in counts)
-        return PromptReport(self.chain, counts, last)
-
-
-def query_of(prompt: Prompt) -> Query:
-    """A query whose prompt is known."""
-    query = Query(Request(), Envelope())
-    query._chain, query._text_bytes = prompt.chain, len(prompt.text)
-    return query
 
 
 class VirtualEngine:
@@ -139,7 +60,7 @@ class VirtualEngine:
         budget = max(8192 // scale.tokens, 512)
         settings = SchedulerSettings(max_num_seqs=256, max_num_batched_tokens=budget)
         self.scheduler = Scheduler(settings, kv, max_model_len=32_768)
-        ids = range(_FIRST_WORD, _FIRST_WORD + VOCABULARY)
+        ids = range(FIRST_WORD, FIRST_WORD + VOCABULARY)
         self._runner = SimRunner(profile, num_rows=256, vocab_size=ids.stop, ordinary=ids)
         self._steps: deque[tuple[StepPlan, SimStep]] = deque()
         self._handles = count(1)
@@ -339,7 +260,7 @@ class VirtualLoad(Load):
         super().__init__(0, scale)
         self.router = router
         self._words = words.words
-        self._ids = {word: at for at, word in enumerate(words.words, _FIRST_WORD)}
+        self._ids = {word: at for at, word in enumerate(words.words, FIRST_WORD)}
 
     async def ask(self, messages: list[dict[str, Any]], real_tokens: int) -> Call:
         """Load.ask."""
@@ -349,28 +270,5 @@ class VirtualLoad(Load):
         if self.router.line.enter(asked):
             asked.start()
         await asked.done
-        asked.call.text = " ".join(self._words[id_ - _FIRST_WORD] for id_ in asked.ids)
+        asked.call.text = " ".join(self._words[id_ - FIRST_WORD] for id_ in asked.ids)
         return asked.call
-
-
-def run_virtual(
-    work: Callable[[VirtualLoad], Any], make: Callable[[VirtualLoop], VirtualLoad]
-) -> Any:
-    """What `work` gives with the load that `make` makes, in virtual time."""
-    monotonic = time.monotonic
-
-    async def main() -> Any:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        time.monotonic = loop.time
-        load = make(loop)
-        watching = loop.create_task(load.router.watch())
-        try:
-            return await work(load)
-        finally:
-            watching.cancel()
-            time.monotonic = monotonic
-
-    random.seed(1)
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main())

@@ -30,7 +30,8 @@ def found(monkeypatch):
     from scaled_router import divide
     from sim_fleet import Scale, Words
     from stream_load import arrive
-    from virtual_fleet import VirtualLoad, VirtualRouter, run_virtual
+    from virtual_clock import run_virtual
+    from virtual_fleet import VirtualLoad, VirtualRouter
 
     divide(SCALE)
     scale = Scale(SCALE, 1.0)
