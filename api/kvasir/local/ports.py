@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import errno
+import random
 import socket
+from contextlib import ExitStack
+from typing import Final
+
+SERVERS: Final = range(20_000, 30_000)
+"""Below what Linux (from 32768) gives to connections, and below Kubernetes' node ports."""
+TRIES: Final = 100
 
 
 class PortError(OSError):
@@ -30,12 +37,23 @@ def require_free(host: str, port: int) -> None:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports that nothing listens on, chosen by the kernel."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for held in sockets:
-            held.bind((host, 0))
-        return [held.getsockname()[1] for held in sockets]
-    finally:
-        for held in sockets:
+    """`count` different ports that nothing listens on. They are none of those that the kernel
+    gives to outgoing connections: a server that is started again finds its port still free."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(_bound(host)) for _ in range(count)]
+        return [int(each.getsockname()[1]) for each in held]
+
+
+def _bound(host: str) -> socket.socket:
+    # Not by the global generator: processes that seed it alike would choose alike.
+    for port in random.SystemRandom().sample(SERVERS, TRIES):
+        held = socket.socket()
+        try:
+            held.bind((host, port))
+        except OSError:
             held.close()
+        else:
+            return held
+    held = socket.socket()
+    held.bind((host, 0))
+    return held

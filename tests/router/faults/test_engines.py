@@ -71,9 +71,9 @@ async def test_a_killed_engine_comes_back_on_its_port_with_an_empty_cache(
     await eventually(lambda: replicas[0].health is Health.DOWN, 10)
     assert not cached()
     await engines[0].start()
-    await eventually(
-        lambda: f'"url": "{engines[0].entry["url"]}"' in engines[0].log.read_text(), 120
-    )
+    async with asyncio.timeout(120):
+        while not await engines[0].is_ready():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
     ready = time.monotonic()
     served = replicas[0].served
     await eventually(lambda: replicas[0].served > served, 60)
