@@ -79,12 +79,11 @@ faults: install  ## router, engines and clients killed, stopped, lying; random H
 	@$(BIN)/python e2e/router_faults.py --quick
 	@$(BIN)/python e2e/http_fuzz.py --seconds 60
 
-# Pods that are killed leave the tests' own servers with half-open connections: no failure of a test.
 e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
-	@$(BIN)/pytest e2e/kubernetes -s -p no:unraisableexception
+	@$(BIN)/pytest e2e/kubernetes -s
 
 e2e-all: install cluster-build  ## the same with every step, ten minutes of load (root)
-	@KVASIR_E2E_STEPS=all $(BIN)/pytest e2e/kubernetes -s -p no:unraisableexception
+	@KVASIR_E2E_STEPS=all $(BIN)/pytest e2e/kubernetes -s
 
 readme:  ## the README's commands, in a fresh clone with an environment of its own
 	@scripts/check_readme.sh

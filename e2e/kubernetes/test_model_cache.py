@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import re
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,84 +18,17 @@ from harness.cluster import Cluster
 from harness.commands import wait_for
 from harness.places import REPOSITORY
 from harness.proof.deployment import Deployment
+from harness.proof.line import Line
 from harness.proof.model_server import ModelServer
 from harness.proof.release import Release
 
 TINY = REPOSITORY / "engine" / "kvasir_engine" / "assets" / "tiny"
 SLOW = 300_000
 """Bytes a second: the model takes half a minute, of which the operator tells every five seconds."""
-CHUNK = 16_384
 SECONDS = 240
 pytestmark = pytest.mark.timeout(900)
 SIM = {"config": {"device": "sim"}, "args": ["--speed-profile", "slow"]}
 LOCAL = {"pvc": {"size": "1Gi", "storageClassName": "local"}}
-_RANGE = re.compile(rb"\r\nrange: *bytes=([0-9]+)-", re.IGNORECASE)
-
-
-class Line:
-    """What lies between pods and the store: as fast as `rate`, and remembers what was asked."""
-
-    def __init__(self, target: int) -> None:
-        self.rate: float | None = None
-        """Bytes a second of each connection; None = no limit."""
-        self.reads = 0
-        """Of the weights."""
-        self.resumed_at: list[int] = []
-        """Where reads of them began that did not begin at their first byte."""
-        self._target = target
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-        self._server = self._run(asyncio.start_server(self._serve, network.HOST, 0))
-        self.port = int(self._server.sockets[0].getsockname()[1])
-
-    def close(self) -> None:
-        self._run(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
-
-    async def _end(self) -> None:
-        self._server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream = await asyncio.open_connection("127.0.0.1", self._target)
-        both = {
-            asyncio.create_task(self._ask(reader, upstream[1])),
-            asyncio.create_task(self._answer(upstream[0], writer)),
-        }
-        try:
-            with suppress(ConnectionError):
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in both:
-                task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-            writer.close()
-            upstream[1].close()
-
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(CHUNK):
-            if data.startswith(b"GET ") and b"model.safetensors" in data.split(b"\r\n", 1)[0]:
-                self.reads += 1
-                if found := _RANGE.search(data):
-                    self.resumed_at.append(int(found[1]))
-            writer.write(data)
-            await writer.drain()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(CHUNK):
-            if self.rate is not None:
-                await asyncio.sleep(len(data) / self.rate)
-            writer.write(data)
-            await writer.drain()
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +48,7 @@ def line(cluster: Cluster) -> Iterator[Line]:
     bucket = store.create_bucket(Bucket="models")
     for file in TINY.iterdir():
         bucket.put_object(Key=f"tiny/{file.name}", Body=file.read_bytes())
-    made = Line(port)
+    made = Line(port, network.HOST)
     yield made
     made.close()
     server.stop()
