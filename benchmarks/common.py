@@ -7,7 +7,6 @@ import json
 import operator
 import os
 import platform
-import socket
 import statistics
 import sys
 import time
@@ -18,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from kvasir.local.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -184,10 +185,7 @@ def command_line(pid: int) -> str:
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return free_ports(1)[0]
 
 
 def wait_for(url: str, *, within: float, process_alive: Any) -> float:

@@ -15,7 +15,7 @@ import yaml
 
 from harness.errors import HarnessError
 from harness.go_modules import KSERVE, module_directory
-from harness.sockets import free_ports
+from kvasir.local.ports import free_ports
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "kserve"
 CRDS = ("clusterservingruntimes", "inferenceservices")

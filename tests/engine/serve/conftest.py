@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from kvasir.local.ports import free_ports
 
 READY_SECONDS = 120.0
 
@@ -71,13 +72,6 @@ class Served:
         raise AssertionError("no core process")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def launcher(directory: Path) -> Iterator[Callable[..., Served]]:
     """Yields `serve` below; logs go to `directory`."""
@@ -89,7 +83,7 @@ def launcher(directory: Path) -> Iterator[Callable[..., Served]]:
         port: int | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Served:
-        port = port or free_port()
+        port = port or free_ports(1)[0]
         log = directory / f"serve-{len(running)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -12,21 +11,15 @@ from typing import Any
 import grpc
 import httpx
 
+from kvasir.local.ports import free_ports
 from kvasir.proto.engine.v1 import engine_pb2, engine_pb2_grpc
 from kvasir.text_chain import chain_hashes, completion_pieces
 
 PROMPTS = 12
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_prompts_of_every_api_process_are_reported(serve: Callable[..., Any]) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     served = serve(
         *("sim", "--device", "sim", "--model-config", "builtin://kvasir-tiny"),
         *("--api-processes", "2", "--grpc-port", str(port)),

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from harness.errors import HarnessError
-from harness.sockets import free_ports
 from kvasir.cluster import Cluster, load_access
+from kvasir.local.ports import free_ports
 from kvasir_operator.external_metrics.server import (
     API_SERVICE,
     Registration,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kvasir_engine
+from kvasir.local.ports import free_ports
 from kvasir_engine.server.process.start import StartError, start
 from kvasir_engine.settings import SettingsError, make_settings
 
@@ -34,12 +35,8 @@ def test_a_bad_template_is_one_sentence_and_no_process() -> None:
 
 @pytest.mark.parametrize("flag", ["--port", "--grpc-port"])
 def test_a_port_in_use_is_one_sentence_and_no_process(flag: str) -> None:
-    with socket.socket() as taken, socket.socket() as free:
-        for each in (taken, free):
-            each.bind(("127.0.0.1", 0))
-        taken.listen()
-        ports = [free.getsockname()[1], taken.getsockname()[1]]
-        free.close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = [*free_ports(1), taken.getsockname()[1]]
         http, grpc = ports if flag == "--grpc-port" else reversed(ports)
         settings = make_settings(str(TINY), device="sim")
         with pytest.raises(StartError, match=f"{taken.getsockname()[1]}.*{flag}"):
