@@ -183,10 +183,8 @@ async def _answer_problem(request: Request, problem: Exception) -> Response:
 async def _answer_no_route(request: Request, problem: Exception) -> Response:
     """Starlette's own 404 and 405."""
     assert isinstance(problem, HTTPException)  # noqa: S101 - registered for these alone
-    what, allowed = (
-        f"{request.method} {request.url.path[:256]}",
-        (problem.headers or {}).get("Allow"),
-    )
+    what = f"{request.method} {request.url.path[:256]}"
+    allowed = (problem.headers or {}).get("Allow")
     if allowed:
         message, code = f"{what} is not possible; use {allowed}", "method_not_allowed"
     else:
