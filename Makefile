@@ -7,6 +7,16 @@ PORT ?= 8080
 HARNESS := PYTHONPATH=e2e/cluster python3 -m harness
 # A file is run by one process: what its tests share is made once.
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+E2E := $(BIN)/pytest e2e/kubernetes -s
+# With TWICE=1, as in CI: what failed runs once more, by itself, since tests of real processes share
+# the machine with all that runs beside them; what fails twice is broken. Not where tests never ran:
+# after an interruption or an error of pytest's own (a status other than 1), or if what failed is no
+# test but the collecting of a file (no "::"). What passes only then is said, and written to $FLAKY.
+again = $(if $(TWICE),|| { [ $$? = 1 ] && ! grep -q '^ *"[^:]*": ' $(FAILED) && \
+  printf '\n== once more: what failed\n' && \
+  $(1) -n0 --last-failed --last-failed-no-failures=none && \
+  echo "FLAKY: $@; see '== once more' above" | tee -a "$${FLAKY:-/dev/null}"; })
+FAILED := .pytest_cache/v/cache/lastfailed
 PACKAGES := api/kvasir engine/kvasir_engine router/kvasir_router operator/kvasir_operator
 
 help:  ## list the verbs
@@ -23,7 +33,7 @@ up:  ## install, then serve the tiny model through router and engine until Ctrl-
 	@$(BIN)/kvasir up -f manifests/tiny.yaml --port $(PORT)
 
 test: install  ## install and run every test
-	@$(PYTEST)
+	@$(PYTEST) $(call again,$(BIN)/pytest)
 
 quick: install  ## the tests that take less than a few seconds each
 	@$(PYTEST) -m "not slow"
@@ -80,10 +90,10 @@ faults: install  ## router, engines and clients killed, stopped, lying; random H
 	@$(BIN)/python e2e/http_fuzz.py --seconds 60
 
 e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
-	@$(BIN)/pytest e2e/kubernetes -s
+	@$(E2E) $(call again,$(E2E))
 
 e2e-all: install cluster-build  ## the same with every step, ten minutes of load (root)
-	@KVASIR_E2E_STEPS=all $(BIN)/pytest e2e/kubernetes -s
+	@KVASIR_E2E_STEPS=all $(E2E)
 
 readme:  ## the README's commands, in a fresh clone with an environment of its own
 	@scripts/check_readme.sh
