@@ -32,18 +32,15 @@ class AttentionSpec:
     causal: bool = True
 
 
-TILE_ENTRIES = 32
-
-
 @dataclass(frozen=True, slots=True)
 class SharedPrefixes:
     """Decodes that begin with the same physical blocks, on the device.
 
-    An entry belongs to one group at most; a group's entries fill tiles of TILE_ENTRIES.
+    An entry belongs to one group at most; a group's entries fill tiles of equal size.
     """
 
     tile_entries: torch.Tensor
-    """[tiles, TILE_ENTRIES] int32, -1 where there is none; an empty tile is all -1."""
+    """[tiles, a tile's entries] int32, -1 where there is none; an empty tile is all -1."""
     tile_lens: torch.Tensor
     """[tiles] int32: leading keys that the tile's entries have in common."""
     prefix_lens: torch.Tensor
@@ -80,44 +77,22 @@ class AttentionBatch:
     """What decodes may attend to together; a backend may pass it over."""
 
 
-class LayerBuffers:
-    """Where a layer's kernels put the new tokens' queries, and their keys and values beside those
-    in the cache. All layers use them in turn, so that nothing of them is kept for a graph; what
-    lies behind a step's tokens was some other step's, and finite.
-    """
-
-    BEHIND = 512
-    """Tokens that may be read behind a step's own."""
+class QueryBuffer:
+    """Where a layer's kernels put the new tokens' queries. All layers use it in turn, so that
+    nothing of them is kept for a graph."""
 
     def __init__(
         self, specs: list[AttentionSpec], tokens: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         """For steps of at most `tokens` tokens."""
         self.tokens = tokens
-        rows = tokens + self.BEHIND
+        width = max(spec.num_heads * spec.head_dim for spec in specs)
+        self.all = torch.zeros(tokens * width, dtype=dtype, device=device)
 
-        def zeros(width: int) -> torch.Tensor:
-            return torch.zeros(rows * width, dtype=dtype, device=device)
-
-        self.all_queries = zeros(max(spec.num_heads * spec.head_dim for spec in specs))
-        width = max(spec.num_kv_heads * spec.head_dim for spec in specs)
-        self._keys, self._values = zeros(width), zeros(width)
-
-    def queries(self, spec: AttentionSpec) -> torch.Tensor:
-        """[tokens + BEHIND, heads, head_dim]."""
-        return self._view(self.all_queries, spec.num_heads, spec.head_dim)
-
-    def keys(self, spec: AttentionSpec) -> torch.Tensor:
-        """[tokens + BEHIND, kv_heads, head_dim]."""
-        return self._view(self._keys, spec.num_kv_heads, spec.head_dim)
-
-    def values(self, spec: AttentionSpec) -> torch.Tensor:
-        """Like `keys`."""
-        return self._view(self._values, spec.num_kv_heads, spec.head_dim)
-
-    def _view(self, flat: torch.Tensor, heads: int, dim: int) -> torch.Tensor:
-        rows = self.tokens + self.BEHIND
-        return flat[: rows * heads * dim].view(rows, heads, dim)
+    def of(self, spec: AttentionSpec, tokens: int) -> torch.Tensor:
+        """[tokens, heads, head_dim]."""
+        flat = self.all[: tokens * spec.num_heads * spec.head_dim]
+        return flat.view(tokens, spec.num_heads, spec.head_dim)
 
 
 class AttentionBackend(Protocol):
@@ -140,14 +115,9 @@ class AttentionBackend(Protocol):
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
-        buffers: LayerBuffers | None = None,
     ) -> torch.Tensor:
         """Attention of q [tokens, heads, head_dim] over the cached keys; same shape back, in `out`
-        where it is given. `buffers` have the new tokens' q, keys and values too."""
-        ...
-
-    def prepare(self, spec: AttentionSpec, buffers: LayerBuffers) -> None:
-        """Do what the first steps would have to wait for."""
+        where it is given."""
         ...
 
 
@@ -161,7 +131,7 @@ class ForwardContext:
     batches: list[AttentionBatch]
     """One view a KV group."""
     group_of_layer: list[int]
-    buffers: LayerBuffers | None = None
+    queries: QueryBuffer | None = None
 
     def batch_of(self, spec: AttentionSpec) -> AttentionBatch:
         """The view of the layer's KV group."""
@@ -193,14 +163,10 @@ def attend(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     return attend_cached(spec, q)
 
 
-def attend_cached(
-    spec: AttentionSpec, q: torch.Tensor, buffers: LayerBuffers | None = None
-) -> torch.Tensor:
-    """Attend when the new keys and values are in the cache already; the shape of q. `buffers` have
-    them and q too."""
+def attend_cached(spec: AttentionSpec, q: torch.Tensor) -> torch.Tensor:
+    """Attend when the new keys and values are in the cache already; returns the shape of q."""
     context = current_context()
-    cache, batch = context.caches[spec.layer], context.batch_of(spec)
-    return context.backend.attend(spec, q, cache, batch, buffers=buffers)
+    return context.backend.attend(spec, q, context.caches[spec.layer], context.batch_of(spec))
 
 
 def current_context() -> ForwardContext:

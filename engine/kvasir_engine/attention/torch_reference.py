@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, LayerBuffers
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
 from kvasir_engine.runner.upload import upload
 
 MAX_SCORE_BYTES = 64 * 2**20
@@ -67,9 +67,6 @@ class TorchAttention:
         flat[0].index_copy_(0, slots, k)
         flat[1].index_copy_(0, slots, v)
 
-    def prepare(self, spec: AttentionSpec, buffers: LayerBuffers) -> None:
-        """AttentionBackend.prepare: nothing."""
-
     def attend(
         self,
         spec: AttentionSpec,
@@ -77,7 +74,6 @@ class TorchAttention:
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
-        buffers: LayerBuffers | None = None,
     ) -> torch.Tensor:
         """AttentionBackend.attend."""
         if out is None:

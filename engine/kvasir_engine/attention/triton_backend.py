@@ -3,49 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.attention.base import (
-    AttentionBatch,
-    AttentionSpec,
-    LayerBuffers,
-    SharedPrefixes,
-)
-from kvasir_engine.attention.whole_prompts import (
-    PromptViews,
-    cudnn_attention,
-    make_plans,
-    takes,
-    whole_prompts,
-)
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, SharedPrefixes
+from kvasir_engine.kernels import hopper_attention
 from kvasir_engine.kernels.kv_write import write_kv
 from kvasir_engine.kernels.merge_parts import MOST_PARTS
 from kvasir_engine.kernels.paged_decode import (
+    LEAST_KEYS,
     DecodeTuning,
     num_parts,
+    own_tuning_for,
     paged_decode,
     tuning_for,
 )
 from kvasir_engine.kernels.paged_prefill import PrefillTuning, paged_prefill, tile_tokens
-from kvasir_engine.kernels.shared_prefix import SharedTuning
+from kvasir_engine.kernels.shared_prefix import (
+    PrefixAttention,
+    SharedKeys,
+    SharedTuning,
+    shared_prefix,
+)
 from kvasir_engine.runner.upload import upload
 
 
 @dataclass(frozen=True, slots=True)
-class _Prefills:
+class _Tiles:
     """How a batch's prefills are divided, kept for its other layers."""
 
     batch: AttentionBatch
     tokens: int
     """Of a tile."""
-    views_of: tuple[int, ...] | None
-    """Heads, KV heads and size of a head that `whole` has; None where tiles are everything."""
-    whole: list[PromptViews]
     tiles: torch.Tensor
-    """Of the others."""
 
 
 class TritonAttention:
@@ -62,24 +55,17 @@ class TritonAttention:
         self._device = device
         self.decode_tuning: DecodeTuning | None = None
         """None = by what is to be done."""
-        self.own_tuning = DecodeTuning(keys=32, stages=2)
-        """Of what decodes do not share, which is short."""
         self.shared_tuning = SharedTuning()
         self.prefill_tuning = PrefillTuning()
-        self.causal_attention = cudnn_attention(device)
-        """Of whole prompts; None where the paged kernel computes all."""
-        self._prefills: _Prefills | None = None
+        self.by_hopper = hopper_attention.runs_on(device)
+        """Whether its kernels compute what fits them."""
+        self._tiles: _Tiles | None = None
 
     def write(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:
         """AttentionBackend.write."""
         write_kv(cache, k, v, slots)
-
-    def prepare(self, spec: AttentionSpec, buffers: LayerBuffers) -> None:
-        """AttentionBackend.prepare."""
-        if self.causal_attention is not None and takes(spec, buffers.all_queries.dtype):
-            make_plans(self.causal_attention, spec, buffers)
 
     def attend(
         self,
@@ -88,7 +74,6 @@ class TritonAttention:
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
-        buffers: LayerBuffers | None = None,
     ) -> torch.Tensor:
         """AttentionBackend.attend."""
         if q.stride()[1:] != (spec.head_dim, 1):
@@ -98,7 +83,7 @@ class TritonAttention:
         if batch.num_decodes:
             self._decode(spec, q, cache, batch, out)
         if batch.num_decodes < len(batch.query_lens_cpu):
-            self._prefill(spec, q, cache, batch, out, buffers)
+            self._prefill(spec, q, cache, batch, out)
         return out
 
     def _decode(
@@ -111,9 +96,11 @@ class TritonAttention:
     ) -> None:
         count = batch.num_decodes
         padded = max(16, 1 << (spec.head_dim - 1).bit_length())
-        tuning = self.decode_tuning or tuning_for(count * spec.num_kv_heads, padded)
         longest = min(spec.window or batch.max_seq_len, batch.max_seq_len)
-        shared = batch.shared if spec.window is None else None
+        shared, by_size = None, tuning_for
+        if batch.shared is not None and spec.window is None:
+            shared, by_size = self._shared_keys(spec, cache, batch.shared, longest), own_tuning_for
+        tuning = self.decode_tuning or by_size(count * spec.num_kv_heads, padded)
         paged_decode(
             q[:count],
             cache,
@@ -124,21 +111,25 @@ class TritonAttention:
             window=spec.window,
             softcap=spec.softcap,
             parts=num_parts(count, spec.num_kv_heads, longest, self._multiprocessors, tuning),
-            tuning=tuning if shared is None else self.own_tuning,
+            tuning=tuning,
             shared=shared,
-            prefix_parts=0 if shared is None else self._prefix_parts(spec, shared, longest),
-            shared_tuning=self.shared_tuning,
             order=batch.decode_order,
         )
 
-    def _prefix_parts(self, spec: AttentionSpec, shared: SharedPrefixes, longest: int) -> int:
-        """Parts of shared keys: so many that one large group fills the GPU once."""
-        rows = len(shared.prefix_lens) * spec.num_heads // spec.num_kv_heads
-        programs = -(-rows // self.shared_tuning.rows) * spec.num_kv_heads
-        parts, most = 1, max(1, longest // self.own_tuning.least_keys)
+    def _shared_keys(
+        self, spec: AttentionSpec, cache: torch.Tensor, prefixes: SharedPrefixes, longest: int
+    ) -> SharedKeys:
+        """In so many parts that one large group fills the GPU once."""
+        attend: PrefixAttention = partial(shared_prefix, tuning=self.shared_tuning)
+        at_once = self.shared_tuning.rows
+        if self.by_hopper and hopper_attention.fits(spec, cache):
+            attend, at_once = hopper_attention.hopper_shared_prefix, hopper_attention.ROWS
+        rows = len(prefixes.prefix_lens) * spec.num_heads // spec.num_kv_heads
+        programs = -(-rows // at_once) * spec.num_kv_heads
+        parts, most = 1, max(1, longest // LEAST_KEYS)
         while parts * 2 <= min(MOST_PARTS, most, self._multiprocessors // programs):
             parts *= 2
-        return parts
+        return SharedKeys(prefixes, parts, attend)
 
     def _prefill(
         self,
@@ -147,58 +138,32 @@ class TritonAttention:
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor,
-        buffers: LayerBuffers | None,
     ) -> None:
+        heads = spec.num_heads, spec.num_kv_heads
+        of_batch = cache, batch.block_table, batch.seq_lens, batch.query_start
+        if self.by_hopper and hopper_attention.fits(spec, cache):
+            tiles = self._divide(batch, hopper_attention.tile_tokens(*heads))
+            hopper_attention.hopper_prefill(
+                q, *of_batch, tiles, out,
+                scale=spec.scale, window=spec.window, softcap=spec.softcap,
+            )  # fmt: skip
+            return
         padded = max(16, 1 << (spec.head_dim - 1).bit_length())
         tuning = self.prefill_tuning.fitted(padded, q.element_size())
-        causal = self.causal_attention if takes(spec, q.dtype) else None
-        found = self._divide(
-            spec,
-            batch,
-            tile_tokens(spec.num_heads, spec.num_kv_heads, tuning),
-            None if causal is None else buffers,
-        )
-        if causal is not None:
-            for views in found.whole:
-                views.attend(causal, out)
-        if not len(found.tiles):
-            return
+        tiles = self._divide(batch, tile_tokens(*heads, tuning))
         paged_prefill(
-            q,
-            cache,
-            batch.block_table,
-            batch.seq_lens,
-            batch.query_start,
-            found.tiles,
-            out,
-            scale=spec.scale,
-            window=spec.window,
-            softcap=spec.softcap,
-            tuning=tuning,
-        )
+            q, *of_batch, tiles, out,
+            scale=spec.scale, window=spec.window, softcap=spec.softcap, tuning=tuning,
+        )  # fmt: skip
 
-    def _divide(
-        self,
-        spec: AttentionSpec,
-        batch: AttentionBatch,
-        tokens: int,
-        buffers: LayerBuffers | None,
-    ) -> _Prefills:
-        """Without `buffers` all prefills are cut into tiles."""
-        views_of = None
-        if buffers is not None:
-            views_of = (spec.num_heads, spec.num_kv_heads, spec.head_dim)
-        kept = self._prefills
-        asked = (tokens, views_of)
-        if kept and kept.batch is batch and (kept.tokens, kept.views_of) == asked:
-            return kept
-        whole = [] if buffers is None else whole_prompts(batch)
-        lens = np.asarray(batch.query_lens_cpu[batch.num_decodes :], dtype=np.int32)
-        lens[[each.entry - batch.num_decodes for each in whole]] = 0
-        views = [PromptViews(each, spec, buffers) for each in whole if buffers is not None]
-        tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
-        self._prefills = _Prefills(batch, tokens, views_of, views, tiles)
-        return self._prefills
+    def _divide(self, batch: AttentionBatch, tokens: int) -> torch.Tensor:
+        """Tiles of `tokens` new tokens of a batch's prefills."""
+        kept = self._tiles
+        if kept is None or kept.batch is not batch or kept.tokens != tokens:
+            lens = np.asarray(batch.query_lens_cpu[batch.num_decodes :], dtype=np.int32)
+            tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
+            kept = self._tiles = _Tiles(batch, tokens, tiles)
+        return kept.tiles
 
 
 def _tiles(lens: npt.NDArray[np.int32], tokens: int, first_entry: int) -> npt.NDArray[np.int32]:

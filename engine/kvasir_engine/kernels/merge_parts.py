@@ -12,6 +12,8 @@ from kvasir_engine.kernels.softmax import NO_SCORE
 
 MOST_PARTS = 128
 """Of an entry's own keys, and as many of what it shares."""
+FEW_PARTS = 32
+"""Most batches have no more, and take less time when no more are looked at."""
 
 
 @triton.jit(do_not_specialize=["parts", "prefix_parts"])
@@ -82,7 +84,7 @@ def merge_parts(
         prefix_parts,
         SHARED=shared is not None,
         HEADS=heads,
-        MOST=2 * MOST_PARTS,
+        MOST=FEW_PARTS if total <= FEW_PARTS else 2 * MOST_PARTS,
         AT_ONCE=16,
         DIM=dim,
         PADDED_DIM=padded_dim,

@@ -14,11 +14,13 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.kernels.launch import begin, launch_options
 from kvasir_engine.kernels.merge_parts import MOST_PARTS, merge_parts
-from kvasir_engine.kernels.shared_prefix import SharedTuning, shared_prefix
+from kvasir_engine.kernels.shared_prefix import SharedKeys
 from kvasir_engine.kernels.softmax import LOG2_E, NO_SCORE, kernel_scale, soft_cap
+
+LEAST_KEYS = 128
+"""Worth a part of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class DecodeTuning:
     stages: int = 3
     programs_per_sm: int = 4
     """Programs for each multiprocessor that parts are made for, at most."""
-    least_keys: int = 128
-    """Fewest keys worth a part of their own."""
+    least_keys: int = LEAST_KEYS
+    """Of a part."""
 
 
 FEW_PROGRAMS = 16
@@ -48,6 +50,37 @@ def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
     return DecodeTuning(keys=32, warps=1, stages=6 if programs < 256 else 4)
 
 
+def own_tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
+    """`tuning_for` of what decodes that have a prefix in common have each of its own: few keys."""
+    if programs >= 1024 and padded_dim <= 128:
+        return DecodeTuning(keys=32, warps=1, stages=4)
+    return DecodeTuning(keys=32, stages=2 if padded_dim > 128 else 4)
+
+
+@triton.jit
+def _add_prefix(
+    best, total, acc, parts_ptr, lse_ptr, at, prefix_parts, own, dim, DIM: tl.constexpr
+):
+    """Running maximum, sum and mix of heads `at` after what they have in common with others, of
+    which the first of `prefix_parts` parts are the first; rows that are not `own` stay."""
+    for part in range(prefix_parts):
+        index = at * prefix_parts + part
+        lse = tl.load(lse_ptr + index, mask=own, other=NO_SCORE)
+        mixed = tl.load(
+            parts_ptr + index[:, None] * DIM + dim[None, :],
+            mask=own[:, None] & (dim < DIM)[None, :],
+            other=0.0,
+        )
+        higher = tl.maximum(best, lse)
+        shrink, weight = tl.exp2(best - higher), tl.exp2(lse - higher)
+        # A part without keys weighs nothing, and nobody wrote its values.
+        mixed = tl.where((weight > 0.0)[:, None], mixed * weight[:, None], 0.0)
+        acc = acc * shrink[:, None] + mixed
+        total = total * shrink + weight
+        best = higher
+    return best, total, acc
+
+
 @triton.jit(do_not_specialize=["table_stride", "parts", "prefix_parts"])
 def _decode(
     q_ptr,
@@ -56,8 +89,9 @@ def _decode(
     lens_ptr,
     order_ptr,
     prefix_lens_ptr,
-    out_ptr,
+    parts_ptr,
     lse_ptr,
+    out_ptr,
     q_stride,
     table_stride,
     value_offset,
@@ -66,6 +100,7 @@ def _decode(
     prefix_parts,
     SPLIT: tl.constexpr,
     SHARED: tl.constexpr,
+    JOINED: tl.constexpr,
     ORDERED: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -135,10 +170,16 @@ def _decode(
         acc += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         best = higher
 
+    at = (entry * HEADS + head).to(tl.int64)
+    if JOINED:
+        grouped = own_row & (first > 0)
+        best, total, acc = _add_prefix(
+            best, total, acc, parts_ptr, lse_ptr, at, prefix_parts, grouped, dim, DIM
+        )
     weight = tl.where(total > 0, total, 1.0)
     mixed = acc / weight[:, None]
-    total_parts = prefix_parts + parts
-    at = (entry * HEADS + head).to(tl.int64) * total_parts + prefix_parts + part
+    if SPLIT:
+        at = at * (prefix_parts + parts) + prefix_parts + part
     # Nobody reads the values of a part without keys, except where it is the only one.
     wanted = own_row
     if SPLIT:
@@ -177,32 +218,31 @@ def paged_decode(
     softcap: float | None,
     parts: int,
     tuning: DecodeTuning,
-    shared: SharedPrefixes | None = None,
-    prefix_parts: int = 0,
-    shared_tuning: SharedTuning,
+    shared: SharedKeys | None = None,
     order: torch.Tensor | None = None,
 ) -> None:
     """out = attention of q, both [entries, heads, head_dim], over each entry's keys.
 
     cache [2, blocks, block_size, kv_heads, head_dim]; block_table [entries, max_blocks] int32;
-    seq_lens [entries] int32, the new token included. With `shared`, leading keys that several
-    entries have in common are attended to once for all of them, in `prefix_parts` parts. `order`
-    [entries] int32 says which entry is begun first: those that take longest, best.
+    seq_lens [entries] int32, the new token included. `shared` are leading keys that several
+    entries have in common, attended to once for all of them. `order` [entries] int32 says which
+    entry is begun first: those that take longest, best.
     """
     entries, heads, dim = q.shape
     kv_heads = cache.shape[3]
     group = heads // kv_heads
     padded_dim = max(16, triton.next_power_of_2(dim))
-    total_parts = prefix_parts + parts
-    target, lse = out, out
-    if total_parts > 1:
-        shape = (entries, heads, total_parts)
-        target = torch.empty((*shape, dim), dtype=torch.float32, device=q.device)
+    prefix_parts = 0 if shared is None else shared.parts
+    split = parts > 1
+    partial, lse = out, out
+    if split or shared is not None:
+        shape = (entries, heads, prefix_parts + (parts if split else 0))
+        partial = torch.empty((*shape, dim), dtype=torch.float32, device=q.device)
         lse = torch.empty(shape, dtype=torch.float32, device=q.device)
     if shared is not None:
-        shared_prefix(
-            q, cache, block_table, shared, target, lse,
-            scale=scale, softcap=softcap, parts=prefix_parts, tuning=shared_tuning,
+        shared.attend(
+            q, cache, block_table, shared.prefixes, partial, lse,
+            scale=scale, softcap=softcap, parts=prefix_parts,
         )  # fmt: skip
     _decode[(kv_heads * parts, entries)](
         q,
@@ -210,17 +250,19 @@ def paged_decode(
         block_table,
         seq_lens,
         seq_lens if order is None else order,
-        seq_lens if shared is None else shared.prefix_lens,
-        target,
+        seq_lens if shared is None else shared.prefixes.prefix_lens,
+        partial,
         lse,
+        partial if split else out,
         q.stride(0),
         block_table.stride(0),
         cache.stride(0),
         kernel_scale(scale, softcap),
         parts,
         prefix_parts,
-        SPLIT=total_parts > 1,
+        SPLIT=split,
         SHARED=shared is not None,
+        JOINED=shared is not None and not split,
         ORDERED=order is not None,
         HEADS=heads,
         KV_HEADS=kv_heads,
@@ -238,5 +280,5 @@ def paged_decode(
         num_stages=tuning.stages if padded_dim * q.element_size() <= 512 else 2,
         **launch_options(q.device),
     )
-    if total_parts > 1:
-        merge_parts(target, lse, out, prefix_parts, shared)
+    if split:
+        merge_parts(partial, lse, out, prefix_parts, None if shared is None else shared.prefixes)

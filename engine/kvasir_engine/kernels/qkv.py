@@ -49,8 +49,6 @@ def _store_qkv(
     slots_ptr,
     q_ptr,
     cache_ptr,
-    keys_ptr,
-    values_ptr,
     x_stride,
     value_offset,
     eps,
@@ -62,7 +60,6 @@ def _store_qkv(
     AT_ONCE: tl.constexpr,
     NORMED: tl.constexpr,
     OFFSET: tl.constexpr,
-    KEPT: tl.constexpr,
     PDL: tl.constexpr,
 ):
     begin(PDL)
@@ -106,10 +103,6 @@ def _store_qkv(
     cached = cache_ptr + slot * KV_HEADS * DIM
     _put(cached, kv_head, first, second, a, b, to_key, DIM)
     _put(cached + value_offset, kv_head, first, second, a, b, to_value, DIM)
-    if KEPT:
-        kept = token * KV_HEADS * DIM
-        _put(keys_ptr + kept, kv_head, first, second, a, b, to_key, DIM)
-        _put(values_ptr + kept, kv_head, first, second, a, b, to_value, DIM)
 
 
 def store_qkv(
@@ -122,19 +115,17 @@ def store_qkv(
     heads: int,
     *,
     q: torch.Tensor | None = None,
-    kept: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """The rotated queries [tokens, heads, head_dim]; the rotated keys and the values go to `slots`.
 
     x [tokens, heads + 2 kv_heads, head_dim]: queries, keys and values, tokens may lie apart. cos
     and sin [tokens, 1, rotary_dim], both halves the same, of sin the first negated; cache [2,
     blocks, block_size, kv_heads, head_dim]. The queries are put into contiguous `q` where it is
-    given, and keys and values into `kept` too, [tokens, kv_heads, head_dim] each, contiguous.
+    given.
     """
     tokens, total, dim = x.shape
     if q is None:
         q = torch.empty((tokens, heads, dim), dtype=x.dtype, device=x.device)
-    keys, values = (q, q) if kept is None else kept
     if not tokens:
         return q
     pairs = triton.next_power_of_2(dim // 2)
@@ -149,8 +140,6 @@ def store_qkv(
         slots,
         q,
         cache,
-        keys,
-        values,
         x.stride(0),
         cache.stride(0),
         0.0 if norm is None else norm.eps,
@@ -162,7 +151,6 @@ def store_qkv(
         AT_ONCE=at_once,
         NORMED=norm is not None,
         OFFSET=0.0 if norm is None else norm.offset,
-        KEPT=kept is not None,
         num_warps=1 if at_once * pairs <= 256 else 4,
         **launch_options(x.device),
     )

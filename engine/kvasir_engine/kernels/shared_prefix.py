@@ -9,6 +9,7 @@ log-sum-exp (Juravsky et al., "Hydragen", 2024). Which entries belong together i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import triton
@@ -17,6 +18,35 @@ import triton.language as tl
 from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.kernels.launch import begin, launch_options
 from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys, kernel_scale
+
+
+class PrefixAttention(Protocol):
+    """`shared_prefix`, or another kernel that computes the same."""
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        cache: torch.Tensor,
+        block_table: torch.Tensor,
+        shared: SharedPrefixes,
+        partial: torch.Tensor,
+        lse: torch.Tensor,
+        *,
+        scale: float,
+        softcap: float | None,
+        parts: int,
+    ) -> None:
+        """The first `parts` parts of `partial` [entries, heads, parts, head_dim] fp32 and `lse`
+        [entries, heads, parts], base 2, for entries of a group; others' are left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """What decodes have in common, and how it is attended to."""
+
+    prefixes: SharedPrefixes
+    parts: int
+    attend: PrefixAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +58,11 @@ class SharedTuning:
     keys: int = 128
     warps: int = 8
     stages: int = 3
+
+
+def entries_at_once(tile: int, most: int) -> int:
+    """Of a tile of entries, a power of two, as many as at most `most` that divide it."""
+    return min(tile, 1 << max(0, most.bit_length() - 1))
 
 
 @triton.jit(do_not_specialize=["table_stride", "total_parts"])
@@ -122,12 +157,11 @@ def shared_prefix(
     parts: int,
     tuning: SharedTuning,
 ) -> None:
-    """The first `parts` parts of `partial` [entries, heads, parts, head_dim] fp32 and `lse`
-    [entries, heads, parts], base 2, for entries of a group; others' are left as they are."""
+    """`PrefixAttention`, launched as `tuning` says."""
     _, heads, dim = q.shape
     kv_heads, (tiles, tile) = cache.shape[3], shared.tile_entries.shape
     group = heads // kv_heads
-    entries = min(tile, max(1, tuning.rows // group))
+    entries = entries_at_once(tile, tuning.rows // group)
     _shared_prefix[(tiles * (tile // entries), kv_heads, parts)](
         q,
         cache,

@@ -90,16 +90,12 @@ class SelfAttention(nn.Module):
             weights = self.q_norm.weight, self.k_norm.weight
             norm = fused.qk_norm(*weights, self.q_norm.eps, self.q_norm.offset)
         context, tokens = current_context(), len(heads)
-        batch, cache, buffers = context.batch_of(spec), context.caches[spec.layer], context.buffers
-        q = kept = None
-        if buffers is not None and tokens <= buffers.tokens:
-            q = buffers.queries(spec)[:tokens]
-            if batch.num_decodes < tokens:
-                kept = buffers.keys(spec)[:tokens], buffers.values(spec)[:tokens]
-        q = fused.store_qkv(
-            heads, *rotary, norm, cache, batch.slot_mapping, spec.num_heads, q=q, kept=kept
-        )
-        return attend_cached(spec, q, None if kept is None else buffers)
+        cache, slots = context.caches[spec.layer], context.batch_of(spec).slot_mapping
+        q = None
+        if context.queries is not None and tokens <= context.queries.tokens:
+            q = context.queries.of(spec, tokens)
+        q = fused.store_qkv(heads, *rotary, norm, cache, slots, spec.num_heads, q=q)
+        return attend_cached(spec, q)
 
     def _by_torch(self, heads: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
         spec = self.spec

@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.runner import prefix_groups
 from kvasir_engine.runner.batch import StepInputs
 from kvasir_engine.runner.capturing import capturing
 from kvasir_engine.runner.plan import StepPlan
-from kvasir_engine.runner.prefix_groups import Group
+from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
 from kvasir_engine.runner.upload import upload
 
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class _Graph:
     tokens: torch.Tensor | None
     """[size] int32, written by `sampling`."""
     tiles: torch.Tensor | None = None
-    """What `prefix_groups.pack` makes, read by the graph."""
+    """What `PrefixTiles.pack` makes, read by the graph."""
     uploaded: bytes = b""
     """The rows that stand in `rows`."""
     groups: list[Group] | None = None
@@ -73,7 +72,7 @@ class DecodeGraphs:
         sample: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None,
         *,
         spare_row: int,
-        block_size: int,
+        prefix_tiles: PrefixTiles,
         device: torch.device,
     ) -> None:
         """`gather` makes a decode's inputs of its rows, `forward` hidden states of these, `sample`
@@ -83,7 +82,7 @@ class DecodeGraphs:
         self._forward = forward
         self._sample = sample
         self._spare_row = spare_row
-        self._block_size = block_size
+        self._prefix_tiles = prefix_tiles
         self._device = device
         self._graphs: dict[int, _Graph] = {}
         self._shared: dict[int, _Graph | None] = {}
@@ -168,7 +167,7 @@ class DecodeGraphs:
         if graph is None or graph.tiles is None:
             return None
         if graph.groups is not groups:
-            packed = prefix_groups.pack(groups, size, self._block_size)
+            packed = self._prefix_tiles.pack(groups, size)
             graph.tiles.copy_(upload(packed, self._device), non_blocking=True)
             graph.groups = groups
         self.shared_steps += 1
@@ -187,7 +186,7 @@ class DecodeGraphs:
         rows = torch.full((size,), self._spare_row, dtype=torch.int64, device=self._device)
         tiles = None
         if shared:
-            tiles = upload(prefix_groups.pack([], size, self._block_size), self._device)
+            tiles = upload(self._prefix_tiles.pack([], size), self._device)
         with capturing():
             # Compiles kernels and makes handles, which a capture may not.
             inputs = self._inputs(rows, tiles)
@@ -220,7 +219,7 @@ class DecodeGraphs:
     def _inputs(self, rows: torch.Tensor, tiles: torch.Tensor | None) -> StepInputs:
         inputs = self._gather(rows)
         if tiles is not None:
-            prefixes = prefix_groups.unpack(tiles, len(rows))
+            prefixes = self._prefix_tiles.unpack(tiles, len(rows))
             for batch in inputs.batches:
                 batch.shared = prefixes
         return inputs

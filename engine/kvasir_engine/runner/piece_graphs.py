@@ -23,7 +23,6 @@ from kvasir_engine.attention.base import (
     AttentionBatch,
     AttentionSpec,
     ForwardContext,
-    LayerBuffers,
     forward_context,
 )
 from kvasir_engine.runner.batch import StepInputs
@@ -87,10 +86,6 @@ class _Cutter:
             self.pieces.append(_Piece(self._end(self._graph)))
         return self._pool
 
-    def prepare(self, spec: AttentionSpec, buffers: LayerBuffers) -> None:
-        """AttentionBackend.prepare."""
-        raise NotImplementedError
-
     def write(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:
@@ -104,7 +99,6 @@ class _Cutter:
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
-        buffers: LayerBuffers | None = None,
     ) -> torch.Tensor:
         """AttentionBackend.attend, to be done later."""
         out = self._out[: q.numel()].view(q.shape)
@@ -136,7 +130,6 @@ class _NoAttention(_Cutter):
         cache: torch.Tensor,
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
-        buffers: LayerBuffers | None = None,
     ) -> torch.Tensor:
         """AttentionBackend.attend."""
         return q
@@ -153,8 +146,8 @@ class PieceGraphs:
         num_groups: int,
         device: torch.device,
     ) -> None:
-        """`model` makes hidden states of token ids and positions within `context`, whose buffers
-        bound the size of a step."""
+        """`model` makes hidden states of token ids and positions within `context`, whose query
+        buffer bounds the size of a step."""
         self._model = model
         self._context = context
         self._num_groups = num_groups
@@ -167,11 +160,12 @@ class PieceGraphs:
 
     def capture(self) -> None:
         """Capture all sizes, the largest first; out of memory ends it with what there is."""
-        if self._context.buffers is None:
+        queries = self._context.queries
+        if queries is None:
             return
         try:
-            most = self._most_tokens(self._context.buffers.tokens)
-            out = torch.empty_like(self._context.buffers.all_queries)
+            most = self._most_tokens(queries.tokens)
+            out = torch.empty_like(queries.all)
             for size in reversed(piece_sizes(most)):
                 self._by_size[size] = self._capture(size, out)
         except torch.OutOfMemoryError:
@@ -211,7 +205,7 @@ class PieceGraphs:
     def _attend(self, spec: AttentionSpec, q: torch.Tensor, out: torch.Tensor) -> None:
         context = self._context
         cache, batch = context.caches[spec.layer], context.batch_of(spec)
-        context.backend.attend(spec, q, cache, batch, out, context.buffers)
+        context.backend.attend(spec, q, cache, batch, out)
 
     def _device_time(self, tokens: int) -> float:
         """Of a step without attention, over the time of its launches."""

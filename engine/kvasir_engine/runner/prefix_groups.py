@@ -16,11 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.attention.base import TILE_ENTRIES, SharedPrefixes
+from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.runner.plan import Int32Array, StepPlan
 from kvasir_engine.runner.upload import upload
 
 MOST_GROUPS = 8
+QUERIES = 128
+"""Of a tile, as many as the kernels multiply at once."""
+LEAST_ENTRIES = 16
 BYTES_OF_LAUNCH = 24 << 20
 """What the memory could deliver in the time of the one kernel more, 6 us."""
 
@@ -88,39 +91,49 @@ def _largest_rectangle(heights: list[int], begin: int, end: int) -> tuple[int, i
     return best
 
 
-def num_tiles(entries: int) -> int:
-    """Tiles that hold any groups of this many entries."""
-    return -(-entries // TILE_ENTRIES) + MOST_GROUPS
+@dataclass(frozen=True, slots=True)
+class PrefixTiles:
+    """How groups stand in the arrays of SharedPrefixes."""
 
+    block_size: int
+    entries: int
+    """Of a tile."""
 
-def pack(groups: list[Group], entries: int, block_size: int) -> Int32Array:
-    """The arrays of SharedPrefixes for a batch of `entries`, one after the other."""
-    tiles = num_tiles(entries)
-    members = np.full((tiles, TILE_ENTRIES), -1, dtype=np.int32)
-    tile_lens, prefix_lens = np.zeros(tiles, dtype=np.int32), np.zeros(entries, dtype=np.int32)
-    tile = 0
-    for group in groups:
-        prefix_lens[list(group.entries)] = group.blocks * block_size
-        for first in range(0, len(group.entries), TILE_ENTRIES):
-            part = group.entries[first : first + TILE_ENTRIES]
-            members[tile, : len(part)] = part
-            tile_lens[tile] = group.blocks * block_size
-            tile += 1
-    return np.concatenate([members.ravel(), tile_lens, prefix_lens])
+    @classmethod
+    def for_heads(cls, group: int, block_size: int) -> PrefixTiles:
+        """`group` query heads share a KV head: a tile is as many queries as a program takes."""
+        return cls(block_size, max(LEAST_ENTRIES, QUERIES // (1 << (group - 1).bit_length())))
 
+    def count(self, entries: int) -> int:
+        """Tiles that hold any groups of this many entries."""
+        return -(-entries // self.entries) + MOST_GROUPS
 
-def unpack(packed: torch.Tensor, entries: int) -> SharedPrefixes:
-    """Views of what `pack` made."""
-    tiles = num_tiles(entries)
-    members, tile_lens, prefix_lens = torch.split(packed, [tiles * TILE_ENTRIES, tiles, entries])
-    return SharedPrefixes(members.view(tiles, TILE_ENTRIES), tile_lens, prefix_lens)
+    def pack(self, groups: list[Group], entries: int) -> Int32Array:
+        """The arrays of SharedPrefixes for a batch of `entries`, one after the other."""
+        tiles = self.count(entries)
+        members = np.full((tiles, self.entries), -1, dtype=np.int32)
+        tile_lens, prefix_lens = np.zeros(tiles, dtype=np.int32), np.zeros(entries, dtype=np.int32)
+        tile = 0
+        for group in groups:
+            length = group.blocks * self.block_size
+            prefix_lens[list(group.entries)] = length
+            for first in range(0, len(group.entries), self.entries):
+                part = group.entries[first : first + self.entries]
+                members[tile, : len(part)] = part
+                tile_lens[tile] = length
+                tile += 1
+        return np.concatenate([members.ravel(), tile_lens, prefix_lens])
 
+    def unpack(self, packed: torch.Tensor, entries: int) -> SharedPrefixes:
+        """Views of what `pack` made."""
+        tiles = self.count(entries)
+        sizes = [tiles * self.entries, tiles, entries]
+        members, tile_lens, prefix_lens = torch.split(packed, sizes)
+        return SharedPrefixes(members.view(tiles, self.entries), tile_lens, prefix_lens)
 
-def on_device(
-    groups: list[Group], entries: int, block_size: int, device: torch.device
-) -> SharedPrefixes:
-    """The groups of a batch whose first `entries` are decodes."""
-    return unpack(upload(pack(groups, entries, block_size), device), entries)
+    def on_device(self, groups: list[Group], entries: int, device: torch.device) -> SharedPrefixes:
+        """The groups of a batch whose first `entries` are decodes."""
+        return self.unpack(upload(self.pack(groups, entries), device), entries)
 
 
 class PrefixGroups:

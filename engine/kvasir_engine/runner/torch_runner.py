@@ -8,7 +8,7 @@ import torch
 from kvasir_engine.attention.base import (
     AttentionBackend,
     ForwardContext,
-    LayerBuffers,
+    QueryBuffer,
     forward_context,
 )
 from kvasir_engine.kernels.support import kernels_run_on
@@ -21,7 +21,7 @@ from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.logprobs import prompt_logprobs
 from kvasir_engine.runner.piece_graphs import PieceGraphs
 from kvasir_engine.runner.plan import StepPlan
-from kvasir_engine.runner.prefix_groups import PrefixGroups, on_device
+from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
 from kvasir_engine.runner.sampler import SampleBatch, Sampler
 from kvasir_engine.runner.sampling_state import SamplingState
 from kvasir_engine.runner.step_copy import HostCopy
@@ -56,7 +56,7 @@ class TorchRunner:
             caches=caches,
             batches=[],
             group_of_layer=[group_of_layer[layer] for layer in sorted(group_of_layer)],
-            buffers=self._buffers(model, max_step_tokens, caches[0]),
+            queries=self._query_buffer(model, max_step_tokens, caches[0]),
         )
         self.batch = DeviceBatch(
             num_rows=num_rows, max_tokens=max_model_len + 1, groups=groups, device=device
@@ -64,12 +64,16 @@ class TorchRunner:
         # A row more, the one that pads: its parameters are read and mean nothing.
         self.sampling = SamplingState(max_rows=num_rows + 1, vocab_size=vocab_size, device=device)
         self._sampler = Sampler(self.sampling)
+        spec = model.attention_specs[0]
+        self._prefix_tiles = PrefixTiles.for_heads(
+            spec.num_heads // spec.num_kv_heads, self.batch.block_size
+        )
         self._graphs = DecodeGraphs(
             self.batch.decode_inputs,
             self._model,
             self._sample_decodes if self._sampler.by_kernel else None,
             spare_row=self.batch.spare_row,
-            block_size=self.batch.block_size,
+            prefix_tiles=self._prefix_tiles,
             device=device,
         )
         self._pieces = PieceGraphs(model, self._context, num_groups=len(groups), device=device)
@@ -79,11 +83,11 @@ class TorchRunner:
         self._replayed: Replayed | None = None
 
     @staticmethod
-    def _buffers(model: CausalLM, tokens: int, cache: torch.Tensor) -> LayerBuffers | None:
+    def _query_buffer(model: CausalLM, tokens: int, cache: torch.Tensor) -> QueryBuffer | None:
         """None where layers attend by torch's own operations."""
         if not kernels_run_on(cache.device):
             return None
-        return LayerBuffers(model.attention_specs, tokens, cache.dtype, cache.device)
+        return QueryBuffer(model.attention_specs, tokens, cache.dtype, cache.device)
 
     @staticmethod
     def _prefix_groups(
@@ -123,8 +127,7 @@ class TorchRunner:
         if groups:
             # Models with common prefixes have one KV group.
             (batch,) = self._inputs.batches
-            size = self.batch.block_size
-            batch.shared = on_device(groups, plan.num_decodes, size, self.device)
+            batch.shared = self._prefix_tiles.on_device(groups, plan.num_decodes, self.device)
         self._hidden = self._pieces.run(self._inputs)
         if self._hidden is None:
             self._hidden = self._model(self._inputs)
@@ -167,9 +170,6 @@ class TorchRunner:
         if self._prefixes is not None:
             self._graphs.prepare_shared()
         self._pieces.capture()
-        context = self._context
-        if context.buffers is not None:
-            context.backend.prepare(self.model.attention_specs[0], context.buffers)
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:

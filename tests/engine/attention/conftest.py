@@ -23,18 +23,18 @@ def make_spec(heads: int = 4, kv_heads: int = 2, head_dim: int = 8, **fields: An
 
 
 def make_batch(
-    decodes: list[int], prefills: list[tuple[int, int]], slack: int = 0
+    decodes: list[int], prefills: list[tuple[int, int]], slack: int = 0, block: int = BLOCK
 ) -> tuple[AttentionBatch, int]:
     """Entries over shuffled blocks of one pool, and the pool's size; the CPU's lengths are `slack`
     above the truth."""
     lengths = decodes + [length for _, length in prefills]
     new = [1] * len(decodes) + [n for n, _ in prefills]
-    width = -(-(max(lengths) + slack) // BLOCK)
+    width = -(-(max(lengths) + slack) // block)
     pool = list(range(1, 1 + width * len(lengths)))
     random.Random(1).shuffle(pool)
     table = torch.tensor(pool, dtype=torch.int32).view(len(lengths), width)
     slots = [
-        int(table[entry, position // BLOCK]) * BLOCK + position % BLOCK
+        int(table[entry, position // block]) * block + position % block
         for entry, (n, length) in enumerate(zip(new, lengths, strict=True))
         for position in range(length - n, length)
     ]
@@ -56,13 +56,13 @@ def written_out(
 ) -> torch.Tensor:
     """softmax(cap(scale q k)) v over the visible keys, one query and head at a time."""
     keys, values = cache.flatten(1, 2).double()
-    out, token = [], 0
+    block, out, token = cache.shape[2], [], 0
     for entry, n in enumerate(batch.query_lens_cpu):
         length = int(batch.seq_lens[entry])
         for position in range(length - n, length):
             first = 0 if spec.window is None else max(0, position - spec.window + 1)
             where = torch.arange(first, position + 1)
-            slots = batch.block_table[entry, where // BLOCK].long() * BLOCK + where % BLOCK
+            slots = batch.block_table[entry, where // block].long() * block + where % block
             for head in range(spec.num_heads):
                 kv_head = head * spec.num_kv_heads // spec.num_heads
                 scores = keys[slots, kv_head] @ q[token, head].double() * spec.scale
@@ -83,10 +83,11 @@ def check(
     dtype: torch.dtype = torch.float32,
     tolerance: float = 1e-5,
     poisoned: bool = False,
+    block: int = BLOCK,
 ) -> None:
-    batch, blocks = make_batch(decodes, prefills, slack)
+    batch, blocks = make_batch(decodes, prefills, slack, block)
     torch.manual_seed(0)
-    cache = torch.randn(2, blocks, BLOCK, spec.num_kv_heads, spec.head_dim).to(dtype)
+    cache = torch.randn(2, blocks, block, spec.num_kv_heads, spec.head_dim).to(dtype)
     if poisoned:
         poison(cache, batch)
     q = torch.randn(sum(batch.query_lens_cpu), spec.num_heads, spec.head_dim).to(dtype)
@@ -98,10 +99,11 @@ def check(
 
 def poison(cache: torch.Tensor, batch: AttentionBatch) -> None:
     """NaN wherever no entry has a key."""
-    used = torch.zeros(cache.shape[1] * BLOCK, dtype=torch.bool)
+    block = cache.shape[2]
+    used = torch.zeros(cache.shape[1] * block, dtype=torch.bool)
     for entry, length in enumerate(batch.seq_lens.tolist()):
         where = torch.arange(length)
-        used[batch.block_table[entry, where // BLOCK].long() * BLOCK + where % BLOCK] = True
+        used[batch.block_table[entry, where // block].long() * block + where % block] = True
     cache.flatten(1, 2)[:, ~used] = float("nan")
 
 

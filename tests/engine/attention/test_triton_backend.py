@@ -11,9 +11,13 @@ import pytest
 import torch
 
 from kvasir_engine.attention.base import ForwardContext, attend, forward_context
-from kvasir_engine.runner.prefix_groups import Group, pack, unpack
+from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+# Triton's interpreter multiplies no bfloat16.
+HALF = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16
 
 
 class OnDevice:
@@ -39,7 +43,7 @@ def backend(triton_interpreter, paged):
     from kvasir_engine.kernels.paged_decode import DecodeTuning
 
     made = TritonAttention(DEVICE, multiprocessors=2)
-    made.decode_tuning = made.own_tuning = DecodeTuning(keys=16, least_keys=16)
+    made.decode_tuning = DecodeTuning(keys=16, least_keys=16)
     made.prefill_tuning = made.prefill_tuning.__class__(rows=16, keys=16)
     return OnDevice(made, paged)
 
@@ -70,10 +74,31 @@ def test_any_number_of_parts(paged, backend, programs_per_sm) -> None:
 
 
 def test_half_precision(paged, backend) -> None:
-    # Triton's interpreter multiplies no bfloat16.
-    dtype = torch.bfloat16 if DEVICE.type == "cuda" else torch.float16
     spec = paged.make_spec(window=6)
-    paged.check(spec, backend, dtype=dtype, tolerance=3e-2, poisoned=True)
+    paged.check(spec, backend, dtype=HALF, tolerance=3e-2, poisoned=True)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (8, 2), (7, 1)])
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+def test_half_precision_in_pages_of_16(paged, backend, heads, window, softcap) -> None:
+    """On Hopper by its own kernels: parts of pages, prompts over several tiles of keys."""
+    spec = paged.make_spec(*heads, head_dim=64, window=window, softcap=softcap)
+    prefills = [(7, 7), (3, 300), (1, 129), (16, 16), (150, 161)]
+    paged.check(
+        spec, backend, decodes=[33], prefills=prefills, dtype=HALF, tolerance=3e-2, poisoned=True,
+        block=16,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("head_dim", "block"), [(24, 8), (80, 16), (96, 32), (128, 16), (256, 64)])
+def test_half_precision_of_all_head_sizes(paged, backend, head_dim, block) -> None:
+    spec = paged.make_spec(head_dim=head_dim)
+    prefills = [(30, 130), (65, 65), (2, 2)]
+    paged.check(
+        spec, backend, decodes=[], prefills=prefills, dtype=HALF, tolerance=3e-2, poisoned=True,
+        block=block,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("window", [1, 21])
@@ -142,8 +167,30 @@ def test_common_prefixes_are_attended_to_once(
 
 def batch_with(batch, groups, block):
     """The batch with its groups' tiles."""
-    packed = torch.from_numpy(pack(groups, len(batch.seq_lens), block)).to(DEVICE)
-    return replace(batch, shared=unpack(packed, len(batch.seq_lens)))
+    return replace(
+        batch, shared=PrefixTiles(block, 32).on_device(groups, len(batch.seq_lens), DEVICE)
+    )
+
+
+@pytest.mark.parametrize("multiprocessors", [2, 60])
+@pytest.mark.parametrize(("heads", "per_tile"), [((4, 2), 64), ((8, 1), 16), ((2, 2), 128)])
+def test_common_prefixes_in_half_precision(
+    paged, backend, heads, per_tile, multiprocessors
+) -> None:
+    backend.real._multiprocessors = multiprocessors
+    spec = paged.make_spec(*heads, head_dim=64)
+    batch, _ = paged.make_batch([170, 40, 164, 281, 165, 9], [], block=16)
+    table, blocks = batch.block_table, int(batch.block_table.max()) + 1
+    table[2, :10] = table[4, :10] = table[0, :10]
+    table[3, :2] = table[1, :2]
+    groups = [Group((0, 2, 4), 10), Group((1, 3), 2)]
+    cache = torch.randn(2, blocks, 16, spec.num_kv_heads, 64).to(HALF)
+    paged.poison(cache, batch)
+    q = torch.randn(6, spec.num_heads, 64).to(HALF)
+    want = paged.written_out(spec, q, cache, batch)
+    shared = PrefixTiles(16, per_tile).on_device(groups, 6, DEVICE)
+    got = backend.attend(spec, q, cache, replace(batch, shared=shared))
+    torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)
 
 
 @pytest.mark.parametrize("programs_per_sm", [1, 64])
@@ -169,3 +216,25 @@ def test_small_programs_where_there_are_many() -> None:
     assert tuning_for(64, 128).keys < tuning_for(8, 128).keys
     # Registers hold a row's results, as long as heads are no larger.
     assert tuning_for(2048, 256) == tuning_for(8, 256)
+
+
+def test_small_programs_for_what_many_decodes_do_not_share() -> None:
+    from kvasir_engine.kernels.paged_decode import own_tuning_for
+
+    assert own_tuning_for(2048, 128).warps < own_tuning_for(512, 128).warps
+    assert own_tuning_for(2048, 256) == own_tuning_for(8, 256)
+
+
+@pytest.mark.parametrize(("heads", "per_tile"), [((7, 1), 32), ((24, 1), 16), ((3, 1), 32)])
+def test_every_entry_of_a_tile_is_computed(paged, backend, heads, per_tile) -> None:
+    """Where the entries that a program takes are no divisor of a tile's."""
+    spec = paged.make_spec(*heads, head_dim=64)
+    batch, _ = paged.make_batch([40] * 20, [], block=16)
+    batch.block_table[:, :2] = batch.block_table[0, :2]
+    blocks = int(batch.block_table.max()) + 1
+    cache = torch.randn(2, blocks, 16, spec.num_kv_heads, 64).to(HALF)
+    q = torch.randn(20, spec.num_heads, 64).to(HALF)
+    want = paged.written_out(spec, q, cache, batch)
+    shared = PrefixTiles(16, per_tile).on_device([Group(tuple(range(20)), 2)], 20, DEVICE)
+    got = backend.attend(spec, q, cache, replace(batch, shared=shared))
+    torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)

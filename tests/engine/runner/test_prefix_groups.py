@@ -8,9 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from kvasir_engine.attention.base import TILE_ENTRIES
 from kvasir_engine.runner.plan import RowInit, RowSampling, StepPlan
-from kvasir_engine.runner.prefix_groups import Group, PrefixGroups, best_groups, num_tiles, pack
+from kvasir_engine.runner.prefix_groups import Group, PrefixGroups, PrefixTiles, best_groups
 
 
 def table(*blocks: int) -> np.ndarray:
@@ -53,11 +52,12 @@ def test_no_more_groups_than_asked_for() -> None:
 
 
 def test_tiles() -> None:
-    many = tuple(range(2, 2 + TILE_ENTRIES + 1))
-    packed = pack([Group(many, 3), Group((0, 1), 2)], 40, block_size=16)
-    tiles = num_tiles(40)
-    members, lens, by_entry = np.split(packed, [tiles * TILE_ENTRIES, tiles * (TILE_ENTRIES + 1)])
-    members = members.reshape(tiles, TILE_ENTRIES)
+    tiles = PrefixTiles(block_size=16, entries=32)
+    many = tuple(range(2, 2 + 32 + 1))
+    packed = tiles.pack([Group(many, 3), Group((0, 1), 2)], 40)
+    count = tiles.count(40)
+    members, lens, by_entry = np.split(packed, [count * 32, count * 33])
+    members = members.reshape(count, 32)
     assert members[0].tolist() == list(many[:-1])
     assert members[1, :2].tolist() == [many[-1], -1]
     assert members[2, :3].tolist() == [0, 1, -1]
@@ -65,6 +65,17 @@ def test_tiles() -> None:
     assert lens[:4].tolist() == [48, 48, 32, 0]
     assert by_entry[:3].tolist() == [32, 32, 48]
     assert by_entry[-5:].tolist() == [0] * 5
+
+
+def test_a_tile_is_as_many_queries_as_a_program_takes() -> None:
+    assert [PrefixTiles.for_heads(group, 16).entries for group in (1, 2, 4, 7, 8, 32)] == [
+        128,
+        64,
+        32,
+        16,
+        16,
+        16,
+    ]
 
 
 def plan(tables: dict[int, np.ndarray]) -> StepPlan:
