@@ -11,6 +11,7 @@ import torch
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, SharedPrefixes
 from kvasir_engine.kernels import hopper_attention
+from kvasir_engine.kernels.hopper_kernel import ROWS
 from kvasir_engine.kernels.kv_write import write_kv
 from kvasir_engine.kernels.merge_parts import MOST_PARTS
 from kvasir_engine.kernels.paged_decode import (
@@ -123,7 +124,7 @@ class TritonAttention:
         attend: PrefixAttention = partial(shared_prefix, tuning=self.shared_tuning)
         at_once = self.shared_tuning.rows
         if self.by_hopper and hopper_attention.fits(spec, cache):
-            attend, at_once = hopper_attention.hopper_shared_prefix, hopper_attention.ROWS
+            attend, at_once = hopper_attention.hopper_shared_prefix, ROWS
         rows = len(prefixes.prefix_lens) * spec.num_heads // spec.num_kv_heads
         programs = -(-rows // at_once) * spec.num_kv_heads
         parts, most = 1, max(1, longest // LEAST_KEYS)
