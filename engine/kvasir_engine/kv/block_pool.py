@@ -108,10 +108,12 @@ class BlockPool:
 
     def share(self, blocks: Iterable[int]) -> None:
         """One more reference to each; a cached block leaves the eviction list."""
+        refs = self._refs
         for block in blocks:
-            if self._refs[block] == 0:
+            count = refs[block]
+            if not count:
                 self._unlink(block)
-            self._refs[block] += 1
+            refs[block] = count + 1
 
     def release(self, blocks: Sequence[int]) -> None:
         """Drop one reference to each, last block first so that a prefix outlives its tail."""

@@ -87,9 +87,11 @@ class KVManager:
     def take(self, tables: BlockTables, hit: PrefixHit) -> None:
         """Reference the hit's blocks and put them into (empty) `tables`."""
         for group, blocks in enumerate(hit.tables):
-            self.pools[group].share(block for block in blocks if block != NULL_BLOCK)
+            first = 0
+            if self.groups[group].window is not None:
+                first = next((i for i, b in enumerate(blocks) if b != NULL_BLOCK), len(blocks))
+            self.pools[group].share(block for block in blocks[first:] if block != NULL_BLOCK)
             tables.tables[group] = list(blocks)
-            first = next((i for i, block in enumerate(blocks) if block != NULL_BLOCK), len(blocks))
             tables.windows_start[group] = first
         tables.hashes = list(hit.hashes)
 

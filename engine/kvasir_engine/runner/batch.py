@@ -25,6 +25,7 @@ from kvasir_engine.runner.plan import (
     RowInit,
     StepPlan,
 )
+from kvasir_engine.runner.token_inputs import token_inputs_on
 from kvasir_engine.runner.upload import upload, upload_all
 
 
@@ -46,6 +47,18 @@ class StepInputs:
     """[entries] int64: index of each entry's last token in the flattened batch."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Which tokens are which entry's, as AttentionBatch has it."""
+
+    query_start: torch.Tensor
+    num_decodes: int
+    query_lens: list[int]
+    longest: list[int]
+    """Upper bounds of lengths, on the CPU."""
+    decode_order: torch.Tensor | None = None
+
+
 class DeviceBatch:
     """Arrays by row. Memory: rows * max_tokens * 4 bytes of history, and the block tables."""
 
@@ -61,6 +74,7 @@ class DeviceBatch:
         self.groups = groups
         self.block_size = groups[0].block_size
         self._max_blocks = -(-max_tokens // self.block_size)
+        self._token_inputs = token_inputs_on(device)
 
         def zeros(*shape: int) -> torch.Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
@@ -149,135 +163,89 @@ class DeviceBatch:
     def inputs(self, plan: StepPlan) -> StepInputs:
         """Gather the step's inputs from the rows."""
         count, total = len(plan.rows), plan.num_tokens
-        query_start = np.zeros(count + 1, dtype=np.int64)
-        np.cumsum(plan.num_new, out=query_start[1:])
+        start = np.zeros(count + 1, dtype=np.int32)
+        np.cumsum(plan.num_new, out=start[1:])
         entry = np.repeat(np.arange(count), plan.num_new)
-        offset = np.arange(total) - query_start[entry]
-        parts = (plan.rows, plan.num_new, query_start, query_start[1:] - 1)
-        by_token = (entry, offset, plan.rows[entry])
+        offset = np.arange(total, dtype=np.int32) - start[entry]
+        longest = plan.starts + plan.num_new
+        order = np.argsort(-plan.starts[: plan.num_decodes]).astype(np.int32)
         # One copy to the device instead of one for each of them.
-        packed = self.upload(np.concatenate([*parts, *by_token], dtype=np.int64))
-        rows, new, start, ends, entries, offsets, token_rows = torch.split(
-            packed, [count, count, count + 1, count, total, total, total]
+        rows, ends, token_rows, new, query_start, offsets, decode_order = upload_all(
+            [
+                plan.rows.astype(np.int64),
+                start[1:].astype(np.int64) - 1,
+                plan.rows[entry].astype(np.int64),
+                plan.num_new,
+                start,
+                offset,
+                order,
+            ],
+            self.device,
         )
-        num_new = new.int()
-        starts = self.num_computed[rows]
-        positions = starts[entries] + offsets
-        return StepInputs(
-            token_ids=self.history[token_rows, positions].long(),
-            positions=positions,
-            batches=self._batches(
-                rows,
-                token_rows,
-                positions,
-                starts + num_new,
-                start.int(),
-                num_decodes=plan.num_decodes,
-                query_lens=plan.num_new.tolist(),
-                longest=(plan.starts + plan.num_new).tolist(),
-                decode_order=self._decode_order(plan),
-            ),
-            rows=rows,
-            num_new=num_new,
-            query_ends=ends,
+        spans = _Spans(
+            query_start=query_start,
+            num_decodes=plan.num_decodes,
+            query_lens=plan.num_new.tolist(),
+            longest=longest.tolist(),
+            decode_order=decode_order if plan.num_decodes else None,
         )
-
-    def _decode_order(self, plan: StepPlan) -> torch.Tensor | None:
-        if not plan.num_decodes or not kernels_run_on(self.device):
-            return None
-        return self.upload(np.argsort(-plan.starts[: plan.num_decodes]).astype(np.int32))
+        return self._gather(rows, ends, new, spans, token_rows, offsets)
 
     def decode_inputs(self, rows: torch.Tensor) -> StepInputs:
-        """The inputs of one token for each of `rows` [n] int64, by kernels alone: lengths are
-        bounded by the longest context instead of by what the CPU knows."""
+        """The inputs of one token for each of `rows` [n] int64, on GPUs by kernels alone: lengths
+        are bounded by the longest context instead of by what the CPU knows."""
         count = len(rows)
-        if kernels_run_on(self.device):
-            return self._decode_inputs_by_kernel(rows)
-        positions = self.num_computed[rows].long()
-        ends = torch.arange(count, device=self.device)
-        ones = torch.ones(count, dtype=torch.int32, device=self.device)
-        query_start = torch.arange(count + 1, dtype=torch.int32, device=self.device)
-        batches = self._batches(
-            rows,
-            rows,
-            positions,
-            (positions + 1).int(),
-            query_start,
+        spans = _Spans(
+            query_start=torch.arange(count + 1, dtype=torch.int32, device=self.device),
             num_decodes=count,
             query_lens=[1] * count,
             longest=[self.history.shape[1]] * count,
         )
-        ids = self.history[rows, positions].long()
-        return StepInputs(ids, positions, batches, rows, ones, ends)
+        ends = torch.arange(count, device=self.device)
+        ones = torch.ones(count, dtype=torch.int32, device=self.device)
+        inputs = self._gather(rows, ends, ones, spans, rows, None)
+        if kernels_run_on(self.device):
+            # Not at the top: it imports triton, which the CPU does not need.
+            from kvasir_engine.kernels.order import order
 
-    def _decode_inputs_by_kernel(self, rows: torch.Tensor) -> StepInputs:
-        # Not at the top: it imports triton, which the CPU does not need.
-        from kvasir_engine.kernels.decode_inputs import decode_inputs
-        from kvasir_engine.kernels.order import order
-
-        count, longest = len(rows), self.history.shape[1]
-        query_start = torch.arange(count + 1, dtype=torch.int32, device=self.device)
-        batches: list[AttentionBatch] = []
-        for table in self.tables:
-            ids, positions, lens, slots = decode_inputs(
-                rows, self.num_computed, self.history, table, self.block_size
-            )
             # Lengths are the same in every group.
-            longest_first = batches[0].decode_order if batches else order(lens, descending=True)
-            batches.append(
-                AttentionBatch(
-                    block_table=table.index_select(0, rows),
-                    slot_mapping=slots,
-                    query_start=query_start,
-                    seq_lens=lens,
-                    num_decodes=count,
-                    max_seq_len=longest,
-                    query_lens_cpu=[1] * count,
-                    seq_lens_cpu=[longest] * count,
-                    decode_order=longest_first,
-                )
-            )
-        return StepInputs(
-            token_ids=ids,
-            positions=positions,
-            batches=batches,
-            rows=rows,
-            num_new=torch.ones(count, dtype=torch.int32, device=self.device),
-            query_ends=torch.arange(count, device=self.device),
-        )
+            longest_first = order(inputs.batches[0].seq_lens, descending=True)
+            for batch in inputs.batches:
+                batch.decode_order = longest_first
+        return inputs
 
-    def _batches(
+    def _gather(
         self,
         rows: torch.Tensor,
+        ends: torch.Tensor,
+        num_new: torch.Tensor,
+        spans: _Spans,
         token_rows: torch.Tensor,
-        positions: torch.Tensor,
-        seq_lens: torch.Tensor,
-        query_start: torch.Tensor,
-        *,
-        num_decodes: int,
-        query_lens: list[int],
-        longest: list[int],
-        decode_order: torch.Tensor | None = None,
-    ) -> list[AttentionBatch]:
-        """`longest` are upper bounds of `seq_lens`, on the CPU."""
-        max_seq_len = max(longest)
-        width = -(-max_seq_len // self.block_size)
-        logical = positions // self.block_size
-        within = positions % self.block_size
-        return [
-            AttentionBatch(
-                block_table=table[rows, :width],
-                slot_mapping=table[token_rows, logical].long() * self.block_size + within,
-                query_start=query_start,
-                seq_lens=seq_lens,
-                num_decodes=num_decodes,
-                max_seq_len=max_seq_len,
-                query_lens_cpu=query_lens,
-                seq_lens_cpu=longest,
-                decode_order=decode_order,
+        offsets: torch.Tensor | None,
+    ) -> StepInputs:
+        """Of entries `rows`, and of tokens by their rows and how far they lie behind the first new
+        one; without offsets there is one of each."""
+        most = max(spans.longest)
+        blocks = -(-most // self.block_size)
+        batches = []
+        for table in self.tables:
+            ids, positions, lens, slots = self._token_inputs(
+                token_rows, self.num_computed, self.history, table, self.block_size, offsets
             )
-            for table in self.tables
-        ]
+            batches.append(
+                AttentionBatch(
+                    block_table=table[:, :blocks].index_select(0, rows),
+                    slot_mapping=slots,
+                    query_start=spans.query_start,
+                    seq_lens=lens if offsets is None else lens[ends],
+                    num_decodes=spans.num_decodes,
+                    max_seq_len=most,
+                    query_lens_cpu=spans.query_lens,
+                    seq_lens_cpu=spans.longest,
+                    decode_order=spans.decode_order,
+                )
+            )
+        return StepInputs(ids, positions, batches, rows, num_new, ends)
 
     def advance(self, inputs: StepInputs) -> None:
         """The step's tokens have their KV now."""

@@ -111,8 +111,6 @@ class TorchRunner:
     def forward(self, plan: StepPlan) -> None:
         """Runner.forward."""
         self.batch.apply(plan)
-        if plan.inits:
-            self.sampling.init_rows(plan.inits)
         for spec, pairs in zip(self.groups, plan.copies, strict=False):
             copy_blocks([self._context.caches[layer] for layer in spec.layers], pairs)
         groups = []
@@ -177,6 +175,9 @@ class TorchRunner:
         inputs, hidden = self._inputs, self._hidden
         if inputs is None or hidden is None:
             raise RuntimeError("sample() was called before forward().")
+        if plan.inits:
+            # Only now: the device computes meanwhile.
+            self.sampling.init_rows(plan.inits)
         replayed, self._replayed = self._replayed, None
         if replayed is not None and self._is_plain(plan):
             tokens = self._graphs.sample(replayed)

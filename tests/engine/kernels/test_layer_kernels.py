@@ -9,13 +9,14 @@ import torch
 
 from kvasir_engine.layers.activation import gated
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
+from kvasir_engine.runner.token_inputs import by_torch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.fixture
 def kernels(triton_interpreter) -> SimpleNamespace:
-    from kvasir_engine.kernels import decode_inputs, gate, norm, qkv, rotary_table
+    from kvasir_engine.kernels import gate, norm, qkv, rotary_table, token_inputs
 
     return SimpleNamespace(
         silu_mul=gate.silu_mul,
@@ -23,7 +24,7 @@ def kernels(triton_interpreter) -> SimpleNamespace:
         rotary_table=rotary_table.rotary_table,
         store_qkv=qkv.store_qkv,
         QKNorm=qkv.QKNorm,
-        decode_inputs=decode_inputs.decode_inputs,
+        token_inputs=token_inputs.token_inputs,
     )
 
 
@@ -92,16 +93,18 @@ def test_store_qkv(kernels, heads: int, kv_heads: int, rotary_dim: int, normed: 
     torch.testing.assert_close(cache.cpu(), want, atol=1e-5, rtol=1e-5)
 
 
-def test_decode_inputs(kernels) -> None:
-    history = torch.arange(40, dtype=torch.int32, device=DEVICE).view(4, 10) + 100
-    computed = torch.tensor([2, 9, 0, 4], dtype=torch.int32, device=DEVICE)
-    table = torch.arange(12, dtype=torch.int32, device=DEVICE).view(4, 3) * 7
-    rows = torch.tensor([3, 1, 1, 0], device=DEVICE)
-    ids, positions, lens, slots = kernels.decode_inputs(rows, computed, history, table, 4)
-    assert ids.tolist() == [134, 119, 119, 102]
-    assert positions.tolist() == [4, 9, 9, 2]
-    assert lens.tolist() == [5, 10, 10, 3]
-    assert slots.tolist() == [70 * 4, 35 * 4 + 1, 35 * 4 + 1, 2]
+@pytest.mark.parametrize("count", [1, 40, 1100])
+def test_token_inputs(kernels, count: int) -> None:
+    history = torch.randint(0, 1000, (4, 50), dtype=torch.int32, device=DEVICE)
+    computed = torch.tensor([2, 9, 0, 40], dtype=torch.int32, device=DEVICE)
+    table = torch.arange(52, dtype=torch.int32, device=DEVICE).view(4, 13) * 7
+    rows = torch.randint(0, 4, (count,), device=DEVICE)
+    offsets = torch.randint(0, 10, (count,), dtype=torch.int32, device=DEVICE)
+    for behind in (None, offsets):
+        given = rows, computed, history, table, 4, behind
+        for got, want in zip(kernels.token_inputs(*given), by_torch(*given), strict=True):
+            assert got.dtype == want.dtype
+            assert torch.equal(got, want)
 
 
 def test_no_tokens(kernels) -> None:

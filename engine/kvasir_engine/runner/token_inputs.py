@@ -1,0 +1,56 @@
+"""What the forward pass reads of its tokens, gathered from the persistent batch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from kvasir_engine.kernels.support import kernels_run_on
+
+
+class TokenInputs(Protocol):
+    """`by_torch`, or the kernel that does the same at once."""
+
+    def __call__(
+        self,
+        rows: torch.Tensor,
+        num_computed: torch.Tensor,
+        history: torch.Tensor,
+        table: torch.Tensor,
+        block_size: int,
+        offsets: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(ids, positions, lengths up to there, slots) of a token for each of `rows`: the first
+        that has not been computed, or one `offsets` behind it.
+
+        rows int64 [n], offsets int32 [n]; by row: num_computed [rows], history [rows, tokens],
+        table [rows, blocks], all int32. int64 [n] each, but for the lengths, int32.
+        """
+
+
+def by_torch(
+    rows: torch.Tensor,
+    num_computed: torch.Tensor,
+    history: torch.Tensor,
+    table: torch.Tensor,
+    block_size: int,
+    offsets: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`TokenInputs`."""
+    positions = num_computed[rows].long()
+    if offsets is not None:
+        positions += offsets
+    ids = history[rows, positions].long()
+    slots = table[rows, positions // block_size].long() * block_size + positions % block_size
+    return ids, positions, (positions + 1).int(), slots
+
+
+def token_inputs_on(device: torch.device) -> TokenInputs:
+    """The faster one there."""
+    if not kernels_run_on(device):
+        return by_torch
+    # Not at the top: it imports triton, which the CPU does not need.
+    from kvasir_engine.kernels.token_inputs import token_inputs
+
+    return token_inputs
