@@ -16,7 +16,11 @@ FEW_PARTS = 32
 """Most batches have no more, and take less time when no more are looked at."""
 
 
-@triton.jit(do_not_specialize=["parts", "prefix_parts"])
+@triton.jit(
+    do_not_specialize=["parts", "prefix_parts"],
+    # Parts of a packed copy begin anywhere, and no step should wait for another kernel for that.
+    do_not_specialize_on_alignment=["prefix_lens_ptr"],
+)
 def _merge(
     parts_ptr,
     lse_ptr,

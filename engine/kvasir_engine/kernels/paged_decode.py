@@ -81,7 +81,11 @@ def _add_prefix(
     return best, total, acc
 
 
-@triton.jit(do_not_specialize=["table_stride", "parts", "prefix_parts"])
+@triton.jit(
+    do_not_specialize=["table_stride", "parts", "prefix_parts"],
+    # Parts of a packed copy begin anywhere, and no step should wait for another kernel for that.
+    do_not_specialize_on_alignment=["table_ptr", "lens_ptr", "order_ptr", "prefix_lens_ptr"],
+)
 def _decode(
     q_ptr,
     cache_ptr,

@@ -45,7 +45,11 @@ class PrefillTuning:
         return PrefillTuning(rows, keys, self.warps, stages)
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit(
+    do_not_specialize=["table_stride"],
+    # Parts of a packed copy begin anywhere, and no step should wait for another kernel for that.
+    do_not_specialize_on_alignment=["table_ptr", "lens_ptr", "starts_ptr", "tiles_ptr"],
+)
 def _prefill(
     q_ptr,
     cache_ptr,

@@ -65,7 +65,11 @@ def entries_at_once(tile: int, most: int) -> int:
     return min(tile, 1 << max(0, most.bit_length() - 1))
 
 
-@triton.jit(do_not_specialize=["table_stride", "total_parts"])
+@triton.jit(
+    do_not_specialize=["table_stride", "total_parts"],
+    # Parts of a packed copy begin anywhere, and no step should wait for another kernel for that.
+    do_not_specialize_on_alignment=["table_ptr", "entries_ptr", "lens_ptr"],
+)
 def _shared_prefix(
     q_ptr,
     cache_ptr,

@@ -9,7 +9,7 @@ import triton.language as tl
 from kvasir_engine.kernels.launch import begin, launch_options
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _token_inputs(
     rows_ptr,
     num_computed_ptr,
@@ -61,9 +61,7 @@ def token_inputs(
     count, device = len(rows), rows.device
     ids, positions, slots = torch.empty((3, count), dtype=torch.int64, device=device).unbind(0)
     lens = torch.empty(count, dtype=torch.int32, device=device)
-    # A decode's few rows are spread over many multiprocessors.
-    tokens = 32 if count <= 1024 else 256
-    _token_inputs[(triton.cdiv(count, tokens),)](
+    _token_inputs[(triton.cdiv(count, 32),)](
         rows,
         num_computed,
         history,
@@ -77,9 +75,9 @@ def token_inputs(
         history.stride(0),
         table.stride(0),
         BLOCK=block_size,
-        TOKENS=tokens,
+        TOKENS=32,
         HAS_OFFSETS=offsets is not None,
-        num_warps=tokens // 32,
+        num_warps=1,
         **launch_options(device),
     )
     return ids, positions, lens, slots
