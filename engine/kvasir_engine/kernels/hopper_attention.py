@@ -37,15 +37,16 @@ def runs_on(device: torch.device) -> bool:
 
 def fits(spec: AttentionSpec, cache: torch.Tensor) -> bool:
     """Whether such a layer over such a cache is computed here."""
-    block, row_bytes = cache.shape[2], cache.shape[3] * cache.shape[4] * cache.itemsize
+    block = cache.shape[2]
     return (
         cache.dtype in (torch.float16, torch.bfloat16)
         and spec.head_dim <= MOST_HEAD_DIM
         and spec.num_heads // spec.num_kv_heads <= ROWS
-        # Shared memory is swizzled by 8 rows, copies begin at multiples of 16 bytes.
+        # Shared memory is swizzled by 8 rows; a head begins at a multiple of 16 bytes: a copy from
+        # in between (heads of 12 numbers) was an illegal instruction.
         and block % 8 == 0
         and _keys(spec.head_dim) % block == 0
-        and row_bytes % 16 == 0
+        and spec.head_dim * cache.itemsize % 16 == 0
     )
 
 

@@ -102,7 +102,8 @@ def hopper(triton_interpreter):
         ((4, 2), 128, torch.bfloat16, 4, False),
         ((4, 2), 256, torch.bfloat16, 128, False),
         ((256, 1), 64, torch.bfloat16, 16, False),
-        ((1, 1), 20, torch.bfloat16, 16, False),
+        ((4, 4), 12, torch.bfloat16, 16, False),
+        ((4, 4), 16, torch.bfloat16, 16, True),
     ],
 )
 def test_what_it_computes(hopper, heads, dim, dtype, block, fits) -> None:
