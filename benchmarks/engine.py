@@ -1,7 +1,7 @@
 """The engine on a GPU, in-process: token ids in, end tokens ignored, one warm-up of 8 requests.
 
     python benchmarks/engine.py --model DIR [--load-format dummy] [--works mixed256,decode,...]
-        [--repeat 3] [--out F.json]
+        [--repeat 3] [--steps] [--out F.json]
 
 mixed256: 256 requests of 100-1024 tokens in and out; big1000: 1000 requests, 128-1024 in, 64-512
 out; decode: ms a token at 1,000 tokens of context for batches of 1, 8, 64, 256; prefill: 32
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from common import Figure, Report, Table, hardware
+from step_log import StepLog
 
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.request import EngineRequest
@@ -202,6 +203,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--steps", action="store_true", help="tell where each work's time went")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     begin = time.perf_counter()
@@ -214,7 +216,10 @@ def main() -> None:
         max_model_len=options.max_model_len,
         max_queued_requests=10_000,
     )
-    engine = Engine(build_core(settings, Path(options.model)))
+    core = build_core(settings, Path(options.model))
+    engine = Engine(core)
+    log = StepLog(core.scheduler) if options.steps else None
+    tables: dict[str, Table] = {}
     start = {
         "start_s": round(time.perf_counter() - begin, 2),
         "start_parts_s": engine.start_parts,
@@ -227,13 +232,20 @@ def main() -> None:
     gc.freeze()
     for name in [name for name in options.works.split(",") for _ in range(options.repeat)]:
         engine.forget()
+        if log is not None:
+            log.clear()
         found = WORKS[name](engine)
+        if log is not None:
+            tables[name] = log.table(name, time.perf_counter())
+            print(*tables[name].rows, sep="\n", flush=True)
         for figure, run in found.items():
             runs.setdefault(figure, []).append(run)
         print(name, json.dumps(found), flush=True)
         if options.out:
+            made = report(Path(options.model), runs)
             made = replace(
-                report(Path(options.model), runs),
+                made,
+                tables=[*made.tables, *tables.values()],
                 values={"machine": hardware(), **start, **medians(runs)},
             )
             options.out.write_text(json.dumps(made.content(), indent=1) + "\n")

@@ -4,7 +4,9 @@
 
 Llama-3.1-8B's layer (32 heads, 8 KV heads of 128, bf16, blocks of 16 in random order). Decode:
 microseconds and TB/s of keys and values for each batch x context, with the best tuning; prefill:
-TFLOP/s of a causal prompt and of a chunk behind a cached prefix, beside cuDNN's SDPA.
+TFLOP/s of a causal prompt and of chunks behind a cached prefix by the best tuning of the Triton
+kernel, beside the kernel for Hopper and cuDNN's SDPA; shared: microseconds of decodes with a common
+prefix and keys of their own.
 """
 
 from __future__ import annotations
@@ -25,13 +27,19 @@ from kvasir_engine.attention.torch_reference import TorchAttention
 from kvasir_engine.attention.triton_backend import TritonAttention
 from kvasir_engine.kernels.paged_decode import DecodeTuning
 from kvasir_engine.kernels.paged_prefill import PrefillTuning
+from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
 
 DEVICE = torch.device("cuda")
 HEADS, KV_HEADS, DIM, BLOCK = 32, 8, 128, 16
 SPEC = AttentionSpec(0, HEADS, KV_HEADS, DIM, DIM**-0.5)
 DECODES = [(1, 1024), (8, 1024), (64, 1024), (256, 1024), (256, 2048), (64, 8192), (1, 32768)]
-PREFILLS = [(1, 512, 512), (1, 4096, 4096), (2, 4096, 4096), (8, 1024, 1024), (1, 512, 8192)]
+PREFILLS = [
+    *[(1, 512, 512), (1, 4096, 4096), (2, 4096, 4096), (8, 1024, 1024)],
+    *[(1, 512, 8192), (128, 64, 4160)],
+]
 """(entries, new tokens, length)."""
+SHARED = [(256, 4096, 96), (64, 4096, 96), (256, 1024, 96)]
+"""(entries, keys in common, keys of their own)."""
 
 
 def make_batch(new: list[int], lengths: list[int], decodes: int) -> tuple[AttentionBatch, int]:
@@ -160,7 +168,8 @@ def decode_figures(quick: bool) -> dict[str, Any]:
 def prefill_figures(quick: bool) -> dict[str, Any]:
     """Best tuning and rate of each kind of prompt."""
     found = {}
-    backend = TritonAttention(DEVICE)
+    backend, by_hopper = TritonAttention(DEVICE), TritonAttention(DEVICE)
+    backend.by_hopper = False
     tunings = [
         PrefillTuning(rows, keys, warps, stages)
         for rows in (64, 128)
@@ -193,7 +202,35 @@ def prefill_figures(quick: bool) -> dict[str, Any]:
             "next": [f"{ms:.3f} {each}" for ms, each in results[1:4]],
             "cudnn_ms": _cudnn(entries, new) if new == length else None,
         }
+        if by_hopper.by_hopper:
+            ms = milliseconds(partial(_attend_all, by_hopper, q, [cache], batch), 5)
+            rate = round(4 * pairs * DIM * HEADS / ms / 1e9, 1)
+            found[name] |= {"hopper_ms": round(ms, 3), "hopper_TFLOP_s": rate}
         print("prefill", name, found[name], flush=True)
+    return found
+
+
+def shared_figures() -> dict[str, Any]:
+    """Microseconds of decodes, by the kernels of either kind."""
+    found: dict[str, Any] = {}
+    backend = TritonAttention(DEVICE)
+    kinds = (True, False) if backend.by_hopper else (False,)
+    tiles = PrefixTiles.for_heads(HEADS // KV_HEADS, BLOCK)
+    for entries, common, own in SHARED:
+        batch, blocks = make_batch([1] * entries, [common + own] * entries, entries)
+        blocks_in_common = common // BLOCK
+        batch.block_table[:, :blocks_in_common] = batch.block_table[0, :blocks_in_common]
+        group = Group(tuple(range(entries)), blocks_in_common)
+        batch.shared = tiles.on_device([group], entries, DEVICE)
+        cache = torch.randn(2, blocks, BLOCK, KV_HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+        q = torch.randn(entries, HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+        name = f"{entries}x{common}+{own}"
+        found[name] = {}
+        for by_hopper in kinds:
+            backend.by_hopper = by_hopper
+            ms = milliseconds(partial(_attend_all, backend, q, [cache], batch))
+            found[name]["hopper_us" if by_hopper else "triton_us"] = round(ms * 1e3, 1)
+        print("shared", name, found[name], flush=True)
     return found
 
 
@@ -217,7 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--quick", action="store_true", help="the present tuning only")
-    parser.add_argument("--parts", default="check,decode,prefill")
+    parser.add_argument("--parts", default="check,decode,prefill,shared")
     options = parser.parse_args()
     parts = options.parts.split(",")
     figures: dict[str, Any] = {"device": torch.cuda.get_device_name()}
@@ -229,6 +266,8 @@ def main() -> None:
         figures["prefill"] = prefill_figures(options.quick)
     if "decode" in parts:
         figures["decode"] = decode_figures(options.quick)
+    if "shared" in parts:
+        figures["shared"] = shared_figures()
     if options.out:
         options.out.write_text(json.dumps(figures, indent=1))
 
