@@ -4,7 +4,7 @@
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
-port=$("${PYTHON:-python3}" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$("${PYTHON:-python3}" -c 'import random, socket; print(next(p for p in random.sample(range(20000, 30000), 100) if socket.socket().connect_ex(("127.0.0.1", p))))')
 up=
 finish() {
   if [ -n "$up" ]; then kill -INT "$up" 2>/dev/null || true; wait "$up" 2>/dev/null || true; fi
