@@ -31,6 +31,9 @@ from kvasir_engine.kernels.shared_prefix import (
 )
 from kvasir_engine.runner.upload import upload
 
+KEPT_TILES = 4
+"""Layers of several KV groups, each with a batch of its own, take turns."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Tiles:
@@ -60,7 +63,8 @@ class TritonAttention:
         self.prefill_tuning = PrefillTuning()
         self.by_hopper = hopper_attention.runs_on(device)
         """Whether its kernels compute what fits them."""
-        self._tiles: _Tiles | None = None
+        self._kept: list[_Tiles] = []
+        """The last KEPT_TILES that were asked for."""
 
     def write(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
@@ -159,12 +163,13 @@ class TritonAttention:
 
     def _divide(self, batch: AttentionBatch, tokens: int) -> torch.Tensor:
         """Tiles of `tokens` new tokens of a batch's prefills."""
-        kept = self._tiles
-        if kept is None or kept.batch is not batch or kept.tokens != tokens:
-            lens = np.asarray(batch.query_lens_cpu[batch.num_decodes :], dtype=np.int32)
-            tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
-            kept = self._tiles = _Tiles(batch, tokens, tiles)
-        return kept.tiles
+        for kept in self._kept:
+            if kept.batch is batch and kept.tokens == tokens:
+                return kept.tiles
+        lens = np.asarray(batch.query_lens_cpu[batch.num_decodes :], dtype=np.int32)
+        tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
+        self._kept = [_Tiles(batch, tokens, tiles), *self._kept[: KEPT_TILES - 1]]
+        return tiles
 
 
 def _tiles(lens: npt.NDArray[np.int32], tokens: int, first_entry: int) -> npt.NDArray[np.int32]:

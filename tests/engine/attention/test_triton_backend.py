@@ -238,3 +238,12 @@ def test_every_entry_of_a_tile_is_computed(paged, backend, heads, per_tile) -> N
     shared = PrefixTiles(16, per_tile).on_device([Group(tuple(range(20)), 2)], 20, DEVICE)
     got = backend.attend(spec, q, cache, replace(batch, shared=shared))
     torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)
+
+
+def test_a_batch_is_divided_once_though_layers_of_another_come_between(paged, backend) -> None:
+    batches = [paged.make_batch([3], [(n, n)])[0] for n in (40, 9)]
+    first = [backend.real._divide(batch, 16) for batch in batches]
+    assert [len(tiles) for tiles in first] == [3, 1]
+    for batch, tiles in zip(batches, first, strict=True):
+        assert backend.real._divide(batch, 16) is tiles
+    assert len(backend.real._divide(batches[0], 8)) == 5
