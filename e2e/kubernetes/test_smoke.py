@@ -56,10 +56,14 @@ def first_text(request: urllib.request.Request) -> str:
     raise AssertionError("the answer had no text")
 
 
+def volumes(cluster: Cluster) -> set[str]:
+    return set(cluster.kubectl("get", "persistentvolumes", "-o", "name").split())
+
+
 def test_a_model_answers_through_the_router_and_goes_without_a_trace(
     cluster: Cluster, release: Release, deploy: Callable[..., Deployment]
 ) -> None:
-    before = cluster.kubectl("get", "persistentvolumes", "-o", "name")
+    before = volumes(cluster)
     endpoint = release.endpoints(cluster.nodes[0].address)[0]
     streamed = asking(endpoint, release.api_key(), stream=True)
     began = time.monotonic()
@@ -85,7 +89,8 @@ def test_a_model_answers_through_the_router_and_goes_without_a_trace(
         return not found
 
     wait_for("the end of everything that was made for the model", is_empty, 120, 0.5)
-    assert cluster.kubectl("get", "persistentvolumes", "-o", "name") == before
+    # An earlier test's may have gone meanwhile.
+    assert volumes(cluster) <= before
 
 
 def test_nobody_without_a_key_gets_an_answer(
