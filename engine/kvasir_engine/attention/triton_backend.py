@@ -15,7 +15,6 @@ from kvasir_engine.kernels.hopper_kernel import ROWS
 from kvasir_engine.kernels.kv_write import write_kv
 from kvasir_engine.kernels.merge_parts import MOST_PARTS
 from kvasir_engine.kernels.paged_decode import (
-    LEAST_KEYS,
     DecodeTuning,
     num_parts,
     own_tuning_for,
@@ -102,10 +101,12 @@ class TritonAttention:
         count = batch.num_decodes
         padded = max(16, 1 << (spec.head_dim - 1).bit_length())
         longest = min(spec.window or batch.max_seq_len, batch.max_seq_len)
-        shared, by_size = None, tuning_for
-        if batch.shared is not None and spec.window is None:
-            shared, by_size = self._shared_keys(spec, cache, batch.shared, longest), own_tuning_for
+        prefixes = batch.shared if spec.window is None else None
+        by_size = tuning_for if prefixes is None else own_tuning_for
         tuning = self.decode_tuning or by_size(count * spec.num_kv_heads, padded)
+        shared = None
+        if prefixes is not None:
+            shared = self._shared_keys(spec, cache, prefixes, longest // tuning.least_keys)
         paged_decode(
             q[:count],
             cache,
@@ -122,16 +123,16 @@ class TritonAttention:
         )
 
     def _shared_keys(
-        self, spec: AttentionSpec, cache: torch.Tensor, prefixes: SharedPrefixes, longest: int
+        self, spec: AttentionSpec, cache: torch.Tensor, prefixes: SharedPrefixes, most: int
     ) -> SharedKeys:
-        """In so many parts that one large group fills the GPU once."""
+        """In so many parts, at most `most`, that one large group fills the GPU once."""
         attend: PrefixAttention = partial(shared_prefix, tuning=self.shared_tuning)
         at_once = self.shared_tuning.rows
         if self.by_hopper and hopper_attention.fits(spec, cache):
             attend, at_once = hopper_attention.hopper_shared_prefix, ROWS
         rows = len(prefixes.prefix_lens) * spec.num_heads // spec.num_kv_heads
         programs = -(-rows // at_once) * spec.num_kv_heads
-        parts, most = 1, max(1, longest // LEAST_KEYS)
+        parts = 1
         while parts * 2 <= min(MOST_PARTS, most, self._multiprocessors // programs):
             parts *= 2
         return SharedKeys(prefixes, parts, attend)

@@ -19,9 +19,6 @@ from kvasir_engine.kernels.merge_parts import MOST_PARTS, merge_parts
 from kvasir_engine.kernels.shared_prefix import SharedKeys
 from kvasir_engine.kernels.softmax import LOG2_E, NO_SCORE, kernel_scale, soft_cap
 
-LEAST_KEYS = 128
-"""Worth a part of their own."""
-
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
@@ -33,8 +30,8 @@ class DecodeTuning:
     stages: int = 3
     programs_per_sm: int = 4
     """Programs for each multiprocessor that parts are made for, at most."""
-    least_keys: int = LEAST_KEYS
-    """Of a part."""
+    least_keys: int = 128
+    """Fewest keys worth a part of their own."""
 
 
 FEW_PROGRAMS = 16
