@@ -11,19 +11,16 @@ from typing import Any
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvasir_engine.attention.base import AttentionSpec, SharedPrefixes
 from kvasir_engine.kernels.hopper_kernel import OPTIONS, ROWS, Shape, attend_tiles
-from kvasir_engine.kernels.hopper_tiles import CHANNELS
+from kvasir_engine.kernels.hopper_tiles import CHANNELS, PAGE_LAYOUT
 from kvasir_engine.kernels.launch import launch_options
 from kvasir_engine.kernels.shared_prefix import entries_at_once
 from kvasir_engine.kernels.softmax import kernel_scale
 
 MOST_HEAD_DIM = 256
-PAGE_LAYOUT = gl.NVMMASharedLayout(128, 16, 4)
-"""Of a page's copy in shared memory."""
 
 _compiled: dict[tuple[Any, ...], Any] = {}
 """Kernels by what they are compiled for. Triton would find them, too, but look at each global name
@@ -102,7 +99,7 @@ def _describe(cache: torch.Tensor) -> TensorDescriptor:
         [2, blocks, block, width],
         [cache.stride(0), block * width, width, 1],
         [1, 1, block, CHANNELS.value],
-        PAGE_LAYOUT,
+        PAGE_LAYOUT.value,
     )
 
 
@@ -169,6 +166,7 @@ def _launch(
     total_parts: int,
     parts: int,
 ) -> None:
+    options = launch_options(q.device)
     arguments = (
         q,
         _describe(cache),
@@ -185,7 +183,7 @@ def _launch(
         total_parts,
         parts,
         *constants(shape).values(),
-        launch_options(q.device)["PDL"],
+        options["PDL"],
     )
     aligned = q.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     key = shape, q.dtype, q.stride(0), aligned, q.device
@@ -193,5 +191,5 @@ def _launch(
     if compiled is not None:
         compiled[grid](*arguments)
         return
-    pdl = launch_options(q.device)["launch_pdl"]
-    _compiled[key] = attend_tiles[grid](*arguments, **OPTIONS, launch_pdl=pdl)
+    launch_pdl = options["launch_pdl"]
+    _compiled[key] = attend_tiles[grid](*arguments, **OPTIONS, launch_pdl=launch_pdl)

@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kvasir_engine.kernels.hopper_tiles import HIDDEN, consume, produce
+from kvasir_engine.kernels.hopper_tiles import HIDDEN, consume, produce, whose
 
 ROWS = 128
 """Queries of a program."""
@@ -82,15 +82,13 @@ def _spans(
 
 
 @gluon.jit
-def _leave_out(rows, out_lse_ptr, kv_head, part, total_parts, SHAPE: gl.constexpr):
+def _leave_out(rows, lse_ptr, kv_head, part, total_parts, SHAPE: gl.constexpr):
     """A part without keys weighs nothing."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     row = gl.arange(0, 128, layout)
-    token = gl.load(rows[0] + row // SHAPE.group, mask=row < SHAPE.tokens * SHAPE.group, other=-1)
-    at = (
-        token.to(gl.int64) * SHAPE.heads + kv_head * SHAPE.group + row % SHAPE.group
-    ) * total_parts + part
-    gl.store(out_lse_ptr + at, gl.full([128], HIDDEN, gl.float32, layout), mask=token >= 0)
+    token, own, _ = whose(row, rows, SHAPE)
+    at = (token * SHAPE.heads + kv_head * SHAPE.group + row % SHAPE.group) * total_parts + part
+    gl.store(lse_ptr + at, gl.full([128], HIDDEN, gl.float32, layout), mask=own)
 
 
 @gluon.jit(

@@ -30,6 +30,8 @@ HIDDEN = gl.constexpr(-1e30)
 NO_POSITION = gl.constexpr(0x7FFFFFFF)
 CHANNELS = gl.constexpr(64)
 """Of a page that one copy brings, 128 bytes beside each other, as shared memory is swizzled."""
+PAGE_LAYOUT = gl.constexpr(gl.NVMMASharedLayout(128, 16, 4))
+"""Of such a copy in shared memory."""
 
 
 @gluon.jit
@@ -53,7 +55,7 @@ def _copy(
     parts = smem._reinterpret(
         smem.dtype,
         [smem.shape[0] * chunks * pages, 1, 1, SHAPE.block, CHANNELS],
-        gl.NVMMASharedLayout(128, 16, 4),
+        PAGE_LAYOUT,
     )
     mbarrier.expect(full, pages * SHAPE.block * chunks * 2 * CHANNELS)
     for i in gl.static_range(pages):

@@ -28,7 +28,7 @@ from kvasir_engine.kernels.hopper_kernel import Shape
 shape = Shape({shape})
 types = {{
     "q_ptr": "*bf16",
-    "cache": f"tensordesc<bf16[1, 1, {{shape.block}}, 64],{{h.PAGE_LAYOUT!r}}>",
+    "cache": f"tensordesc<bf16[1, 1, {{shape.block}}, 64],{{h.PAGE_LAYOUT.value!r}}>",
     "out_ptr": "*fp32" if shape.shared else "*bf16",
     "lse_ptr": "*fp32",
     "q_stride": "i32",
