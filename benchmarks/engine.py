@@ -19,7 +19,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,7 @@ def medians(runs: Runs) -> Figures:
     return found
 
 
-def report(model: Path, runs: Runs) -> Report:
+def report(model: Path, runs: Runs, further: Iterable[Table]) -> Report:
     """What came out so far, beside what vLLM 0.24 and a perfect scheduler reach."""
     known = json.loads((MODELS / "floors.json").read_text()).get(model.name, {})
     rows, table = [], []
@@ -189,7 +189,7 @@ def report(model: Path, runs: Runs) -> Report:
         title=f"The engine on a GPU: {model.name}, bf16",
         work=" ".join(__doc__.split("--out F.json]")[1].split()),
         figures=rows,
-        tables=[Table("Beside others", ["figure", "here", "limit", "vLLM 0.24"], table)],
+        tables=[Table("Beside others", ["figure", "here", "limit", "vLLM 0.24"], table), *further],
         packages=("torch", "triton"),
     )
 
@@ -242,10 +242,8 @@ def main() -> None:
             runs.setdefault(figure, []).append(run)
         print(name, json.dumps(found), flush=True)
         if options.out:
-            made = report(Path(options.model), runs)
             made = replace(
-                made,
-                tables=[*made.tables, *tables.values()],
+                report(Path(options.model), runs, tables.values()),
                 values={"machine": hardware(), **start, **medians(runs)},
             )
             options.out.write_text(json.dumps(made.content(), indent=1) + "\n")

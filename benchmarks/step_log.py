@@ -19,7 +19,6 @@ ROWS = 32
 class _Step:
     began: float
     kind: str
-    rows: int
     tokens: int
     context: int
     """Keys that decodes attend to."""
@@ -48,11 +47,11 @@ class StepLog:
             decodes = plan.num_decodes
             context = int((plan.starts + plan.num_new)[:decodes].sum())
             took = time.perf_counter() - began
-            rows, tokens = len(plan.rows), plan.num_tokens
-            kind = f"decodes, {-(-rows // ROWS) * ROWS - ROWS + 1}-{-(-rows // ROWS) * ROWS} rows"
+            tokens, most = plan.num_tokens, -(-decodes // ROWS) * ROWS
+            kind = f"decodes, {most - ROWS + 1}-{most} rows"
             if tokens != decodes:
                 kind = f"mixed, up to {1 << (tokens - 1).bit_length()} tokens"
-            self._steps.append(_Step(began, kind, rows, tokens, context, took))
+            self._steps.append(_Step(began, kind, tokens, context, took))
         return plan
 
     def table(self, work: str, end: float) -> Table:

@@ -29,7 +29,6 @@ class AttentionSpec:
     scale: float
     window: int | None = None
     softcap: float | None = None
-    causal: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,12 +52,7 @@ def token_inputs(
     block_size: int,
     offsets: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(ids, positions, lengths up to there, slots) of a token for each of `rows`: the first that
-    has not been computed, or one `offsets` behind it.
-
-    rows int64 [n], offsets int32 [n]; by row: num_computed [rows], history [rows, tokens], table
-    [rows, blocks], all int32. int64 [n] each, but for the lengths, int32.
-    """
+    """`kvasir_engine.runner.token_inputs.TokenInputs`."""
     count, device = len(rows), rows.device
     ids, positions, slots = torch.empty((3, count), dtype=torch.int64, device=device).unbind(0)
     lens = torch.empty(count, dtype=torch.int32, device=device)
