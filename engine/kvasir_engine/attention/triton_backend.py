@@ -28,6 +28,7 @@ from kvasir_engine.kernels.shared_prefix import (
     SharedTuning,
     shared_prefix,
 )
+from kvasir_engine.kernels.tile_memory import tile_bytes
 from kvasir_engine.runner.upload import upload
 
 KEPT_TILES = 4
@@ -60,6 +61,7 @@ class TritonAttention:
         """None = by what is to be done."""
         self.shared_tuning = SharedTuning()
         self.prefill_tuning = PrefillTuning()
+        self._tile_bytes = tile_bytes(device)
         self.by_hopper = hopper_attention.runs_on(device)
         """Whether its kernels compute what fits them."""
         self._kept: list[_Tiles] = []
@@ -99,7 +101,7 @@ class TritonAttention:
         out: torch.Tensor,
     ) -> None:
         count = batch.num_decodes
-        padded = max(16, 1 << (spec.head_dim - 1).bit_length())
+        padded, _ = _row(spec, cache)
         longest = min(spec.window or batch.max_seq_len, batch.max_seq_len)
         prefixes = batch.shared if spec.window is None else None
         by_size = tuning_for if prefixes is None else own_tuning_for
@@ -126,8 +128,9 @@ class TritonAttention:
         self, spec: AttentionSpec, cache: torch.Tensor, prefixes: SharedPrefixes, most: int
     ) -> SharedKeys:
         """In so many parts, at most `most`, that one large group fills the GPU once."""
-        attend: PrefixAttention = partial(shared_prefix, tuning=self.shared_tuning)
-        at_once = self.shared_tuning.rows
+        tuning = self.shared_tuning.fitted(*_row(spec, cache), self._tile_bytes)
+        attend: PrefixAttention = partial(shared_prefix, tuning=tuning)
+        at_once = tuning.rows
         if self.by_hopper and hopper_attention.fits(spec, cache):
             attend, at_once = hopper_attention.hopper_shared_prefix, ROWS
         rows = len(prefixes.prefix_lens) * spec.num_heads // spec.num_kv_heads
@@ -154,8 +157,7 @@ class TritonAttention:
                 scale=spec.scale, window=spec.window, softcap=spec.softcap,
             )  # fmt: skip
             return
-        padded = max(16, 1 << (spec.head_dim - 1).bit_length())
-        tuning = self.prefill_tuning.fitted(padded, q.element_size())
+        tuning = self.prefill_tuning.fitted(*_row(spec, cache), self._tile_bytes)
         tiles = self._divide(batch, tile_tokens(*heads, tuning))
         paged_prefill(
             q, *of_batch, tiles, out,
@@ -171,6 +173,11 @@ class TritonAttention:
         tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
         self._kept = [_Tiles(batch, tokens, tiles), *self._kept[: KEPT_TILES - 1]]
         return tiles
+
+
+def _row(spec: AttentionSpec, cache: torch.Tensor) -> tuple[int, int]:
+    """Numbers of a head as kernels keep it, and bytes of one."""
+    return max(16, 1 << (spec.head_dim - 1).bit_length()), cache.element_size()
 
 
 def _tiles(lens: npt.NDArray[np.int32], tokens: int, first_entry: int) -> npt.NDArray[np.int32]:

@@ -15,9 +15,7 @@ import triton.language as tl
 
 from kvasir_engine.kernels.launch import begin, launch_options
 from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys, kernel_scale
-
-SHARED_BYTES = 200 << 10
-"""Of a multiprocessor's 227 KiB (H100, H200), for tiles of queries, keys and values."""
+from kvasir_engine.kernels.tile_memory import fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +28,12 @@ class PrefillTuning:
     warps: int = 4
     stages: int = 2
 
-    def fitted(self, padded_dim: int, itemsize: int) -> PrefillTuning:
-        """The same, or less of it where heads are so large that shared memory would not do."""
-        rows, keys, stages = self.rows, self.keys, self.stages
-        while padded_dim * itemsize * (rows + 2 * keys * stages) > SHARED_BYTES:
-            if stages > 2:
-                stages -= 1
-            elif keys > 32:
-                keys //= 2
-            elif rows > 32:
-                rows //= 2
-            else:
-                break
+    def fitted(self, padded_dim: int, itemsize: int, most: int) -> PrefillTuning:
+        """The same, or less of it where tiles of such heads would take more than `most` bytes."""
+        row_bytes = padded_dim * itemsize
+        rows, keys, stages = fitted(
+            self.rows, self.keys, self.stages, row_bytes=row_bytes, most=most
+        )
         return PrefillTuning(rows, keys, self.warps, stages)
 
 

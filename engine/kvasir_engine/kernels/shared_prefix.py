@@ -18,6 +18,7 @@ import triton.language as tl
 from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.kernels.launch import begin, launch_options
 from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys, kernel_scale
+from kvasir_engine.kernels.tile_memory import fitted
 
 
 class PrefixAttention(Protocol):
@@ -58,6 +59,14 @@ class SharedTuning:
     keys: int = 128
     warps: int = 8
     stages: int = 3
+
+    def fitted(self, padded_dim: int, itemsize: int, most: int) -> SharedTuning:
+        """The same, or less of it where tiles of such heads would take more than `most` bytes."""
+        row_bytes = padded_dim * itemsize
+        rows, keys, stages = fitted(
+            self.rows, self.keys, self.stages, row_bytes=row_bytes, most=most
+        )
+        return SharedTuning(rows, keys, self.warps, stages)
 
 
 def entries_at_once(tile: int, most: int) -> int:
@@ -192,6 +201,6 @@ def shared_prefix(
         CAP=softcap or 0.0,
         PRECISION="ieee",
         num_warps=tuning.warps if entries * group > 64 else 4,
-        num_stages=tuning.stages if dim * q.element_size() <= 256 else 2,
+        num_stages=tuning.stages,
         **launch_options(q.device),
     )

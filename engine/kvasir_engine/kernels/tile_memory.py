@@ -1,0 +1,35 @@
+"""How large the tiles of queries, keys and values may be that a program keeps in shared memory."""
+
+from __future__ import annotations
+
+import torch
+import triton
+
+HOPPER_BYTES = 227 << 10
+"""Of a program on compute capability 9.0; where there is no GPU, kernels are made for that one."""
+USED = 0.88
+"""Of it by tiles; the rest is the compiler's own."""
+
+
+def tile_bytes(device: torch.device) -> int:
+    """What a program's tiles may take on a device."""
+    most = HOPPER_BYTES
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        most = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
+    return int(most * USED)
+
+
+def fitted(rows: int, keys: int, stages: int, *, row_bytes: int, most: int) -> tuple[int, int, int]:
+    """`rows` queries and `stages` of `keys` keys and values, or less of them where `row_bytes` of
+    each would take more than `most`."""
+    while row_bytes * (rows + 2 * keys * stages) > most:
+        if stages > 2:
+            stages -= 1
+        elif keys > 32:
+            keys //= 2
+        elif rows > 32:
+            rows //= 2
+        else:
+            break
+    return rows, keys, stages

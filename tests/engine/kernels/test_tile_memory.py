@@ -1,0 +1,74 @@
+"""Tiles of the Triton kernels, compiled here for GPUs that are not here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kvasir_engine.kernels.tile_memory import HOPPER_BYTES, USED, fitted, tile_bytes
+
+PROGRAM_BYTES = {80: 163 << 10, 86: 99 << 10, 90: HOPPER_BYTES}
+"""Of shared memory, by compute capability (CUDA programming guide, "Compute Capabilities")."""
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from kvasir_engine.kernels.shared_prefix import SharedTuning, _shared_prefix
+
+capability, dim, size, most = {numbers}
+tuning = SharedTuning().fitted(dim, size, most)
+number = {{2: "bf16", 4: "fp32"}}[size]
+constants = dict(
+    TILE=32, ENTRIES=tuning.rows // 4, HEADS=32, KV_HEADS=8, GROUP=4, ROWS=tuning.rows, DIM=dim,
+    PADDED_DIM=dim, BLOCK=16, KEYS=tuning.keys, CAP=0.0, PRECISION="ieee", PDL=False,
+)
+types = dict(
+    q_ptr="*" + number, cache_ptr="*" + number, out_ptr="*fp32", lse_ptr="*fp32", scale="fp32",
+    q_stride="i32", table_stride="i32", total_parts="i32", value_offset="i64",
+)
+names = _shared_prefix.arg_names
+source = ASTSource(
+    _shared_prefix,
+    {{name: "constexpr" if name in constants else types.get(name, "*i32") for name in names}},
+    {{(names.index(name),): value for name, value in constants.items()}},
+    {{(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name.endswith("_ptr")}},
+)
+options = dict(num_warps=tuning.warps if tuning.rows > 64 else 4, num_stages=tuning.stages)
+target = GPUTarget("cuda", capability, 32)
+print(triton.compile(source, target=target, options=options).metadata.shared)
+"""
+
+
+@pytest.mark.parametrize(
+    ("capability", "dim", "itemsize"),
+    [(90, 64, 4), (80, 256, 2), (86, 128, 2)],
+)
+def test_common_prefixes_fit_a_multiprocessor(
+    capability: int, dim: int, itemsize: int, tmp_path: Path
+) -> None:
+    most = PROGRAM_BYTES[capability]
+    numbers = (capability, dim, itemsize, int(most * USED))
+    run = subprocess.run(
+        [sys.executable, "-c", COMPILE.format(numbers=numbers)],
+        capture_output=True,
+        text=True,
+        env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) <= most
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    most = tile_bytes(torch.device("cpu"))
+    assert fitted(64, 64, 2, row_bytes=256, most=most) == (64, 64, 2)
+    rows, keys, stages = fitted(128, 128, 3, row_bytes=1024, most=most)
+    assert 1024 * (rows + 2 * keys * stages) <= most
+
+
+def test_there_is_an_end_to_making_it_less() -> None:
+    assert fitted(128, 128, 3, row_bytes=1 << 20, most=1) == (32, 32, 2)
