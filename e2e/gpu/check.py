@@ -6,10 +6,10 @@ For each architecture a small random model in fp32 and bf16: greedy tokens of th
 the ones transformers finds likeliest; launched one by one, without overlap, preempted, and with
 common prefixes attended to once they are the same. "The same" is identical or, where two runs part,
 two candidates whose scores transformers (fp32) finds closer than the bound: 1e-3 in fp32, and in
-bf16 the largest difference that bf16 makes to transformers' own scores of that sequence. Then the
-shipped model's tasks, answered on the GPU. One script, several models at once, each in a process of
-its own (most of the time is kernels that compile); writes each row as it is known, and exits 1 when
-one fails.
+bf16 the largest difference that bf16 makes to transformers' own scores of that sequence. What the
+kernel for Hopper attended to is named, and has to be all that fits it. Then the shipped model's
+tasks, answered on the GPU. One script, several models at once, each in a process of its own (most
+of the time is kernels that compile); writes each row as it is known, and exits 1 when one fails.
 """
 
 from __future__ import annotations
@@ -33,12 +33,37 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "api"), str(ROOT / "engine")]
 
 from kvasir_engine.core.build import build_core  # noqa: E402
+from kvasir_engine.kernels import hopper_attention  # noqa: E402
 from kvasir_engine.request import EngineRequest  # noqa: E402
 from kvasir_engine.runner import prefix_groups  # noqa: E402
 from kvasir_engine.sampling_params import SamplingParams  # noqa: E402
 from kvasir_engine.settings import make_settings  # noqa: E402
 
+WIDE: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen2_7_of_64": (
+        "qwen2",
+        {"hidden_size": 896, "num_attention_heads": 14, "initializer_range": 0.04},
+    ),
+    "qwen3_4_of_128": (
+        "qwen3",
+        {"hidden_size": 256, "head_dim": 128, "num_attention_heads": 8, "initializer_range": 0.06},
+    ),
+    "gemma3_2_of_256": (
+        "gemma3_text",
+        {
+            "hidden_size": 256,
+            "head_dim": 256,
+            "num_hidden_layers": 7,
+            "sliding_window": 150,
+            "initializer_range": 0.06,
+        },
+    ),
+}
+"""Beside those of tests/engine, whose heads are small: query heads of a KV head, and their size."""
+WIDE_SCALE = 4
+"""Of their prompts, that they have several tiles of keys."""
 ARCHITECTURES = (
+    *WIDE,
     *("llama2", "llama3", "llama31", "qwen2", "qwen3", "qwen3_one_kv_head", "mistral"),
     *("gemma2", "gemma3", "phi3", "phi3_long", "mixtral", "qwen3_moe"),
 )
@@ -49,6 +74,7 @@ BLOCKS = 256
 """Of KV cache, more than the work needs: several engines share the GPU."""
 TASKS = ("sort", "recall", "copy", "reverse", "add", "extract")
 FP32_BOUND = 1e-3
+HOPPER = "by the kernel for Hopper"
 Tokens = list[list[int]]
 
 
@@ -59,18 +85,20 @@ def models() -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.MODELS.update(WIDE)
     return module
 
 
-def prompts() -> Tokens:
+def prompts(scale: int) -> Tokens:
     """Of mixed lengths, half with a common beginning of more than two blocks."""
     draw = random.Random(0)
 
     def some(count: int) -> list[int]:
         return [draw.randrange(160) for _ in range(count)]
 
-    common = some(COMMON)
-    return [some(n) for n in (3, 17, 33, 61)] + [common + some(n) for n in (1, 9, 20, 30)]
+    common = some(COMMON * scale)
+    alone = [some((n - 1) * scale + 1) for n in (3, 17, 33, 61)]
+    return alone + [common + some((n - 1) * scale + 1) for n in (1, 9, 20, 30)]
 
 
 class Engine:
@@ -172,11 +200,21 @@ class Row:
         self.faults += [f"{self.name}, {column}: {fault}" for fault in faults]
         self.outcome[column] = "same" if not faults else f"**{len(faults)} wrong**"
 
+    def attended(self, due: list[str]) -> None:
+        """Note what the kernel for Hopper ran for; a fault where that is not `due`."""
+        shared = {key[0].shared for key in hopper_attention._compiled}
+        kinds = ["prefixes" if each else "prompts" for each in sorted(shared)]
+        if kinds != due:
+            self.faults.append(f"{self.name}: the kernel for Hopper saw {kinds}, not {due}")
+        self.outcome[HOPPER] = " and ".join(kinds) or "-"
+
 
 def check_model(name: str, dtype: str, model_dir: Path) -> Row:
     """All runs of one model in one type."""
-    given, judge, row = prompts(), Judge(model_dir, dtype), Row(f"{name} {dtype}")
-    graphs = Engine(model_dir, dtype)
+    scale = WIDE_SCALE if name in WIDE else 1
+    given, judge, row = prompts(scale), Judge(model_dir, dtype), Row(f"{name} {dtype}")
+    size = {"max_model_len": 128 * scale}
+    graphs = Engine(model_dir, dtype, **size)
     runner: Any = graphs.core.loop.runner
     want = graphs.greedy(given)
     used = runner.graph_steps > 0 and runner.piece_steps > 0
@@ -187,17 +225,21 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
         row.compare(column, given, lambda i: judge.differ(given[i], want[i], found[i]), happened)
 
     for column, settings, happened in VARIANTS:
-        engine = Engine(model_dir, dtype, **settings)
+        blocks = {"num_blocks": settings.get("num_blocks", BLOCKS) * scale}
+        engine = Engine(model_dir, dtype, **size, **{**settings, **blocks})
         found = engine.greedy(given)
         same(column, found, happened(engine))
         engine.close()
-    engine = Engine(model_dir, dtype)
+    engine = Engine(model_dir, dtype, **size)
     sharing: Any = engine.core.loop.runner
     if sharing.shares_prefixes:
         found = engine.greedy(given)
         same("prefixes shared", found, sharing.shared_steps > 0)
     else:
         row.outcome["prefixes shared"] = "windows"
+    fitting = dtype == "bfloat16" and sharing.model.attention_specs[0].head_dim % 8 == 0
+    due = ["prompts", "prefixes"][: fitting * (1 + sharing.shares_prefixes)]
+    row.attended(due)
     engine.close()
     return row
 
@@ -205,7 +247,7 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
 VARIANTS: tuple[tuple[str, dict[str, Any], Callable[[Any], bool]], ...] = (
     ("eager", {"enforce_eager": True}, lambda e: e.core.loop.runner.graph_steps == 0),
     ("no overlap", {"overlap": False}, lambda e: e.core.scheduler.counters.steps > 0),
-    ("preempted", {"num_blocks": 20}, lambda e: e.core.scheduler.counters.preemptions > 0),
+    ("preempted", {"num_blocks": 15}, lambda e: e.core.scheduler.counters.preemptions > 0),
 )
 
 
@@ -237,6 +279,7 @@ def check_one(work: tuple[str, str]) -> Row:
     # However little there is to gain: these models are small.
     prefix_groups.BYTES_OF_LAUNCH = -(1 << 40)
     torch.set_num_threads(2)
+    hopper_attention._compiled.clear()
     name, dtype = work
     with tempfile.TemporaryDirectory() as directory:
         model_dir = Path(directory) / name
@@ -257,7 +300,7 @@ def main() -> None:
         "",
     ]
     faults: list[str] = []
-    columns = ["transformers", *(column for column, _, _ in VARIANTS), "prefixes shared"]
+    columns = ["transformers", *(column for column, _, _ in VARIANTS), "prefixes shared", HOPPER]
     lines += ["| model | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     totals: Counter[str] = Counter()
 
@@ -272,7 +315,7 @@ def main() -> None:
             lines.append(f"| {row.name} | " + " | ".join(row.outcome[c] for c in columns) + " |")
             print(lines[-1], *row.faults, sep="\n", flush=True)
             faults += row.faults
-            totals.update(row.outcome.values())
+            totals.update(row.outcome[column] for column in columns)
             write()
     lines += ["", "| task of the shipped model | right |", "|---|---|"]
     for task, right, count in check_tiny():
