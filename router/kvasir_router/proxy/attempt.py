@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 HELD_BYTES = 256 * 1024
 """Answers up to this length are passed on when they are whole: half of one can still be replaced
-by another replica's. As much as may wait for a client that reads slowly."""
+by another replica's. Of an unknown length only JSON may be: events, text or sound are of use as
+they come. As much as may wait for a client that reads slowly."""
 
 
 class Sink(Protocol):
@@ -39,6 +40,7 @@ class Attempt:
         "_credit",
         "_head",
         "_parts",
+        "_room",
         "_sent_before",
         "_sink",
         "asks_for_usage",
@@ -125,7 +127,10 @@ class Attempt:
         self._head = head
         if self._credit:
             self._return_credit()
-        if head.content_length is None or head.content_length > HELD_BYTES:
+        length = head.content_length
+        if length is None and head.is_json:
+            self._room = HELD_BYTES
+        elif length is None or length > HELD_BYTES:
             self._attempts.answer_began(self, head)
 
     def response_data(self, data: bytes, last: bool) -> None:
@@ -154,9 +159,23 @@ class Attempt:
             if self._parts is None:
                 self._parts = []
             self._parts.append(data)
+            if head is not None and head.content_length is None:
+                self._take_room(head, len(data))
         elif head is not None:
             body = data if self._parts is None else b"".join((*self._parts, data))
+            if head.content_length is None:
+                head.content_length = len(body)
             self._attempts.answered(self, head, body)
+
+    def _take_room(self, head: ResponseHead, size: int) -> None:
+        """An answer of unknown length that turns out to be a long one is held no longer."""
+        self._room -= size
+        if self._room >= 0 or self._parts is None:
+            return
+        data, self._parts = b"".join(self._parts), None
+        self._attempts.answer_began(self, head)
+        if self._sink is not None:
+            self._sink.take(data, False)
 
     # Watcher
 

@@ -269,6 +269,7 @@ class Attempts:
 
     def _drop(self, attempt: Attempt) -> bool:
         """Forget an attempt that has left; whether another one goes on without it."""
+        self._relay.withdraw()
         if attempt is not self._hedge:
             self._current = self._hedge
         self._hedge = None

@@ -48,8 +48,8 @@ def answer_head(relay: "Relay", head: ResponseHead, framing: Framing) -> bytes:
 
 
 class ClientAnswer:
-    """Passes an answer on as it comes. The head goes with the first bytes of the body, so that a
-    small answer is one write."""
+    """Passes an answer on as it comes. The head goes with the first bytes of the body: a small
+    answer is one write, and one that breaks before is as good as none."""
 
     __slots__ = ("_chunked", "_client", "_head", "_relay", "_tail")
 
@@ -62,9 +62,14 @@ class ClientAnswer:
         self._head = answer_head(relay, head, framing)
 
     @property
+    def begun(self) -> bool:
+        """Whether the client has anything of it."""
+        return not self._head
+
+    @property
     def blank(self) -> bool:
         """Whether another replica's answer can still be the whole of it."""
-        return False
+        return not self.begun
 
     def take(self, data: bytes, last: bool) -> None:
         """Sink.take."""
@@ -78,8 +83,9 @@ class ClientAnswer:
         relay.answer_ended()
 
     def end(self, error: answers.Answer) -> None:
-        """End an answer that cannot be completed: the connection ends before its length."""
-        self._client.abort()
+        """End an answer that cannot be completed: the connection ends before its length or its last
+        chunk. HTTP/1.0 may know of neither, and takes any end but a reset for the answer's."""
+        self._client.abort(reset=self._relay.request.http10)
 
     def close(self) -> None:
         """The request is over."""
@@ -91,6 +97,8 @@ class ClientAnswer:
             if last:
                 data += LAST_CHUNK
         if self._head:
+            if not data and not last:
+                return
             data = self._head + data
             self._head = b""
         if data:

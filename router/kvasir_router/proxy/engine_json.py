@@ -1,6 +1,8 @@
 """What the router reads of engines' JSON: fields and their types, apart from the modules that are
 compiled, where msgspec would not see the types."""
 
+from typing import Any
+
 import msgspec
 
 
@@ -30,6 +32,19 @@ class ErrorBody(msgspec.Struct):
     error: ErrorFields
 
 
+class _SomeError(msgspec.Struct):
+    error: Any
+
+
 read_usage = msgspec.json.Decoder(UsageFields).decode
 """Raises msgspec.MsgspecError, as the next one does."""
 read_error = msgspec.json.Decoder(ErrorBody).decode
+_read_some_error = msgspec.json.Decoder(_SomeError).decode
+
+
+def tells_of_error(body: bytes) -> bool:
+    """Whether OpenAI's clients take an event of this for an error, whatever is in it."""
+    try:
+        return bool(_read_some_error(body).error)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False

@@ -106,13 +106,23 @@ class EventStream(ClientAnswer):
     def _take_last(self, data: bytes) -> None:
         # An engine with another fleet secret does not know the router and tells it nothing.
         told = self.transcript is not None and b": kvasir" in self.transcript.content() + data
-        if self._end.whole or not told:
+        if (self._end.whole or not told) and not self._lacks_all(data):
             self._relay.usage = self._end.usage
             self._write(data, last=True)
             self._relay.answer_ended()
         else:
             self._pass(data)
             self._relay.answer_broken(_UNFINISHED)
+
+    def _lacks_all(self, last: bytes) -> bool:
+        """Whether not one event has come where some are due."""
+        relay = self._relay
+        return (
+            self.blank
+            and not last
+            and relay.status == 200
+            and relay.request.path.endswith("/completions")
+        )
 
     def _pass(self, data: bytes) -> None:
         if self.transcript is not None and not self.transcript.add(data):

@@ -4,6 +4,7 @@ import asyncio
 import math
 import select
 import socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
@@ -34,6 +35,9 @@ _LINGER_MOST_SECONDS = 30.0
 _LINGER_MOST_BYTES = 256 * 1024 * 1024
 
 _NOTHING = memoryview(b"")
+
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing waits no time for what is not sent, and says so."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -157,11 +161,15 @@ class ClientConnection(asyncio.Protocol):
             if self._parser.in_body:
                 self.write(answers.CONTINUE)
 
-    def abort(self) -> None:
-        """Cut the connection: the answer cannot be completed."""
+    def abort(self, *, reset: bool = False) -> None:
+        """Cut the connection: the answer cannot be completed. `reset`: so that the client sees more
+        than an end."""
         self._relay = None
         self._busy = False
         self._closing = True
+        if reset and not self._transport.is_closing():
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
     # For the gateway
@@ -173,7 +181,7 @@ class ClientConnection(asyncio.Protocol):
             self.deadline = now + _LINGER_SECONDS
         elif self._closing or not self._writing:
             self._left()
-            self.abort()
+            self.abort(reset=self._transport.get_write_buffer_size() > 0)
         elif self._receiving and not self._busy:
             self._refuse(RequestError(408, "The request did not arrive in time.", "timeout"))
         elif self.idle:

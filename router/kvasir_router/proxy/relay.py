@@ -12,6 +12,7 @@ from kvasir_router.proxy.answers import Answer
 from kvasir_router.proxy.attempt import Attempt
 from kvasir_router.proxy.attempts import Attempts
 from kvasir_router.proxy.client_answer import ClientAnswer, Framing, answer_head
+from kvasir_router.proxy.engine_json import tells_of_error
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failure import FAULTS, Failure
 from kvasir_router.proxy.ledger import CLIENT_CLOSED
@@ -205,10 +206,18 @@ class Relay:
                 self.usage = usage_in_body(body)
             self.client.write(answer_head(self, head, Framing.LENGTH) + body)
             self.answer_ended()
-        elif self.answer.blank:
-            self.fail(Answer(head.status, body))
+        elif self.answer.blank and head.status != 200 and tells_of_error(body):
+            self.fail(Answer(head.status, b" ".join(body.splitlines())))  # for an event
         else:
             self.lose(Obstacle.REFUSED)
+
+    def withdraw(self) -> None:
+        """The replica failed. An answer of which the client has nothing has never begun: what comes
+        instead may be of another kind."""
+        answer = self.answer
+        if answer is not None and not answer.begun:
+            answer.close()
+            self.answer = self.choice = None
 
     def finish_stream(self) -> None:
         """The replica broke off when nothing was missing but the last word."""
@@ -230,6 +239,7 @@ class Relay:
 
     def fail(self, error: Answer) -> None:
         """The client gets no (whole) answer of a replica's."""
+        self.withdraw()
         answer = self.answer
         if answer is None:
             self.status = error.status

@@ -40,6 +40,11 @@ class ResponseHead:
         """Whether the body is an event stream without a known end."""
         return self.content_length is None and self.content_type.startswith(b"text/event-stream")
 
+    @property
+    def is_json(self) -> bool:
+        """Whether the body is one value, of no use before its end."""
+        return self.content_type.partition(b";")[0].rstrip() == b"application/json"
+
 
 class Listener(Protocol):
     """Who waits for the answer on a connection."""

@@ -36,6 +36,7 @@ async def test_the_next_request_after_a_stream_that_was_not_told_to_close(one, p
 
     async def stream(exchange: Any) -> None:
         await exchange.start_events()
+        await exchange.chunk(b"data: 0\n\n")
         await go_on.wait()
         await exchange.chunk(b"data: 1\n\n")
         await exchange.end()
@@ -43,7 +44,7 @@ async def test_the_next_request_after_a_stream_that_was_not_told_to_close(one, p
     router, _ = await one(script=stream)
     reader, writer = await router.connect()
     writer.write(post(BODY))
-    await reader.readuntil(b"\r\n\r\n")
+    await reader.readuntil(b"data: 0\n\n")
     draining = asyncio.create_task(router.server.gateway.drain(30))
     await asyncio.sleep(0.1)
     go_on.set()

@@ -177,6 +177,16 @@ class TestMoved:
         assert router.in_flight() == 0
         assert await router.metric("stream_transcript_bytes") == 0
 
+    async def test_after_what_is_no_chunk(self, routed, ask) -> None:
+        async def nonsense(exchange: Any) -> None:
+            await exchange.write(b"zz\r\nno chunk\r\n")
+
+        router, _, _ = await routed(engine(events=3, after=nonsense), engine())
+        answer = await ask(router)
+        assert text_of(answer) == "".join(WORDS)
+        assert "no chunk" not in answer
+        assert await router.metric("retries_total", reason="invalid_response") == 1
+
     async def test_usage_that_is_missing_is_asked_for(self, routed, ask) -> None:
         router, _, b = await routed(engine(events=len(WORDS) + 1), engine())
         answer = await ask(router, stream_options={"include_usage": True})
