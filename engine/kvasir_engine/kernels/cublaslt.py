@@ -115,6 +115,15 @@ class CublasLt:
             self._call("cublasLtMatmulPreferenceDestroy", preference)
         return [each.algorithm for each in results[: found.value] if each.state == 0]
 
+    def runs(self, problem: Problem, algorithm: Algorithm) -> bool:
+        """Whether an algorithm, named for another problem, computes this one."""
+        found = _Candidate()
+        status = self._library.cublasLtMatmulAlgoCheck(
+            self._handle, problem.description, problem.weight, problem.x, problem.out,
+            problem.out, byref(algorithm), byref(found),
+        )  # fmt: skip
+        return not status and not found.state and found.workspace <= WORKSPACE_BYTES
+
     def multiply(
         self,
         problem: Problem,

@@ -1,18 +1,18 @@
-"""Which of cuBLASLt's algorithms multiplies a layer's weights: timed once, kept on disk.
+"""Which of cuBLASLt's algorithms multiplies a layer's weights: shipped, or timed once and kept.
 
-What the library's heuristic likes best is what torch runs, and up to a sixth slower than the
-fastest one it names. They are timed for the numbers of tokens that steps are captured with, each
-on all layers' weights in turn, since weights are not in the GPU's cache when a step comes to them.
-The choices stand below KVASIR_CACHE, in a file for each kind of GPU and version of the library.
+What the library's heuristic likes best is what torch runs, and up to a fifth slower than the
+fastest one it names, for this number of tokens or for another. Those it names and those that were
+fastest for the shapes that are shipped are timed for the numbers of tokens that steps are captured
+with, each on all layers' weights in turn, since weights are not in the GPU's cache when a step
+comes to them. The choices stand below KVASIR_CACHE, in a file for each kind of GPU and version of
+the library.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,64 +20,24 @@ import torch
 
 from kvasir.template.convert import cache_directory
 from kvasir_engine.kernels.cublaslt import Algorithm, CublasLt, Problem, algorithm_of, cublaslt
-from kvasir_engine.runner.capturing import capturing
+from kvasir_engine.kernels.product_choices import Choice, Choices
+from kvasir_engine.kernels.product_timing import Contest, Timed
 
 log = logging.getLogger(__name__)
 
 CANDIDATES = 12
+OTHERS = 24
+"""Candidates that were fastest for shapes that are shipped."""
 GAIN = 0.985
 """Of the time of torch's choice, at most, for another one to be made."""
-TIMED_FLOPS = 1_000_000_000_000
-"""Of one candidate, at least two products and at most one a layer."""
-LEAST_TOKENS = 65
-"""Fewer are the skinny kernel's."""
-MOST_BYTES = 16 << 20
-"""Of a file of choices; a larger one is not ours."""
-Choice = tuple[int, ...] | None
-"""An algorithm's words; None for torch's choice."""
+LEAST_TOKENS = 17
+"""Fewer are the skinny kernel's, as are more where it was measured to be faster."""
 
 
-class Choices:
-    """By (tokens, outputs, inputs), with the file they are kept in."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._known = _read(file)
-
-    def get(self, key: tuple[int, int, int], choose: Callable[[], Choice]) -> Choice:
-        """What is known, or what `choose` finds."""
-        if key not in self._known:
-            self._known[key] = choose()
-        return self._known[key]
-
-    def save(self) -> None:
-        """To the file, as a whole: a reader sees the old one or the new one."""
-        lines = [[*key, choice] for key, choice in sorted(self._known.items())]
-        part = self._file.with_suffix(f".{os.getpid()}")
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(lines))
-            part.replace(self._file)
-        except OSError as error:
-            log.warning("choices of matrix products are not kept: %s.", error)
-
-
-def _read(file: Path) -> dict[tuple[int, int, int], Choice]:
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES} bytes")
-        found: dict[tuple[int, int, int], Choice] = {}
-        for tokens, outputs, inputs, words in json.loads(file.read_bytes()):
-            if words is not None and len(words) != 8:
-                raise ValueError(f"{len(words)} words")
-            key = int(tokens), int(outputs), int(inputs)
-            found[key] = None if words is None else tuple(int(word) for word in words)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError) as error:
-        log.warning("%s is not read, products are timed again: %s.", file, error)
-        return {}
-    return found
+def file_name(library: CublasLt, device: torch.device) -> str:
+    """Of the choices on such a GPU by this version of the library."""
+    name = torch.cuda.get_device_name(device).lower().replace(" ", "_")
+    return f"{name}-cublaslt-{library.version}.json"
 
 
 class Products:
@@ -86,10 +46,11 @@ class Products:
     def __init__(self, library: CublasLt, device: torch.device) -> None:
         self._library = library
         self._device = device
-        name = torch.cuda.get_device_name(device).lower().replace(" ", "_")
+        file = file_name(library, device)
         self._choices = Choices(
-            cache_directory() / "products" / f"{name}-cublaslt-{library.version}.json"
+            cache_directory() / "products" / file, Path(__file__).with_name(file)
         )
+        self._shipped = [algorithm_of(words) for words in self._choices.often_fastest(OTHERS)]
         self._sizes: dict[tuple[int, int], list[int]] = {}
         """Numbers of tokens that were tuned, by (outputs, inputs)."""
         self._algorithms: dict[tuple[int, int, int], Algorithm | None] = {}
@@ -134,66 +95,17 @@ class Products:
         return self._library.multiply(problem, algorithm, x, weight, out) == 0
 
     def _fastest(self, weights: Sequence[torch.Tensor], tokens: int) -> Choice:
-        weight = weights[0]
-        outputs, inputs = weight.shape
-        x = torch.randn(tokens, inputs, dtype=weight.dtype, device=self._device)
-        out = torch.empty((tokens, outputs), dtype=weight.dtype, device=self._device)
-        want = torch.nn.functional.linear(x, weight)
-        problem = self._library.problem(tokens, outputs, inputs, inputs, weight.dtype)
-        right = []
-        for algorithm in self._library.candidates(problem, CANDIDATES):
-            out.fill_(float("nan"))
-            if self._launch(algorithm, x, weight, out) and _same(out, want):
-                right.append(algorithm)
-        calls = max(2, min(len(weights), TIMED_FLOPS // (2 * tokens * weight.numel())))
-        runs: list[Callable[[torch.Tensor], object]] = [
-            partial(torch.nn.functional.linear, x),
-            *(partial(self._launch, algorithm, x, out=out) for algorithm in right),
-        ]
-        times = _times(runs, [weights[call % len(weights)] for call in range(calls)])
-        best = min(range(len(times)), key=times.__getitem__)
-        if best == 0 or times[best] > GAIN * times[0]:
-            return None
-        return tuple(right[best - 1].data)
+        contest = Contest(self._library, weights, tokens)
+        return chosen(contest.ranked([*contest.named(CANDIDATES), *self._shipped]))
 
 
-def _same(out: torch.Tensor, want: torch.Tensor) -> bool:
-    """Up to the order of sums, rounded to 8 bits."""
-    error = (out.float() - want.float()).norm() / want.float().norm()
-    return bool(error < 1e-2)
-
-
-def _times(
-    runs: Sequence[Callable[[torch.Tensor], object]], weights: Sequence[torch.Tensor]
-) -> list[float]:
-    """Milliseconds of each over all weights, the better of two times; in graphs, since launches
-    may take longer than what they launch."""
-    graphs = [_graph(run, weights) for run in runs]
-    found = [float("inf")] * len(runs)
-    for _ in range(2):
-        for i, graph in enumerate(graphs):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            found[i] = min(found[i], begin.elapsed_time(end))
-    return found
-
-
-def _graph(
-    run: Callable[[torch.Tensor], object], weights: Sequence[torch.Tensor]
-) -> torch.cuda.CUDAGraph:
-    graph = torch.cuda.CUDAGraph()
-    with capturing():
-        run(weights[0])
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            for weight in weights:
-                run(weight)
-        finally:
-            graph.capture_end()
-    return graph
+def chosen(ranked: Sequence[Timed]) -> Choice:
+    """The fastest, unless torch's choice is hardly slower."""
+    best, algorithm = ranked[0]
+    by_torch = next(time for time, each in ranked if each is None)
+    if algorithm is None or best > GAIN * by_torch:
+        return None
+    return tuple(algorithm.data)
 
 
 _by_device: dict[torch.device, Products] = {}

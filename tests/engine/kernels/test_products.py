@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kvasir_engine.kernels.products import Choices
+from kvasir_engine.kernels.cublaslt import Algorithm, algorithm_of, cublaslt
+from kvasir_engine.kernels.product_choices import Choices, written
 
 KEY = (256, 4096, 1024)
 WORDS = (7, 1 << 63, 0, 0, 0, 0, 0, 1)
@@ -51,10 +52,55 @@ def test_a_directory_that_cannot_be_written_is_no_error(tmp_path: Path, caplog) 
     assert "not kept" in caplog.text
 
 
+def test_what_is_shipped_comes_first_and_is_not_kept_again(tmp_path: Path) -> None:
+    shipped, file = tmp_path / "shipped.json", tmp_path / "kept" / "gpu.json"
+    other = (9, *WORDS[1:])
+    lines = {KEY: WORDS, (64, 4096, 1024): None, (64, 1, 1): other, (128, 1, 1): other}
+    shipped.write_text(written(lines))
+    choices = Choices(file, shipped)
+    assert choices.get(KEY, never) == WORDS
+    assert choices.get((64, 4096, 1024), never) is None
+    assert choices.often_fastest(1) == [other]
+    choices.save()
+    assert not file.parent.exists()
+    choices.get((8, 8, 8), lambda: None)
+    choices.save()
+    assert json.loads(file.read_text()) == [[8, 8, 8, None]]
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ([(1.0, WORDS), (1.2, None)], WORDS),
+        ([(1.0, WORDS), (1.001, None)], None),
+        ([(0.5, None), (0.6, WORDS)], None),
+    ],
+)
+def test_torch_chooses_unless_it_is_clearly_slower(times, words) -> None:
+    from kvasir_engine.kernels.products import chosen
+
+    def algorithm(words: tuple[int, ...] | None) -> Algorithm | None:
+        return None if words is None else algorithm_of(words)
+
+    assert chosen([(time, algorithm(each)) for time, each in times]) == words
+
+
+def test_shipped_tables_can_be_read() -> None:
+    """Whatever GPU they are for."""
+    from kvasir_engine.kernels import products
+    from kvasir_engine.kernels.product_choices import read_choices
+
+    tables = list(Path(products.__file__).parent.glob("*-cublaslt-*.json"))
+    assert tables
+    for table in tables:
+        choices = read_choices(table)
+        assert (256, 28672, 4096) in choices
+        assert all(tokens >= products.LEAST_TOKENS for tokens, _, _ in choices)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs cuBLASLt on a GPU")
 def test_products_are_right(tmp_path: Path, monkeypatch) -> None:
-    from kvasir_engine.kernels.cublaslt import algorithm_of
-    from kvasir_engine.kernels.products import Products, cublaslt
+    from kvasir_engine.kernels.products import Products
 
     monkeypatch.setenv("KVASIR_CACHE", str(tmp_path))
     device = torch.device("cuda", 0)
@@ -72,5 +118,5 @@ def test_products_are_right(tmp_path: Path, monkeypatch) -> None:
         want = x.double() @ weights[1].double().T
         assert got is not None
         assert (got.double() - want).norm() / want.norm() < 1e-2
-    assert products.multiply(x[:64], weights[1]) is None
+    assert products.multiply(x[:16], weights[1]) is None
     assert products.multiply(torch.cat([x, x]), weights[1]) is None
