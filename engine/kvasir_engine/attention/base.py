@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -67,13 +67,15 @@ class AttentionBatch:
     max_seq_len: int
     """CPU upper bound over entries, for launch sizes."""
     query_lens_cpu: list[int]
-    """New tokens of each entry, on the CPU."""
+    """New tokens of each entry, on the CPU; of a prefill an upper bound will do."""
     seq_lens_cpu: list[int]
     """Upper bounds of seq_lens, on the CPU."""
     decode_order: torch.Tensor | None = None
     """[num_decodes] int32: decodes, the longest first, which is how a GPU's parts end together."""
     shared: SharedPrefixes | None = None
     """What decodes may attend to together; a backend may pass it over."""
+    tiles: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
+    """How a backend divided the prefills, by a tile's tokens: once for all layers."""
 
 
 class QueryBuffer:

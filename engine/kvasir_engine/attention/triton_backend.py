@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -31,19 +30,6 @@ from kvasir_engine.kernels.shared_prefix import (
 from kvasir_engine.kernels.tile_memory import tile_bytes
 from kvasir_engine.runner.upload import upload
 
-KEPT_TILES = 4
-"""Layers of several KV groups, each with a batch of its own, take turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tiles:
-    """How a batch's prefills are divided, kept for its other layers."""
-
-    batch: AttentionBatch
-    tokens: int
-    """Of a tile."""
-    tiles: torch.Tensor
-
 
 class TritonAttention:
     """Decodes by split keys, prefills by tiles of queries; both read the paged cache in place."""
@@ -64,8 +50,6 @@ class TritonAttention:
         self._tile_bytes = tile_bytes(device)
         self.by_hopper = hopper_attention.runs_on(device)
         """Whether its kernels compute what fits them."""
-        self._kept: list[_Tiles] = []
-        """The last KEPT_TILES that were asked for."""
 
     def write(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
@@ -166,12 +150,11 @@ class TritonAttention:
 
     def _divide(self, batch: AttentionBatch, tokens: int) -> torch.Tensor:
         """Tiles of `tokens` new tokens of a batch's prefills."""
-        for kept in self._kept:
-            if kept.batch is batch and kept.tokens == tokens:
-                return kept.tiles
-        lens = np.asarray(batch.query_lens_cpu[batch.num_decodes :], dtype=np.int32)
-        tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
-        self._kept = [_Tiles(batch, tokens, tiles), *self._kept[: KEPT_TILES - 1]]
+        tiles = batch.tiles.get(tokens)
+        if tiles is None:
+            lens = np.asarray(batch.query_lens_cpu[batch.num_decodes :], dtype=np.int32)
+            tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
+            batch.tiles[tokens] = tiles
         return tiles
 
 

@@ -130,6 +130,8 @@ def attend_tiles(
         if first >= end:
             _leave_out(rows, lse_ptr, kv_head, part, total_parts, SHAPE)
             return
+    elif rows[3] >= rows[2]:
+        return
     last_page = (length - 1) // SHAPE.block
     spans = (
         gl.cdiv(end - first, KEYS),

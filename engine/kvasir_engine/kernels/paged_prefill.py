@@ -73,6 +73,8 @@ def _prefill(
     tile = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
     kv_head = tl.program_id(1)
     first_token, end = tl.load(starts_ptr + entry), tl.load(starts_ptr + entry + 1)
+    if tile * TOKENS >= end - first_token:
+        return
     length = tl.load(lens_ptr + entry)
     before = length - (end - first_token)
 
@@ -143,8 +145,8 @@ def paged_prefill(
 ) -> None:
     """out = causal attention of q, both [tokens, heads, head_dim].
 
-    tiles [n, 2] int32: (entry, which run of `tile_tokens` of its new tokens); the rest is
-    AttentionBatch's.
+    tiles [n, 2] int32: (entry, which run of `tile_tokens` of its new tokens), passed over where it
+    has fewer; the rest is AttentionBatch's.
     """
     _, heads, dim = q.shape
     kv_heads = cache.shape[3]

@@ -73,7 +73,7 @@ class DeviceBatch:
         self.device = device
         self.groups = groups
         self.block_size = groups[0].block_size
-        self._max_blocks = -(-max_tokens // self.block_size)
+        self.max_blocks = -(-max_tokens // self.block_size)
         self._token_inputs = token_inputs_on(device)
 
         def zeros(*shape: int) -> torch.Tensor:
@@ -86,7 +86,7 @@ class DeviceBatch:
         # One beside the other, so that new rows' are written at once.
         self._counts = zeros(3, rows)
         self.num_tokens, self.num_computed, self.num_prompt = self._counts.unbind(0)
-        self.tables = [zeros(rows, self._max_blocks) for _ in groups]
+        self.tables = [zeros(rows, self.max_blocks) for _ in groups]
 
     def upload(self, values: npt.NDArray[Any]) -> torch.Tensor:
         """`values` on the device, without waiting for it."""

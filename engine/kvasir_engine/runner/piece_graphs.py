@@ -27,6 +27,7 @@ from kvasir_engine.attention.base import (
 )
 from kvasir_engine.runner.batch import StepInputs
 from kvasir_engine.runner.capturing import capturing
+from kvasir_engine.runner.token_buffers import TokenBuffers
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +54,9 @@ class _Piece:
     out: torch.Tensor | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Pieces:
-    token_ids: torch.Tensor
-    positions: torch.Tensor
-    slots: list[torch.Tensor]
-    """One a KV group; padding goes to the null block."""
+    tokens: TokenBuffers
     hidden: torch.Tensor
     pieces: list[_Piece]
 
@@ -189,11 +187,7 @@ class PieceGraphs:
         if at == len(self._sizes):
             return None
         found = self._by_size[self._sizes[at]]
-        found.token_ids[:tokens].copy_(inputs.token_ids)
-        found.positions[:tokens].copy_(inputs.positions)
-        for slots, batch in zip(found.slots, inputs.batches, strict=True):
-            slots[:tokens].copy_(batch.slot_mapping)
-            slots[tokens:].zero_()
+        found.tokens.put(inputs)
         self._context.batches = inputs.batches
         for piece in found.pieces:
             piece.graph.replay()
@@ -235,16 +229,12 @@ class PieceGraphs:
                 hidden = self._model(inputs.token_ids, inputs.positions)
             finally:
                 self._pool = cutter.end()
-        return replace(inputs, hidden=hidden, pieces=cutter.pieces)
+        return _Pieces(inputs, hidden, cutter.pieces)
 
-    def _inputs(self, size: int) -> _Pieces:
-        def zeros() -> torch.Tensor:
-            return torch.zeros(size, dtype=torch.int64, device=self._device)
+    def _inputs(self, size: int) -> TokenBuffers:
+        return TokenBuffers.of_size(size, self._num_groups, self._device)
 
-        slots = [zeros() for _ in range(self._num_groups)]
-        return _Pieces(zeros(), zeros(), slots, zeros(), [])
-
-    def _context_for(self, inputs: _Pieces, backend: AttentionBackend) -> ForwardContext:
+    def _context_for(self, inputs: TokenBuffers, backend: AttentionBackend) -> ForwardContext:
         batches = [_only_slots(each) for each in inputs.slots]
         return replace(self._context, backend=backend, batches=batches)
 

@@ -22,6 +22,7 @@ from kvasir_engine.runner.logprobs import prompt_logprobs
 from kvasir_engine.runner.piece_graphs import PieceGraphs
 from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
+from kvasir_engine.runner.prompt_graphs import PromptGraphs
 from kvasir_engine.runner.sampler import SampleBatch, Sampler
 from kvasir_engine.runner.sampling_state import SamplingState
 from kvasir_engine.runner.step_copy import HostCopy
@@ -77,6 +78,13 @@ class TorchRunner:
             device=device,
         )
         self._pieces = PieceGraphs(model, self._context, num_groups=len(groups), device=device)
+        self._prompts = PromptGraphs(
+            model,
+            self._context,
+            num_groups=len(groups),
+            max_blocks=self.batch.max_blocks,
+            device=device,
+        )
         self._prefixes = self._prefix_groups(model, groups, caches)
         self._inputs: StepInputs | None = None
         self._hidden: torch.Tensor | None = None
@@ -126,7 +134,9 @@ class TorchRunner:
             # Models with common prefixes have one KV group.
             (batch,) = self._inputs.batches
             batch.shared = self._prefix_tiles.on_device(groups, plan.num_decodes, self.device)
-        self._hidden = self._pieces.run(self._inputs)
+        self._hidden = self._prompts.run(self._inputs)
+        if self._hidden is None:
+            self._hidden = self._pieces.run(self._inputs)
         if self._hidden is None:
             self._hidden = self._model(self._inputs)
 
@@ -151,6 +161,11 @@ class TorchRunner:
         return self._pieces.steps
 
     @property
+    def prompt_steps(self) -> int:
+        """Steps that ran as the graph of a lone prompt."""
+        return self._prompts.steps
+
+    @property
     def shares_prefixes(self) -> bool:
         """Whether common prefixes may be attended to once."""
         return self._prefixes is not None
@@ -168,6 +183,7 @@ class TorchRunner:
         if self._prefixes is not None:
             self._graphs.prepare_shared()
         self._pieces.capture()
+        self._prompts.capture()
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:

@@ -240,10 +240,24 @@ def test_every_entry_of_a_tile_is_computed(paged, backend, heads, per_tile) -> N
     torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)
 
 
-def test_a_batch_is_divided_once_though_layers_of_another_come_between(paged, backend) -> None:
+def test_a_batch_is_divided_once_for_all_layers_of_a_kind(paged, backend) -> None:
     batches = [paged.make_batch([3], [(n, n)])[0] for n in (40, 9)]
     first = [backend.real._divide(batch, 16) for batch in batches]
     assert [len(tiles) for tiles in first] == [3, 1]
+    assert len(backend.real._divide(batches[0], 8)) == 5
     for batch, tiles in zip(batches, first, strict=True):
         assert backend.real._divide(batch, 16) is tiles
-    assert len(backend.real._divide(batches[0], 8)) == 5
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_prompts_may_be_shorter_than_the_cpu_says(paged, backend, window) -> None:
+    """As in a graph that was captured for a longer one."""
+    spec = paged.make_spec(head_dim=64, window=window)
+    batch, blocks = paged.make_batch([], [(9, 30)], block=16)
+    cache = torch.randn(2, blocks, 16, spec.num_kv_heads, 64).to(HALF)
+    paged.poison(cache, batch)
+    q = torch.randn(9, spec.num_heads, 64).to(HALF)
+    want = paged.written_out(spec, q, cache, batch)
+    padded = torch.cat([q, torch.full((191, spec.num_heads, 64), float("nan")).to(HALF)])
+    got = backend.attend(spec, padded, cache, replace(batch, query_lens_cpu=[200]))
+    torch.testing.assert_close(got[:9].double(), want, atol=3e-2, rtol=3e-2)
