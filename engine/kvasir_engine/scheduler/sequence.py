@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+import struct
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -115,9 +115,11 @@ def make_sequences(
 ) -> Sequence:
     """The lead of `request`, with its siblings when n > 1; `seed` is for requests without one."""
     params, resume = request.params, request.resume
-    known = [*request.prompt_token_ids, *(resume.output_token_ids if resume else ())]
-    # An array of Python's takes in a list in half the time that numpy needs.
-    ids = array("i", known)
+    known = request.prompt_token_ids
+    if resume is not None:
+        known = [*known, *resume.output_token_ids]
+    # Takes in a list in less than half the time that numpy needs.
+    ids = np.frombuffer(struct.pack(f"{len(known)}i", *known), dtype=np.int32)
     first_index = resume.sample_index if resume else 0
     if resume is not None and resume.seed is not None:
         seed = resume.seed
@@ -131,7 +133,7 @@ def make_sequences(
             request=request,
             handle=request.handle + index,
             order=order + index,
-            tokens=np.array(ids),
+            tokens=ids.copy(),
             num_prompt=len(request.prompt_token_ids),
             limit=limit,
             sampling=_row_sampling(request, seed, first_index + index),
