@@ -242,9 +242,7 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
         row.compare(column, given, lambda i: judge.differ(given[i], want[i], found[i]), happened)
 
     for column, settings, happened in VARIANTS:
-        if column == "preempted":
-            settings = {"num_blocks": FEW_BLOCKS[scale]}
-        engine = Engine(model_dir, dtype, **size, **settings)
+        engine = Engine(model_dir, dtype, **size, **settings(scale))
         found = engine.greedy(given)
         same(column, found, happened(engine))
         engine.close()
@@ -262,10 +260,16 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
     return row
 
 
-VARIANTS: tuple[tuple[str, dict[str, Any], Callable[[Any], bool]], ...] = (
-    ("eager", {"enforce_eager": True}, lambda e: e.core.loop.runner.graph_steps == 0),
-    ("no overlap", {"overlap": False}, lambda e: e.core.scheduler.counters.steps > 0),
-    ("preempted", {}, lambda e: e.core.scheduler.counters.preemptions > 0),
+Settings = Callable[[int], dict[str, Any]]
+"""Of an engine, by its prompts' scale."""
+VARIANTS: tuple[tuple[str, Settings, Callable[[Any], bool]], ...] = (
+    ("eager", lambda _: {"enforce_eager": True}, lambda e: e.core.loop.runner.graph_steps == 0),
+    ("no overlap", lambda _: {"overlap": False}, lambda e: e.core.scheduler.counters.steps > 0),
+    (
+        "preempted",
+        lambda scale: {"num_blocks": FEW_BLOCKS[scale]},
+        lambda e: e.core.scheduler.counters.preemptions > 0,
+    ),
 )
 
 
