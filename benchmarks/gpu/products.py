@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from gemm import shapes
 
-from kvasir_engine.kernels.cublaslt import Algorithm, CublasLt, cublaslt
+from kvasir_engine.kernels.cublaslt import Algorithm, CublasLt, cublaslt, distinct
 from kvasir_engine.kernels.product_choices import Choice, Key, read_choices, written
-from kvasir_engine.kernels.product_timing import Contest, Timed
+from kvasir_engine.kernels.product_timing import Contest, Timed, by_torch
 from kvasir_engine.kernels.products import CANDIDATES, LEAST_TOKENS, chosen
 from kvasir_engine.runner.decode_graphs import graph_sizes
 from kvasir_engine.runner.product_tuning import LARGE
@@ -41,13 +41,12 @@ HEAD = 100_000
 
 def named(library: CublasLt, of: Sequence[tuple[int, int]]) -> list[Algorithm]:
     """What the heuristic names for any of these layers, each once."""
-    found: dict[tuple[int, ...], Algorithm] = {}
-    for outputs, inputs in of:
-        for tokens in ASKED:
-            problem = library.problem(tokens, outputs, inputs, inputs, torch.bfloat16)
-            for each in library.candidates(problem, 40):
-                found.setdefault(tuple(each.data), each)
-    return list(found.values())
+    problems = [
+        library.problem(tokens, outputs, inputs, inputs, torch.bfloat16)
+        for outputs, inputs in of
+        for tokens in ASKED
+    ]
+    return distinct(each for problem in problems for each in library.candidates(problem, 40))
 
 
 class Search:
@@ -72,13 +71,12 @@ class Search:
         rows = [size for size in graph_sizes(256) if size >= LEAST_TOKENS]
         sizes = sorted({*rows, *(() if outputs > HEAD else LARGE)})
         missing = [size for size in sizes if (size, outputs, inputs) not in self._found]
-        kept: dict[tuple[int, ...], Algorithm] = {}
+        kept: list[Algorithm] = []
         for tokens in (size for size in WIDELY if size in missing):
             ranked = self._compete(weights, tokens, self._pool)
-            best = [each for _, each in ranked if each is not None][:KEPT]
-            kept.update((tuple(each.data), each) for each in best)
+            kept += [each for _, each in ranked if each is not None][:KEPT]
         for tokens in (size for size in missing if size not in WIDELY):
-            self._compete(weights, tokens, list(kept.values()))
+            self._compete(weights, tokens, kept)
 
     def _compete(
         self, weights: list[torch.Tensor], tokens: int, algorithms: list[Algorithm]
@@ -86,17 +84,15 @@ class Search:
         began = time.monotonic()
         contest = Contest(self._library, weights, tokens)
         own = contest.named(CANDIDATES)
-        by_heuristic = {tuple(each.data) for each in own}
-        others = [each for each in algorithms if tuple(each.data) not in by_heuristic]
-        ranked = contest.ranked([*own, *others])
+        ranked = contest.ranked([*own, *algorithms])
         choice = chosen(ranked)
         outputs, inputs = weights[0].shape
         self._found[tokens, outputs, inputs] = choice
         self._note(
             tokens=tokens, outputs=outputs, inputs=inputs,
             us=round(ranked[0][0] * 1e3, 1),
-            torch_us=round(next(us for us, each in ranked if each is None) * 1e3, 1),
-            named=choice is None or choice in by_heuristic,
+            torch_us=round(by_torch(ranked) * 1e3, 1),
+            named=choice is None or choice in {tuple(each.data) for each in own},
             seconds=round(time.monotonic() - began, 1),
         )  # fmt: skip
         return ranked

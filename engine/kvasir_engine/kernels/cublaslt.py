@@ -9,7 +9,7 @@ library on one kind of GPU.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from functools import cache
 
@@ -31,6 +31,11 @@ class Algorithm(Structure):
 def algorithm_of(words: Sequence[int]) -> Algorithm:
     """The algorithm of these eight words."""
     return Algorithm((c_uint64 * 8)(*words))
+
+
+def distinct(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
+    """Each once, in their order."""
+    return list({tuple(each.data): each for each in algorithms}.values())
 
 
 class _Candidate(Structure):

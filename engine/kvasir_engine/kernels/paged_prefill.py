@@ -15,26 +15,17 @@ import triton.language as tl
 
 from kvasir_engine.kernels.launch import begin, launch_options
 from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys, kernel_scale
-from kvasir_engine.kernels.tile_memory import fitted
+from kvasir_engine.kernels.tile_memory import TileTuning
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillTuning:
-    """How the kernel is launched; chosen by measurement (benchmarks/gpu/attention.py)."""
+class PrefillTuning(TileTuning):
+    """Chosen by measurement (benchmarks/gpu/attention.py)."""
 
     rows: int = 64
-    """Query tokens x heads of a tile."""
     keys: int = 64
     warps: int = 4
     stages: int = 2
-
-    def fitted(self, padded_dim: int, itemsize: int, most: int) -> PrefillTuning:
-        """The same, or less of it where tiles of such heads would take more than `most` bytes."""
-        row_bytes = padded_dim * itemsize
-        rows, keys, stages = fitted(
-            self.rows, self.keys, self.stages, row_bytes=row_bytes, most=most
-        )
-        return PrefillTuning(rows, keys, self.warps, stages)
 
 
 @triton.jit(

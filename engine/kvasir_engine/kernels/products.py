@@ -1,7 +1,7 @@
 """Which of cuBLASLt's algorithms multiplies a layer's weights: shipped, or timed once and kept.
 
-What the library's heuristic likes best is what torch runs, and up to a fifth slower than the
-fastest one it names, for this number of tokens or for another. Those it names and those that were
+What the library's heuristic likes best is what torch runs; the fastest one it names, for this
+number of tokens or for another, takes up to a third less time. Those it names and those that were
 fastest for the shapes that are shipped are timed for the numbers of tokens that steps are captured
 with, each on all layers' weights in turn, since weights are not in the GPU's cache when a step
 comes to them. The choices stand below KVASIR_CACHE, in a file for each kind of GPU and version of
@@ -21,7 +21,7 @@ import torch
 from kvasir.template.convert import cache_directory
 from kvasir_engine.kernels.cublaslt import Algorithm, CublasLt, Problem, algorithm_of, cublaslt
 from kvasir_engine.kernels.product_choices import Choice, Choices
-from kvasir_engine.kernels.product_timing import Contest, Timed
+from kvasir_engine.kernels.product_timing import Contest, Timed, by_torch
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Products:
         self._choices = Choices(
             cache_directory() / "products" / file, Path(__file__).with_name(file)
         )
-        self._shipped = [algorithm_of(words) for words in self._choices.often_fastest(OTHERS)]
+        self._others = [algorithm_of(words) for words in self._choices.often_fastest(OTHERS)]
         self._sizes: dict[tuple[int, int], list[int]] = {}
         """Numbers of tokens that were tuned, by (outputs, inputs)."""
         self._algorithms: dict[tuple[int, int, int], Algorithm | None] = {}
@@ -96,14 +96,13 @@ class Products:
 
     def _fastest(self, weights: Sequence[torch.Tensor], tokens: int) -> Choice:
         contest = Contest(self._library, weights, tokens)
-        return chosen(contest.ranked([*contest.named(CANDIDATES), *self._shipped]))
+        return chosen(contest.ranked([*contest.named(CANDIDATES), *self._others]))
 
 
 def chosen(ranked: Sequence[Timed]) -> Choice:
     """The fastest, unless torch's choice is hardly slower."""
     best, algorithm = ranked[0]
-    by_torch = next(time for time, each in ranked if each is None)
-    if algorithm is None or best > GAIN * by_torch:
+    if algorithm is None or best > GAIN * by_torch(ranked):
         return None
     return tuple(algorithm.data)
 

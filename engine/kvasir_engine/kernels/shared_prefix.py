@@ -18,7 +18,7 @@ import triton.language as tl
 from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.kernels.launch import begin, launch_options
 from kvasir_engine.kernels.softmax import NO_SCORE, attend_keys, kernel_scale
-from kvasir_engine.kernels.tile_memory import fitted
+from kvasir_engine.kernels.tile_memory import TileTuning
 
 
 class PrefixAttention(Protocol):
@@ -51,22 +51,13 @@ class SharedKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedTuning:
-    """How the kernel is launched; chosen by measurement (benchmarks/gpu/attention.py)."""
+class SharedTuning(TileTuning):
+    """Chosen by measurement (benchmarks/gpu/attention.py)."""
 
     rows: int = 128
-    """Queries of one program."""
     keys: int = 128
     warps: int = 8
     stages: int = 3
-
-    def fitted(self, padded_dim: int, itemsize: int, most: int) -> SharedTuning:
-        """The same, or less of it where tiles of such heads would take more than `most` bytes."""
-        row_bytes = padded_dim * itemsize
-        rows, keys, stages = fitted(
-            self.rows, self.keys, self.stages, row_bytes=row_bytes, most=most
-        )
-        return SharedTuning(rows, keys, self.warps, stages)
 
 
 def entries_at_once(tile: int, most: int) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Self
+
 import torch
 import triton
 
@@ -33,3 +36,22 @@ def fitted(rows: int, keys: int, stages: int, *, row_bytes: int, most: int) -> t
         else:
             break
     return rows, keys, stages
+
+
+@dataclass(frozen=True, slots=True)
+class TileTuning:
+    """How a kernel is launched whose programs keep tiles of queries and of keys and values."""
+
+    rows: int
+    """Queries of one program: tokens x heads."""
+    keys: int
+    warps: int
+    stages: int
+
+    def fitted(self, padded_dim: int, itemsize: int, most: int) -> Self:
+        """The same, or less of it where tiles of such heads would take more than `most` bytes."""
+        row_bytes = padded_dim * itemsize
+        rows, keys, stages = fitted(
+            self.rows, self.keys, self.stages, row_bytes=row_bytes, most=most
+        )
+        return replace(self, rows=rows, keys=keys, stages=stages)

@@ -13,20 +13,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from kvasir_engine.runner.batch import StepInputs
-from kvasir_engine.runner.capturing import capturing
+from kvasir_engine.runner.capturing import GraphPool, capturing
 from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
 from kvasir_engine.runner.upload import upload
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def graph_sizes(most: int) -> list[int]:
@@ -87,7 +85,7 @@ class DecodeGraphs:
         self._graphs: dict[int, _Graph] = {}
         self._shared: dict[int, _Graph | None] = {}
         """By size; None where memory did not suffice."""
-        self._pool: Any = None
+        self._pool = GraphPool()
         self._fitting: list[int] = []
         """By number of rows: the size that holds them; as long as the largest size, and one."""
         self.steps = 0
@@ -198,23 +196,12 @@ class DecodeGraphs:
                 inputs = self._inputs(rows, tiles)
                 return inputs, self._forward(inputs)
 
-            graph, (inputs, hidden) = self._record(forward)
+            graph, (inputs, hidden) = self._pool.record(forward)
             sampling, tokens = None, None
             if self._sample is not None:
                 draw = self._sample
-                sampling, tokens = self._record(lambda: draw(hidden, inputs))
+                sampling, tokens = self._pool.record(lambda: draw(hidden, inputs))
         return _Graph(graph, rows, inputs, hidden, sampling, tokens, tiles)
-
-    def _record(self, launch: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
-        """What `launch` launches, as a graph, with what it returned."""
-        graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-        try:
-            result = launch()
-        finally:
-            graph.capture_end()
-        self._pool = self._pool or graph.pool()
-        return graph, result
 
     def _inputs(self, rows: torch.Tensor, tiles: torch.Tensor | None) -> StepInputs:
         inputs = self._gather(rows)

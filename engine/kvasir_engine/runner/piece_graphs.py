@@ -9,11 +9,10 @@ this pays is measured, since it depends on the model and on the CPU.
 
 from __future__ import annotations
 
-import logging
 import time
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,10 +25,8 @@ from kvasir_engine.attention.base import (
     forward_context,
 )
 from kvasir_engine.runner.batch import StepInputs
-from kvasir_engine.runner.capturing import capturing
+from kvasir_engine.runner.capturing import CapturedSizes, capturing
 from kvasir_engine.runner.token_buffers import TokenBuffers
-
-log = logging.getLogger(__name__)
 
 TRIED = (512, 1024, 2048, 4096, 8192)
 """Tokens at which launches are compared with the device's time."""
@@ -150,8 +147,7 @@ class PieceGraphs:
         self._context = context
         self._num_groups = num_groups
         self._device = device
-        self._by_size: dict[int, _Pieces] = {}
-        self._sizes: list[int] = []
+        self._captured = CapturedSizes[_Pieces]("mixed steps")
         self._pool: Any = None
         self.steps = 0
         """Steps that ran in pieces."""
@@ -161,14 +157,12 @@ class PieceGraphs:
         queries = self._context.queries
         if queries is None:
             return
-        try:
-            most = self._most_tokens(queries.tokens)
-            out = torch.empty_like(queries.all)
-            for size in reversed(piece_sizes(most)):
-                self._by_size[size] = self._capture(size, out)
-        except torch.OutOfMemoryError:
-            log.warning("out of memory while capturing mixed steps: %s have graphs.", self._sizes)
-        self._sizes = sorted(self._by_size)
+        # Not before the measuring, and where running out of memory is expected.
+        out = cache(lambda: torch.empty_like(queries.all))
+        self._captured.capture(
+            lambda: piece_sizes(self._most_tokens(queries.tokens)),
+            lambda size: self._capture(size, out()),
+        )
 
     def _most_tokens(self, most: int) -> int:
         """Of the sizes, the largest whose steps would wait for launches."""
@@ -182,12 +176,10 @@ class PieceGraphs:
     def run(self, inputs: StepInputs) -> torch.Tensor | None:
         """Hidden states [at least tokens, size] of a step, overwritten by the next one of its
         size; None when it is larger than any."""
-        tokens = len(inputs.token_ids)
-        at = bisect_left(self._sizes, tokens)
-        if at == len(self._sizes):
+        found = self._captured.holding(len(inputs.token_ids))
+        if found is None:
             return None
-        found = self._by_size[self._sizes[at]]
-        found.tokens.put(inputs)
+        tokens = found.tokens.put(inputs)
         self._context.batches = inputs.batches
         for piece in found.pieces:
             piece.graph.replay()

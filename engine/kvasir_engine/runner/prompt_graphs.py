@@ -8,20 +8,15 @@ padded to a size that was captured: tiles behind its last token end at once.
 
 from __future__ import annotations
 
-import logging
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from kvasir_engine.attention.base import AttentionBatch, ForwardContext, forward_context
 from kvasir_engine.runner.batch import StepInputs
-from kvasir_engine.runner.capturing import capturing
+from kvasir_engine.runner.capturing import CapturedSizes, GraphPool, capturing
 from kvasir_engine.runner.token_buffers import TokenBuffers
-
-log = logging.getLogger(__name__)
 
 
 def prompt_sizes(most: int) -> list[int]:
@@ -58,9 +53,8 @@ class PromptGraphs:
         self._num_groups = num_groups
         self._max_blocks = max_blocks
         self._device = device
-        self._by_size: dict[int, _Prompt] = {}
-        self._sizes: list[int] = []
-        self._pool: Any = None
+        self._captured = CapturedSizes[_Prompt]("lone prompts")
+        self._pool = GraphPool()
         self.steps = 0
         """Steps that ran in a graph."""
 
@@ -69,21 +63,16 @@ class PromptGraphs:
         queries = self._context.queries
         if queries is None:
             return
-        try:
-            for size in reversed(prompt_sizes(queries.tokens)):
-                self._by_size[size] = self._capture(size)
-        except torch.OutOfMemoryError:
-            sizes = sorted(self._by_size)
-            log.warning("out of memory while capturing lone prompts: %s have graphs.", sizes)
-        self._sizes = sorted(self._by_size)
+        self._captured.capture(lambda: prompt_sizes(queries.tokens), self._capture)
 
     def run(self, inputs: StepInputs) -> torch.Tensor | None:
         """Hidden states [at least tokens, size] of a step, overwritten by the next one of its
         size; None when it is no lone prompt or larger than any."""
-        at = bisect_left(self._sizes, len(inputs.token_ids))
-        if len(inputs.rows) != 1 or inputs.batches[0].num_decodes or at == len(self._sizes):
+        if len(inputs.rows) != 1 or inputs.batches[0].num_decodes:
             return None
-        found = self._by_size[self._sizes[at]]
+        found = self._captured.holding(len(inputs.token_ids))
+        if found is None:
+            return None
         found.tokens.put(inputs)
         for mine, batch in zip(found.batches, inputs.batches, strict=True):
             mine.block_table[:, : batch.block_table.shape[1]].copy_(batch.block_table)
@@ -96,16 +85,14 @@ class PromptGraphs:
     def _capture(self, size: int) -> _Prompt:
         tokens = TokenBuffers.of_size(size, self._num_groups, self._device)
         batches = [self._batch(size, slots) for slots in tokens.slots]
-        graph = torch.cuda.CUDAGraph()
+
+        def forward() -> torch.Tensor:
+            return self._model(tokens.token_ids, tokens.positions)
+
         with capturing(), forward_context(replace(self._context, batches=batches)):
             # Compiles kernels, makes handles and divides the prompt, which a capture may not.
-            self._model(tokens.token_ids, tokens.positions)
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                hidden = self._model(tokens.token_ids, tokens.positions)
-            finally:
-                graph.capture_end()
-        self._pool = self._pool or graph.pool()
+            forward()
+            graph, hidden = self._pool.record(forward)
         return _Prompt(graph, tokens, batches, hidden)
 
     def _batch(self, size: int, slots: torch.Tensor) -> AttentionBatch:
