@@ -146,10 +146,14 @@ async def test_a_failed_request_asks_for_a_probe_at_once(
     await eventually(lambda: router.replica("m", "r0").health is Health.READY)
 
 
-async def test_probes_carry_the_secret(start_replica, start_router, model_entry) -> None:
+async def test_probes_carry_the_secret(
+    start_replica, start_router, model_entry, eventually
+) -> None:
     replica = await start_replica()
     await start_router([model_entry("m", replica)], fleet_secret="s3cret")
-    assert {probe.target for probe in replica.probes} == {"/ready", "/v1/models"}
+    # The last is asked for at an interval of its own, the first two before the router is ready.
+    asked = {"/ready", "/v1/models", "/metrics"}
+    await eventually(lambda: {probe.target for probe in replica.probes} == asked)
     assert all(probe.header("x-kvasir-fleet-secret") == "s3cret" for probe in replica.probes)
 
 
