@@ -3,10 +3,10 @@
     python benchmarks/gpu/attention.py --out F.json
 
 Llama-3.1-8B's layer (32 heads, 8 KV heads of 128, bf16, blocks of 16 in random order). Decode:
-microseconds and TB/s of keys and values for each batch x context, with the best tuning; prefill:
-TFLOP/s of a causal prompt and of chunks behind a cached prefix by the best tuning of the Triton
-kernel, beside the kernel for Hopper and cuDNN's SDPA; shared: microseconds of decodes with a common
-prefix and keys of their own.
+microseconds and TB/s of keys and values for batches of equal contexts, of 200 to 2,000 tokens, and
+of one long one among short ones; prefill: TFLOP/s of a causal prompt and of chunks behind a cached
+prefix by the best tuning of the Triton kernel, beside the kernel for Hopper and cuDNN's SDPA;
+shared: microseconds of decodes with a common prefix and keys of their own.
 """
 
 from __future__ import annotations
@@ -14,25 +14,43 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
 from kvasir_engine.attention.torch_reference import TorchAttention
 from kvasir_engine.attention.triton_backend import TritonAttention
-from kvasir_engine.kernels.paged_decode import DecodeTuning
+from kvasir_engine.kernels.decode_tuning import DecodeTuning
 from kvasir_engine.kernels.paged_prefill import PrefillTuning
 from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
+from kvasir_engine.runner.uneven import contexts_differ
 
 DEVICE = torch.device("cuda")
 HEADS, KV_HEADS, DIM, BLOCK = 32, 8, 128, 16
 SPEC = AttentionSpec(0, HEADS, KV_HEADS, DIM, DIM**-0.5)
-DECODES = [(1, 1024), (8, 1024), (64, 1024), (256, 1024), (256, 2048), (64, 8192), (1, 32768)]
+DECODES = {
+    **{
+        f"{entries}x{context}": [context] * entries
+        for entries, context in (
+            *[(entries, 1024) for entries in (1, 8, 64, 256)],
+            *[(256, 2048), (64, 8192), (1, 32768)],
+            *[(entries, 1100) for entries in (2, 4, 16, 24, 32, 40, 48, 56, 80, 128, 160, 192)],
+        )
+    },
+    **{
+        f"{entries}x200-2000": random.Random(entries).choices(range(200, 2000), k=entries)
+        for entries in (4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 128, 160, 192, 256)
+    },
+    **{f"64000+{entries}x1000": [64_000] + [1000] * entries for entries in (7, 31, 63, 127, 255)},
+}
+"""Contexts of a batch's entries."""
 PREFILLS = [
     *[(1, 512, 512), (1, 4096, 4096), (2, 4096, 4096), (8, 1024, 1024)],
     *[(1, 512, 8192), (128, 64, 4160)],
@@ -44,9 +62,10 @@ SHARED = [(256, 4096, 96), (64, 4096, 96), (256, 1024, 96)]
 
 def make_batch(new: list[int], lengths: list[int], decodes: int) -> tuple[AttentionBatch, int]:
     """Entries over blocks in random order, and the pool's size."""
-    width = -(-max(lengths) // BLOCK)
-    count = width * len(lengths)
-    table = torch.randperm(count, device=DEVICE).int().view(len(lengths), width)
+    counts = [-(-length // BLOCK) for length in lengths]
+    count = sum(counts)
+    pool = torch.randperm(count, device=DEVICE).int()
+    table = torch.nn.utils.rnn.pad_sequence(pool.split(counts), batch_first=True)
     start = torch.tensor([0, *new], device=DEVICE).cumsum(0).int()
     return (
         AttentionBatch(
@@ -127,41 +146,37 @@ def _attend_all(
 
 
 def decode_figures(quick: bool) -> dict[str, Any]:
-    """Best tuning and time of each batch x context."""
+    """Time of each batch, and the best ways to launch it."""
     found = {}
     backend = TritonAttention(DEVICE)
     tunings = [
-        DecodeTuning(keys, warps, stages, programs)
-        for keys in (32, 64, 128)
-        for warps in (2, 4)
-        for stages in (2, 3)
-        for programs in (4, 8, 16)
+        DecodeTuning(keys, warps, stages, parts)
+        for keys, warps, stages in ((128, 4, 3), (128, 4, 2), (64, 2, 3), (32, 1, 6), (32, 1, 4))
+        for parts in (1, 2, 4, 6, 8)
     ]
-    for entries, context in DECODES:
-        batch, blocks = make_batch([1] * entries, [context] * entries, entries)
-        layers = max(1, min(8, (200 << 20) // (blocks * BLOCK * KV_HEADS * DIM * 4) + 1))
+    for name, contexts in DECODES.items():
+        entries, keys = len(contexts), sum(contexts)
+        batch, blocks = make_batch([1] * entries, contexts, entries)
+        layers = max(2, min(8, (300 << 20) // (keys * KV_HEADS * DIM * 4) + 1))
         caches = [
             torch.randn(2, blocks, BLOCK, KV_HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
             for _ in range(layers)
         ]
         q = torch.randn(entries, HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
-        results = []
-        for tuning in [DecodeTuning()] if quick else tunings:
+        results: list[tuple[float, str]] = []
+        batch.decode_order = batch.seq_lens.argsort(descending=True).int()
+        batch.uneven = contexts_differ(np.asarray(contexts, dtype=np.int32))
+        for tuning in [None] if quick or batch.uneven else [None, *tunings]:
             backend.decode_tuning = tuning
             ms = milliseconds(partial(_attend_all, backend, q, caches, batch)) / layers
-            results.append((ms, tuning))
-        results.sort(key=lambda each: each[0])
-        size = entries * context * KV_HEADS * DIM * 2 * 2
-        best, tuning = results[0]
-        default = next(ms for ms, each in results if each == DecodeTuning())
-        found[f"{entries}x{context}"] = {
-            "us": round(best * 1e3, 1),
-            "TB_s": round(size / best / 1e9, 2),
-            "default_us": round(default * 1e3, 1),
-            "tuning": str(tuning),
-            "next": [f"{ms * 1e3:.1f} {each}" for ms, each in results[1:4]],
+            results.append((ms, str(tuning or "as chosen")))
+        chosen, size = results[0][0], keys * KV_HEADS * DIM * 2 * 2
+        found[name] = {
+            "us": round(chosen * 1e3, 1),
+            "TB_s": round(size / chosen / 1e9, 2),
+            "best": [f"{ms * 1e3:.1f} {each}" for ms, each in sorted(results)[:4]],
         }
-        print("decode", f"{entries}x{context}", found[f"{entries}x{context}"], flush=True)
+        print("decode", name, found[name], flush=True)
     return found
 
 

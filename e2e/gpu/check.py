@@ -3,13 +3,14 @@
     python e2e/gpu/check.py [--out docs/gpu_check.md] [--jobs 6]
 
 For each architecture a small random model in fp32 and bf16: greedy tokens of the decode graphs are
-the ones transformers finds likeliest; launched one by one, without overlap, preempted, and with
-common prefixes attended to once they are the same. "The same" is identical or, where two runs part,
-two candidates whose scores transformers (fp32) finds closer than the bound: 1e-3 in fp32, and in
-bf16 the largest difference that bf16 makes to transformers' own scores of that sequence. What the
-kernel for Hopper attended to is named, and has to be all that fits it. Then the shipped model's
-tasks, answered on the GPU. One script, several models at once, each in a process of its own (most
-of the time is kernels that compile); writes each row as it is known, and exits 1 when one fails.
+the ones transformers finds likeliest; launched one by one, without overlap, preempted, with
+common prefixes attended to once, and with keys divided by length they are the same. "The same" is
+identical or, where two runs part, two candidates whose scores transformers (fp32) finds closer than
+the bound: 1e-3 in fp32, and in bf16 the largest difference that bf16 makes to transformers' own
+scores of that sequence. What the kernel for Hopper attended to is named, and has to be all that
+fits it. Then the shipped model's tasks, answered on the GPU. One script, several models at once,
+each in a process of its own (most of the time is kernels that compile); writes each row as it is
+known, and exits 1 when one fails.
 """
 
 from __future__ import annotations
@@ -23,19 +24,24 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "api"), str(ROOT / "engine")]
 
+from judging import Judge, Row, Tokens  # noqa: E402
+
+from kvasir_engine.attention import triton_backend  # noqa: E402
 from kvasir_engine.core.build import build_core  # noqa: E402
 from kvasir_engine.kernels import hopper_attention  # noqa: E402
+from kvasir_engine.kernels.decode_tuning import DecodeTuning, divided_tuning_for  # noqa: E402
 from kvasir_engine.request import EngineRequest  # noqa: E402
-from kvasir_engine.runner import prefix_groups  # noqa: E402
+from kvasir_engine.runner import batch, decode_graphs, prefix_groups  # noqa: E402
 from kvasir_engine.sampling_params import SamplingParams  # noqa: E402
 from kvasir_engine.settings import make_settings  # noqa: E402
 
@@ -75,10 +81,9 @@ BLOCKS = 512
 FEW_BLOCKS = {1: 20, WIDE_SCALE: 34}
 """By the prompts' scale: so few that decodes run out of them."""
 TASKS = ("sort", "recall", "copy", "reverse", "add", "extract")
-FP32_BOUND = 1e-3
 LONE = "one by one"
+DIVIDED = "divided by length"
 HOPPER = "by the kernel for Hopper"
-Tokens = list[list[int]]
 
 
 def models() -> Any:
@@ -142,87 +147,27 @@ class Engine:
         self.core.assembled.runner.close()
 
 
-class Judge:
-    """transformers in fp32 on the CPU, and in bf16 for the bound."""
+def compare_lone(row: Row, given: Tokens, judge: Judge, want: Tokens, engine: Engine) -> None:
+    """Prompts that come when no other is there; what the engine knows of them is forgotten."""
+    runner: Any = engine.core.loop.runner
+    before = runner.prompt_steps
+    engine.core.scheduler.kv.reset_cache()
+    found = [engine.greedy([prompt])[0] for prompt in given]
+    happened = runner.prompt_steps - before >= len(given)
 
-    def __init__(self, model_dir: Path, dtype: str) -> None:
-        from transformers import AutoModelForCausalLM
+    def wrong(i: int) -> str | None:
+        return judge.differ(given[i], want[i], found[i])
 
-        def load(kind: torch.dtype) -> Any:
-            return AutoModelForCausalLM.from_pretrained(
-                model_dir, attn_implementation="eager", dtype=kind
-            ).eval()
-
-        self._exact = load(torch.float32)
-        self._rounded = load(torch.bfloat16) if dtype == "bfloat16" else None
-
-    @torch.inference_mode()
-    def scores(self, tokens: list[int]) -> tuple[torch.Tensor, float]:
-        """Log-probabilities [len(tokens), vocab], and the bound for this sequence."""
-        ids = torch.tensor([tokens])
-        exact = self._exact(ids, use_cache=False).logits[0].float().log_softmax(-1)
-        if self._rounded is None:
-            return exact, FP32_BOUND
-        rounded = self._rounded(ids, use_cache=False).logits[0].float().log_softmax(-1)
-        return exact, 2 * (exact - rounded).abs().max().item()
-
-    def unlikely(self, prompt: list[int], tokens: list[int]) -> str | None:
-        """What is wrong with greedy tokens, if anything."""
-        exact, bound = self.scores(prompt + tokens)
-        for i, token in enumerate(tokens):
-            row = exact[len(prompt) - 1 + i]
-            if row[token] < row.max() - bound:
-                return f"token {i} is {(row.max() - row[token]).item():.4f} below the best"
-        return None
-
-    def differ(self, prompt: list[int], one: list[int], other: list[int]) -> str | None:
-        """What is wrong with two runs' tokens, if anything."""
-        if one == other:
-            return None
-        at = next(i for i, pair in enumerate(zip(one, other, strict=True)) if len(set(pair)) > 1)
-        exact, bound = self.scores(prompt + one[:at])
-        gap = abs((exact[-1][one[at]] - exact[-1][other[at]]).item())
-        return None if gap < bound else f"parted at {at} by {gap:.4f}, bound {bound:.4f}"
+    row.compare(LONE, given, wrong, happened)
 
 
-@dataclass
-class Row:
-    """One line of the report."""
-
-    name: str
-    outcome: dict[str, str] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-
-    def compare(
-        self, column: str, given: Tokens, found: Callable[[int], str | None], happened: bool
-    ) -> None:
-        """Note how many of `given` are right."""
-        faults = [fault for i in range(len(given)) if (fault := found(i)) is not None]
-        if not happened:
-            faults.append("it did not happen")
-        self.faults += [f"{self.name}, {column}: {fault}" for fault in faults]
-        self.outcome[column] = "same" if not faults else f"**{len(faults)} wrong**"
-
-    def compare_lone(self, given: Tokens, judge: Judge, want: Tokens, engine: Engine) -> None:
-        """Prompts that come when no other is there; what the engine knows of them is forgotten."""
-        runner: Any = engine.core.loop.runner
-        before = runner.prompt_steps
-        engine.core.scheduler.kv.reset_cache()
-        found = [engine.greedy([prompt])[0] for prompt in given]
-        happened = runner.prompt_steps - before >= len(given)
-
-        def wrong(i: int) -> str | None:
-            return judge.differ(given[i], want[i], found[i])
-
-        self.compare(LONE, given, wrong, happened)
-
-    def attended(self, due: list[str]) -> None:
-        """Note what the kernel for Hopper ran for; a fault where that is not `due`."""
-        shared = {key[0].shared for key in hopper_attention._compiled}
-        kinds = ["prefixes" if each else "prompts" for each in sorted(shared)]
-        if kinds != due:
-            self.faults.append(f"{self.name}: the kernel for Hopper saw {kinds}, not {due}")
-        self.outcome[HOPPER] = " and ".join(kinds) or "-"
+def note_hopper(row: Row, due: list[str]) -> None:
+    """Note what the kernel for Hopper ran for; a fault where that is not `due`."""
+    shared = {key[0].shared for key in hopper_attention._compiled}
+    kinds = ["prefixes" if each else "prompts" for each in sorted(shared)]
+    if kinds != due:
+        row.faults.append(f"{row.name}: the kernel for Hopper saw {kinds}, not {due}")
+    row.outcome[HOPPER] = " and ".join(kinds) or "-"
 
 
 def check_model(name: str, dtype: str, model_dir: Path) -> Row:
@@ -235,7 +180,7 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
     want = graphs.greedy(given)
     used = runner.graph_steps > 0 and runner.piece_steps > 0
     row.compare("transformers", given, lambda i: judge.unlikely(given[i], want[i]), used)
-    row.compare_lone(given, judge, want, graphs)
+    compare_lone(row, given, judge, want, graphs)
     graphs.close()
 
     def same(column: str, found: Tokens, happened: bool) -> None:
@@ -253,11 +198,47 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
         same("prefixes shared", found, sharing.shared_steps > 0)
     else:
         row.outcome["prefixes shared"] = "windows"
+    check_divided(row, model_dir, dtype, size, given, same)
     fitting = dtype == "bfloat16" and sharing.model.attention_specs[0].head_dim % 8 == 0
     due = ["prompts", "prefixes"][: fitting * (1 + sharing.shares_prefixes)]
-    row.attended(due)
+    note_hopper(row, due)
     engine.close()
     return row
+
+
+def check_divided(
+    row: Row,
+    model_dir: Path,
+    dtype: str,
+    size: dict[str, int],
+    given: Tokens,
+    same: Callable[[str, Tokens, bool], None],
+) -> None:
+    """Decodes whose keys are divided by length, as if contexts differed much more than they do."""
+    with (
+        patch.object(decode_graphs, "contexts_differ", bool_of),
+        patch.object(batch, "contexts_differ", bool_of),
+        patch.object(prefix_groups, "BYTES_OF_LAUNCH", 1 << 40),
+        patch.object(triton_backend, "divided_tuning_for", small_parts),
+    ):
+        engine = Engine(model_dir, dtype, **size)
+        runner: Any = engine.core.loop.runner
+        found = engine.greedy(given)
+    if all(spec.window is not None for spec in runner.groups):
+        row.outcome[DIVIDED] = "windows"
+    else:
+        same(DIVIDED, found, runner.uneven_steps > 0 and runner.shared_steps == 0)
+    engine.close()
+
+
+def small_parts(padded_dim: int) -> DecodeTuning:
+    """Few keys a part: these prompts are short."""
+    return replace(divided_tuning_for(padded_dim), keys=32, least_keys=32)
+
+
+def bool_of(lengths: Any) -> bool:
+    """Whether there are any."""
+    return len(lengths) > 0
 
 
 Settings = Callable[[int], dict[str, Any]]
@@ -327,6 +308,7 @@ def main() -> None:
         LONE,
         *(column for column, _, _ in VARIANTS),
         "prefixes shared",
+        DIVIDED,
         HOPPER,
     ]
     lines += ["| model | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]

@@ -46,6 +46,16 @@ class SharedPrefixes:
     """[entries] int32: the same by entry, 0 where it is in no group."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeyDivision:
+    """Decodes' keys in parts that programs take, on the device."""
+
+    parts: torch.Tensor
+    """[parts, fields] int32, by `kernels.decode_parts`."""
+    arrivals: torch.Tensor
+    """[entries x KV heads] int32: how many of an entry's parts have ended, 0 between layers."""
+
+
 @dataclass(slots=True)
 class AttentionBatch:
     """One KV group's view of the batch, on the device.
@@ -76,6 +86,10 @@ class AttentionBatch:
     """What decodes may attend to together; a backend may pass it over."""
     tiles: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
     """How a backend divided the prefills, by a tile's tokens: once for all layers."""
+    uneven: bool = False
+    """Whether some decodes' contexts are much longer than others'."""
+    divisions: dict[object, KeyDivision] = field(default_factory=dict, init=False)
+    """How a backend divided the decodes' keys then, by how layers are launched."""
 
 
 class QueryBuffer:

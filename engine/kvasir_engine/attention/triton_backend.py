@@ -8,18 +8,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, SharedPrefixes
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KeyDivision, SharedPrefixes
 from kvasir_engine.kernels import hopper_attention
+from kvasir_engine.kernels.decode_parts import make_division
+from kvasir_engine.kernels.decode_tuning import (
+    DecodeTuning,
+    divided_tuning_for,
+    num_parts,
+    own_tuning_for,
+    tuning_for,
+)
 from kvasir_engine.kernels.hopper_kernel import ROWS
 from kvasir_engine.kernels.kv_write import write_kv
 from kvasir_engine.kernels.merge_parts import MOST_PARTS
-from kvasir_engine.kernels.paged_decode import (
-    DecodeTuning,
-    num_parts,
-    own_tuning_for,
-    paged_decode,
-    tuning_for,
-)
+from kvasir_engine.kernels.paged_decode import paged_decode
 from kvasir_engine.kernels.paged_prefill import PrefillTuning, paged_prefill, tile_tokens
 from kvasir_engine.kernels.shared_prefix import (
     PrefixAttention,
@@ -85,14 +87,18 @@ class TritonAttention:
         out: torch.Tensor,
     ) -> None:
         count = batch.num_decodes
-        padded, _ = _row(spec, cache)
         longest = min(spec.window or batch.max_seq_len, batch.max_seq_len)
         prefixes = batch.shared if spec.window is None else None
-        by_size = tuning_for if prefixes is None else own_tuning_for
-        tuning = self.decode_tuning or by_size(count * spec.num_kv_heads, padded)
+        divided = batch.uneven and spec.window is None and prefixes is None
+        tuning = self._decode_tuning(
+            spec, cache, count, divided=divided, shared=prefixes is not None
+        )
         shared = None
         if prefixes is not None:
             shared = self._shared_keys(spec, cache, prefixes, longest // tuning.least_keys)
+        parts = 1
+        if not divided:
+            parts = num_parts(count, spec.num_kv_heads, longest, self._multiprocessors, tuning)
         paged_decode(
             q[:count],
             cache,
@@ -102,11 +108,23 @@ class TritonAttention:
             scale=spec.scale,
             window=spec.window,
             softcap=spec.softcap,
-            parts=num_parts(count, spec.num_kv_heads, longest, self._multiprocessors, tuning),
+            parts=parts,
             tuning=tuning,
             shared=shared,
             order=batch.decode_order,
+            division=_division(spec, batch, tuning) if divided else None,
         )
+
+    def _decode_tuning(
+        self, spec: AttentionSpec, cache: torch.Tensor, count: int, *, divided: bool, shared: bool
+    ) -> DecodeTuning:
+        row, programs = _row(spec, cache), count * spec.num_kv_heads
+        tuning = self.decode_tuning
+        if tuning is None and divided:
+            tuning = divided_tuning_for(row[0])
+        elif tuning is None:
+            tuning = (own_tuning_for if shared else tuning_for)(programs, row[0])
+        return tuning.fitted(*row, self._tile_bytes)
 
     def _shared_keys(
         self, spec: AttentionSpec, cache: torch.Tensor, prefixes: SharedPrefixes, most: int
@@ -161,6 +179,16 @@ class TritonAttention:
 def _row(spec: AttentionSpec, cache: torch.Tensor) -> tuple[int, int]:
     """Numbers of a head as kernels keep it, and bytes of one."""
     return max(16, 1 << (spec.head_dim - 1).bit_length()), cache.element_size()
+
+
+def _division(spec: AttentionSpec, batch: AttentionBatch, tuning: DecodeTuning) -> KeyDivision:
+    """Of the decodes' keys, for all layers like this one."""
+    key = spec.num_kv_heads, tuning
+    division = batch.divisions.get(key)
+    if division is None:
+        lens = batch.seq_lens[: batch.num_decodes]
+        division = batch.divisions[key] = make_division(lens, spec.num_kv_heads, tuning)
+    return division
 
 
 def _tiles(lens: npt.NDArray[np.int32], tokens: int, first_entry: int) -> npt.NDArray[np.int32]:

@@ -3,55 +3,23 @@
 Each program takes one entry, one KV head and one part of the keys, so that a batch of few entries
 still fills the GPU; all query heads of the KV head are rows of one matrix product, padded to the
 16 rows that a tensor core multiplies at least. Parts are merged by their log-sum-exp (Dao et al.,
-"Flash-Decoding for long-context inference", 2023).
+"Flash-Decoding for long-context inference", 2023): by a kernel of its own where every entry has as
+many, and where they are divided by length (`decode_parts.py`) by an entry's last program to end.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.attention.base import KeyDivision
+from kvasir_engine.kernels.decode_parts import FIELDS
+from kvasir_engine.kernels.decode_tuning import DecodeTuning
 from kvasir_engine.kernels.launch import begin, launch_options
-from kvasir_engine.kernels.merge_parts import MOST_PARTS, merge_parts
+from kvasir_engine.kernels.merge_parts import merge_parts
 from kvasir_engine.kernels.shared_prefix import SharedKeys
-from kvasir_engine.kernels.softmax import LOG2_E, NO_SCORE, kernel_scale, soft_cap
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeTuning:
-    """How the kernel is launched."""
-
-    keys: int = 64
-    """Keys of one iteration."""
-    warps: int = 2
-    stages: int = 3
-    programs_per_sm: int = 4
-    """Programs for each multiprocessor that parts are made for, at most."""
-    least_keys: int = 128
-    """Fewest keys worth a part of their own."""
-
-
-FEW_PROGRAMS = 16
-
-
-def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
-    """By entries x KV heads, as measured (benchmarks/gpu/attention.py): many programs are best
-    when small, since more of them run beside each other."""
-    if padded_dim > 128:
-        return DecodeTuning()
-    if programs <= FEW_PROGRAMS or 256 <= programs <= 800:
-        return DecodeTuning(keys=128, warps=4, stages=2)
-    return DecodeTuning(keys=32, warps=1, stages=6 if programs < 256 else 4)
-
-
-def own_tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
-    """`tuning_for` of what decodes that have a prefix in common have each of its own: few keys."""
-    if programs >= 1024 and padded_dim <= 128:
-        return DecodeTuning(keys=32, warps=1, stages=4)
-    return DecodeTuning(keys=32, stages=2 if padded_dim > 128 else 4)
+from kvasir_engine.kernels.softmax import LOG2_E, NO_SCORE, join_part, kernel_scale, soft_cap
 
 
 @triton.jit
@@ -68,13 +36,53 @@ def _add_prefix(
             mask=own[:, None] & (dim < DIM)[None, :],
             other=0.0,
         )
-        higher = tl.maximum(best, lse)
-        shrink, weight = tl.exp2(best - higher), tl.exp2(lse - higher)
-        # A part without keys weighs nothing, and nobody wrote its values.
-        mixed = tl.where((weight > 0.0)[:, None], mixed * weight[:, None], 0.0)
-        acc = acc * shrink[:, None] + mixed
-        total = total * shrink + weight
-        best = higher
+        best, total, acc = join_part(best, total, acc, lse, mixed)
+    return best, total, acc
+
+
+@triton.jit
+def _equal_part(
+    lens_ptr, order_ptr, prefix_lens_ptr, entry, part, parts,
+    SHARED: tl.constexpr, ORDERED: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr,
+):  # fmt: skip
+    """(entry, its first own key, the part's first key, the one after its last): one of as many
+    parts of every entry, which are looked up in the order they are begun in."""
+    if ORDERED:
+        entry = tl.load(order_ptr + entry)
+    length = tl.load(lens_ptr + entry)
+    first = 0
+    if WINDOW > 0:
+        first = tl.maximum(length - WINDOW, 0)
+    if SHARED:
+        first = tl.load(prefix_lens_ptr + entry)
+    each = tl.cdiv(tl.cdiv(length - first, parts), KEYS) * KEYS
+    start_at = first + part * each
+    return entry, first, start_at, tl.minimum(start_at + each, length)
+
+
+@triton.jit
+def _merged(
+    parts_ptr, lse_ptr, at, step, count, own_row, dim,
+    ROWS: tl.constexpr, DIM: tl.constexpr, PADDED_DIM: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """Maximum, sum and mix of `count` parts that programs of this launch wrote, of which the first
+    are rows `at` [ROWS] and the others follow `step` rows apart."""
+    best = tl.full([ROWS], NO_SCORE, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, PADDED_DIM], tl.float32)
+    for start in range(0, count, AT_ONCE):
+        for some in tl.static_range(AT_ONCE):
+            # All of these are asked for before the first one is waited for.
+            there = own_row & (start + some < count)
+            index = at + (start + some) * step
+            lse = tl.load(lse_ptr + index, mask=there, other=NO_SCORE, cache_modifier=".cg")
+            mixed = tl.load(
+                parts_ptr + index[:, None] * DIM + dim[None, :],
+                mask=there[:, None] & (dim < DIM)[None, :],
+                other=0.0,
+                cache_modifier=".cg",
+            )
+            best, total, acc = join_part(best, total, acc, lse, mixed)
     return best, total, acc
 
 
@@ -90,6 +98,8 @@ def _decode(
     lens_ptr,
     order_ptr,
     prefix_lens_ptr,
+    division_ptr,
+    arrivals_ptr,
     parts_ptr,
     lse_ptr,
     out_ptr,
@@ -103,6 +113,7 @@ def _decode(
     SHARED: tl.constexpr,
     JOINED: tl.constexpr,
     ORDERED: tl.constexpr,
+    DIVIDED: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -114,23 +125,23 @@ def _decode(
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
     PRECISION: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     # Programs begin in this order: all heads of an entry, whose keys lie beside each other, one
     # after the other, and the entries that take longest first.
     kv_head, part = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
-    entry = tl.program_id(1)
-    if ORDERED:
-        entry = tl.load(order_ptr + entry)
-    length = tl.load(lens_ptr + entry)
-    first = 0
-    if WINDOW > 0:
-        first = tl.maximum(length - WINDOW, 0)
-    if SHARED:
-        first = tl.load(prefix_lens_ptr + entry)
-    each = tl.cdiv(tl.cdiv(length - first, parts), KEYS) * KEYS
-    start_at = first + part * each
-    end = tl.minimum(start_at + each, length)
+    index, count, first = tl.program_id(1), 1, 0
+    if DIVIDED:
+        division = division_ptr + index * FIELDS
+        entry, part, count = tl.load(division), tl.load(division + 1), tl.load(division + 2)
+        start_at, end = tl.load(division + 3), tl.load(division + 4)
+        if entry < 0:
+            return
+    else:
+        entry, first, start_at, end = _equal_part(
+            lens_ptr, order_ptr, prefix_lens_ptr, index, part, parts, SHARED, ORDERED, KEYS, WINDOW
+        )
     begin(PDL)
 
     row, dim = tl.arange(0, ROWS), tl.arange(0, PADDED_DIM)
@@ -171,6 +182,26 @@ def _decode(
         acc += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         best = higher
 
+    if DIVIDED and count > 1:
+        at = index * HEADS + head
+        tl.store(
+            parts_ptr + at[:, None] * DIM + dim[None, :],
+            acc / total[:, None],
+            mask=own_row[:, None] & own_dim[None, :],
+        )
+        tl.store(lse_ptr + at, best + tl.log2(total), mask=own_row)
+        # All threads' stores come before the count that tells another program of them.
+        tl.debug_barrier()
+        arrived = arrivals_ptr + entry * KV_HEADS + kv_head
+        if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") < count - 1:
+            return
+        # As the next layer wants to find it.
+        tl.store(arrived, 0)
+        at = (index - part) * HEADS + head
+        best, total, acc = _merged(
+            parts_ptr, lse_ptr, at, HEADS, count, own_row, dim, ROWS, DIM, PADDED_DIM, AT_ONCE
+        )
+
     at = (entry * HEADS + head).to(tl.int64)
     if JOINED:
         grouped = own_row & (first > 0)
@@ -195,18 +226,6 @@ def _decode(
         tl.store(lse_ptr + at, lse, mask=own_row)
 
 
-def num_parts(
-    entries: int, kv_heads: int, longest: int, multiprocessors: int, tuning: DecodeTuning
-) -> int:
-    """Parts of the keys, a power of two: enough programs for the GPU, enough keys for a part."""
-    wanted = multiprocessors * tuning.programs_per_sm // max(1, entries * kv_heads)
-    most = max(1, longest // tuning.least_keys)
-    parts = 1
-    while parts * 2 <= min(wanted, most, MOST_PARTS):
-        parts *= 2
-    return parts
-
-
 def paged_decode(
     q: torch.Tensor,
     cache: torch.Tensor,
@@ -221,23 +240,30 @@ def paged_decode(
     tuning: DecodeTuning,
     shared: SharedKeys | None = None,
     order: torch.Tensor | None = None,
+    division: KeyDivision | None = None,
 ) -> None:
     """out = attention of q, both [entries, heads, head_dim], over each entry's keys.
 
     cache [2, blocks, block_size, kv_heads, head_dim]; block_table [entries, max_blocks] int32;
     seq_lens [entries] int32, the new token included. `shared` are leading keys that several
     entries have in common, attended to once for all of them. `order` [entries] int32 says which
-    entry is begun first: those that take longest, best.
+    entry is begun first: those that take longest, best. `division` says who attends to what,
+    instead of `parts` of every entry's keys; there are no window and no shared keys then.
     """
     entries, heads, dim = q.shape
     kv_heads = cache.shape[3]
     group = heads // kv_heads
-    padded_dim = max(16, triton.next_power_of_2(dim))
     prefix_parts = 0 if shared is None else shared.parts
     split = parts > 1
+    programs: tuple[int, ...] = kv_heads * parts, entries
     partial, lse = out, out
-    if split or shared is not None:
-        shape = (entries, heads, prefix_parts + (parts if split else 0))
+    shape: tuple[int, ...] = ()
+    if division is not None:
+        programs = kv_heads, len(division.parts)
+        shape = len(division.parts), heads
+    elif split or shared is not None:
+        shape = entries, heads, prefix_parts + (parts if split else 0)
+    if shape:
         partial = torch.empty((*shape, dim), dtype=torch.float32, device=q.device)
         lse = torch.empty(shape, dtype=torch.float32, device=q.device)
     if shared is not None:
@@ -245,13 +271,15 @@ def paged_decode(
             q, cache, block_table, shared.prefixes, partial, lse,
             scale=scale, softcap=softcap, parts=prefix_parts,
         )  # fmt: skip
-    _decode[(kv_heads * parts, entries)](
+    _decode[programs](
         q,
         cache,
         block_table,
         seq_lens,
         seq_lens if order is None else order,
         seq_lens if shared is None else shared.prefixes.prefix_lens,
+        seq_lens if division is None else division.parts,
+        seq_lens if division is None else division.arrivals,
         partial,
         lse,
         partial if split else out,
@@ -265,20 +293,22 @@ def paged_decode(
         SHARED=shared is not None,
         JOINED=shared is not None and not split,
         ORDERED=order is not None,
+        DIVIDED=division is not None,
         HEADS=heads,
         KV_HEADS=kv_heads,
         GROUP=group,
         ROWS=max(16, triton.next_power_of_2(group)),
         DIM=dim,
-        PADDED_DIM=padded_dim,
+        PADDED_DIM=max(16, triton.next_power_of_2(dim)),
         BLOCK=cache.shape[2],
         KEYS=tuning.keys,
         WINDOW=window or 0,
         CAP=softcap or 0.0,
         PRECISION="ieee",
+        # More of them make the compiler wait for keys one after the other.
+        AT_ONCE=tuning.warps,
         num_warps=tuning.warps,
-        # Shared memory holds the keys and values of all stages: heads of 256 in fp32 have fewer.
-        num_stages=tuning.stages if padded_dim * q.element_size() <= 512 else 2,
+        num_stages=tuning.stages,
         **launch_options(q.device),
     )
     if split:

@@ -90,6 +90,17 @@ def attend_keys(
     return higher, total, acc
 
 
+@triton.jit
+def join_part(best, total, acc, lse, mixed):
+    """Running maximum, sum and mix of rows after what others have attended to: their scores' `lse`,
+    base 2, and what they made, weighted."""
+    higher = tl.maximum(best, lse)
+    shrink, weight = tl.exp2(best - higher), tl.exp2(lse - higher)
+    # A part without keys weighs nothing, and nobody wrote its values.
+    mixed = tl.where((weight > 0.0)[:, None], mixed * weight[:, None], 0.0)
+    return higher, total * shrink + weight, acc * shrink[:, None] + mixed
+
+
 def kernel_scale(scale: float, softcap: float | None) -> float:
     """What `attend_keys` takes for a layer's scale."""
     return scale if softcap else scale * math.log2(math.e)

@@ -26,6 +26,7 @@ from kvasir_engine.runner.plan import (
     StepPlan,
 )
 from kvasir_engine.runner.token_inputs import token_inputs_on
+from kvasir_engine.runner.uneven import contexts_differ
 from kvasir_engine.runner.upload import upload, upload_all
 
 
@@ -57,6 +58,7 @@ class _Spans:
     longest: list[int]
     """Upper bounds of lengths, on the CPU."""
     decode_order: torch.Tensor | None = None
+    uneven: bool = False
 
 
 class DeviceBatch:
@@ -188,6 +190,7 @@ class DeviceBatch:
             query_lens=plan.num_new.tolist(),
             longest=longest.tolist(),
             decode_order=decode_order if plan.num_decodes else None,
+            uneven=contexts_differ(plan.starts[: plan.num_decodes]),
         )
         return self._gather(rows, ends, new, spans, token_rows, offsets)
 
@@ -243,6 +246,7 @@ class DeviceBatch:
                     query_lens_cpu=spans.query_lens,
                     seq_lens_cpu=spans.longest,
                     decode_order=spans.decode_order,
+                    uneven=spans.uneven,
                 )
             )
         return StepInputs(ids, positions, batches, rows, num_new, ends)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +23,13 @@ from kvasir_engine.runner.batch import StepInputs
 from kvasir_engine.runner.capturing import GraphPool, capturing
 from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
+from kvasir_engine.runner.uneven import contexts_differ
 from kvasir_engine.runner.upload import upload
 
 log = logging.getLogger(__name__)
+Kind = Literal["plain", "shared", "uneven"]
+RARER = {"shared": "common prefixes", "uneven": "contexts that differ much"}
+"""How kinds that are captured when they are wanted are named in a warning."""
 
 
 def graph_sizes(most: int) -> list[int]:
@@ -83,8 +88,8 @@ class DecodeGraphs:
         self._prefix_tiles = prefix_tiles
         self._device = device
         self._graphs: dict[int, _Graph] = {}
-        self._shared: dict[int, _Graph | None] = {}
-        """By size; None where memory did not suffice."""
+        self._rarer: dict[tuple[Kind, int], _Graph | None] = {}
+        """By kind and size; None where memory did not suffice."""
         self._pool = GraphPool()
         self._fitting: list[int] = []
         """By number of rows: the size that holds them; as long as the largest size, and one."""
@@ -92,6 +97,8 @@ class DecodeGraphs:
         """Steps that ran in a graph."""
         self.shared_steps = 0
         """Steps that attended to common prefixes once."""
+        self.uneven_steps = 0
+        """Steps whose contexts were divided by length."""
 
     @property
     def sizes(self) -> list[int]:
@@ -105,7 +112,7 @@ class DecodeGraphs:
         """
         for size in reversed(graph_sizes(most)):
             try:
-                captured = self._capture(size, shared=False)
+                captured = self._capture(size, "plain")
             except torch.OutOfMemoryError:
                 log.warning(
                     "out of memory while capturing the decode of %d rows: sizes %s have graphs; "
@@ -117,10 +124,10 @@ class DecodeGraphs:
             self._graphs[size] = captured
         self._index()
 
-    def prepare_shared(self) -> None:
-        """Compile what the largest batch with common prefixes needs, and capture it."""
+    def prepare(self, kind: Kind) -> None:
+        """Compile what the largest batch of a rarer kind needs, and capture it."""
         if self.sizes:
-            self._with_shared(self.sizes[-1])
+            self._when_wanted(kind, self.sizes[-1])
 
     def run(self, plan: StepPlan, groups: list[Group]) -> Replayed | None:
         """Launch the forward of `plan`, attending once to what `groups` have in common; None when
@@ -129,7 +136,11 @@ class DecodeGraphs:
         if plan.num_decodes != count or count >= len(self._fitting):
             return None
         size = self._fitting[count]
-        graph = self._with_groups(size, groups) or self._graphs[size]
+        graph = self._with_groups(size, groups)
+        if graph is None and contexts_differ(plan.starts):
+            graph = self._when_wanted("uneven", size)
+            self.uneven_steps += graph is not None
+        graph = graph or self._graphs[size]
         self._put_rows(graph, plan.rows)
         graph.graph.replay()
         self.steps += 1
@@ -161,7 +172,7 @@ class DecodeGraphs:
         """The graph that attends to `groups` once, with them in place."""
         if not groups:
             return None
-        graph = self._with_shared(size)
+        graph = self._when_wanted("shared", size)
         if graph is None or graph.tiles is None:
             return None
         if graph.groups is not groups:
@@ -171,29 +182,29 @@ class DecodeGraphs:
         self.shared_steps += 1
         return graph
 
-    def _with_shared(self, size: int) -> _Graph | None:
-        if size not in self._shared:
+    def _when_wanted(self, kind: Kind, size: int) -> _Graph | None:
+        if (kind, size) not in self._rarer:
             try:
-                self._shared[size] = self._capture(size, shared=True)
+                self._rarer[kind, size] = self._capture(size, kind)
             except torch.OutOfMemoryError:
-                log.warning("no memory for a graph of %d rows with common prefixes.", size)
-                self._shared[size] = None
-        return self._shared[size]
+                log.warning("no memory for a graph of %d rows for %s.", size, RARER[kind])
+                self._rarer[kind, size] = None
+        return self._rarer[kind, size]
 
-    def _capture(self, size: int, *, shared: bool) -> _Graph:
+    def _capture(self, size: int, kind: Kind) -> _Graph:
         rows = torch.full((size,), self._spare_row, dtype=torch.int64, device=self._device)
         tiles = None
-        if shared:
+        if kind == "shared":
             tiles = upload(self._prefix_tiles.pack([], size), self._device)
         with capturing():
             # Compiles kernels and makes handles, which a capture may not.
-            inputs = self._inputs(rows, tiles)
+            inputs = self._inputs(rows, kind, tiles)
             hidden = self._forward(inputs)
             if self._sample is not None:
                 self._sample(hidden, inputs)
 
             def forward() -> tuple[StepInputs, torch.Tensor]:
-                inputs = self._inputs(rows, tiles)
+                inputs = self._inputs(rows, kind, tiles)
                 return inputs, self._forward(inputs)
 
             graph, (inputs, hidden) = self._pool.record(forward)
@@ -203,8 +214,10 @@ class DecodeGraphs:
                 sampling, tokens = self._pool.record(lambda: draw(hidden, inputs))
         return _Graph(graph, rows, inputs, hidden, sampling, tokens, tiles)
 
-    def _inputs(self, rows: torch.Tensor, tiles: torch.Tensor | None) -> StepInputs:
+    def _inputs(self, rows: torch.Tensor, kind: Kind, tiles: torch.Tensor | None) -> StepInputs:
         inputs = self._gather(rows)
+        for batch in inputs.batches:
+            batch.uneven = kind == "uneven"
         if tiles is not None:
             prefixes = self._prefix_tiles.unpack(tiles, len(rows))
             for batch in inputs.batches:

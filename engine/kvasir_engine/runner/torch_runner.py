@@ -156,6 +156,11 @@ class TorchRunner:
         return self._graphs.shared_steps
 
     @property
+    def uneven_steps(self) -> int:
+        """Those of them whose contexts were divided by length."""
+        return self._graphs.uneven_steps
+
+    @property
     def piece_steps(self) -> int:
         """Steps that ran as graphs broken at attention."""
         return self._pieces.steps
@@ -181,7 +186,9 @@ class TorchRunner:
         """Capture decode steps as CUDA graphs, over the caches as they are."""
         self._graphs.capture(self.batch.spare_row)
         if self._prefixes is not None:
-            self._graphs.prepare_shared()
+            self._graphs.prepare("shared")
+        if any(spec.window is None for spec in self.groups):
+            self._graphs.prepare("uneven")
         self._pieces.capture()
         self._prompts.capture()
 

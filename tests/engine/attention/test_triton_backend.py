@@ -40,7 +40,7 @@ class OnDevice:
 @pytest.fixture
 def backend(triton_interpreter, paged):
     from kvasir_engine.attention.triton_backend import TritonAttention
-    from kvasir_engine.kernels.paged_decode import DecodeTuning
+    from kvasir_engine.kernels.decode_tuning import DecodeTuning
 
     made = TritonAttention(DEVICE, multiprocessors=2)
     made.decode_tuning = DecodeTuning(keys=16, least_keys=16)
@@ -64,13 +64,57 @@ def test_head_sizes_that_are_no_power_of_two(paged, backend, head_dim) -> None:
     paged.check(spec, backend, decodes=[33, 2], prefills=[(5, 20)], poisoned=True)
 
 
-@pytest.mark.parametrize("programs_per_sm", [1, 8, 64])
-def test_any_number_of_parts(paged, backend, programs_per_sm) -> None:
-    backend.real.decode_tuning = backend.real.decode_tuning.__class__(
-        keys=16, least_keys=16, programs_per_sm=programs_per_sm
-    )
+@pytest.mark.parametrize("parts", [1, 3, 64])
+def test_any_number_of_parts(paged, backend, parts) -> None:
+    backend.real.decode_tuning = replace(backend.real.decode_tuning, parts=parts)
     for window in (None, 20):
         paged.check(paged.make_spec(window=window), backend, decodes=[70, 1, 40], prefills=[])
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("decodes", [[1], [700, 3, 1, 40], [2, 30, 500, 17, 490, 64]])
+def test_contexts_that_differ_much(paged, backend, heads, softcap, decodes) -> None:
+    spec = paged.make_spec(*heads, softcap=softcap)
+    paged.check(
+        spec,
+        backend,
+        decodes=decodes,
+        prefills=[(7, 7)],
+        poisoned=True,
+        uneven=True,
+        tolerance=2e-5,
+    )
+
+
+@pytest.mark.parametrize("extra", [1, 3])
+def test_contexts_that_differ_much_in_half_precision(paged, backend, extra, monkeypatch) -> None:
+    """Of a part at least a whole entry's, and of few programs."""
+    from kvasir_engine.kernels import decode_parts
+
+    monkeypatch.setattr(decode_parts, "MOST_EXTRA", extra)
+    for window in (None, 20):
+        paged.check(
+            paged.make_spec(8, 2, head_dim=64, window=window), backend, decodes=[300, 3, 17],
+            prefills=[], dtype=HALF, tolerance=3e-2, poisoned=True, uneven=True, block=16,
+        )  # fmt: skip
+
+
+def test_a_layer_after_another_finds_no_part_counted(paged, backend) -> None:
+    """The last of an entry's programs makes the count what the next layer's want to find."""
+    batch, blocks = paged.make_batch([70, 1, 40], [])
+    batch.uneven = True
+    batch = paged.move(batch, DEVICE)
+    spec = paged.make_spec()
+    for _ in range(3):
+        cache = torch.randn(2, blocks, paged.BLOCK, spec.num_kv_heads, spec.head_dim)
+        q = torch.randn(3, spec.num_heads, spec.head_dim)
+        want = paged.written_out(spec, q, cache, paged.move(batch, torch.device("cpu")))
+        got = backend.real.attend(spec, q.to(DEVICE), cache.to(DEVICE), batch)
+        torch.testing.assert_close(got.cpu().double(), want, atol=1e-5, rtol=1e-5)
+        (division,) = batch.divisions.values()
+        assert (division.parts[:, 2] > 1).any()
+        assert not division.arrivals.any()
 
 
 def test_half_precision(paged, backend) -> None:
@@ -193,11 +237,9 @@ def test_common_prefixes_in_half_precision(
     torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)
 
 
-@pytest.mark.parametrize("programs_per_sm", [1, 64])
-def test_the_order_of_decodes_changes_nothing(paged, backend, programs_per_sm) -> None:
-    backend.real.decode_tuning = backend.real.decode_tuning.__class__(
-        keys=16, least_keys=16, programs_per_sm=programs_per_sm
-    )
+@pytest.mark.parametrize("parts", [1, 8])
+def test_the_order_of_decodes_changes_nothing(paged, backend, parts) -> None:
+    backend.real.decode_tuning = replace(backend.real.decode_tuning, parts=parts)
     batch, blocks = paged.make_batch([70, 1, 40], [(3, 9)], 0)
     spec = paged.make_spec()
     cache = torch.randn(2, blocks, paged.BLOCK, spec.num_kv_heads, spec.head_dim)
@@ -205,24 +247,6 @@ def test_the_order_of_decodes_changes_nothing(paged, backend, programs_per_sm) -
     want = backend.attend(spec, q, cache, batch)
     ordered = replace(batch, decode_order=torch.tensor([0, 2, 1], dtype=torch.int32))
     assert torch.equal(backend.attend(spec, q, cache, ordered), want)
-
-
-def test_small_programs_where_there_are_many() -> None:
-    from kvasir_engine.kernels.paged_decode import tuning_for
-
-    assert tuning_for(2048, 128) == tuning_for(1024, 128)
-    assert tuning_for(1024, 128).keys < tuning_for(512, 128).keys
-    # A single decode's programs are so few that each must ask for much at once.
-    assert tuning_for(64, 128).keys < tuning_for(8, 128).keys
-    # Registers hold a row's results, as long as heads are no larger.
-    assert tuning_for(2048, 256) == tuning_for(8, 256)
-
-
-def test_small_programs_for_what_many_decodes_do_not_share() -> None:
-    from kvasir_engine.kernels.paged_decode import own_tuning_for
-
-    assert own_tuning_for(2048, 128).warps < own_tuning_for(512, 128).warps
-    assert own_tuning_for(2048, 256) == own_tuning_for(8, 256)
 
 
 @pytest.mark.parametrize(("heads", "per_tile"), [((7, 1), 32), ((24, 1), 16), ((3, 1), 32)])

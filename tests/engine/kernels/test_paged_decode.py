@@ -1,0 +1,68 @@
+"""Decode kernels compiled here for GPUs that are not here. What they compute is checked in Triton's
+interpreter, and on a GPU, with the attention backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kvasir_engine.kernels.tile_memory import HOPPER_BYTES, USED
+
+PROGRAM_BYTES = {80: 163 << 10, 86: 99 << 10, 90: HOPPER_BYTES}
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from kvasir_engine.kernels import decode_parts, decode_tuning, paged_decode
+
+capability, dim, size, most = {numbers}
+
+
+def compiled(kernel, constants, types, **options):
+    names = kernel.arg_names
+    source = ASTSource(
+        kernel,
+        {{name: "constexpr" if name in constants else types.get(name, "*i32") for name in names}},
+        {{(names.index(name),): value for name, value in constants.items()}},
+        {{(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name in types}},
+    )
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
+
+number = {{2: "*bf16", 4: "*fp32"}}[size]
+types = dict(
+    q_ptr=number, cache_ptr=number, out_ptr=number, parts_ptr="*fp32", lse_ptr="*fp32",
+    scale="fp32", q_stride="i32", table_stride="i32", value_offset="i64", parts="i32",
+    prefix_parts="i32",
+)
+pdl = capability >= 90
+found = []
+for divided in (False, True):
+    for programs in (8, 64, 512, 1024, 2048):
+        tuning = decode_tuning.tuning_for(programs, dim)
+        if divided:
+            tuning = decode_tuning.divided_tuning_for(dim)
+        tuning = tuning.fitted(dim, size, most)
+        constants = dict(
+            SPLIT=False, SHARED=False, JOINED=False, ORDERED=True, DIVIDED=divided, HEADS=32,
+            KV_HEADS=8, GROUP=4, ROWS=16, DIM=dim, PADDED_DIM=dim, BLOCK=16, KEYS=tuning.keys,
+            WINDOW=0, CAP=0.0, PRECISION="ieee", AT_ONCE=tuning.warps, PDL=pdl,
+        )
+        options = dict(num_warps=tuning.warps, num_stages=tuning.stages)
+        found.append(compiled(paged_decode._decode, constants, types, **options).metadata.shared)
+        if divided:
+            break
+division = dict(MOST=512, AT_ONCE=8, KEYS=128, LEAST=128, PDL=pdl)
+compiled(decode_parts._divide, division, dict(entries="i32", extra="i32"))
+print(max(found))
+"""
+
+
+@pytest.mark.parametrize(("capability", "dim", "size"), [(90, 128, 2), (80, 128, 4), (86, 256, 2)])
+def test_tiles_fit_a_multiprocessor(
+    capability: int, dim: int, size: int, compiled_elsewhere: Callable[..., str]
+) -> None:
+    most = PROGRAM_BYTES[capability]
+    numbers = (capability, dim, size, int(most * USED))
+    assert 0 < int(compiled_elsewhere(COMPILE.format(numbers=numbers))) <= most
