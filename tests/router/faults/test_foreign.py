@@ -33,6 +33,11 @@ async def test_the_exact_index_knows_what_others_sent_there(
     await eventually(lambda: all(r.health is Health.READY for r in replicas), 120)
     index = router.server.fleet.models["sim"].policy.index
     async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        # vLLM answers /health when its model is loaded; these do at once, and tell by /ready.
+        async with asyncio.timeout(120):
+            for engine in engines:
+                while (await client.get(f"{engine.entry['url']}/ready")).status_code != 200:
+                    await asyncio.sleep(0.05)
 
         async def chat(url: str, system: str, question: str) -> tuple[int, int]:
             """Prompt tokens, and those of them that were in the cache."""
