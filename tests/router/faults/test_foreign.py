@@ -35,8 +35,8 @@ async def test_the_exact_index_knows_what_others_sent_there(
     async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
         # vLLM answers /health when its model is loaded; these do at once, and tell by /ready.
         async with asyncio.timeout(120):
-            for engine in engines:
-                while (await client.get(f"{engine.entry['url']}/ready")).status_code != 200:
+            for url in (engine.entry["url"] for engine in engines):
+                while (await client.get(f"{url}/ready")).is_error:  # noqa: ASYNC110 (a process)
                     await asyncio.sleep(0.05)
 
         async def chat(url: str, system: str, question: str) -> tuple[int, int]:
