@@ -8,16 +8,18 @@ contexts differ. Which of the two is faster changes with how many rounds of prog
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kvasir_engine.kernels.merge_parts import MOST_PARTS
-from kvasir_engine.kernels.tile_memory import fitted
+from kvasir_engine.kernels.tile_memory import TileTuning
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeTuning:
+class DecodeTuning(TileTuning):
     """How the kernel is launched."""
 
+    rows: int = field(default=0, kw_only=True)
+    """In shared memory: a program's few queries are not kept there."""
     keys: int = 64
     """Keys of one iteration."""
     warps: int = 2
@@ -26,13 +28,6 @@ class DecodeTuning:
     """Of each entry's keys, at most; None = as many as fill the GPU `PROGRAMS_PER_SM` times."""
     least_keys: int = 128
     """Fewest keys worth a part of their own."""
-
-    def fitted(self, padded_dim: int, itemsize: int, most: int) -> DecodeTuning:
-        """The same, or less where tiles of such heads would take more than `most` bytes of shared
-        memory."""
-        row_bytes = padded_dim * itemsize
-        _, keys, stages = fitted(0, self.keys, self.stages, row_bytes=row_bytes, most=most)
-        return replace(self, keys=keys, stages=stages)
 
 
 PROGRAMS_PER_SM = 4

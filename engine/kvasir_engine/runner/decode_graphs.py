@@ -76,16 +76,19 @@ class DecodeGraphs:
         *,
         spare_row: int,
         prefix_tiles: PrefixTiles,
+        divides: bool,
         device: torch.device,
     ) -> None:
         """`gather` makes a decode's inputs of its rows, `forward` hidden states of these, `sample`
         tokens of both, which it appends to the rows; all must only launch kernels. `spare_row` is
-        a row that nobody owns."""
+        a row that nobody owns; `divides`: some layers see whole contexts, which may be divided by
+        length."""
         self._gather = gather
         self._forward = forward
         self._sample = sample
         self._spare_row = spare_row
         self._prefix_tiles = prefix_tiles
+        self._divides = divides
         self._device = device
         self._graphs: dict[int, _Graph] = {}
         self._rarer: dict[tuple[Kind, int], _Graph | None] = {}
@@ -137,7 +140,7 @@ class DecodeGraphs:
             return None
         size = self._fitting[count]
         graph = self._with_groups(size, groups)
-        if graph is None and contexts_differ(plan.starts):
+        if graph is None and self._divides and contexts_differ(plan.starts):
             graph = self._when_wanted("uneven", size)
             self.uneven_steps += graph is not None
         graph = graph or self._graphs[size]

@@ -69,12 +69,14 @@ class TorchRunner:
         self._prefix_tiles = PrefixTiles.for_heads(
             spec.num_heads // spec.num_kv_heads, self.batch.block_size
         )
+        self._divides = any(group.window is None for group in groups)
         self._graphs = DecodeGraphs(
             self.batch.decode_inputs,
             self._model,
             self._sample_decodes if self._sampler.by_kernel else None,
             spare_row=self.batch.spare_row,
             prefix_tiles=self._prefix_tiles,
+            divides=self._divides,
             device=device,
         )
         self._pieces = PieceGraphs(model, self._context, num_groups=len(groups), device=device)
@@ -187,7 +189,7 @@ class TorchRunner:
         self._graphs.capture(self.batch.spare_row)
         if self._prefixes is not None:
             self._graphs.prepare("shared")
-        if any(spec.window is None for spec in self.groups):
+        if self._divides:
             self._graphs.prepare("uneven")
         self._pieces.capture()
         self._prompts.capture()

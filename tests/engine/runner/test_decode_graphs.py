@@ -99,8 +99,15 @@ class TestKinds:
             seen.append((len(inputs.rows), inputs.batches[0].uneven))
             return torch.zeros(len(inputs.rows), 1)
 
-        tiles = PrefixTiles(16, 32)
-        made = DecodeGraphs(gather, forward, None, spare_row=8, prefix_tiles=tiles, device=CPU)
+        made = DecodeGraphs(
+            gather,
+            forward,
+            None,
+            spare_row=8,
+            prefix_tiles=PrefixTiles(16, 32),
+            divides=True,
+            device=CPU,
+        )
         made.capture(8)
         seen.clear()
         return made
@@ -117,6 +124,13 @@ class TestKinds:
         assert again.graph is uneven.graph is not even.graph
         assert (even.graph.graph.replays, uneven.graph.graph.replays) == (1, 2)
         assert (graphs.steps, graphs.uneven_steps) == (3, 2)
+
+    def test_where_all_layers_have_windows_contexts_do_not_matter(
+        self, graphs, seen, monkeypatch
+    ) -> None:
+        monkeypatch.setattr(graphs, "_divides", False)
+        assert graphs.run(plan([64_000] + [1000] * 4), []) is not None
+        assert (seen, graphs.uneven_steps) == ([], 0)
 
     def test_the_largest_is_captured_ahead(self, graphs, seen) -> None:
         graphs.prepare("uneven")
