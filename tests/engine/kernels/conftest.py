@@ -9,14 +9,41 @@ from pathlib import Path
 
 import pytest
 
+from kvasir_engine.kernels.tile_memory import HOPPER_BYTES
+
+COMPILED = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+def compiled(kernel, constants, types, capability, **options):
+    names = kernel.arg_names
+    source = ASTSource(
+        kernel,
+        {name: "constexpr" if name in constants else types.get(name, "*i32") for name in names},
+        {(names.index(name),): value for name, value in constants.items()},
+        {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name.endswith("_ptr")},
+    )
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+"""
+"""What programs find: a kernel for a compute capability; arguments without a type are *i32."""
+
+
+@pytest.fixture
+def program_bytes() -> dict[int, int]:
+    """Of shared memory, by compute capability (CUDA programming guide, "Compute Capabilities")."""
+    return {80: 163 << 10, 86: 99 << 10, 90: HOPPER_BYTES}
+
 
 @pytest.fixture
 def compiled_elsewhere(tmp_path: Path) -> Callable[..., str]:
-    """compiled_elsewhere(program, *arguments): what that Python program prints."""
+    """compiled_elsewhere(program, *arguments): what that Python program prints, to which `COMPILED`
+    belongs."""
 
     def run(program: str, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", program, *arguments],
+            [sys.executable, "-c", COMPILED + program, *arguments],
             capture_output=True,
             text=True,
             env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},

@@ -7,28 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from kvasir_engine.kernels.tile_memory import HOPPER_BYTES, USED
+from kvasir_engine.kernels.tile_memory import USED
 
-PROGRAM_BYTES = {80: 163 << 10, 86: 99 << 10, 90: HOPPER_BYTES}
 COMPILE = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 from kvasir_engine.kernels import decode_parts, decode_tuning, paged_decode
 
 capability, dim, size, most = {numbers}
-
-
-def compiled(kernel, constants, types, **options):
-    names = kernel.arg_names
-    source = ASTSource(
-        kernel,
-        {{name: "constexpr" if name in constants else types.get(name, "*i32") for name in names}},
-        {{(names.index(name),): value for name, value in constants.items()}},
-        {{(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name in types}},
-    )
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-
 
 number = {{2: "*bf16", 4: "*fp32"}}[size]
 types = dict(
@@ -50,19 +34,24 @@ for divided in (False, True):
             WINDOW=0, CAP=0.0, PRECISION="ieee", AT_ONCE=tuning.warps, PDL=pdl,
         )
         options = dict(num_warps=tuning.warps, num_stages=tuning.stages)
-        found.append(compiled(paged_decode._decode, constants, types, **options).metadata.shared)
+        made = compiled(paged_decode._decode, constants, types, capability, **options)
+        found.append(made.metadata.shared)
         if divided:
             break
 division = dict(MOST=512, AT_ONCE=8, KEYS=128, LEAST=128, PDL=pdl)
-compiled(decode_parts._divide, division, dict(entries="i32", extra="i32"))
+compiled(decode_parts._divide, division, dict(entries="i32", extra="i32"), capability)
 print(max(found))
 """
 
 
 @pytest.mark.parametrize(("capability", "dim", "size"), [(90, 128, 2), (80, 128, 4), (86, 256, 2)])
 def test_tiles_fit_a_multiprocessor(
-    capability: int, dim: int, size: int, compiled_elsewhere: Callable[..., str]
+    capability: int,
+    dim: int,
+    size: int,
+    compiled_elsewhere: Callable[..., str],
+    program_bytes: dict[int, int],
 ) -> None:
-    most = PROGRAM_BYTES[capability]
+    most = program_bytes[capability]
     numbers = (capability, dim, size, int(most * USED))
     assert 0 < int(compiled_elsewhere(COMPILE.format(numbers=numbers))) <= most

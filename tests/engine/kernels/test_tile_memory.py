@@ -7,14 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kvasir_engine.kernels.tile_memory import HOPPER_BYTES, USED, fitted, tile_bytes
+from kvasir_engine.kernels.tile_memory import USED, fitted, tile_bytes
 
-PROGRAM_BYTES = {80: 163 << 10, 86: 99 << 10, 90: HOPPER_BYTES}
-"""Of shared memory, by compute capability (CUDA programming guide, "Compute Capabilities")."""
 COMPILE = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 from kvasir_engine.kernels.shared_prefix import SharedTuning, _shared_prefix
 
 capability, dim, size, most = {numbers}
@@ -28,16 +23,11 @@ types = dict(
     q_ptr="*" + number, cache_ptr="*" + number, out_ptr="*fp32", lse_ptr="*fp32", scale="fp32",
     q_stride="i32", table_stride="i32", total_parts="i32", value_offset="i64",
 )
-names = _shared_prefix.arg_names
-source = ASTSource(
-    _shared_prefix,
-    {{name: "constexpr" if name in constants else types.get(name, "*i32") for name in names}},
-    {{(names.index(name),): value for name, value in constants.items()}},
-    {{(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name.endswith("_ptr")}},
+warps = tuning.warps if tuning.rows > 64 else 4
+made = compiled(
+    _shared_prefix, constants, types, capability, num_warps=warps, num_stages=tuning.stages
 )
-options = dict(num_warps=tuning.warps if tuning.rows > 64 else 4, num_stages=tuning.stages)
-target = GPUTarget("cuda", capability, 32)
-print(triton.compile(source, target=target, options=options).metadata.shared)
+print(made.metadata.shared)
 """
 
 
@@ -46,9 +36,13 @@ print(triton.compile(source, target=target, options=options).metadata.shared)
     [(90, 64, 4), (80, 256, 2), (86, 128, 2)],
 )
 def test_common_prefixes_fit_a_multiprocessor(
-    capability: int, dim: int, itemsize: int, compiled_elsewhere: Callable[..., str]
+    capability: int,
+    dim: int,
+    itemsize: int,
+    compiled_elsewhere: Callable[..., str],
+    program_bytes: dict[int, int],
 ) -> None:
-    most = PROGRAM_BYTES[capability]
+    most = program_bytes[capability]
     numbers = (capability, dim, itemsize, int(most * USED))
     assert int(compiled_elsewhere(COMPILE.format(numbers=numbers))) <= most
 
