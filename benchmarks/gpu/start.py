@@ -27,12 +27,14 @@ import json, sys, time
 from pathlib import Path
 from kvasir_engine.core.build import build_core
 from kvasir_engine.settings import make_settings
-import torch
-imported = time.time()
+import torch, triton
+imported, compiled = time.time(), []
+triton.knobs.compilation.listener = lambda *, cache_hit, **_: cache_hit or compiled.append(1)
 settings = make_settings(sys.argv[1], load_format=sys.argv[2], max_num_seqs=256,
                          max_num_batched_tokens=8192, max_model_len=8192)
 core = build_core(settings, Path(sys.argv[1]))
-print(json.dumps({"imported": imported, "ready": time.time(), **core.assembled.timings}))
+print(json.dumps({"imported": imported, "ready": time.time(),
+                  "compiled_in_line": len(compiled), **core.assembled.timings}))
 """
 SHARDS = 4
 
@@ -83,7 +85,12 @@ def report(size: int, runs: dict[str, dict[str, float]]) -> Report:
     warm = [runs[name] for name in ("warm", "again") if name in runs]
     figures = []
     if "cold" in runs:
-        figures.append(Figure("ready, no compiled kernels", "s", [runs["cold"]["ready"]]))
+        cold = runs["cold"]
+        figures += [
+            Figure("ready, no compiled kernels", "s", [cold["ready"]]),
+            Figure("of which the rehearsal", "s", [cold["rehearsal"]]),
+            Figure("kernels that it left to be compiled", "", [cold["compiled_in_line"]], digits=0),
+        ]
     if warm:
         figures += [
             Figure("ready, compiled kernels cached", "s", _of(warm, "ready"), "<= 10"),

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import multiprocessing
+import os
 import random
 import sys
 import tempfile
@@ -34,6 +35,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "api"), str(ROOT / "engine")]
 
+import ahead  # noqa: E402
 from judging import Judge, Row, Tokens  # noqa: E402
 
 from kvasir_engine.attention import triton_backend  # noqa: E402
@@ -116,7 +118,8 @@ class Engine:
         options = {"max_model_len": 128, "max_num_seqs": 8, "max_num_batched_tokens": 256}
         options["num_blocks"] = BLOCKS
         given = {**options, **settings}
-        self.core = build_core(make_settings(str(model_dir), dtype=dtype, **given), model_dir)
+        self.settings = make_settings(str(model_dir), dtype=dtype, **given)
+        self.core = build_core(self.settings, model_dir)
 
     def greedy(self, given: Tokens) -> Tokens:
         """Each prompt's tokens; the first prompt of a common beginning comes a step earlier."""
@@ -175,7 +178,9 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
     scale = WIDE_SCALE if name in WIDE else 1
     given, judge, row = prompts(scale), Judge(model_dir, dtype), Row(f"{name} {dtype}")
     size = {"max_model_len": 128 * scale}
+    ahead.compiled_here.clear()
     graphs = Engine(model_dir, dtype, **size)
+    ahead.note_ahead(row, graphs.settings, model_dir)
     runner: Any = graphs.core.loop.runner
     want = graphs.greedy(given)
     used = runner.graph_steps > 0 and runner.piece_steps > 0
@@ -283,6 +288,7 @@ def check_one(work: tuple[str, str]) -> Row:
     prefix_groups.BYTES_OF_LAUNCH = -(1 << 40)
     torch.set_num_threads(2)
     hopper_attention._compiled.clear()
+    ahead.listen()
     name, dtype = work
     with tempfile.TemporaryDirectory() as directory:
         model_dir = Path(directory) / name
@@ -304,6 +310,7 @@ def main() -> None:
     ]
     faults: list[str] = []
     columns = [
+        ahead.COLUMN,
         "transformers",
         LONE,
         *(column for column, _, _ in VARIANTS),
@@ -320,7 +327,11 @@ def main() -> None:
 
     works = [(name, dtype) for name in ARCHITECTURES for dtype in ("float32", "bfloat16")]
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        patch.dict(os.environ, TRITON_CACHE_DIR=cache),
+        ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool,
+    ):
         for row in pool.map(check_one, works):
             lines.append(f"| {row.name} | " + " | ".join(row.outcome[c] for c in columns) + " |")
             print(lines[-1], *row.faults, sep="\n", flush=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import triton
+from triton.compiler import CompiledKernel
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvasir_engine.attention.base import AttentionSpec, SharedPrefixes
@@ -191,5 +192,6 @@ def _launch(
     if compiled is not None:
         compiled[grid](*arguments)
         return
-    launch_pdl = options["launch_pdl"]
-    _compiled[key] = attend_tiles[grid](*arguments, **OPTIONS, launch_pdl=launch_pdl)
+    launched = attend_tiles[grid](*arguments, **OPTIONS, launch_pdl=options["launch_pdl"])
+    if isinstance(launched, CompiledKernel):  # else it was asked for and not launched
+        _compiled[key] = launched

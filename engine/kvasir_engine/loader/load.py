@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LoadFormat = Literal["auto", "dummy"]
+LoadFormat = Literal["auto", "dummy", "none"]
 ModelImpl = Literal["auto", "native", "transformers"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -62,7 +62,8 @@ def load_model(
     """Build the model that `model_dir`/config.json names and fill it with its weights.
 
     `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
-    weights: small random ones, the same for the same `seed`. `model_impl` "auto" takes our own code
+    weights: small random ones, the same for the same `seed`; "none" leaves them as they are,
+    which is for tensors without values. `model_impl` "auto" takes our own code
     where there is some, else transformers'. `max_model_len` decides which factors LongRoPE uses.
     Raises ModelLoadError with what is wrong and what to do about it.
     """
@@ -79,14 +80,15 @@ def load_model(
     native = _is_native(config.shape.architecture, model_impl)
     make = source.native if native else source.transformers
     with memory.or_raise(lambda: _too_large(config.shape, kind, device)):
-        model = make(with_weights=load_format != "dummy")
+        model = make(with_weights=load_format == "auto")
         if load_format == "dummy":
             fill_randomly(model, seed)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     size = sum(p.nbytes for p in model.parameters())
-    seconds = time.monotonic() - begin
-    log.info("%.2f GB of weights in %.2f s (%.1f GB/s).", size / 1e9, seconds, size / 1e9 / seconds)
+    seconds, amount = time.monotonic() - begin, size / 1e9
+    if load_format != "none":
+        log.info("%.2f GB of weights in %.2f s (%.1f GB/s).", amount, seconds, amount / seconds)
     return LoadedModel(model.eval(), config.shape, fields, kind, device, size)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -116,6 +117,15 @@ class DecoderForCausalLM(nn.Module):
         logits = project_to_vocab(hidden, table)
         return logits if self.logit_cap is None else soft_cap(logits.float(), self.logit_cap)
 
+    def keep_one_of_a_kind(self) -> None:
+        """Leave out layers that launch what another one before them does."""
+        model = self.model
+        kinds: dict[Hashable, tuple[nn.Module, int]] = {}
+        for layer, table in zip(model.layers, model.rotary_of_layer, strict=True):
+            kinds.setdefault((_kind_of(layer), table), (layer, table))
+        model.layers = nn.ModuleList(layer for layer, _ in kinds.values())
+        model.rotary_of_layer = [table for _, table in kinds.values()]
+
     def checkpoint_slots(self) -> dict[str, Slot]:
         """The checkpoint tensors that the model is made of, by `slot_name`."""
         return model_slots(self)
@@ -124,6 +134,13 @@ class DecoderForCausalLM(nn.Module):
     def slot_name(name: str) -> str:
         """The name here of the tensor that the checkpoint calls `name`."""
         return name
+
+
+def _kind_of(layer: nn.Module) -> Hashable:
+    specs = [
+        replace(part.spec, layer=0) for part in layer.modules() if isinstance(part, SelfAttention)
+    ]
+    return tuple(specs), tuple(type(part) for part in layer.modules())
 
 
 def soft_cap(x: torch.Tensor, cap: float) -> torch.Tensor:

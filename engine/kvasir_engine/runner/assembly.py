@@ -9,8 +9,10 @@ import torch
 from kvasir_engine import memory
 from kvasir_engine.attention.registry import make_backend
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
-from kvasir_engine.loader.load import LoadedModel, load_model
+from kvasir_engine.loader.load import LoadedModel, LoadFormat, load_model
+from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.parallel.state import least, tensor_parallel
+from kvasir_engine.rehearsal.ahead import KernelsAhead
 from kvasir_engine.runner import kv_cache, kv_sizing
 from kvasir_engine.runner.assembled import Assembled, Timeline, context_length
 from kvasir_engine.runner.first_steps import largest_step, run_first_steps
@@ -39,21 +41,24 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         )
     timeline = Timeline()
     device = pick_device(settings.device)
+    with KernelsAhead(settings, model_dir, device) as ahead:
+        with timeline.part("rehearsal"):
+            ahead.rehearse(lambda: _rehearse(settings, model_dir, device))
+        return _assemble(settings, model_dir, device, ahead, timeline)
+
+
+def _assemble(
+    settings: EngineSettings,
+    model_dir: Path,
+    device: torch.device,
+    ahead: KernelsAhead,
+    timeline: Timeline,
+) -> Assembled:
     with timeline.part("weights"):
-        loaded = load_model(
-            model_dir,
-            dtype=settings.dtype,
-            device=device,
-            load_format="dummy" if settings.load_format == "dummy" else "auto",
-            model_impl=settings.model_impl,
-            trust_remote_code=settings.trust_remote_code,
-            max_model_len=settings.max_model_len,
-            seed=settings.seed,
-        )
+        load_format: LoadFormat = "dummy" if settings.load_format == "dummy" else "auto"
+        loaded = _load(settings, model_dir, device, load_format)
     wanted = context_length(settings, loaded.shape)
-    groups = group_layers(
-        tuple(spec.window for spec in loaded.model.attention_specs), settings.cache.block_size
-    )
+    groups = _groups(settings, loaded)
     with (
         timeline.part("batch"),
         memory.or_raise(lambda: _too_many_rows(settings, loaded, groups, wanted)),
@@ -67,6 +72,8 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
                 settings.scheduler.max_num_seqs,
                 settings.scheduler.max_num_batched_tokens,
             )
+    with timeline.part("kernels"):
+        ahead.finish()
     with timeline.part("profile"):
         budget = _kv_budget(settings, runner, device)
     with timeline.part("kv_cache"):
@@ -96,6 +103,39 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         dtype=str(loaded.dtype).removeprefix("torch."),
         quantization=loaded.shape.quantization,
     )
+
+
+def _load(
+    settings: EngineSettings, model_dir: Path, device: torch.device, load_format: LoadFormat
+) -> LoadedModel:
+    return load_model(
+        model_dir,
+        dtype=settings.dtype,
+        device=device,
+        load_format=load_format,
+        model_impl=settings.model_impl if load_format != "none" else "native",
+        trust_remote_code=settings.trust_remote_code,
+        max_model_len=settings.max_model_len,
+        seed=settings.seed,
+    )
+
+
+def _groups(settings: EngineSettings, loaded: LoadedModel) -> tuple[KVGroupSpec, ...]:
+    windows = tuple(spec.window for spec in loaded.model.attention_specs)
+    return group_layers(windows, settings.cache.block_size)
+
+
+def _rehearse(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
+    """All that `assemble` launches, of a native model; for tensors without values."""
+    loaded = _load(settings, model_dir, device, "none")
+    if isinstance(loaded.model, DecoderForCausalLM):
+        loaded.model.keep_one_of_a_kind()
+    groups = _groups(settings, loaded)
+    runner = _make_runner(settings, loaded, groups, context_length(settings, loaded.shape))
+    _run_largest_step(settings, runner)
+    if runner.can_capture and not settings.enforce_eager:
+        runner.capture()
+        run_first_steps(runner, settings.scheduler.max_num_seqs, settings.scheduler.max_num_seqs)
 
 
 def _make_runner(
@@ -200,17 +240,21 @@ def _too_large_a_step(settings: EngineSettings, device: torch.device) -> Setting
 
 def _profile(settings: EngineSettings, runner: TorchRunner, device: torch.device) -> int:
     """Peak bytes of the largest step beyond what stays allocated, by running one."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    _run_largest_step(settings, runner)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    runner.use_caches([])
+    torch.cuda.empty_cache()
+    return peak
+
+
+def _run_largest_step(settings: EngineSettings, runner: TorchRunner) -> None:
     plan = largest_step(
         settings.scheduler.max_num_batched_tokens,
         settings.scheduler.max_num_seqs,
         runner.max_model_len,
         runner.groups,
     )
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
     runner.forward(plan)
     runner.sample(plan).wait()
-    peak = torch.cuda.max_memory_allocated(device) - before
-    runner.use_caches([])
-    torch.cuda.empty_cache()
-    return peak

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -97,15 +98,12 @@ class PromptGraphs:
 
     def _batch(self, size: int, slots: torch.Tensor) -> AttentionBatch:
         """A prompt of one token in the null block, launched as one of `size`."""
-
-        def ints(*values: int) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.int32, device=self._device)
-
+        like: dict[str, Any] = {"dtype": torch.int32, "device": self._device}
         return AttentionBatch(
-            block_table=ints(*[0] * self._max_blocks).unsqueeze(0),
+            block_table=torch.zeros((1, self._max_blocks), **like),
             slot_mapping=slots,
-            query_start=ints(0, 1),
-            seq_lens=ints(1),
+            query_start=torch.arange(2, **like),
+            seq_lens=torch.ones(1, **like),
             num_decodes=0,
             max_seq_len=size,
             query_lens_cpu=[size],

@@ -24,7 +24,7 @@ class HostCopy:
             tensors = {name: self._start(tensor) for name, tensor in tensors.items()}
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
-        self._tensors = tensors
+        self.tensors = tensors
 
     @staticmethod
     def _start(tensor: torch.Tensor) -> torch.Tensor:
@@ -35,4 +35,4 @@ class HostCopy:
         """The arrays, once they are here."""
         if self._event is not None:
             self._event.synchronize()
-        return {name: np.asarray(tensor.cpu().numpy()) for name, tensor in self._tensors.items()}
+        return {name: np.asarray(tensor.cpu().numpy()) for name, tensor in self.tensors.items()}

@@ -22,8 +22,13 @@ def upload(array: npt.NDArray[Any], device: torch.device) -> Tensor:
     the copy from it has run.
     """
     if device.type == "cuda":
-        return torch.from_numpy(array).pin_memory().to(device, non_blocking=True)
+        return pinned(torch.from_numpy(array)).to(device, non_blocking=True)
     return torch.from_numpy(array).clone()
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """A copy in memory that the device reads by itself."""
+    return tensor.pin_memory()
 
 
 def upload_all(arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> list[Tensor]:

@@ -1,0 +1,39 @@
+"""Says whether a start's rehearsal asked for all the kernels that the start launched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from judging import Row
+
+from kvasir_engine.rehearsal.ahead import KernelsAhead
+from kvasir_engine.settings import EngineSettings
+
+COLUMN = "compiled ahead"
+compiled_here: list[str] = []
+"""Kernels that this process compiled itself, each when it was first launched."""
+
+
+def listen() -> None:
+    """Note from now on what is compiled here."""
+
+    def note(*, src: Any, cache_hit: bool, **_: Any) -> None:
+        if not cache_hit:
+            compiled_here.append(src.fn.__name__)
+
+    triton.knobs.compilation.listener = note
+
+
+def note_ahead(row: Row, settings: EngineSettings, model_dir: Path) -> None:
+    """Of the first start with these settings; a fault where a kernel was not compiled ahead."""
+    ahead = KernelsAhead(settings, model_dir, torch.device("cuda"))
+    done = Path(os.environ["TRITON_CACHE_DIR"]) / "rehearsed" / ahead._name()
+    if not done.exists():
+        row.faults.append(f"{row.name}, {COLUMN}: it did not happen")
+    if compiled_here:
+        row.faults.append(f"{row.name}, {COLUMN}: not {', '.join(compiled_here)}")
+    row.outcome[COLUMN] = f"**not {len(compiled_here)}**" if compiled_here else "all"

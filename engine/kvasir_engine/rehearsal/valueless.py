@@ -1,0 +1,96 @@
+"""Tensors of a device that have shapes and no values.
+
+What torch's FakeTensorMode makes, less what a rehearsal has no use for: importing that one takes
+longer than the whole rehearsal.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+
+class Valueless(torch.Tensor):
+    """Looks like a tensor of a device; operations see the one on the meta device behind it."""
+
+    meta: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, meta: torch.Tensor, device: torch.device) -> Self:
+        """`meta`'s shape, on `device`."""
+        made: Self = torch.Tensor._make_wrapper_subclass(
+            cls,
+            meta.shape,
+            strides=meta.stride(),
+            storage_offset=meta.storage_offset(),
+            dtype=meta.dtype,
+            device=device,
+        )
+        made.meta = meta
+        return made
+
+    def data_ptr(self) -> int:
+        """Aligned as the tensor's would be, which decides how a kernel is compiled."""
+        return int(self.storage_offset()) * self.element_size()
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
+        """Operations outside of the mode."""
+        raise RuntimeError(f"{func} met a tensor without values after the rehearsal.")
+
+
+class WithoutValues(TorchDispatchMode):
+    """Makes tensors of one device, and what operations make of them, `Valueless`."""
+
+    def __init__(self, device: torch.device) -> None:
+        """`device` may lack an index; a tensor's own does not."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._device = torch.device(device.type, device.index or 0)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # To skip it takes importing it, which FakeTensorMode is slow for.
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any | None = None
+    ) -> Any:
+        """The operation on meta tensors where the device or its tensors are among the arguments;
+        as it is elsewhere."""
+        # Nothing is copied from memory that the device could read by itself.
+        kwargs = {name: value for name, value in (kwargs or {}).items() if name != "pin_memory"}
+        if not any(self._is_ours(each) for each in tree_leaves((args, kwargs))):
+            return func(*args, **kwargs)
+        if func._schema.is_mutable and func._schema.name.endswith("_"):
+            return args[0]
+        known: dict[int, Valueless] = {}
+
+        def behind(value: Any) -> Any:
+            if isinstance(value, torch.device):
+                return torch.device("meta")
+            if not isinstance(value, torch.Tensor):
+                return value
+            if not isinstance(value, Valueless):
+                return value.to("meta")
+            known[id(value.meta)] = value
+            return value.meta
+
+        def in_front(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            # Some operations return an argument.
+            same = known.get(id(value))
+            return Valueless(value, self._device) if same is None else same
+
+        args, kwargs = tree_map(behind, (args, kwargs))
+        # In inference mode no tensor could be made that later operations may change.
+        with torch.inference_mode(False):
+            return tree_map(in_front, func(*args, **kwargs))
+
+    def _is_ours(self, value: Any) -> bool:
+        if isinstance(value, torch.device):
+            return value.type == self._device.type
+        return isinstance(value, Valueless)
