@@ -4,16 +4,18 @@
 
 Random weights in the shape of DIR's config.json are written to the second directory first, which
 leaves them in the page cache. Then: seconds from the start of a Python process to a built core,
-with an empty cache of compiled kernels, again with a filled one, and with --load-format dummy.
+with an empty cache of compiled kernels, with a filled one, and with --load-format dummy.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -61,36 +63,34 @@ def write_checkpoint(model: Path, checkpoint: Path) -> int:
     return total
 
 
-def seconds_to_ready(model: Path, load_format: str) -> dict[str, float]:
-    """A process's time to a built core, and its parts."""
+def seconds_to_ready(model: Path, load_format: str, cache: Path) -> dict[str, float]:
+    """A process's time to a built core, and its parts; compiled kernels are kept in `cache`."""
+    environment = {**os.environ, "KVASIR_CACHE": str(cache)}
     begin = time.time()
     command = [sys.executable, "-c", CHILD, str(model), load_format]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    parts = json.loads(printed.splitlines()[-1])
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    parts = json.loads(done.stdout.splitlines()[-1])
     parts["ready"] -= begin
     parts["imported"] -= begin
     return {name: round(value, 2) for name, value in parts.items()}
 
 
 RUNS = (
-    ("cold", "no compiled kernels", "auto"),
-    ("warm", "compiled kernels cached", "auto"),
-    ("again", "compiled kernels cached", "auto"),
-    ("dummy", "--load-format dummy", "dummy"),
+    *(("cold", "no compiled kernels", "auto", cache) for cache in ("first", "second", "third")),
+    *(("warm", "compiled kernels cached", "auto", "third") for _ in range(2)),
+    ("dummy", "--load-format dummy", "dummy", "third"),
 )
+"""What it is, how it is called, the load format, and the cache of kernels."""
 
 
-def report(size: int, runs: dict[str, dict[str, float]]) -> Report:
+def report(size: int, runs: dict[str, list[dict[str, float]]]) -> Report:
     """The figures of the runs made so far."""
-    warm = [runs[name] for name in ("warm", "again") if name in runs]
-    figures = []
-    if "cold" in runs:
-        cold = runs["cold"]
-        figures += [
-            Figure("ready, no compiled kernels", "s", [cold["ready"]]),
-            Figure("of which the rehearsal", "s", [cold["rehearsal"]]),
-            Figure("kernels that it left to be compiled", "", [cold["compiled_in_line"]], digits=0),
-        ]
+    cold, warm, dummy = (runs[name] for name in ("cold", "warm", "dummy"))
+    figures = [
+        Figure("ready, no compiled kernels", "s", _of(cold, "ready")),
+        Figure("of which the rehearsal", "s", _of(cold, "rehearsal")),
+        Figure("kernels that it left to be compiled", "", _of(cold, "compiled_in_line"), digits=0),
+    ]
     if warm:
         figures += [
             Figure("ready, compiled kernels cached", "s", _of(warm, "ready"), "<= 10"),
@@ -99,8 +99,8 @@ def report(size: int, runs: dict[str, dict[str, float]]) -> Report:
             Figure("of which capture", "s", _of(warm, "capture"), "<= 5"),
             Figure("weights", "GB/s", [size / 1e9 / each["weights"] for each in warm], digits=1),
         ]
-    if "dummy" in runs:
-        figures.append(Figure("ready, random weights made there", "s", [runs["dummy"]["ready"]]))
+    if dummy:
+        figures.append(Figure("ready, random weights made there", "s", _of(dummy, "ready")))
     return Report(
         name="gpu/start",
         title="Start on a GPU: Llama-3.1-8B, bf16",
@@ -116,6 +116,12 @@ def _of(runs: list[dict[str, float]], part: str) -> list[float]:
     return [run[part] for run in runs]
 
 
+def save(out: Path | None, made: Report) -> None:
+    """Write it, if anywhere."""
+    if out:
+        out.write_text(json.dumps(made.content(), indent=1) + "\n")
+
+
 def main() -> None:
     """Print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -124,14 +130,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     size = write_checkpoint(options.model, options.checkpoint)
-    runs: dict[str, dict[str, float]] = {}
-    for name, what, load_format in RUNS:
-        directory = options.checkpoint if load_format == "auto" else options.model
-        runs[name] = seconds_to_ready(directory, load_format)
-        print(what, json.dumps(runs[name]), flush=True)
-        if options.out:
-            content = report(size, runs).content()
-            options.out.write_text(json.dumps(content, indent=1) + "\n")
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name, *_ in RUNS}
+    with tempfile.TemporaryDirectory() as caches:
+        for name, what, load_format, cache in RUNS:
+            directory = options.checkpoint if load_format == "auto" else options.model
+            runs[name].append(seconds_to_ready(directory, load_format, Path(caches) / cache))
+            print(what, json.dumps(runs[name][-1]), flush=True)
+            save(options.out, report(size, runs))
 
 
 if __name__ == "__main__":

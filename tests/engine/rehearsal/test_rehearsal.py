@@ -83,3 +83,20 @@ def test_what_it_asks_for_is_compiled_and_nothing_is_left(
     assert again == [0, started, files]
     # What a launch keeps to launch it again would be something that cannot be launched.
     assert (left, restored) == (0, True)
+
+
+def test_other_threads_launch_as_ever(without_gpu: Callable[..., Any]) -> None:
+    program = """
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from triton.runtime.jit import JITFunction
+
+warmups = []
+JITFunction.run = lambda self, *, grid, warmup: warmups.append(warmup)
+with rehearsing(device, Asked()), ThreadPoolExecutor(1) as other:
+    launch = partial(JITFunction.run, None, grid=(1,), warmup=False)
+    launch()
+    other.submit(launch).result()
+print(json.dumps(warmups))
+"""
+    assert without_gpu(REHEARSE + program) == [True, False]
