@@ -53,8 +53,8 @@ class KernelsAhead:
         from kvasir_engine.rehearsal.compiling import Compiling
         from kvasir_engine.rehearsal.stand_ins import rehearsing
 
-        self._compiling = Compiling()
         try:
+            self._compiling = Compiling()
             with rehearsing(self._device, self._compiling):
                 launches()
         except (ModelLoadError, SettingsError):

@@ -74,6 +74,22 @@ print(json.dumps(done))
         assert found == ["launched", [1, 0]]
 
 
+def test_a_machine_without_semaphores_compiles_as_it_goes(
+    tmp_path: Path, without_gpu: Callable[..., Any]
+) -> None:
+    program = """
+from kvasir_engine.rehearsal import compiling
+
+def none(_):
+    raise FileNotFoundError("/dev/shm")
+
+compiling.get_context = none
+start()
+print(json.dumps(done))
+"""
+    assert without_gpu(AHEAD + program, str(tmp_path)) == [[0, 0]]
+
+
 def test_a_start_that_fails_leaves_no_process(
     tmp_path: Path, without_gpu: Callable[..., Any]
 ) -> None:

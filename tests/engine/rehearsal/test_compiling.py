@@ -67,6 +67,17 @@ def test_what_hangs_is_ended(launchers: Path) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
+def test_ends_may_be_taken_note_of_by_others(launchers: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        compiling = Compiling()
+        compiling.submit(kernel("one"))
+        assert compiling.finish(LONG) == 0
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert launchers.read_text() == "one metadata\n"
+
+
 def test_cores_bound_what_is_compiled_at_once(
     launchers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
