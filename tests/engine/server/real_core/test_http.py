@@ -72,13 +72,16 @@ async def test_a_full_queue_is_429_before_any_head(start_real, model_dir):
 
 async def test_a_drain_ends_with_the_last_request(start_real):
     async with start_real(max_num_seqs=4, num_blocks=100) as server:
-        body = {"prompt": "x", "max_tokens": 300, "ignore_eos": True}
-        running = asyncio.create_task(server.post("/v1/completions", body))
-        async with asyncio.timeout(10):
-            while not (await server.get("/load")).json()["running"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-        await server.lifecycle.drain(30.0)
-        assert (await running).json()["usage"]["completion_tokens"] == 300
+        body = {"prompt": "x", "max_tokens": 300, "ignore_eos": True, "stream": True}
+        body["stream_options"] = {"include_usage": True}
+        async with server.http.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            await server.lifecycle.drain(30.0)
+            assert (await server.get("/load")).json()["running"] == 0
+            events = [line async for line in lines if line.startswith("data: {")]
+        usage = json.loads(events[-1].removeprefix("data: "))["usage"]
+        assert usage["completion_tokens"] == 300
 
 
 INSTANT = """{"name": "instant", "source": "test", "date": "2026-01-01", "gemm_points": [[1, 0.0]],
