@@ -97,14 +97,17 @@ class Report:
             **self.values,
         }
 
+    def write(self, path: Path) -> None:
+        """Write the file of results."""
+        path.write_text(json.dumps(self.content(), indent=1) + "\n")
+
     def publish(self, *, save: bool) -> None:
         """Print everything; with `save`, write benchmarks/results/FOLDER/NAME.json too."""
-        content = self.content()
-        print("\n".join(render(content)))
+        print("\n".join(render(self.content())))
         if save:
             path = RESULTS / self.folder / f"{self.name}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(content, indent=1) + "\n")
+            self.write(path)
             print(f"written to {path.relative_to(ROOT)}")
 
 

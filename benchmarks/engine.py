@@ -246,7 +246,7 @@ def main() -> None:
                 report(Path(options.model), runs, tables.values()),
                 values={"machine": hardware(), **start, **medians(runs)},
             )
-            options.out.write_text(json.dumps(made.content(), indent=1) + "\n")
+            made.write(options.out)
 
 
 if __name__ == "__main__":

@@ -116,12 +116,6 @@ def _of(runs: list[dict[str, float]], part: str) -> list[float]:
     return [run[part] for run in runs]
 
 
-def save(out: Path | None, made: Report) -> None:
-    """Write it, if anywhere."""
-    if out:
-        out.write_text(json.dumps(made.content(), indent=1) + "\n")
-
-
 def main() -> None:
     """Print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -136,7 +130,8 @@ def main() -> None:
             directory = options.checkpoint if load_format == "auto" else options.model
             runs[name].append(seconds_to_ready(directory, load_format, Path(caches) / cache))
             print(what, json.dumps(runs[name][-1]), flush=True)
-            save(options.out, report(size, runs))
+            if options.out:
+                report(size, runs).write(options.out)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,7 @@ def listen() -> None:
 
 def note_ahead(row: Row, settings: EngineSettings, model_dir: Path) -> None:
     """Of the first start with these settings; a fault where a kernel was not compiled ahead."""
-    ahead = KernelsAhead(settings, model_dir, torch.device("cuda"))
-    done = Path(os.environ["TRITON_CACHE_DIR"]) / "rehearsed" / ahead._name()
-    if not done.exists():
+    if not KernelsAhead(settings, model_dir, torch.device("cuda")).mark.exists():
         row.faults.append(f"{row.name}, {COLUMN}: it did not happen")
     if compiled_here:
         row.faults.append(f"{row.name}, {COLUMN}: not {', '.join(compiled_here)}")

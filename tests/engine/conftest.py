@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,6 +146,30 @@ def hf_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return made[name]
 
     return directory
+
+
+@pytest.fixture
+def without_interpreter(tmp_path: Path) -> Callable[..., str]:
+    """without_interpreter(program, *arguments): what that Python program prints, in whose process
+    Triton compiles, into a cache of the test's own."""
+
+    def run(program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(tmp_path),
+                "TRITON_CACHE_DIR": str(tmp_path / "triton"),
+                "PYTHONPATH": ":".join(sys.path),
+            },
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
 
 
 class PagedModel:

@@ -62,10 +62,10 @@ def load_model(
     """Build the model that `model_dir`/config.json names and fill it with its weights.
 
     `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
-    weights: small random ones, the same for the same `seed`; "none" leaves them as they are,
-    which is for tensors without values. `model_impl` "auto" takes our own code
-    where there is some, else transformers'. `max_model_len` decides which factors LongRoPE uses.
-    Raises ModelLoadError with what is wrong and what to do about it.
+    weights: small random ones, the same for the same `seed`; "none" leaves them as they are, which
+    is for tensors without values. `model_impl` "auto" takes our own code where there is some, else
+    transformers'. `max_model_len` decides which factors LongRoPE uses. Raises ModelLoadError with
+    what is wrong and what to do about it.
     """
     device = torch.device(device)
     fields = _read_config(model_dir)

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -37,17 +37,19 @@ class KernelsAhead:
         self._model_dir = model_dir
         self._device = device
         self._compiling: Compiling | None = None
-        self._mark: Path | None = None
-        """Is there once a start like this one has all its kernels in the cache."""
+        self._complete = False
+        """Whether the rehearsal went through."""
+
+    @cached_property
+    def mark(self) -> Path:
+        """A file that is there once a start like this one has all its kernels in the cache."""
+        use_kernel_cache()
+        return Path(os.environ["TRITON_CACHE_DIR"]) / "rehearsed" / self._name()
 
     def rehearse(self, launches: Callable[[], None]) -> None:
         """Run `launches`, which launches all that the start will, and have what it asks for
         compiled, unless that was done before or does not pay."""
-        if not self._pays():
-            return
-        use_kernel_cache()
-        mark = Path(os.environ["TRITON_CACHE_DIR"]) / "rehearsed" / self._name()
-        if mark.exists():
+        if not self._pays() or self.mark.exists():
             return
         # Not at the top: they import triton, whose cache has its place only now.
         from kvasir_engine.rehearsal.compiling import Compiling
@@ -62,7 +64,7 @@ class KernelsAhead:
         except Exception as error:
             log.warning("kernels are compiled where they are launched: %s.", error, exc_info=True)
             return
-        self._mark = mark
+        self._complete = True
 
     def finish(self) -> None:
         """Wait for the kernels."""
@@ -73,7 +75,8 @@ class KernelsAhead:
             log.warning("%d of %d kernels are compiled where they are launched.", failed, asked)
         else:
             log.info("%d kernels compiled.", asked)
-            self._remember()
+            if self._complete:
+                self._remember()
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -109,11 +112,9 @@ class KernelsAhead:
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def _remember(self) -> None:
-        if self._mark is None:
-            return
         try:
-            self._mark.parent.mkdir(parents=True, exist_ok=True)
-            self._mark.touch()
+            self.mark.parent.mkdir(parents=True, exist_ok=True)
+            self.mark.touch()
         except OSError as error:
             log.warning("the next start compiles ahead again: %s.", error)
 

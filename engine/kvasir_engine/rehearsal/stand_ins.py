@@ -39,8 +39,7 @@ class NoGraph:
 
 
 class NoEvent:
-    """torch.cuda.Event of a device that is never done before launches are, so that none of them
-    are found to be what a step waits for."""
+    """torch.cuda.Event of a device that takes for ever, for which few sizes are worth a graph."""
 
     def __init__(self, **_: Any) -> None:
         """Of no stream."""

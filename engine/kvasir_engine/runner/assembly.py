@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -113,7 +114,7 @@ def _load(
         dtype=settings.dtype,
         device=device,
         load_format=load_format,
-        model_impl=settings.model_impl if load_format != "none" else "native",
+        model_impl=settings.model_impl,
         trust_remote_code=settings.trust_remote_code,
         max_model_len=settings.max_model_len,
         seed=settings.seed,
@@ -127,7 +128,7 @@ def _groups(settings: EngineSettings, loaded: LoadedModel) -> tuple[KVGroupSpec,
 
 def _rehearse(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
     """All that `assemble` launches, of a native model; for tensors without values."""
-    loaded = _load(settings, model_dir, device, "none")
+    loaded = _load(replace(settings, model_impl="native"), model_dir, device, "none")
     if isinstance(loaded.model, DecoderForCausalLM):
         loaded.model.keep_one_of_a_kind()
     groups = _groups(settings, loaded)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -37,19 +34,7 @@ def program_bytes() -> dict[int, int]:
 
 
 @pytest.fixture
-def compiled_elsewhere(tmp_path: Path) -> Callable[..., str]:
+def compiled_elsewhere(without_interpreter: Callable[..., str]) -> Callable[..., str]:
     """compiled_elsewhere(program, *arguments): what that Python program prints, to which `COMPILED`
     belongs."""
-
-    def run(program: str, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILED + program, *arguments],
-            capture_output=True,
-            text=True,
-            env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)},
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+    return lambda program, *arguments: without_interpreter(COMPILED + program, *arguments)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
 BEGIN = """
 import json, sys
 sys.path.insert(0, {here!r})
@@ -22,26 +18,11 @@ device = pretend()
 
 
 @pytest.fixture
-def without_gpu(tmp_path: Path) -> Callable[..., Any]:
-    """without_gpu(program, *arguments): the JSON of its last line. Triton compiles, into a cache of
-    the test's own."""
-
-    begin = BEGIN.format(here=str(HERE))
+def without_gpu(without_interpreter: Callable[..., str]) -> Callable[..., Any]:
+    """without_gpu(program, *arguments): the JSON of its last line."""
+    begin = BEGIN.format(here=str(Path(__file__).parent))
 
     def run(program: str, *arguments: str) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", begin + program, *arguments],
-            capture_output=True,
-            text=True,
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(tmp_path),
-                "TRITON_CACHE_DIR": str(tmp_path / "triton"),
-                "PYTHONPATH": ":".join(sys.path),
-            },
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        return json.loads(without_interpreter(begin + program, *arguments).splitlines()[-1])
 
     return run
