@@ -153,10 +153,10 @@ class Engine:
 def compare_lone(row: Row, given: Tokens, judge: Judge, want: Tokens, engine: Engine) -> None:
     """Prompts that come when no other is there; what the engine knows of them is forgotten."""
     runner: Any = engine.core.loop.runner
-    before = runner.prompt_steps
+    before = runner.graphs.steps["prefill"]
     engine.core.scheduler.kv.reset_cache()
     found = [engine.greedy([prompt])[0] for prompt in given]
-    happened = runner.prompt_steps - before >= len(given)
+    happened = runner.graphs.steps["prefill"] - before >= len(given)
 
     def wrong(i: int) -> str | None:
         return judge.differ(given[i], want[i], found[i])
@@ -183,7 +183,7 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
     ahead.note_ahead(row, graphs.settings, model_dir)
     runner: Any = graphs.core.loop.runner
     want = graphs.greedy(given)
-    used = runner.graph_steps > 0 and runner.piece_steps > 0
+    used = min(runner.graphs.steps["full"], runner.graphs.steps["piecewise"]) > 0
     row.compare("transformers", given, lambda i: judge.unlikely(given[i], want[i]), used)
     compare_lone(row, given, judge, want, graphs)
     graphs.close()
@@ -200,7 +200,7 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
     sharing: Any = engine.core.loop.runner
     if sharing.shares_prefixes:
         found = engine.greedy(given)
-        same("prefixes shared", found, sharing.shared_steps > 0)
+        same("prefixes shared", found, sharing.graphs.steps["shared_prefix"] > 0)
     else:
         row.outcome["prefixes shared"] = "windows"
     check_divided(row, model_dir, dtype, size, given, same)
@@ -232,7 +232,8 @@ def check_divided(
     if all(spec.window is not None for spec in runner.groups):
         row.outcome[DIVIDED] = "windows"
     else:
-        same(DIVIDED, found, runner.uneven_steps > 0 and runner.shared_steps == 0)
+        steps = runner.graphs.steps
+        same(DIVIDED, found, steps["split_kv"] > 0 and steps["shared_prefix"] == 0)
     engine.close()
 
 
@@ -249,7 +250,11 @@ def bool_of(lengths: Any) -> bool:
 Settings = Callable[[int], dict[str, Any]]
 """Of an engine, by its prompts' scale."""
 VARIANTS: tuple[tuple[str, Settings, Callable[[Any], bool]], ...] = (
-    ("eager", lambda _: {"enforce_eager": True}, lambda e: e.core.loop.runner.graph_steps == 0),
+    (
+        "eager",
+        lambda _: {"enforce_eager": True},
+        lambda e: e.core.loop.runner.graphs.steps["full"] == 0,
+    ),
     ("no overlap", lambda _: {"overlap": False}, lambda e: e.core.scheduler.counters.steps > 0),
     (
         "preempted",

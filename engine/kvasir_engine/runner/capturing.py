@@ -1,4 +1,4 @@
-"""What every capture of a CUDA graph needs around it."""
+"""The memory pool of CUDA graphs, and graphs by captured size."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 @contextmanager
 def capturing() -> Iterator[None]:
-    """A stream of its own, after and before the current one's work.
+    """Run the body on a side stream, ordered after and before the current stream's work.
 
-    No garbage is collected meanwhile: a graph that is freed during another one's capture breaks it.
-    torch.cuda.graph() collects it before every single one, which takes longer than the capture.
+    Garbage collection pauses: freeing a graph during another one's capture breaks the capture.
+    torch.cuda.graph() collects before each capture instead, which takes longer than the capture.
     """
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
@@ -36,45 +36,67 @@ def capturing() -> Iterator[None]:
 
 
 class GraphPool:
-    """Memory of graphs of which only one runs at a time."""
+    """The private memory pool of all CUDA graphs: they share it, since only one runs at a time."""
 
     def __init__(self) -> None:
-        """The first graph's own."""
-        self._pool: Any = None
+        """The first graph creates the pool."""
+        self._handle: Any = None
+
+    def begin(self) -> torch.cuda.CUDAGraph:
+        """Begin to capture a graph; within `capturing`."""
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
+        return graph
+
+    def end(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End the capture of `graph`, whose memory stays in the pool."""
+        graph.capture_end()
+        self._handle = self._handle or graph.pool()
 
     def record(self, launch: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
-        """What `launch` launches, as a graph, with what it returned; within `capturing`."""
-        graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        """Capture what `launch` launches; return the graph and what `launch` returned."""
+        graph = self.begin()
         try:
             result = launch()
-        finally:
+        except BaseException:
             graph.capture_end()
-        self._pool = self._pool or graph.pool()
+            raise
+        self.end(graph)
         return graph, result
 
 
 class CapturedSizes(Generic[T]):
-    """What was captured for steps of some numbers of tokens."""
+    """Captured graphs by the number of tokens they hold."""
 
     def __init__(self, steps: str) -> None:
-        """`steps` names them in a warning."""
+        """`steps` names the steps in a warning."""
         self._steps = steps
         self._by_size: dict[int, T] = {}
         self._sizes: list[int] = []
 
     def capture(self, sizes: Callable[[], Sequence[int]], capture: Callable[[int], T]) -> None:
-        """All `sizes`, which are found by measuring, the largest first; out of memory, of the
-        measuring too, ends it with what there is."""
+        """Capture all `sizes`, the largest first, whose memory serves the others.
+
+        `sizes` may measure to find them. Running out of memory ends it with what was captured.
+        """
         try:
             for size in reversed(sizes()):
                 self._by_size[size] = capture(size)
         except torch.OutOfMemoryError:
-            names = (self._steps, sorted(self._by_size) or "none")
-            log.warning("out of memory while capturing %s: sizes %s have graphs.", *names)
+            log.warning(
+                "out of memory while capturing CUDA graphs of %s: sizes %s have graphs, others run "
+                "without; lower --gpu-memory-utilization to leave room for them.",
+                self._steps,
+                sorted(self._by_size) or "none",
+            )
         self._sizes = sorted(self._by_size)
 
+    @property
+    def largest(self) -> int:
+        """The largest captured size, 0 without any."""
+        return self._sizes[-1] if self._sizes else 0
+
     def holding(self, tokens: int) -> T | None:
-        """Of the smallest size that holds so many tokens, None when there are more than any."""
+        """Return what was captured for the smallest size that holds `tokens`, or None."""
         at = bisect_left(self._sizes, tokens)
         return None if at == len(self._sizes) else self._by_size[self._sizes[at]]

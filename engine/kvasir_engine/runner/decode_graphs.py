@@ -1,16 +1,17 @@
-"""CUDA graphs of decode steps: one launch instead of a kernel at a time.
+"""Full CUDA graphs: a decode step as one launch instead of one per kernel.
 
 A graph is captured for each of a few batch sizes; a step runs in the smallest one that holds it,
-padded with a row that nobody owns: its one token lies in the null block. Everything a graph reads
-of a step is the list of rows: token ids, positions, slots and block tables are gathered on the
-device, within the graph, from the persistent batch. A second graph of each size samples, where
-nothing but the rows' own temperature and truncation matters. A third kind, captured when it is
-first wanted, attends to common prefixes once (`prefix_groups.py`).
+padded with a spare row that no request owns: its one token lies in the null block. The graph reads
+only the list of rows: token ids, positions, slots and block tables are gathered on the device,
+within the graph, from the persistent batch. A second graph of each size samples, for steps whose
+rows need nothing but temperature and truncation. Two variants are captured when first wanted: one
+attends to shared prefixes once (`prefix_groups.py`), one uses split-KV by length (`uneven.py`).
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -20,22 +21,23 @@ import numpy.typing as npt
 import torch
 
 from kvasir_engine.runner.batch import StepInputs
-from kvasir_engine.runner.capturing import GraphPool, capturing
+from kvasir_engine.runner.capturing import CapturedSizes, GraphPool, capturing
 from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
 from kvasir_engine.runner.uneven import contexts_differ
 from kvasir_engine.runner.upload import upload
 
 log = logging.getLogger(__name__)
-Kind = Literal["plain", "shared", "uneven"]
-RARER = {"shared": "common prefixes", "uneven": "contexts that differ much"}
-"""How kinds that are captured when they are wanted are named in a warning."""
+Variant = Literal["plain", "shared_prefix", "split_kv"]
+ON_DEMAND = {"shared_prefix": "shared prefixes", "split_kv": "contexts of very different lengths"}
+"""Variants captured when first wanted, as a warning names them."""
 
 
-def graph_sizes(most: int) -> list[int]:
-    """Batch sizes worth a graph: 1, 2, 4, multiples of 8 to 256, then of 16, and `most` itself."""
+def graph_sizes(max_rows: int) -> list[int]:
+    """Return the batch sizes to capture: 1, 2, 4, multiples of 8 up to 256, then of 16, and
+    `max_rows` itself, up to 512."""
     sizes = {1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)}
-    return sorted({size for size in sizes if size < most} | {min(most, 512)})
+    return sorted({size for size in sizes if size < max_rows} | {min(max_rows, 512)})
 
 
 @dataclass(slots=True)
@@ -49,113 +51,95 @@ class _Graph:
     tokens: torch.Tensor | None
     """[size] int32, written by `sampling`."""
     tiles: torch.Tensor | None = None
-    """What `PrefixTiles.pack` makes, read by the graph."""
+    """Packed prefix tiles (`PrefixTiles.pack`), read by the graph."""
     uploaded: bytes = b""
-    """The rows that stand in `rows`."""
+    """The bytes of the row list that `rows` holds now."""
     groups: list[Group] | None = None
-    """The groups that stand in `tiles`."""
+    """The groups that `tiles` holds now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replayed step leaves: all is overwritten by the next step of this size."""
+    """Outputs of a replayed step, overwritten by the next step of this size."""
 
     inputs: StepInputs
     hidden: torch.Tensor
     graph: _Graph
 
 
-class DecodeGraphs:
-    """The captured graphs, all in one memory pool since only one runs at a time."""
+class FullGraphs:
+    """Full graphs of decode steps, by batch size and variant."""
 
     def __init__(
         self,
+        pool: GraphPool,
         gather: Callable[[torch.Tensor], StepInputs],
         forward: Callable[[StepInputs], torch.Tensor],
         sample: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None,
         *,
         spare_row: int,
         prefix_tiles: PrefixTiles,
-        divides: bool,
+        splits_kv: bool,
         device: torch.device,
     ) -> None:
-        """`gather` makes a decode's inputs of its rows, `forward` hidden states of these, `sample`
-        tokens of both, which it appends to the rows; all must only launch kernels. `spare_row` is
-        a row that nobody owns; `divides`: some layers see whole contexts, which may be divided by
-        length."""
+        """`gather` turns rows into the inputs of their decode, `forward` these into hidden states,
+        `sample` both into tokens that it appends to the rows; all three only launch kernels.
+        `spare_row` belongs to no request; `splits_kv`: some layers see whole contexts, whose keys
+        may be split by length."""
+        self._pool = pool
         self._gather = gather
         self._forward = forward
         self._sample = sample
         self._spare_row = spare_row
         self._prefix_tiles = prefix_tiles
-        self._divides = divides
+        self._splits_kv = splits_kv
         self._device = device
-        self._graphs: dict[int, _Graph] = {}
-        self._rarer: dict[tuple[Kind, int], _Graph | None] = {}
-        """By kind and size; None where memory did not suffice."""
-        self._pool = GraphPool()
-        self._fitting: list[int] = []
-        """By number of rows: the size that holds them; as long as the largest size, and one."""
-        self.steps = 0
-        """Steps that ran in a graph."""
-        self.shared_steps = 0
-        """Steps that attended to common prefixes once."""
-        self.uneven_steps = 0
-        """Steps whose contexts were divided by length."""
+        self._plain = CapturedSizes[_Graph]("decodes")
+        self._on_demand: dict[tuple[Variant, int], _Graph | None] = {}
+        """None where memory did not suffice."""
+        self.steps: Counter[Variant] = Counter()
+        """Replayed steps by variant."""
 
-    @property
-    def sizes(self) -> list[int]:
-        """What has been captured, in order."""
-        return sorted(self._graphs)
+    def capture(self, max_rows: int) -> None:
+        """Capture the plain graphs of all sizes up to `max_rows`."""
+        sizes = graph_sizes(max_rows)
+        self._plain.capture(lambda: sizes, lambda size: self._capture(size, "plain"))
 
-    def capture(self, most: int) -> None:
-        """Capture all sizes up to `most` rows, the largest first, whose memory serves the others.
-
-        Out of memory ends it with what there is: larger steps then run without a graph.
-        """
-        for size in reversed(graph_sizes(most)):
-            try:
-                captured = self._capture(size, "plain")
-            except torch.OutOfMemoryError:
-                log.warning(
-                    "out of memory while capturing the decode of %d rows: sizes %s have graphs; "
-                    "lower --gpu-memory-utilization to leave room for the others.",
-                    size,
-                    self.sizes or "none",
-                )
-                break
-            self._graphs[size] = captured
-        self._index()
-
-    def prepare(self, kind: Kind) -> None:
-        """Compile what the largest batch of a rarer kind needs, and capture it."""
-        if self.sizes:
-            self._when_wanted(kind, self.sizes[-1])
+    def prepare(self, variant: Variant) -> None:
+        """Compile the kernels of an on-demand variant and capture its largest size."""
+        if self._plain.largest:
+            self._get_or_capture(variant, self._plain.largest)
 
     def run(self, plan: StepPlan, groups: list[Group]) -> Replayed | None:
-        """Launch the forward of `plan`, attending once to what `groups` have in common; None when
-        it is no plain decode of a captured size."""
+        """Launch the forward pass of `plan`, attending once to the prefixes that `groups` share;
+        None when the step is not a decode of a captured size."""
         count = len(plan.rows)
-        if plan.num_decodes != count or count >= len(self._fitting):
+        plain = self._plain.holding(count) if plan.num_decodes == count else None
+        if plain is None:
             return None
-        size = self._fitting[count]
-        graph = self._with_groups(size, groups)
-        if graph is None and self._divides and contexts_differ(plan.starts):
-            graph = self._when_wanted("uneven", size)
-            self.uneven_steps += graph is not None
-        graph = graph or self._graphs[size]
+        variant, graph = self._choose(plain, plan, groups)
         self._put_rows(graph, plan.rows)
         graph.graph.replay()
-        self.steps += 1
+        self.steps[variant] += 1
         inputs = replace(
             graph.inputs, rows=graph.rows[:count], num_new=graph.inputs.num_new[:count]
         )
         return Replayed(inputs, graph.hidden, graph)
 
+    def _choose(self, plain: _Graph, plan: StepPlan, groups: list[Group]) -> tuple[Variant, _Graph]:
+        """Return the variant that suits the step, and its graph."""
+        size = len(plain.rows)
+        if groups and (graph := self._with_groups(size, groups)):
+            return "shared_prefix", graph
+        splits = self._splits_kv and contexts_differ(plan.starts)
+        if splits and (graph := self._get_or_capture("split_kv", size)):
+            return "split_kv", graph
+        return "plain", plain
+
     @staticmethod
     def sample(replayed: Replayed) -> torch.Tensor | None:
-        """Launch head and sampling of a step that ran in a graph, every row of which samples a
-        token: int32 [rows], appended and counted as computed; None where that was not captured."""
+        """Launch head and sampling of a replayed step whose rows all sample: int32 [rows] tokens,
+        appended and counted as computed; None where sampling was not captured."""
         graph = replayed.graph
         if graph.sampling is None or graph.tokens is None:
             return None
@@ -172,42 +156,41 @@ class DecodeGraphs:
         graph.uploaded = wanted
 
     def _with_groups(self, size: int, groups: list[Group]) -> _Graph | None:
-        """The graph that attends to `groups` once, with them in place."""
-        if not groups:
-            return None
-        graph = self._when_wanted("shared", size)
+        """Return the shared-prefix graph of `size` with `groups` uploaded, None without memory."""
+        graph = self._get_or_capture("shared_prefix", size)
         if graph is None or graph.tiles is None:
             return None
         if graph.groups is not groups:
             packed = self._prefix_tiles.pack(groups, size)
             graph.tiles.copy_(upload(packed, self._device), non_blocking=True)
             graph.groups = groups
-        self.shared_steps += 1
         return graph
 
-    def _when_wanted(self, kind: Kind, size: int) -> _Graph | None:
-        if (kind, size) not in self._rarer:
+    def _get_or_capture(self, variant: Variant, size: int) -> _Graph | None:
+        if (variant, size) not in self._on_demand:
             try:
-                self._rarer[kind, size] = self._capture(size, kind)
+                self._on_demand[variant, size] = self._capture(size, variant)
             except torch.OutOfMemoryError:
-                log.warning("no memory for a graph of %d rows for %s.", size, RARER[kind])
-                self._rarer[kind, size] = None
-        return self._rarer[kind, size]
+                log.warning(
+                    "no memory for a CUDA graph of %d rows for %s.", size, ON_DEMAND[variant]
+                )
+                self._on_demand[variant, size] = None
+        return self._on_demand[variant, size]
 
-    def _capture(self, size: int, kind: Kind) -> _Graph:
+    def _capture(self, size: int, variant: Variant) -> _Graph:
         rows = torch.full((size,), self._spare_row, dtype=torch.int64, device=self._device)
         tiles = None
-        if kind == "shared":
+        if variant == "shared_prefix":
             tiles = upload(self._prefix_tiles.pack([], size), self._device)
         with capturing():
-            # Compiles kernels and makes handles, which a capture may not.
-            inputs = self._inputs(rows, kind, tiles)
+            # Warm-up: compiles kernels and creates handles, which a capture may not.
+            inputs = self._inputs(rows, variant, tiles)
             hidden = self._forward(inputs)
             if self._sample is not None:
                 self._sample(hidden, inputs)
 
             def forward() -> tuple[StepInputs, torch.Tensor]:
-                inputs = self._inputs(rows, kind, tiles)
+                inputs = self._inputs(rows, variant, tiles)
                 return inputs, self._forward(inputs)
 
             graph, (inputs, hidden) = self._pool.record(forward)
@@ -217,18 +200,14 @@ class DecodeGraphs:
                 sampling, tokens = self._pool.record(lambda: draw(hidden, inputs))
         return _Graph(graph, rows, inputs, hidden, sampling, tokens, tiles)
 
-    def _inputs(self, rows: torch.Tensor, kind: Kind, tiles: torch.Tensor | None) -> StepInputs:
+    def _inputs(
+        self, rows: torch.Tensor, variant: Variant, tiles: torch.Tensor | None
+    ) -> StepInputs:
         inputs = self._gather(rows)
         for batch in inputs.batches:
-            batch.uneven = kind == "uneven"
+            batch.uneven = variant == "split_kv"
         if tiles is not None:
             prefixes = self._prefix_tiles.unpack(tiles, len(rows))
             for batch in inputs.batches:
                 batch.shared = prefixes
         return inputs
-
-    def _index(self) -> None:
-        sizes = self.sizes
-        self._fitting = [0] if sizes else []
-        for size in sizes:
-            self._fitting.extend([size] * (size - len(self._fitting) + 1))

@@ -1,10 +1,10 @@
-"""CUDA graphs of small steps that are no plain decodes, broken at attention.
+"""Piecewise CUDA graphs: mixed steps up to a few thousand tokens, split at attention.
 
-A step of a few hundred tokens is over on the device before Python has launched it a kernel at a
-time. What lies between two attention layers depends on the number of tokens alone: it is captured
-as one graph a piece, for some numbers of tokens, and a step is padded to the next one. Attention
-itself, whose launches depend on the entries' lengths, is launched in between. Up to how many tokens
-this pays is measured, since it depends on the model and on the CPU.
+The device finishes a step of a few hundred tokens before Python has launched its kernels one by
+one. What lies between two attention layers depends only on the number of tokens: each such piece is
+one graph, captured for some numbers of tokens, and a step is padded to the next one. Attention,
+whose launches depend on the entries' lengths, is launched eagerly in between. Up to how many tokens
+this pays is measured at start, since it depends on the model and on the CPU.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from kvasir_engine.attention.base import (
     forward_context,
 )
 from kvasir_engine.runner.batch import StepInputs
-from kvasir_engine.runner.capturing import CapturedSizes, capturing
+from kvasir_engine.runner.capturing import CapturedSizes, GraphPool, capturing
 from kvasir_engine.runner.token_buffers import TokenBuffers
 
-TRIED = (512, 1024, 2048, 4096, 8192)
-"""Tokens at which launches are compared with the device's time."""
-BOUND_BY_LAUNCHES = 1.5
-"""The device's time over that of the launches, up to which a step may wait for them."""
+MEASURED_SIZES = (512, 1024, 2048, 4096, 8192)
+"""Numbers of tokens at which launch time is compared with device time."""
+MAX_DEVICE_TO_LAUNCH_RATIO = 1.5
+"""Steps whose device time exceeds their launch time by more than this run eagerly."""
 
 
-def piece_sizes(most: int) -> list[int]:
-    """Numbers of tokens that are captured, up to `most`: at most an eighth apart from 512 on."""
+def piecewise_sizes(max_tokens: int) -> list[int]:
+    """Return the numbers of tokens to capture, up to `max_tokens`; from 512 on at most an eighth
+    apart."""
     sizes = [16, 32, 64, 96, 128, *range(192, 1025, 64), *range(1152, 2049, 128)]
     sizes += [*range(2304, 4097, 256), *range(4608, 8193, 512)]
-    return [size for size in sizes if size <= most]
+    return [size for size in sizes if size <= max_tokens]
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A graph and the attention after it, none after the last."""
+    """A graph and the attention that follows it; the last has none."""
 
     graph: torch.cuda.CUDAGraph
     spec: AttentionSpec | None = None
@@ -52,39 +53,40 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pieces:
+class _PiecewiseGraph:
     tokens: TokenBuffers
     hidden: torch.Tensor
     pieces: list[_Piece]
 
 
-class _Cutter:
-    """Stands for the backend during a capture: ends a piece at each layer and begins the next."""
+class _SplitAtAttention:
+    """A backend for captures: ends a graph at each attention layer and begins the next."""
 
     graph_safe = True
 
-    def __init__(self, out: torch.Tensor) -> None:
-        """`out` takes what attention makes, of one layer after the other."""
+    def __init__(self, pool: GraphPool, out: torch.Tensor) -> None:
+        """`out` takes the attention output of one layer after the other."""
+        self._pool = pool
         self._out = out
         self.pieces: list[_Piece] = []
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._pool: Any = None
 
-    def begin(self, pool: Any) -> None:
-        """Begin the first piece, in `pool`'s memory or in memory of its own."""
-        self._pool = pool
-        self._begin()
-
-    def end(self) -> Any:
-        """End the last piece; the pool of all."""
-        if self._graph is not None:
-            self.pieces.append(_Piece(self._end(self._graph)))
-        return self._pool
+    def record(self, launch: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Capture what `launch` launches into `pieces`; return what it returns."""
+        self._graph = self._pool.begin()
+        try:
+            hidden = launch()
+        except BaseException:
+            self._graph.capture_end()
+            raise
+        self._pool.end(self._graph)
+        self.pieces.append(_Piece(self._graph))
+        return hidden
 
     def write(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:
-        """AttentionBackend.write; layers that can be captured write by themselves."""
+        """AttentionBackend.write; layers that can be captured write to the cache themselves."""
         raise NotImplementedError
 
     def attend(
@@ -95,87 +97,76 @@ class _Cutter:
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """AttentionBackend.attend, to be done later."""
+        """AttentionBackend.attend, deferred to the replay."""
         out = self._out[: q.numel()].view(q.shape)
         if self._graph is not None:
-            self.pieces.append(_Piece(self._end(self._graph), spec, q, out))
-            self._begin()
+            self._pool.end(self._graph)
+            self.pieces.append(_Piece(self._graph, spec, q, out))
+            self._graph = self._pool.begin()
         return out
 
-    def _begin(self) -> None:
-        self._graph = torch.cuda.CUDAGraph()
-        self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
-    def _end(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.CUDAGraph:
-        graph.capture_end()
-        self._pool = self._pool or graph.pool()
-        return graph
+class _NoAttention:
+    """A backend whose attention takes no time."""
 
+    graph_safe = True
 
-class _NoAttention(_Cutter):
-    """Attention that takes no time."""
+    def write(self, *_: Any) -> None:
+        """AttentionBackend.write; layers that can be captured write to the cache themselves."""
+        raise NotImplementedError
 
-    def __init__(self) -> None:
-        """Of nothing."""
-
-    def attend(
-        self,
-        spec: AttentionSpec,
-        q: torch.Tensor,
-        cache: torch.Tensor,
-        batch: AttentionBatch,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def attend(self, spec: AttentionSpec, q: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         """AttentionBackend.attend."""
         return q
 
 
-class PieceGraphs:
-    """The captured pieces of each size."""
+class PiecewiseGraphs:
+    """Piecewise graphs of mixed steps, by number of tokens."""
 
     def __init__(
         self,
+        pool: GraphPool,
         model: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         context: ForwardContext,
         *,
         num_groups: int,
         device: torch.device,
     ) -> None:
-        """`model` makes hidden states of token ids and positions within `context`, whose query
+        """`model` maps token ids and positions to hidden states within `context`, whose query
         buffer bounds the size of a step."""
+        self._pool = pool
         self._model = model
         self._context = context
         self._num_groups = num_groups
         self._device = device
-        self._captured = CapturedSizes[_Pieces]("mixed steps")
-        self._pool: Any = None
+        self._captured = CapturedSizes[_PiecewiseGraph]("mixed steps")
         self.steps = 0
-        """Steps that ran in pieces."""
+        """Replayed steps."""
 
     def capture(self) -> None:
-        """Capture all sizes, the largest first; out of memory ends it with what there is."""
+        """Capture all sizes that pay."""
         queries = self._context.queries
         if queries is None:
             return
-        # Not before the measuring, and where running out of memory is expected.
+        # Lazily: allocated after the measuring, and where running out of memory is expected.
         out = cache(lambda: torch.empty_like(queries.all))
         self._captured.capture(
-            lambda: piece_sizes(self._most_tokens(queries.tokens)),
+            lambda: piecewise_sizes(self._max_tokens(queries.tokens)),
             lambda size: self._capture(size, out()),
         )
 
-    def _most_tokens(self, most: int) -> int:
-        """Of the sizes, the largest whose steps would wait for launches."""
-        found = min(most, TRIED[0])
-        for tokens in (size for size in TRIED if size <= most):
-            if self._device_time(tokens) > BOUND_BY_LAUNCHES:
+    def _max_tokens(self, limit: int) -> int:
+        """Return the largest size up to `limit` whose steps would wait for launches."""
+        found = min(limit, MEASURED_SIZES[0])
+        for tokens in (size for size in MEASURED_SIZES if size <= limit):
+            if self._device_to_launch_ratio(tokens) > MAX_DEVICE_TO_LAUNCH_RATIO:
                 break
             found = tokens
-        return piece_sizes(found)[-1] if found >= 16 else 0
+        return piecewise_sizes(found)[-1] if found >= 16 else 0
 
     def run(self, inputs: StepInputs) -> torch.Tensor | None:
-        """Hidden states [at least tokens, size] of a step, overwritten by the next one of its
-        size; None when it is larger than any."""
+        """Return hidden states [>= tokens, hidden size] of a step, overwritten by the next step of
+        its size; None when the step is larger than any captured size."""
         found = self._captured.holding(len(inputs.token_ids))
         if found is None:
             return None
@@ -193,8 +184,8 @@ class PieceGraphs:
         cache, batch = context.caches[spec.layer], context.batch_of(spec)
         context.backend.attend(spec, q, cache, batch, out)
 
-    def _device_time(self, tokens: int) -> float:
-        """Of a step without attention, over the time of its launches."""
+    def _device_to_launch_ratio(self, tokens: int) -> float:
+        """Measure a step without attention: its device time over the time of its launches."""
         inputs = self._inputs(tokens)
         begin: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -207,21 +198,17 @@ class PieceGraphs:
             launched = time.perf_counter() - started
             end.record()
             torch.cuda.synchronize(self._device)
-        # Where launches are the slower, the device's clock has their time too.
+        # Where launching is slower, the device's clock includes it.
         return float(begin.elapsed_time(end)) / 1e3 / launched
 
-    def _capture(self, size: int, out: torch.Tensor) -> _Pieces:
+    def _capture(self, size: int, out: torch.Tensor) -> _PiecewiseGraph:
         inputs = self._inputs(size)
-        cutter = _Cutter(out)
-        with capturing(), forward_context(self._context_for(inputs, cutter)):
-            # Compiles kernels and makes handles, which a capture may not.
+        backend = _SplitAtAttention(self._pool, out)
+        with capturing(), forward_context(self._context_for(inputs, backend)):
+            # Warm-up: compiles kernels and creates handles, which a capture may not.
             self._model(inputs.token_ids, inputs.positions)
-            cutter.begin(self._pool)
-            try:
-                hidden = self._model(inputs.token_ids, inputs.positions)
-            finally:
-                self._pool = cutter.end()
-        return _Pieces(inputs, hidden, cutter.pieces)
+            hidden = backend.record(lambda: self._model(inputs.token_ids, inputs.positions))
+        return _PiecewiseGraph(inputs, hidden, backend.pieces)
 
     def _inputs(self, size: int) -> TokenBuffers:
         return TokenBuffers.of_size(size, self._num_groups, self._device)
@@ -232,7 +219,7 @@ class PieceGraphs:
 
 
 def _only_slots(slots: torch.Tensor) -> AttentionBatch:
-    """A batch of which only the slots are read."""
+    """Return a batch of which only the slots are read."""
     nothing = slots.new_zeros(0)
     return AttentionBatch(
         block_table=nothing,

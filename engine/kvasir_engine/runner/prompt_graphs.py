@@ -1,9 +1,9 @@
-"""CUDA graphs of steps that compute a short prompt and nothing else, attention included.
+"""Prefill CUDA graphs: steps that compute one short prompt and nothing else, attention included.
 
-That is what a request to an idle engine waits for. In pieces (`piece_graphs.py`) the device waits
-at each layer, before attention and after it, for what is launched next. Attention's launches depend
-on the entries of a step; with one entry they depend on its number of tokens alone, and a step is
-padded to a size that was captured: tiles behind its last token end at once.
+A request to an idle engine waits for such a step. As piecewise graphs the device would wait at each
+layer, before and after attention, for the next launch. Attention's launches depend on a step's
+entries; with one entry they depend only on its number of tokens, and a step is padded to a captured
+size: tiles past its last token exit at once.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ from kvasir_engine.runner.capturing import CapturedSizes, GraphPool, capturing
 from kvasir_engine.runner.token_buffers import TokenBuffers
 
 
-def prompt_sizes(most: int) -> list[int]:
-    """Numbers of tokens that are captured, up to `most`; more take long on any device."""
+def prefill_sizes(max_tokens: int) -> list[int]:
+    """Return the numbers of tokens to capture, up to `max_tokens`; beyond 1,024 the device's time
+    hides the launches."""
     sizes = [16, *range(64, 513, 64), *range(640, 1025, 128)]
-    return [size for size in sizes if size <= most]
+    return [size for size in sizes if size <= max_tokens]
 
 
 @dataclass(frozen=True, slots=True)
-class _Prompt:
+class _PrefillGraph:
     graph: torch.cuda.CUDAGraph
     tokens: TokenBuffers
     batches: list[AttentionBatch]
-    """One a KV group, of one entry: tables, lengths and starts are read by the graph."""
+    """One batch of one entry per KV group: the graph reads its tables, lengths and starts."""
     hidden: torch.Tensor
 
 
-class PromptGraphs:
-    """The captured sizes."""
+class PrefillGraphs:
+    """Prefill graphs of single prompts, by number of tokens."""
 
     def __init__(
         self,
+        pool: GraphPool,
         model: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         context: ForwardContext,
         *,
@@ -47,28 +49,28 @@ class PromptGraphs:
         max_blocks: int,
         device: torch.device,
     ) -> None:
-        """`model` makes hidden states of token ids and positions within `context`, whose query
+        """`model` maps token ids and positions to hidden states within `context`, whose query
         buffer bounds the size of a step; an entry has at most `max_blocks` blocks."""
+        self._pool = pool
         self._model = model
         self._context = context
         self._num_groups = num_groups
         self._max_blocks = max_blocks
         self._device = device
-        self._captured = CapturedSizes[_Prompt]("lone prompts")
-        self._pool = GraphPool()
+        self._captured = CapturedSizes[_PrefillGraph]("single prompts")
         self.steps = 0
-        """Steps that ran in a graph."""
+        """Replayed steps."""
 
     def capture(self) -> None:
-        """Capture all sizes, the largest first; out of memory ends it with what there is."""
+        """Capture all sizes."""
         queries = self._context.queries
         if queries is None:
             return
-        self._captured.capture(lambda: prompt_sizes(queries.tokens), self._capture)
+        self._captured.capture(lambda: prefill_sizes(queries.tokens), self._capture)
 
     def run(self, inputs: StepInputs) -> torch.Tensor | None:
-        """Hidden states [at least tokens, size] of a step, overwritten by the next one of its
-        size; None when it is no lone prompt or larger than any."""
+        """Return hidden states [>= tokens, hidden size] of a step, overwritten by the next step of
+        its size; None when it is not a single prompt of a captured size."""
         if len(inputs.rows) != 1 or inputs.batches[0].num_decodes:
             return None
         found = self._captured.holding(len(inputs.token_ids))
@@ -83,7 +85,7 @@ class PromptGraphs:
         self.steps += 1
         return found.hidden
 
-    def _capture(self, size: int) -> _Prompt:
+    def _capture(self, size: int) -> _PrefillGraph:
         tokens = TokenBuffers.of_size(size, self._num_groups, self._device)
         batches = [self._batch(size, slots) for slots in tokens.slots]
 
@@ -91,13 +93,14 @@ class PromptGraphs:
             return self._model(tokens.token_ids, tokens.positions)
 
         with capturing(), forward_context(replace(self._context, batches=batches)):
-            # Compiles kernels, makes handles and divides the prompt, which a capture may not.
+            # Warm-up: compiles kernels, creates handles and divides the prompt into tiles, which a
+            # capture may not.
             forward()
             graph, hidden = self._pool.record(forward)
-        return _Prompt(graph, tokens, batches, hidden)
+        return _PrefillGraph(graph, tokens, batches, hidden)
 
     def _batch(self, size: int, slots: torch.Tensor) -> AttentionBatch:
-        """A prompt of one token in the null block, launched as one of `size`."""
+        """Return a prompt of one token in the null block, launched as one of `size`."""
         like: dict[str, Any] = {"dtype": torch.int32, "device": self._device}
         return AttentionBatch(
             block_table=torch.zeros((1, self._max_blocks), **like),

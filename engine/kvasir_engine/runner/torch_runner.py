@@ -16,13 +16,12 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.base import CausalLM
 from kvasir_engine.parallel.state import tensor_parallel
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
-from kvasir_engine.runner.decode_graphs import DecodeGraphs, Replayed
+from kvasir_engine.runner.decode_graphs import Replayed
+from kvasir_engine.runner.graph_runner import CudaGraphRunner
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.logprobs import prompt_logprobs
-from kvasir_engine.runner.piece_graphs import PieceGraphs
 from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
-from kvasir_engine.runner.prompt_graphs import PromptGraphs
 from kvasir_engine.runner.sampler import SampleBatch, Sampler
 from kvasir_engine.runner.sampling_state import SamplingState
 from kvasir_engine.runner.step_copy import HostCopy
@@ -69,22 +68,14 @@ class TorchRunner:
         self._prefix_tiles = PrefixTiles.for_heads(
             spec.num_heads // spec.num_kv_heads, self.batch.block_size
         )
-        self._divides = any(group.window is None for group in groups)
-        self._graphs = DecodeGraphs(
-            self.batch.decode_inputs,
-            self._model,
-            self._sample_decodes if self._sampler.by_kernel else None,
-            spare_row=self.batch.spare_row,
-            prefix_tiles=self._prefix_tiles,
-            divides=self._divides,
-            device=device,
-        )
-        self._pieces = PieceGraphs(model, self._context, num_groups=len(groups), device=device)
-        self._prompts = PromptGraphs(
+        self.graphs = CudaGraphRunner(
             model,
             self._context,
-            num_groups=len(groups),
-            max_blocks=self.batch.max_blocks,
+            self.batch,
+            self._model,
+            self._sample_decodes if self._sampler.by_kernel else None,
+            prefix_tiles=self._prefix_tiles,
+            splits_kv=any(group.window is None for group in groups),
             device=device,
         )
         self._prefixes = self._prefix_groups(model, groups, caches)
@@ -127,7 +118,7 @@ class TorchRunner:
         if self._prefixes is not None:
             self._prefixes.apply(plan)
             groups = self._prefixes.of(plan.rows[: plan.num_decodes])
-        self._replayed = self._graphs.run(plan, groups)
+        self._replayed = self.graphs.decode(plan, groups)
         if self._replayed is not None:
             self._inputs, self._hidden = self._replayed.inputs, self._replayed.hidden
             return
@@ -136,9 +127,7 @@ class TorchRunner:
             # Models with common prefixes have one KV group.
             (batch,) = self._inputs.batches
             batch.shared = self._prefix_tiles.on_device(groups, plan.num_decodes, self.device)
-        self._hidden = self._prompts.run(self._inputs)
-        if self._hidden is None:
-            self._hidden = self._pieces.run(self._inputs)
+        self._hidden = self.graphs.forward(self._inputs)
         if self._hidden is None:
             self._hidden = self._model(self._inputs)
 
@@ -148,51 +137,20 @@ class TorchRunner:
             return self.model(inputs.token_ids, inputs.positions)
 
     @property
-    def graph_steps(self) -> int:
-        """Steps that ran as one decode graph."""
-        return self._graphs.steps
-
-    @property
-    def shared_steps(self) -> int:
-        """Those of them that attended to common prefixes once."""
-        return self._graphs.shared_steps
-
-    @property
-    def uneven_steps(self) -> int:
-        """Those of them whose contexts were divided by length."""
-        return self._graphs.uneven_steps
-
-    @property
-    def piece_steps(self) -> int:
-        """Steps that ran as graphs broken at attention."""
-        return self._pieces.steps
-
-    @property
-    def prompt_steps(self) -> int:
-        """Steps that ran as the graph of a lone prompt."""
-        return self._prompts.steps
-
-    @property
     def shares_prefixes(self) -> bool:
-        """Whether common prefixes may be attended to once."""
+        """Whether shared prefixes are attended to once."""
         return self._prefixes is not None
 
     @property
     def can_capture(self) -> bool:
-        """Whether decode steps of this model and backend can be captured as CUDA graphs."""
+        """Whether steps of this model and backend can be captured as CUDA graphs."""
         alone = tensor_parallel().size == 1
         return alone and self.model.graph_safe and self._context.backend.graph_safe
 
     @torch.inference_mode()
     def capture(self) -> None:
-        """Capture decode steps as CUDA graphs, over the caches as they are."""
-        self._graphs.capture(self.batch.spare_row)
-        if self._prefixes is not None:
-            self._graphs.prepare("shared")
-        if self._divides:
-            self._graphs.prepare("uneven")
-        self._pieces.capture()
-        self._prompts.capture()
+        """Capture steps as CUDA graphs, over the caches as they are."""
+        self.graphs.capture(shares_prefixes=self.shares_prefixes)
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:
@@ -205,7 +163,7 @@ class TorchRunner:
             self.sampling.init_rows(plan.inits)
         replayed, self._replayed = self._replayed, None
         if replayed is not None and self._is_plain(plan):
-            tokens = self._graphs.sample(replayed)
+            tokens = self.graphs.sample(replayed)
             if tokens is not None:
                 self._inputs = self._hidden = None
                 return TorchStep(plan, HostCopy({"tokens": tokens}), [])

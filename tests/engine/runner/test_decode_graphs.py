@@ -16,7 +16,8 @@ import torch
 from kvasir_engine.attention.base import AttentionBatch
 from kvasir_engine.runner import decode_graphs
 from kvasir_engine.runner.batch import StepInputs
-from kvasir_engine.runner.decode_graphs import DecodeGraphs, graph_sizes
+from kvasir_engine.runner.capturing import GraphPool
+from kvasir_engine.runner.decode_graphs import FullGraphs, graph_sizes
 from kvasir_engine.runner.prefix_groups import PrefixTiles
 
 CPU = torch.device("cpu")
@@ -91,7 +92,7 @@ class TestKinds:
         return []
 
     @pytest.fixture
-    def graphs(self, monkeypatch, seen) -> DecodeGraphs:
+    def graphs(self, monkeypatch, seen) -> FullGraphs:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
         monkeypatch.setattr(decode_graphs, "capturing", contextlib.nullcontext)
 
@@ -99,13 +100,14 @@ class TestKinds:
             seen.append((len(inputs.rows), inputs.batches[0].uneven))
             return torch.zeros(len(inputs.rows), 1)
 
-        made = DecodeGraphs(
+        made = FullGraphs(
+            GraphPool(),
             gather,
             forward,
             None,
             spare_row=8,
             prefix_tiles=PrefixTiles(16, 32),
-            divides=True,
+            splits_kv=True,
             device=CPU,
         )
         made.capture(8)
@@ -123,17 +125,17 @@ class TestKinds:
         assert seen == [(8, True)] * 2
         assert again.graph is uneven.graph is not even.graph
         assert (even.graph.graph.replays, uneven.graph.graph.replays) == (1, 2)
-        assert (graphs.steps, graphs.uneven_steps) == (3, 2)
+        assert graphs.steps == {"plain": 1, "split_kv": 2}
 
     def test_where_all_layers_have_windows_contexts_do_not_matter(
         self, graphs, seen, monkeypatch
     ) -> None:
-        monkeypatch.setattr(graphs, "_divides", False)
+        monkeypatch.setattr(graphs, "_splits_kv", False)
         assert graphs.run(plan([64_000] + [1000] * 4), []) is not None
-        assert (seen, graphs.uneven_steps) == ([], 0)
+        assert (seen, graphs.steps["split_kv"]) == ([], 0)
 
     def test_the_largest_is_captured_ahead(self, graphs, seen) -> None:
-        graphs.prepare("uneven")
+        graphs.prepare("split_kv")
         assert seen == [(8, True)] * 2
         assert graphs.run(plan([64_000] + [1000] * 6), []) is not None
         assert len(seen) == 2
@@ -148,6 +150,6 @@ class TestKinds:
         assert found[0] is not None
         assert found[1] is not None
         assert found[0].graph is found[1].graph
-        assert graphs.uneven_steps == 0
+        assert graphs.steps == {"plain": 2}
         (record,) = caplog.records
-        assert "graph of 8 rows for contexts that differ much" in record.message
+        assert "graph of 8 rows for contexts of very different lengths" in record.message

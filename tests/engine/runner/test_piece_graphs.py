@@ -7,16 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from kvasir_engine.runner.piece_graphs import piece_sizes
+from kvasir_engine.runner.piece_graphs import piecewise_sizes
 
 
 @pytest.mark.parametrize("most", [0, 16, 100, 512, 2048, 8192])
 def test_sizes_are_in_order_and_bounded(most: int) -> None:
-    sizes = piece_sizes(most)
+    sizes = piecewise_sizes(most)
     assert sizes == sorted(set(sizes))
     assert all(size <= most for size in sizes)
 
 
 def test_at_most_an_eighth_is_padding_of_large_steps() -> None:
-    sizes = [size for size in piece_sizes(8192) if size >= 512]
+    sizes = [size for size in piecewise_sizes(8192) if size >= 512]
     assert all(larger - size <= size // 8 for size, larger in pairwise(sizes))

@@ -7,16 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from kvasir_engine.runner.prompt_graphs import prompt_sizes
+from kvasir_engine.runner.prompt_graphs import prefill_sizes
 
 
 @pytest.mark.parametrize("most", [0, 16, 100, 512, 8192])
 def test_sizes_are_in_order_and_bounded(most: int) -> None:
-    sizes = prompt_sizes(most)
+    sizes = prefill_sizes(most)
     assert sizes == sorted(set(sizes))
     assert all(size <= min(most, 1024) for size in sizes)
 
 
 def test_little_is_computed_for_padding() -> None:
-    sizes = prompt_sizes(8192)
+    sizes = prefill_sizes(8192)
     assert all(larger - size <= max(64, size // 4) for size, larger in pairwise(sizes))

@@ -1,0 +1,104 @@
+"""Runs steps as CUDA graphs.
+
+- full: a decode of up to 512 rows; captured are the forward pass, head and sampling.
+- prefill: one prompt of up to 1,024 tokens and nothing else; captured is the forward pass.
+- piecewise: any other step up to a measured number of tokens; captured is what lies between two
+  attention layers.
+
+A step that fits no captured graph runs eagerly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from kvasir_engine.attention.base import ForwardContext
+from kvasir_engine.models.base import CausalLM
+from kvasir_engine.runner.batch import DeviceBatch, StepInputs
+from kvasir_engine.runner.capturing import GraphPool
+from kvasir_engine.runner.decode_graphs import FullGraphs, Replayed
+from kvasir_engine.runner.piece_graphs import PiecewiseGraphs
+from kvasir_engine.runner.plan import StepPlan
+from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
+from kvasir_engine.runner.prompt_graphs import PrefillGraphs
+
+
+class CudaGraphRunner:
+    """All CUDA graphs of a runner, in one private memory pool."""
+
+    def __init__(
+        self,
+        model: CausalLM,
+        context: ForwardContext,
+        batch: DeviceBatch,
+        forward: Callable[[StepInputs], torch.Tensor],
+        sample: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None,
+        *,
+        prefix_tiles: PrefixTiles,
+        splits_kv: bool,
+        device: torch.device,
+    ) -> None:
+        """Capture nothing yet. `forward` and `sample` are the eager decode; `sample` is None where
+        sampling cannot be captured."""
+        pool, num_groups = GraphPool(), len(batch.groups)
+        self._full = FullGraphs(
+            pool,
+            batch.decode_inputs,
+            forward,
+            sample,
+            spare_row=batch.spare_row,
+            prefix_tiles=prefix_tiles,
+            splits_kv=splits_kv,
+            device=device,
+        )
+        self._prefill = PrefillGraphs(
+            pool,
+            model,
+            context,
+            num_groups=num_groups,
+            max_blocks=batch.max_blocks,
+            device=device,
+        )
+        self._piecewise = PiecewiseGraphs(
+            pool, model, context, num_groups=num_groups, device=device
+        )
+        self._max_rows = batch.spare_row
+        self._splits_kv = splits_kv
+
+    def capture(self, *, shares_prefixes: bool) -> None:
+        """Capture every mode, over the KV caches as they are."""
+        self._full.capture(self._max_rows)
+        if shares_prefixes:
+            self._full.prepare("shared_prefix")
+        if self._splits_kv:
+            self._full.prepare("split_kv")
+        self._piecewise.capture()
+        self._prefill.capture()
+
+    def decode(self, plan: StepPlan, groups: list[Group]) -> Replayed | None:
+        """Launch the forward pass of a decode step; None when it fits no full graph."""
+        return self._full.run(plan, groups)
+
+    def sample(self, replayed: Replayed) -> torch.Tensor | None:
+        """Launch head and sampling of a replayed decode: int32 [rows], None if not captured."""
+        return self._full.sample(replayed)
+
+    def forward(self, inputs: StepInputs) -> torch.Tensor | None:
+        """Launch the forward pass of a step with prompts: hidden states [>= tokens, hidden size],
+        None when it fits no graph."""
+        hidden = self._prefill.run(inputs)
+        return self._piecewise.run(inputs) if hidden is None else hidden
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """Replayed steps by mode, those of full graphs also by variant."""
+        full = self._full.steps
+        return {
+            "full": full.total(),
+            "shared_prefix": full["shared_prefix"],
+            "split_kv": full["split_kv"],
+            "prefill": self._prefill.steps,
+            "piecewise": self._piecewise.steps,
+        }
