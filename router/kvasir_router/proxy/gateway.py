@@ -12,7 +12,7 @@ from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.collector import TenantMeter
 from kvasir_router.admission.line import WaitingLine
 from kvasir_router.admission.queue import Served
-from kvasir_router.envelope import decode_envelope, refusal
+from kvasir_router.envelope import DenseBodyError, decode_envelope, refusal
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison import PoisonTable
 from kvasir_router.fleet.target import rename
@@ -34,6 +34,7 @@ from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 
 _SWEEP_SECONDS = 0.5
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # For the ends of cut answers to be sent.
 _LAST_WORDS_SECONDS = 0.1
@@ -192,7 +193,7 @@ class Gateway:
         except FormError as error:
             self._bad_body(client, request, str(error), None)
             return
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except _UNREADABLE as error:
             self._bad_body(client, request, *refusal(request.body, error))
             return
         name = envelope.model
@@ -204,12 +205,19 @@ class Gateway:
         if target is None:
             self._answer(client, request, self._local.unknown_model(name, holder))
             return
+        if target.renamed and not form:
+            try:
+                request.body = rename(request.body, target.model.name)
+            except DenseBodyError as error:
+                self._bad_body(client, request, str(error), None)
+                return
+            except _UNREADABLE as error:
+                self._bad_body(client, request, *refusal(request.body, error))
+                return
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target)
         if isinstance(ticket, answers.Answer):
             self._answer(client, request, ticket)
             return
-        if target.renamed and not form:
-            request.body = rename(request.body, target.model.name)
         query = Query(request, envelope, lora=target.adapter)
         relay = Relay(self, client, query, target.model, ticket)
         if self.tracer is not None:
