@@ -39,6 +39,9 @@ def read_yaml(
     except ValidationError as error:
         problem = next(sentences(error, schema, whole="the file", quote=quote))
         raise YamlFileError(f"{what} {path}: {problem}") from None
+    except (ValueError, RecursionError) as error:  # PyYAML's own, as of a date that is none
+        where = f": {error}" if quote else " (a value that cannot be read, as a date that is none)"
+        raise YamlFileError(f"{what} {path} is not YAML{where}") from None
 
 
 class FileWatch:
