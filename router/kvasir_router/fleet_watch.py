@@ -17,7 +17,6 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.settings import RouterSettings
 from kvasir_router.tls import Trust
 
-
 _log = structlog.get_logger("kvasir_router.discovery")
 
 
