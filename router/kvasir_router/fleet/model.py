@@ -62,6 +62,11 @@ class Model:
         """Called when there is room after there was none."""
 
     @property
+    def names(self) -> frozenset[str]:
+        """What clients may call it, and so its replicas have to know it by."""
+        return frozenset((self.name, *self.spec.aliases))
+
+    @property
     def ready(self) -> bool:
         return any(replica.health is Health.READY for replica in self._serving())
 
