@@ -53,7 +53,9 @@ async def test_the_routers_commands_serve_the_models_names(tmp_path: Path) -> No
     try:
         await _served(f"http://127.0.0.1:{ports['8080']}", f"http://127.0.0.1:{admin}", config)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in (process.pid, *map(int, children)):
+            os.kill(pid, signal.SIGTERM)
         await asyncio.wait_for(process.wait(), 60)
         async with asyncio.timeout(60):
             while _runs(process.pid):  # noqa: ASYNC110 - the shell's children, not ours
