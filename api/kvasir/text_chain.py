@@ -31,6 +31,9 @@ BLOCK_BYTES = LEVELS[0][1]
 BLOCK_SIZES = tuple(size for count, size in LEVELS for _ in range(count))
 MAX_BLOCKS = len(BLOCK_SIZES)
 """Text behind this many blocks (1 MiB) is not hashed: bounded work for any body."""
+MAX_MESSAGES = 4096
+"""Messages behind these are not hashed by a router, for the same reason: each costs more than its
+bytes do."""
 
 CHAT_FIELDS = (
     "tools",
@@ -73,10 +76,11 @@ def chat_pieces(body: Mapping[str, Any], *, lora: str = "") -> list[bytes]:
 
 
 def chat_text(fields: Mapping[str, Any], messages: Any, *, lora: str = "") -> bytes:
-    """The joined `chat_pieces` of a body whose CHAT_FIELDS are `fields`, copied once."""
+    """The joined `chat_pieces` of a body whose CHAT_FIELDS are `fields`, up to MAX_MESSAGES of its
+    messages: its blocks are the leading ones of the whole text."""
     parts = [_first_line("chat", fields, CHAT_FIELDS, lora)]
     if isinstance(messages, list):
-        for message in messages:
+        for message in messages if len(messages) <= MAX_MESSAGES else messages[:MAX_MESSAGES]:
             parts += _message_parts(message)
     return b"".join(parts)
 

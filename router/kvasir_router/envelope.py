@@ -4,6 +4,14 @@ from typing import Any
 
 import msgspec
 
+MAX_VALUES = 256 * 1024
+"""JSON values that are decoded, about: each may take 32 times its bytes in memory. Of a body with
+more, only what does not depend on its prompt is read."""
+
+UNREAD: Any = object()
+"""Stands for a prompt that was not decoded."""
+
+_MAX_FIELD = 1024
 _MAX_SHOWN = 60
 _MAX_QUOTED = 64 * 1024
 
@@ -37,8 +45,50 @@ class Envelope(msgspec.Struct):
     cache_salt: Any = None
 
 
-decode_envelope = msgspec.json.Decoder(Envelope).decode
-"""Raises msgspec.ValidationError when `model` is no string, DecodeError when it is no JSON."""
+class _Outline(msgspec.Struct):
+    """The envelope's fields besides the prompt's, none of them decoded but the model's name."""
+
+    model: str | None = None
+    stream: msgspec.Raw = msgspec.Raw()
+    stream_options: msgspec.Raw = msgspec.Raw()
+    n: msgspec.Raw = msgspec.Raw()
+    max_tokens: msgspec.Raw = msgspec.Raw()
+    max_completion_tokens: msgspec.Raw = msgspec.Raw()
+    user: msgspec.Raw = msgspec.Raw()
+    priority: msgspec.Raw = msgspec.Raw()
+
+
+_decode_all = msgspec.json.Decoder(Envelope).decode
+_decode_outline = msgspec.json.Decoder(_Outline).decode
+
+
+def decode_envelope(body: bytes) -> Envelope:
+    """The envelope of a JSON body; its prompt is UNREAD where the body is dense. Raises
+    msgspec.ValidationError when `model` is no string, DecodeError when it is no JSON."""
+    if not is_dense(body):
+        return _decode_all(body)
+    outline = _decode_outline(body)
+    envelope = Envelope(model=outline.model, messages=UNREAD, prompt=UNREAD)
+    for name in _Outline.__struct_fields__[1:]:
+        raw = getattr(outline, name)
+        if 0 < len(raw) <= _MAX_FIELD:
+            setattr(envelope, name, msgspec.json.decode(raw))
+    return envelope
+
+
+class DenseBodyError(Exception):
+    """A body that would have to be edited, and has too many values for that."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The body holds more than {MAX_VALUES} values; send a shorter one.")
+
+
+def is_dense(body: bytes) -> bool:
+    """Whether the body may hold more than MAX_VALUES values."""
+    if len(body) <= MAX_VALUES:
+        return False
+    # Each value but the first follows one of these; those within strings are counted, too.
+    return len(body) - len(body.translate(None, b",[{")) > MAX_VALUES
 
 
 def refusal(body: bytes, error: Exception) -> tuple[str, str | None]:

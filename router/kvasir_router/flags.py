@@ -269,6 +269,16 @@ HoldTimeout = Annotated[
 MaxBodyBytes = Annotated[
     int, _flag("--max-body-bytes", "Larger request bodies are answered 413.", CLIENTS, min=1024)
 ]
+MaxBufferedBytes = Annotated[
+    int,
+    _flag(
+        "--max-buffered-bytes",
+        "Memory for the bodies of all requests that a process receives or answers; longer ones "
+        "than 16 KiB are answered 503 then.",
+        CLIENTS,
+        min=1024,
+    ),
+]
 MaxHeaderBytes = Annotated[
     int,
     _flag("--max-header-bytes", "Larger request headers are answered 431.", CLIENTS, min=1024),
@@ -285,6 +295,15 @@ HeaderTimeout = Annotated[
 ]
 BodyTimeout = Annotated[
     float, _flag("--body-timeout", "Seconds without a byte of a request's body.", CLIENTS, min=0.1)
+]
+BodyRate = Annotated[
+    float,
+    _flag(
+        "--min-body-rate",
+        "Bytes a second at which a body that takes longer than --body-timeout has to come.",
+        CLIENTS,
+        min=1.0,
+    ),
 ]
 KeepAliveTimeout = Annotated[
     float,

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+import structlog
+
 from kvasir_router.base import RouterBase
 from kvasir_router.discovery.base import DiscoveryError, Source
 from kvasir_router.discovery.file import FileSource
@@ -14,6 +16,8 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.settings import RouterSettings
 from kvasir_router.tls import Trust
+
+_log = structlog.get_logger("kvasir_router.discovery")
 
 
 class FleetWatch:
@@ -55,7 +59,11 @@ class FleetWatch:
 
     async def _follow(self) -> None:
         async for snapshot in self._source.watch():
-            self._router.apply(snapshot)
+            try:
+                self._router.apply(snapshot)
+            except Exception:  # the next snapshot may be another matter
+                self._router.metrics.discovery_reported(False)
+                _log.exception("what discovery says cannot be applied")
 
     def _came(self, model: Model, replica: Replica) -> None:
         self._health.watch(model, replica)

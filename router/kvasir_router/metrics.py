@@ -41,6 +41,7 @@ class Metrics:
         self.dropped_spans = 0
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
+        self.body_bytes: Callable[[], int] = lambda: 0
         self.transcript_bytes: Callable[[], int] = lambda: 0
         self._registry = CollectorRegistry()
         self._registry.register(_RouterCollector(self))
@@ -102,6 +103,9 @@ class _RouterCollector(Collector):
         connections = gauge("client_connections", "Open client connections.")
         connections.add_metric((), metrics.connections)
         yield connections
+        bodies = gauge("body_bytes", "Memory given to the bodies of requests.")
+        bodies.add_metric((), metrics.body_bytes())
+        yield bodies
         dropped = counter("access_log_dropped", "Access log lines dropped: it is read too slowly.")
         dropped.add_metric((), metrics.dropped_log_lines)
         yield dropped

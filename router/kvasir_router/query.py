@@ -10,11 +10,12 @@ import msgspec
 from kvasir.text_chain import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
+    MAX_MESSAGES,
     chat_text,
     completion_pieces,
     text_hashes,
 )
-from kvasir_router.envelope import Envelope
+from kvasir_router.envelope import UNREAD, Envelope
 from kvasir_router.proxy.http import Request
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class Query:
 
     def _read_prompt(self) -> Sequence[int]:
         envelope = self.envelope
-        text, prompt = self._text(), envelope.prompt
-        if text:
+        text, prompt, messages = self._text(), envelope.prompt, envelope.messages
+        if text and not (isinstance(messages, list) and len(messages) > MAX_MESSAGES):
             self._text_bytes = len(text)
         elif isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
             self._text_bytes = int(len(prompt) * BYTES_PER_TOKEN)
@@ -80,7 +81,16 @@ class Query:
         return text_hashes(text)
 
     def _text(self) -> bytes:
-        """The canonical text of the prompt; empty if there is none."""
+        """The canonical text of the prompt; empty if there is none, or it is too dense or nested
+        too deeply to be read."""
+        if self.envelope.messages is UNREAD:
+            return b""
+        try:
+            return self._canonical_text()
+        except RecursionError:  # it was decoded with less of the stack in use
+            return b""
+
+    def _canonical_text(self) -> bytes:
         path, envelope = self.request.path, self.envelope
         if path.endswith("/chat/completions"):
             given = _chat_fields(envelope)

@@ -22,6 +22,9 @@ class Timeouts:
     body: float = 30.0
     """Without a byte of a request body."""
 
+    body_rate: float = 8192.0
+    """Bytes a second that a body comes at, after as much time."""
+
     keep_alive: float = 75.0
     """An idle client connection."""
 

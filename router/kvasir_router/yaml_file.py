@@ -28,6 +28,14 @@ def read_yaml(
     if len(text) > max_bytes:
         raise YamlFileError(f"{what} {path} is larger than {max_bytes} bytes")
     try:
+        return _checked(text, f"{what} {path}", schema, quote)
+    except (ValueError, RecursionError) as error:  # PyYAML's own, as of a date that is none
+        where = f": {error}" if quote else " (a value that cannot be read, as a date that is none)"
+        raise YamlFileError(f"{what} {path} is not YAML{where}") from None
+
+
+def _checked(text: bytes, file: str, schema: type[Schema], quote: bool) -> Schema:
+    try:
         content: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
         return schema.model_validate(content)
     except yaml.YAMLError as error:
@@ -35,10 +43,10 @@ def read_yaml(
         where = f" (line {mark.line + 1})" if mark is not None else ""
         if quote:
             where = f": {' '.join(str(error).split())}"
-        raise YamlFileError(f"{what} {path} is not YAML{where}") from None
+        raise YamlFileError(f"{file} is not YAML{where}") from None
     except ValidationError as error:
         problem = next(sentences(error, schema, whole="the file", quote=quote))
-        raise YamlFileError(f"{what} {path}: {problem}") from None
+        raise YamlFileError(f"{file}: {problem}") from None
 
 
 class FileWatch:

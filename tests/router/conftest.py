@@ -166,7 +166,7 @@ class FakeReplica:
         if request.target == "/ready":
             await exchange.json(self.ready, {})
         else:
-            card = {"id": "served", "max_model_len": self.max_model_len, **self.card}
+            card = {"max_model_len": self.max_model_len, **self.card}
             await exchange.json(200, {"data": [card]})
 
 

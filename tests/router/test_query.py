@@ -1,10 +1,19 @@
 """What is read of a request's body."""
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 
-from kvasir.text_chain import BLOCK_BYTES, CHAT_FIELDS, chain_hashes, chat_pieces
-from kvasir_router.envelope import Envelope, decode_envelope
+from kvasir.text_chain import (
+    BLOCK_BYTES,
+    CHAT_FIELDS,
+    MAX_MESSAGES,
+    chain_hashes,
+    chat_pieces,
+    chat_text,
+)
+from kvasir_router.envelope import MAX_VALUES, UNREAD, Envelope, decode_envelope
 from kvasir_router.proxy.http import Request
 from kvasir_router.query import BYTES_PER_TOKEN, Query
 
@@ -82,3 +91,53 @@ def test_what_decides_the_tokens_decides_the_chain(field: str) -> None:
 def test_a_prompt_of_token_ids_is_as_long_as_they_are_many() -> None:
     query = make_query("/v1/completions", {"prompt": [123456] * 1000})
     assert query.text_bytes == 1000 * BYTES_PER_TOKEN
+
+
+def test_messages_behind_a_bound_are_not_hashed_and_those_before_it_are() -> None:
+    messages = [{"role": "user", "content": str(at)} for at in range(MAX_MESSAGES + 1)]
+    pieces = chat_pieces({"messages": messages})
+    assert chat_text({}, messages) == b"".join(pieces[:-1])
+    query = make_query("/v1/chat/completions", {"model": "m", "messages": messages})
+    whole = chain_hashes(pieces)
+    assert list(query.chain) == whole[: len(query.chain)]
+    assert query.text_bytes == len(query.request.body)
+
+
+@pytest.mark.parametrize("filler", [b"{}", b"[[]]", b'{"a":0}', b"7"])
+@pytest.mark.parametrize("field", ["messages", "prompt", "user", "tools", "stream"])
+def test_a_body_of_too_many_values_is_passed_on_unread(field: str, filler: bytes) -> None:
+    count = MAX_VALUES + (1 << 20) // len(filler)
+    body = b'{"%b":[%b],"model":"m","max_tokens":7}' % (
+        field.encode(),
+        b",".join([filler] * count),
+    )
+    envelope = decode_envelope(body)
+    assert (envelope.model, envelope.max_tokens) == ("m", 7)
+    assert envelope.messages is envelope.prompt is UNREAD
+    assert not getattr(envelope, field) or getattr(envelope, field) is UNREAD
+    request = Request()
+    request.path, request.body = "/v1/chat/completions", body
+    query = Query(request, envelope)
+    assert not query.chain
+    assert query.text_bytes == len(body)
+
+
+def test_a_long_text_is_not_taken_for_many_values() -> None:
+    text = "The quick brown fox, as ever, jumps. " * 100_000
+    query = make_query("/v1/chat/completions", {"model": "m", "messages": [{"content": text}]})
+    assert len(query.chain) > 100
+
+
+def test_a_body_that_is_nested_too_deeply_has_no_chain_wherever_it_is_asked_for() -> None:
+    def asked_below(frames: int, query: Query) -> object:
+        return asked_below(frames - 1, query) if frames else bool(query.chain)
+
+    has_chain = []
+    for depth in range(700, 1000, 5):
+        body = b'{"model":"m","tools":%b0%b}' % (b"[" * depth, b"]" * depth)
+        request = Request()
+        request.path, request.body = "/v1/chat/completions", body
+        with suppress(RecursionError):
+            has_chain.append(asked_below(100, Query(request, decode_envelope(body))))
+    assert True in has_chain
+    assert False in has_chain

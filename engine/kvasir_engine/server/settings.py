@@ -20,7 +20,8 @@ class ServerSettings:
     revision: str | None = None
     """The Hub's commit that these are of, or the branch or tag that was asked for."""
     served_model_names: tuple[str, ...] = ()
-    """Names a request may use; the first one is in the answers. Empty: `model`."""
+    """Names a request may use; the first one is in the answers. Empty: `model`, and a builtin://
+    model's name too."""
     tokenizer_dir: Path | None = None
     """Another directory to read the tokenizer from."""
     chat_template: str | None = None
@@ -46,4 +47,5 @@ class ServerSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """Every name this model answers to."""
-        return self.served_model_names or (self.model,)
+        short = self.model.removeprefix("builtin://")
+        return self.served_model_names or tuple(dict.fromkeys((self.model, short)))

@@ -68,6 +68,7 @@ def _replica(replica: Replica) -> dict[str, Any]:
         "in_flight": replica.in_flight,
         "served": replica.served,
         "failures": dict(replica.failures),
+        "served_names": list(replica.served_names),
         "max_model_len": replica.max_model_len,
         "kv_capacity": replica.load.kv_capacity,
         "load": _load(replica),

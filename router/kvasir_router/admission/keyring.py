@@ -97,6 +97,9 @@ class Keyring:
         except YamlFileError as error:
             self._reported(False)
             _log.error("key file refused, the last good one stays", error=str(error))
+        except Exception:  # else nothing would follow the file any more
+            self._reported(False)
+            _log.exception("key file not read, the last good one stays")
         else:
             _log.info("key file read", keys=len(self._holders))
 

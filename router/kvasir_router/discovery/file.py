@@ -67,6 +67,9 @@ class FileSource:
             except DiscoveryError as error:
                 self._reported(False)
                 _log.error("discovery file refused, the last good one stays", error=str(error))
+            except Exception:
+                self._reported(False)
+                _log.exception("discovery file not read, the last good one stays")
             else:
                 _log.info("discovery file read", models=len(snapshot))
                 yield snapshot

@@ -134,12 +134,12 @@ class Fleet:
         replica = model.replicas.pop(key)
         replica.draining = True
         replica.pool.close()
-        model.policy.forget(replica)
+        model.forget(replica)
         self.went(model, replica)
         _log.info("replica gone", model=model.name, replica=replica.id, in_flight=replica.in_flight)
 
     def _emptied(self, model: Model, replica: Replica) -> None:
-        model.policy.forget(replica)
+        model.forget(replica)
         self.emptied(model, replica)
 
 

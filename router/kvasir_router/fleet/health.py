@@ -29,7 +29,12 @@ _PROBED = {
 """What others than Kvasir's engines answer once they serve."""
 
 
+_REFUSE_OTHER_NAMES = frozenset({EngineKind.KVASIR, EngineKind.KVASIR_OPEN, EngineKind.VLLM})
+"""Engines that answer 404 to a request for a name that they do not list."""
+
+
 class _Card(msgspec.Struct):
+    id: str | None = None
     max_model_len: int | None = None
     root: str | None = None
     revision: str | None = None
@@ -57,12 +62,15 @@ class HealthMonitor:
         self._lines = lines
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._limits: dict[Replica, asyncio.Timeout] = {}
+        self._told: dict[Replica, tuple[str, ...]] = {}
+        """Names that each replica served when the log last said so."""
 
     def watch(self, model: Model, replica: Replica) -> None:
         self._tasks[replica] = asyncio.create_task(self._watch(model, replica))
 
     def forget(self, model: Model, replica: Replica) -> None:
         self._tasks.pop(replica).cancel()
+        self._told.pop(replica, None)
 
     def suspect(self, replica: Replica) -> None:
         """Its load stream fell silent: it gets no new request, and little time for a probe."""
@@ -85,6 +93,8 @@ class HealthMonitor:
             seen = await self._probe(replica)
             if seen is Health.READY and before is not Health.READY:
                 await self._read_card(replica)
+                if self._is_misnamed(model, replica):
+                    seen = Health.NOT_READY
             replica.observed(seen)
             hangs = replica.health is Health.SUSPECT and before is not Health.SUSPECT
             if replica.health is not before:
@@ -98,6 +108,23 @@ class HealthMonitor:
             if hangs:
                 replica.probe_now.set()  # once more: then requests in flight hear of it
             await self._pause(replica)
+
+    def _is_misnamed(self, model: Model, replica: Replica) -> bool:
+        """Whether each request would be refused, because the engine lists names, but not the
+        model's. The log says so when that, or a missing alias, is new."""
+        told = self._told.get(replica)
+        names = self._told[replica] = replica.served_names
+        missing = model.names - set(names) if names else ()
+        if missing and names != told:
+            _log.error(
+                "a replica does not serve the names that its model has here: start it with "
+                "--served-model-name, or name the model as it does",
+                model=model.name,
+                replica=replica.id,
+                missing=sorted(missing),
+                served=names,
+            )
+        return model.name in missing and replica.spec.engine in _REFUSE_OTHER_NAMES
 
     async def _pause(self, replica: Replica) -> None:
         probing = self._probing
@@ -139,6 +166,7 @@ class HealthMonitor:
             cards = msgspec.json.decode(body, type=_Cards).data if status == 200 else []
         except (OSError, TimeoutError, msgspec.MsgspecError):
             return
+        replica.served_names = tuple(card.id for card in cards if card.id is not None)
         lengths = [card.max_model_len for card in cards if card.max_model_len]
         replica.max_model_len = min(lengths, default=None)
         replica.serves = cards[0].identity if cards else None

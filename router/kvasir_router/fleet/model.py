@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from math import ceil
 
+import structlog
+
 from kvasir_router.discovery.base import ModelSpec
 from kvasir_router.fleet.breaker import BreakerState
 from kvasir_router.fleet.budget import RetryBudget
@@ -11,7 +13,10 @@ from kvasir_router.fleet.hedge_delay import HedgeDelay
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.base import Policy
 from kvasir_router.policy.choice import Choice, Kept
+from kvasir_router.proxy.usage import Usage
 from kvasir_router.query import Query
+
+_log = structlog.get_logger("kvasir_router.policy")
 
 _UNAVAILABLE = (Health.STARTING, Health.NOT_READY)
 
@@ -27,6 +32,10 @@ whatever the capacity: 4 places, a tenth of 32, let one in 16 wait."""
 
 ReplicaKey = tuple[str, str, int]
 """Id, host, port: what makes two specs the same engine."""
+
+
+class PolicyError(Exception):
+    """The policy raised instead of choosing; the log says what."""
 
 
 class Model:
@@ -53,6 +62,11 @@ class Model:
         """Called when there is room after there was none."""
 
     @property
+    def names(self) -> frozenset[str]:
+        """What clients may call it, and so its replicas have to know it by."""
+        return frozenset((self.name, *self.spec.aliases))
+
+    @property
     def ready(self) -> bool:
         return any(replica.health is Health.READY for replica in self._serving())
 
@@ -63,7 +77,8 @@ class Model:
         return bool(ready) and all(replica.full for replica in ready)
 
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
-        """A replica not in `tried`, or None when no other one may take the request."""
+        """A replica not in `tried`, or None when no other one may take the request. Raises
+        PolicyError."""
         candidates: Sequence[Replica] = self.usable
         if tried:
             candidates = [replica for replica in candidates if replica not in tried]
@@ -73,16 +88,16 @@ class Model:
             kept = self._kept(query.kept, time.monotonic())
             if kept is not None and kept.replica in candidates:
                 return kept
-        return self.policy.choose(query, candidates)
+        return self._choice(query, candidates)
 
     def prefers_room(self, query: Query) -> bool:
         """Whether the replica that would be chosen of all that serve has room. Such a choice is
         kept, also for `choose`, while the same replicas serve under the same policy, but for
-        KEPT_SECONDS at most."""
+        KEPT_SECONDS at most. Raises PolicyError."""
         now = time.monotonic()
         choice = self._kept(query.kept, now)
         if choice is None:
-            choice = self.policy.choose(query, self._serviceable)
+            choice = self._choice(query, self._serviceable)
             query.kept = Kept(choice, self.policy, self._serviceable, now + KEPT_SECONDS)
         return not choice.replica.full
 
@@ -91,6 +106,40 @@ class Model:
         if kept is None or now >= kept.until or kept.policy is not self.policy:
             return None
         return kept.choice if kept.among is self._serviceable else None
+
+    def _choice(self, query: Query, candidates: Sequence[Replica]) -> Choice:
+        try:
+            return self.policy.choose(query, candidates)
+        except Exception as error:
+            self._policy_failed("choose")
+            raise PolicyError from error
+
+    # What the policy takes note of. A defect in it is logged, and costs its index an entry.
+
+    def sent(self, query: Query, choice: Choice) -> None:
+        """The request goes to the chosen replica."""
+        try:
+            self.policy.sent(query, choice)
+        except Exception:
+            self._policy_failed("sent")
+
+    def ended(self, query: Query, choice: Choice, usage: Usage | None) -> None:
+        """The request has ended."""
+        try:
+            self.policy.ended(query, choice, usage)
+        except Exception:
+            self._policy_failed("ended")
+
+    def forget(self, replica: Replica) -> None:
+        """Nothing is in the replica's cache any more."""
+        try:
+            self.policy.forget(replica)
+        except Exception:
+            self._policy_failed("forget")
+
+    def _policy_failed(self, method: str) -> None:
+        name = type(self.policy).__name__
+        _log.exception("the policy raised", model=self.name, policy=name, method=method)
 
     @property
     def capacity(self) -> int:

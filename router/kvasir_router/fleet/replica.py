@@ -95,6 +95,8 @@ class Replica:
         """What happened in its feeds, by a few words, since it was found."""
         self.max_model_len: int | None = None
         """Tokens, as its own /v1/models says."""
+        self.served_names: tuple[str, ...] = ()
+        """What requests may call its model, as its own /v1/models says; empty = unknown."""
         self.serves: ModelIdentity | None = None
         """What it computes, as its own /v1/models says."""
         self.probe_now = asyncio.Event()

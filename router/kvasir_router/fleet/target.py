@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
+from kvasir_router.envelope import DenseBodyError, is_dense
 from kvasir_router.fleet.model import Model
 
 
@@ -57,7 +58,10 @@ class Canary:
 
 
 def rename(body: bytes, name: str) -> bytes:
-    """The JSON object `body` with another `model`; everything else stays as it was written."""
+    """The JSON object `body` with another `model`; everything else stays as it was written. Raises
+    DenseBodyError."""
+    if is_dense(body):
+        raise DenseBodyError
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     fields["model"] = msgspec.Raw(msgspec.json.encode(name))
     return msgspec.json.encode(fields)

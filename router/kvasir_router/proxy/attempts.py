@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kvasir_router.fleet.model import PolicyError
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy import endings
@@ -49,6 +50,7 @@ class Attempts:
         "_query",
         "_relay",
         "_tried",
+        "policy_failed",
     )
 
     def __init__(self, relay: "Relay") -> None:
@@ -67,6 +69,8 @@ class Attempts:
         """Whose stream is to be gone on with."""
         self._current: Attempt | None = None
         self._hedge: Attempt | None = None
+        self.policy_failed = False
+        """Whether there is no choice because the policy raised."""
 
     def start(self) -> bool:
         """Look for a replica; False when none may take the request. After a wait, those that
@@ -201,9 +205,14 @@ class Attempts:
     # One after the other
 
     def _choose(self) -> Choice | None:
-        if not self._ended_at:
+        if self._ended_at:
+            return self._elsewhere(lambda tried: self._model.choose(self._query, tried))
+        self.policy_failed = False
+        try:
             return self._model.choose(self._query, self._tried)
-        return self._elsewhere(lambda tried: self._model.choose(self._query, tried))
+        except PolicyError:
+            self.policy_failed = True
+            return None
 
     def _choose_next(self) -> Choice | None:
         return self._choose() if self._broken is None else self._choose_alike(self._broken)
@@ -213,6 +222,14 @@ class Attempts:
 
     def _elsewhere(self, choose: Callable[[Sequence[Replica]], Choice | None]) -> Choice | None:
         """What it chooses on another node than where a replica ended, or else on any."""
+        self.policy_failed = False
+        try:
+            return self._beside_deaths(choose)
+        except PolicyError:
+            self.policy_failed = True
+            return None
+
+    def _beside_deaths(self, choose: Callable[[Sequence[Replica]], Choice | None]) -> Choice | None:
         if self._ended_at:
             nodes = self._ended_at
             beside = [each for each in self._model.replicas.values() if each.spec.node in nodes]
@@ -228,7 +245,7 @@ class Attempts:
     def _make(self, choice: Choice) -> Attempt:
         self._tried.append(choice.replica)
         self._relay.replica_id = choice.replica.id
-        self._model.policy.sent(self._query, choice)
+        self._model.sent(self._query, choice)
         return Attempt(self, choice, self._gateway.keeps_contract)
 
     def _retry(self, choice: Choice, failure: Failure) -> None:

@@ -16,6 +16,12 @@ def not_ready(model: Model) -> Answer:
     return error(503, message, "model_not_ready", retry_after=1)
 
 
+def policy_failed(model: Model) -> Answer:
+    """The model's policy raised for this request."""
+    message = f"The routing policy of model `{model.name}` failed on this request; see its log."
+    return error(500, message, "policy_failed")
+
+
 def poison() -> Answer:
     """The request was in flight at two engine deaths, or is like one that was."""
     message = (

@@ -12,13 +12,14 @@ from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.collector import TenantMeter
 from kvasir_router.admission.line import WaitingLine
 from kvasir_router.admission.queue import Served
-from kvasir_router.envelope import decode_envelope, refusal
+from kvasir_router.envelope import DenseBodyError, decode_envelope, refusal
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison import PoisonTable
 from kvasir_router.fleet.target import rename
 from kvasir_router.logs import AccessLog, AccessRecord
 from kvasir_router.metrics import Metrics
 from kvasir_router.proxy import answers
+from kvasir_router.proxy.body_budget import BodyBudget
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.form import FormError, form_type, read_form
 from kvasir_router.proxy.http import Request, RequestError
@@ -34,6 +35,7 @@ from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 
 _SWEEP_SECONDS = 0.5
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # For the ends of cut answers to be sent.
 _LAST_WORDS_SECONDS = 0.1
@@ -69,6 +71,8 @@ class Gateway:
         self.poison = PoisonTable()
         failover = settings.failover
         self.transcripts = TranscriptRoom(failover.stream_bytes, failover.streams_bytes)
+        self.bodies = BodyBudget(settings.limits.buffered_bytes)
+        metrics.body_bytes = lambda: self.bodies.used
         metrics.transcript_bytes = lambda: self.transcripts.used
         self.admission = Admission(settings.keys_file, settings.routers)
         self.tenants = TenantMeter()
@@ -159,16 +163,25 @@ class Gateway:
         """Answer the request, or start to relay it."""
         preflight = self._cors.see(request) if self._cors is not None else None
         if preflight is not None:
-            self._answer(client, request, preflight)
+            self.answer(client, request, preflight)
         elif request.method != b"POST":
             if self.ask_metrics is not None and self._local.is_metrics(request):
-                self.ask_metrics(partial(self._answer, client, request))
+                self.ask_metrics(partial(self.answer, client, request))
             else:
-                self._answer(client, request, self._local.answer(request))
+                self.answer(client, request, self._local.answer(request))
         elif not (request.path.startswith("/v1/") or request.path in ENGINE_PATHS):
-            self._answer(client, request, self._local.not_found(request))
+            self.answer(client, request, self._local.not_found(request))
         else:
             self._route(client, request)
+
+    def refusal(self, request: Request) -> answers.Answer | None:
+        """Why the request is refused before its body is read, if it is."""
+        holder = self.admission.holder(request.authorization)
+        if not isinstance(holder, answers.Answer):
+            return None
+        if self._cors is not None:
+            self._cors.see(request)
+        return holder
 
     def _waited_in_vain(self, model: Served, reason: str) -> None:
         self.metrics.model(model.name).refusals[reason] += 1
@@ -182,7 +195,7 @@ class Gateway:
     def _route(self, client: ClientConnection, request: Request) -> None:
         holder = self.admission.holder(request.authorization)
         if isinstance(holder, answers.Answer):
-            self._answer(client, request, holder)
+            self.answer(client, request, holder)
             return
         if holder is None and request.authorization:
             request.lines.append(b"Authorization: %b\r\n" % request.authorization)
@@ -192,7 +205,7 @@ class Gateway:
         except FormError as error:
             self._bad_body(client, request, str(error), None)
             return
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except _UNREADABLE as error:
             self._bad_body(client, request, *refusal(request.body, error))
             return
         name = envelope.model
@@ -202,14 +215,21 @@ class Gateway:
         user = envelope.user
         target = self.fleet.find(name, user if isinstance(user, str) else None)
         if target is None:
-            self._answer(client, request, self._local.unknown_model(name, holder))
-            return
-        ticket = self.admission.admit(holder, envelope, len(request.body), name, target)
-        if isinstance(ticket, answers.Answer):
-            self._answer(client, request, ticket)
+            self.answer(client, request, self._local.unknown_model(name, holder))
             return
         if target.renamed and not form:
-            request.body = rename(request.body, target.model.name)
+            try:
+                request.body = rename(request.body, target.model.name)
+            except DenseBodyError as error:
+                self._bad_body(client, request, str(error), None)
+                return
+            except _UNREADABLE as error:
+                self._bad_body(client, request, *refusal(request.body, error))
+                return
+        ticket = self.admission.admit(holder, envelope, len(request.body), name, target)
+        if isinstance(ticket, answers.Answer):
+            self.answer(client, request, ticket)
+            return
         query = Query(request, envelope, lora=target.adapter)
         relay = Relay(self, client, query, target.model, ticket)
         if self.tracer is not None:
@@ -221,9 +241,10 @@ class Gateway:
     ) -> None:
         answer = self._local.wrong_method(request)
         answer = answer or answers.error(400, message, "invalid_body", param)
-        self._answer(client, request, answer)
+        self.answer(client, request, answer)
 
-    def _answer(self, client: ClientConnection, request: Request, answer: answers.Answer) -> None:
+    def answer(self, client: ClientConnection, request: Request, answer: answers.Answer) -> None:
+        """Answer a request that no replica answers."""
         self.metrics.model("").codes[answer.status] += 1
         if self.access_log is not None:
             self.access_log.write(

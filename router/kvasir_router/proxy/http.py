@@ -22,16 +22,25 @@ class Limits:
     headers: int = 100
     target_bytes: int = 8 * 1024
     body_bytes: int = 64 * 1024 * 1024
+    buffered_bytes: int = 512 * 1024 * 1024
+    """Of the bodies of all requests that a process receives or answers."""
 
 
 class RequestError(Exception):
     """A request that is refused: `status`, an OpenAI error `code`, and one sentence on why."""
 
-    def __init__(self, status: int, message: str, code: str = "bad_request") -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str = "bad_request",
+        retry_after: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.code = code
+        self.retry_after = retry_after
 
 
 @lru_cache(maxsize=1024)

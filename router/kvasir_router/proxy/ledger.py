@@ -53,7 +53,7 @@ class Ledger:
         if status == CLIENT_CLOSED:
             metrics.disconnects += 1
         if relay.choice is not None:
-            model.policy.ended(relay.query, relay.choice, usage)
+            model.ended(relay.query, relay.choice, usage)
             if model.spec.tokenizer is not None:
                 gateway.tokenizing.ended(relay)
         self._settle(relay, unix)

@@ -100,6 +100,11 @@ class LocalRoutes:
         if self._gateway.ready:
             return Answer(200, b'{"status":"ready"}')
         reason = "stopping" if self._gateway.stopping else "no model has a ready replica"
+        for model, replica in self._gateway.fleet.replicas():
+            if replica.served_names and model.name not in replica.served_names:
+                served = ", ".join(replica.served_names[:_MAX_NAMES])[:_MAX_NAME]
+                reason += f"; replica {replica.id} of model {model.name} serves only {served}"
+                break
         return Answer(503, msgspec.json.encode({"status": "not ready", "reason": reason}))
 
     def _metrics(self) -> Answer:

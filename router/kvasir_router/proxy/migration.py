@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kvasir_router.envelope import is_dense
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.choice import Choice
@@ -208,6 +209,8 @@ def _movable_body(query: Query) -> Mapping[str, Any]:
     """Raises ObstacleError for requests whose answers cannot be gone on with."""
     if not query.request.path.endswith("/completions"):
         raise ObstacleError(Obstacle.ROUTE)
+    if is_dense(query.request.body):
+        raise ObstacleError(Obstacle.TOO_LARGE)
     try:
         body = query.body
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -40,6 +40,15 @@ _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing waits no time for what is not sent, and says so."""
 
 
+class _HeadRefusedError(RequestError):
+    """A request whose header is reason enough to refuse it, with its answer."""
+
+    def __init__(self, request: Request, answer: answers.Answer) -> None:
+        super().__init__(answer.status, "")
+        self.request = request
+        self.answer = answer
+
+
 class ClientConnection(asyncio.Protocol):
     """Requests are answered one at a time. While one is in progress the connection is still read,
     because that is how a client's departure is noticed; a client that half-closes has left."""
@@ -49,7 +58,17 @@ class ClientConnection(asyncio.Protocol):
         self._timeouts = gateway.settings.timeouts
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Request | RequestError] = deque()
-        self._parser = RequestParser(gateway.settings.limits, self._queue.append, self._continue)
+        self._parser = RequestParser(
+            gateway.settings.limits,
+            self._queue.append,
+            self._continue,
+            self._check_head if gateway.admission.keyring is not None else None,
+            gateway.bodies,
+        )
+        self._answering = 0
+        """Bytes of the body of the request in progress."""
+        self._timed = 0
+        self._body_since = 0.0
         self._pipelined_bytes = 0
         self._relay: Relay | None = None
         self._busy = False
@@ -105,6 +124,7 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         self._left()
         self._queue.clear()
+        self._drop_bodies()
         self._gateway.disconnected(self)
 
     def pause_writing(self) -> None:
@@ -148,6 +168,8 @@ class ClientConnection(asyncio.Protocol):
         """The answer is complete."""
         self._relay = None
         self._busy = False
+        self._parser.give_back(self._answering)
+        self._answering = 0
         if not keep_alive:
             self._close_gently()
             return
@@ -210,6 +232,12 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._transport.write(answers.CONTINUE)
 
+    def _check_head(self, request: Request) -> None:
+        """Before a body is read. Raises RequestError."""
+        answer = self._gateway.refusal(request)
+        if answer is not None:
+            raise _HeadRefusedError(request, answer)
+
     def _take(self, data: bytes | memoryview) -> None:
         was_busy = self._busy
         try:
@@ -262,6 +290,7 @@ class ClientConnection(asyncio.Protocol):
                 self._refuse(item)
                 break
             self._busy = True
+            self._answering = len(item.body)
             self.deadline = math.inf
             self._gateway.handle(self, item)
         self._starting = False
@@ -291,14 +320,22 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _watch_arrival(self) -> None:
-        """Give the header one deadline as a whole, and a body one for each pause in it."""
+        """Give the header one deadline as a whole, and a body one for each pause in it, and one for
+        as much of it as has come."""
         was, self._receiving = self._receiving, self._parser.receiving
         if self._busy or self._closing or not self._receiving:
             return
         if self._parser.in_body:
-            self.deadline = self._loop.time() + self._timeouts.body
+            self.deadline = self._body_deadline()
         elif not was:
             self.deadline = self._loop.time() + self._timeouts.header
+
+    def _body_deadline(self) -> float:
+        now, timeouts, parser = self._loop.time(), self._timeouts, self._parser
+        if self._timed != parser.serial:
+            self._timed, self._body_since = parser.serial, now
+        whole = self._body_since + timeouts.body + parser.received / timeouts.body_rate
+        return min(now + timeouts.body, whole)
 
     # Ends
 
@@ -316,7 +353,15 @@ class ClientConnection(asyncio.Protocol):
             relay.client_gone()
 
     def _refuse(self, refusal: RequestError) -> None:
-        self._send_last(answers.error(refusal.status, refusal.message, refusal.code))
+        if isinstance(refusal, _HeadRefusedError):
+            refusal.request.keep_alive = False
+            self._gateway.answer(self, refusal.request, refusal.answer)
+            return
+        self._send_last(
+            answers.error(
+                refusal.status, refusal.message, refusal.code, retry_after=refusal.retry_after
+            )
+        )
         self._gateway.refused(refusal)
 
     def _send_last(self, answer: answers.Answer) -> None:
@@ -327,6 +372,7 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         self._queue.clear()
         self._unread = _NOTHING
+        self._drop_bodies()
         if self._transport.is_closing():
             return
         now = self._loop.time()
@@ -340,6 +386,10 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write_eof()
         else:
             self._transport.close()  # TLS says itself that nothing more comes
+
+    def _drop_bodies(self) -> None:
+        self._answering = 0
+        self._parser.abandon()
 
     def _linger(self, size: int) -> None:
         self._lingered += size

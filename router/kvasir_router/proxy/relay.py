@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kvasir_router.admission.ticket import Ticket
-from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.model import Model, PolicyError
 from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy import endings
 from kvasir_router.proxy.answers import Answer
@@ -161,7 +161,10 @@ class Relay:
     @property
     def at_home(self) -> bool:
         """Whether the replica that it would choose of all, room or not, has room."""
-        return self.model.prefers_room(self.query)
+        try:
+            return self.model.prefers_room(self.query)
+        except PolicyError:
+            return True  # its turn: `start` will end it
 
     def refuse(self, answer: Answer) -> None:
         """It has waited in vain."""
@@ -182,7 +185,10 @@ class Relay:
     # From the attempts
 
     def wait(self) -> None:
-        """No replica may take the request now."""
+        """No replica may take the request now, or its policy cannot say which."""
+        if self._attempts.policy_failed:
+            self.fail(endings.policy_failed(self.model))
+            return
         self._attempts.forget_tried()
         self.gateway.line.join(self)
 

@@ -15,6 +15,7 @@ from random import getrandbits
 
 import httptools
 
+from kvasir_router.proxy.body_budget import BodyBudget
 from kvasir_router.proxy.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
 from kvasir_router.proxy.http import Limits, Request, RequestError, path_of, seconds_of
 from kvasir_router.proxy.known_head import KnownHead
@@ -35,19 +36,29 @@ class RequestParser:
     """Bytes of one client connection in, checked `Request`s out.
 
     `on_request` is called for each request that is complete; `on_continue` when the client waits
-    for `100 Continue` before it sends a body that is acceptable.
+    for `100 Continue` before it sends a body that is acceptable; `on_head` when a header is
+    complete and a body is to follow, which it refuses by raising RequestError.
     """
 
     def __init__(
-        self, limits: Limits, on_request: Callable[[Request], None], on_continue: Callable[[], None]
+        self,
+        limits: Limits,
+        on_request: Callable[[Request], None],
+        on_continue: Callable[[], None],
+        on_head: Callable[[Request], None] | None = None,
+        budget: BodyBudget | None = None,
     ) -> None:
         self._limits = limits
         self._on_request = on_request
         self._on_continue = on_continue
+        self._on_head = on_head
+        self._budget = budget or BodyBudget(limits.buffered_bytes)
+        self._held = 0
         self._parser = httptools.HttpRequestParser(self)
         # A made request id is the connection's random bits and a number: cheaper than new bits.
         self._id = b"%024x" % getrandbits(96)
-        self._serial = 0
+        self.serial = 0
+        """Of the request that is being received, or was last."""
         self._known: KnownHead | None = None
         self._known_request = Request()
         self._to_remember = _MAX_REMEMBERED
@@ -67,6 +78,21 @@ class RequestParser:
         """Bytes of a body still to come, when its length is known."""
         return self._length - self._body_bytes if self.in_body else 0
 
+    @property
+    def received(self) -> int:
+        """Bytes of the body that have come."""
+        return self._body_bytes
+
+    def give_back(self, size: int) -> None:
+        """A body that was received is held no longer."""
+        self._held -= size
+        self._budget.give_back(size)
+
+    def abandon(self) -> None:
+        """Nothing that was received is of use."""
+        self._body = []
+        self.give_back(self._held)
+
     def feed(self, data: bytes | memoryview) -> None:
         """Raises `RequestError`; nothing can be read from the connection after that."""
         while data:
@@ -80,7 +106,7 @@ class RequestParser:
 
     def _parse(self, data: bytes | memoryview) -> None:
         """Let llhttp see it."""
-        is_new, serial = not self.receiving, self._serial
+        is_new, serial = not self.receiving, self.serial
         head_was_open = self.receiving and not self._head_done
         try:
             self._parser.feed_data(data)
@@ -95,7 +121,7 @@ class RequestParser:
             self._check_head_size(self._open_bytes)
         if self._chunked and self.receiving:
             self._check_chunk_overhead(len(data))
-        if is_new and self._to_remember and self._head_done and self._serial == serial + 1:
+        if is_new and self._to_remember and self._head_done and self.serial == serial + 1:
             self._remember(bytes(data))
 
     # A header that has come before.
@@ -117,12 +143,14 @@ class RequestParser:
         if found is None or not 0 < found[0] <= self._limits.body_bytes:
             return False
         self._to_remember = _MAX_REMEMBERED
-        self._serial += 1
+        self.serial += 1
         self._request = self._known_request.like(self._made_id())
         self._head_done = self.receiving = self._by_known = True
         self._chunked = False
         self._length, self._body_at = found
         self._body_bytes = 0
+        if self._on_head is not None:
+            self._on_head(self._request)
         return True
 
     def _take_body(self, data: bytes | memoryview) -> bytes | memoryview:
@@ -130,20 +158,20 @@ class RequestParser:
         missing = self._length - self._body_bytes
         part = data if len(data) <= missing else data[:missing]
         self._body_bytes += len(part)
-        self._body.append(part)
+        self._hold(part)
         if self._body_bytes == self._length:
             self._by_known = False
             self.on_message_complete()
         return data[missing:]
 
     def _made_id(self) -> bytes:
-        return self._id + hexlify((self._serial & 0xFFFFFFFF).to_bytes(4, "big"))
+        return self._id + hexlify((self.serial & 0xFFFFFFFF).to_bytes(4, "big"))
 
     # Called by httptools, in this order.
 
     def on_message_begin(self) -> None:
         self.receiving = True
-        self._serial += 1
+        self.serial += 1
         self._request = request = Request()
         self._lines = request.lines
         self._head_done = self._chunked = self._expect_continue = False
@@ -195,14 +223,23 @@ class RequestParser:
         if not request.request_id:
             request.request_id = self._made_id()
         self._head_done = True
-        if self._expect_continue and (self._chunked or self._length) and not request.http10:
+        if not (self._chunked or self._length):
+            return
+        if self._on_head is not None:
+            self._on_head(request)
+        if self._expect_continue and not request.http10:
             self._on_continue()
 
     def on_body(self, data: bytes) -> None:
         self._body_bytes += len(data)
         if self._body_bytes > self._limits.body_bytes:
             raise self._too_large()
-        self._body.append(data)
+        self._hold(data)
+
+    def _hold(self, part: bytes | memoryview) -> None:
+        self._body.append(part)
+        self._held += len(part)
+        self._budget.take(len(part), self._body_bytes)
 
     def on_message_complete(self) -> None:
         body = self._body

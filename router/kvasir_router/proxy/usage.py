@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kvasir_router.envelope import is_dense
 from kvasir_router.proxy.engine_json import read_usage
 
 TAIL_BYTES = 1024
@@ -73,7 +74,7 @@ def usage_in_body(tail: bytes) -> Usage | None:
 
 def ask_for_usage(body: bytes, stream_options: object) -> bytes | None:
     """The body of a streamed request with `stream_options.include_usage`; None if it has it
-    already, or if its `stream_options` are nothing an engine would accept."""
+    already, if its `stream_options` are nothing an engine would accept, or it cannot be edited."""
     options = {} if stream_options is None else stream_options
     if not isinstance(options, dict) or options.get("include_usage"):
         return None
@@ -82,6 +83,8 @@ def ask_for_usage(body: bytes, stream_options: object) -> bytes | None:
         return None
     if b'"stream_options"' not in body:
         return body[:at] + _INCLUDE + body[at:]
+    if is_dense(body):
+        return None
     try:
         fields = _decode_fields(body)
     except _UNREADABLE:

@@ -126,6 +126,27 @@ async def test_a_bad_or_missing_file_keeps_the_last_good_one_and_says_so(write) 
     assert len(keyring) == 1
 
 
+DEEP = b"[" * 5000 + b"]" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"keys: [{id: 2026-11-31}]", b"keys: " + DEEP, b"keys: &a [*a]", b"keys: [\xff]", b"\x00"],
+    ids=["date", "deep", "circle", "utf-8", "control"],
+)
+async def test_whatever_is_wrong_with_a_file_the_next_one_is_read(write, text) -> None:
+    told = []
+    keyring = Keyring(write(entry("a"), entry("b")), 1, told.append)
+    await keyring.load()
+    write(text=text)
+    await keyring.look()
+    assert len(keyring) == 2
+    write(entry("b"))
+    await keyring.look()
+    assert keyring.find(b"Bearer kv-a") is None
+    assert told == [True, False, True]
+
+
 async def test_a_bad_file_at_the_start_is_an_error(write) -> None:
     with pytest.raises(YamlFileError):
         await Keyring(write(text=b"x"), 1, lambda good: None).load()

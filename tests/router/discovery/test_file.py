@@ -155,6 +155,8 @@ def one_canary(split: str) -> str:
         (one_canary("{x: 1}"), ["canary 'c'", "'x'", "no model"]),
         ("models: [{name: m}]\ncanaries: [{name: m, split: {m: 1}}]", ["'m'", "twice"]),
         ("models: !!python/object/apply:os.system [ls]", ["not YAML"]),
+        ("models: [{name: 2026-11-31}]", ["not YAML", "day is out of range"]),
+        ("models: " + "[" * 5000 + "]" * 5000, ["not YAML"]),
         ("models: []" + " " * MAX_FILE_BYTES, ["larger"]),
     ],
 )
@@ -200,6 +202,27 @@ async def test_a_bad_change_leaves_the_last_good_state(
     write_config(router.config, [model_entry("n", replica)])
     await eventually(lambda: router.server.metrics.discovery_good)
     await eventually(lambda: router.server.fleet.find("m") is None)
+
+
+async def test_a_snapshot_that_cannot_be_applied_does_not_end_the_watch(
+    start_replica, start_router, model_entry, write_config, eventually
+) -> None:
+    replica = await start_replica()
+    router = await start_router([model_entry("m", replica)])
+    fleet = router.server.fleet
+    came = fleet.came
+
+    def raises(model, replica) -> None:
+        came(model, replica)
+        raise ZeroDivisionError
+
+    fleet.came = raises
+    write_config(router.config, [model_entry("n", replica)])
+    await eventually(lambda: not router.server.metrics.discovery_good)
+    fleet.came = came
+    write_config(router.config, [model_entry("o", replica)])
+    await eventually(lambda: router.server.metrics.discovery_good)
+    assert list(fleet.models) == ["o"]
 
 
 async def test_a_replica_that_is_taken_out_ends_its_streams(

@@ -189,6 +189,32 @@ async def test_a_card_says_what_a_replica_computes(
     assert router.replica("m", "r1").serves == ModelIdentity()
 
 
+@pytest.mark.parametrize(
+    ("engine", "served", "health"),
+    [
+        ("kvasir", "other", Health.NOT_READY),
+        ("vllm", "other", Health.NOT_READY),
+        ("sglang", "other", Health.READY),
+        ("kvasir", "m", Health.READY),
+    ],
+)
+async def test_a_replica_that_serves_another_name_gets_no_request_that_it_would_refuse(
+    start_replica, start_router, model_entry, client, eventually, engine, served, health
+) -> None:
+    replica = await start_replica(card={"id": served})
+    entry = model_entry("m", replica)
+    entry["replicas"][0]["engine"] = engine
+    router = await start_router([entry], wait=False)
+    await eventually(lambda: router.replica("m", "r0").health is health)
+    fleet = (await client.get(f"{router.admin_url}/debug/fleet")).json()
+    assert fleet["models"][0]["replicas"][0]["served_names"] == [served]
+    ready = (await client.get(f"{router.url}/ready")).json()
+    is_told = "replica r0 of model m serves only other" in ready.get("reason", "")
+    assert is_told is (health is Health.NOT_READY)
+    replica.card["id"] = "m"
+    await eventually(lambda: router.replica("m", "r0").health is Health.READY)
+
+
 async def test_all_full_is_429(
     start_replica, start_router, model_entry, client, eventually
 ) -> None:

@@ -60,6 +60,43 @@ async def test_without_a_known_key_nothing_is_answered(start, client, headers) -
     assert router.engine.requests == []
 
 
+async def test_no_body_is_asked_for_or_kept_without_a_known_key(start) -> None:
+    router = await start({"id": "a"})
+    head = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\n%b\r\n\r\n"
+    for length in (b"Content-Length: 60000000", b"Transfer-Encoding: chunked"):
+        for lines in (length, length + b"\r\nExpect: 100-continue"):
+            answer = await router.exchange(head % (b"kv-b", lines))
+            assert answer.startswith(b"HTTP/1.1 401 ")
+            assert b"\r\nConnection: close\r\n" in answer
+            assert b"WWW-Authenticate: Bearer" in answer
+    assert await router.metric("admission_refusals_total", reason="unauthorized") == 4
+    reader, writer = await router.connect()
+    writer.write(head % (b"kv-a", b"Content-Length: 11\r\nExpect: 100-continue"))
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b'{"model":1}')
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+
+
+async def test_a_revoked_key_ends_with_the_next_request_of_its_connection(
+    start, post, keys_file, eventually
+) -> None:
+    router = await start({"id": "a"})
+    keyring = router.server.gateway.admission.keyring
+    request = post(b'{"model":"m"}', b"Authorization: Bearer kv-a", target=b"/v1/x")
+    reader, writer = await router.connect()
+    for _ in range(3):  # from the second on the header is a known one
+        writer.write(request)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        await reader.readuntil(b"}")
+    write_keys(keys_file, {"id": "b"})
+    await eventually(lambda: keyring.find(b"Bearer kv-a") is None)
+    writer.write(request[:-1])
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    writer.close()
+
+
 async def test_probes_need_no_key_and_metrics_are_elsewhere(start, client) -> None:
     router = await start({"id": "a"})
     for path in ("/health", "/ready"):

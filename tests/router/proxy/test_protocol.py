@@ -71,6 +71,58 @@ async def test_expect_continue(one) -> None:
     writer.close()
 
 
+class TestBudget:
+    """Of the bodies that a process holds."""
+
+    HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+
+    async def test_what_is_too_much_is_refused_and_short_requests_are_served(
+        self, one, post, eventually
+    ) -> None:
+        router, _ = await one(limits=Limits(buffered_bytes=100_000))
+        bodies = router.server.gateway.bodies
+        held = [await router.connect() for _ in range(2)]
+        for _, writer in held:
+            writer.write(self.HEAD % 1_000_000 + b"x" * 45_000)
+        await eventually(lambda: bodies.used == 90_000)
+        assert await router.metric("body_bytes") == 90_000
+        refused = await router.exchange(self.HEAD % 50_000 + b"x" * 50_000)
+        assert statuses(refused) == [503]
+        assert b"\r\nRetry-After: 1\r\n" in refused
+        assert bodies.used == 90_000
+        assert statuses(await router.exchange(post(BODY, b"Connection: close"))) == [200]
+        for _, writer in held:
+            writer.close()
+        await eventually(lambda: bodies.used == 0)
+        body = BODY + b" " * 50_000
+        assert statuses(await router.exchange(post(body, b"Connection: close"))) == [200]
+        await eventually(lambda: bodies.used == 0)
+
+    async def test_a_body_counts_until_its_request_is_answered(self, one, post, eventually) -> None:
+        go = asyncio.Event()
+
+        async def held(exchange: Any) -> None:
+            await go.wait()
+            await exchange.json(200, {})
+
+        router, replica = await one(held)
+        bodies = router.server.gateway.bodies
+        reader, writer = await router.connect()
+        writer.write(post(BODY) + post(BODY))
+        await eventually(lambda: len(replica.requests) == 1)
+        assert bodies.used == 2 * len(BODY)
+        leaving = await router.connect()
+        leaving[1].write(post(BODY))
+        await eventually(lambda: bodies.used == 3 * len(BODY))
+        leaving[1].transport.abort()
+        await eventually(lambda: bodies.used == 2 * len(BODY))
+        go.set()
+        for _ in range(2):
+            await reader.readuntil(b"{}")
+        await eventually(lambda: bodies.used == 0)
+        writer.close()
+
+
 async def test_no_continue_for_a_body_that_is_too_large(one) -> None:
     router, _ = await one(limits=Limits(body_bytes=10))
     answer = await router.exchange(
@@ -163,6 +215,19 @@ class TestDeadlines:
             b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{"
         )
         assert statuses(answer) == [408]
+
+    async def test_a_body_that_comes_byte_by_byte(self, one) -> None:
+        router, _ = await one(timeouts=Timeouts(body=0.3, body_rate=1e6))
+        reader, writer = await router.connect()
+        answer = asyncio.create_task(reader.read())
+        writer.write(b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n")
+        for _ in range(1000):
+            if answer.done():
+                break
+            writer.write(b" ")
+            await asyncio.sleep(0.02)
+        assert statuses(await answer) == [408]
+        writer.close()
 
     async def test_a_connection_that_says_nothing(self, one) -> None:
         router, _ = await one(timeouts=Timeouts(header=0.2))
