@@ -41,11 +41,18 @@ class Scheduler:
     """Decides each step. `results.py` takes in what a step produced."""
 
     def __init__(
-        self, settings: SchedulerSettings, kv: KVManager, *, max_model_len: int, seed: int = 0
+        self,
+        settings: SchedulerSettings,
+        kv: KVManager,
+        *,
+        max_model_len: int,
+        vocab_size: int,
+        seed: int = 0,
     ) -> None:
         self.settings = settings
         self.kv = kv
         self.max_model_len = max_model_len
+        self.vocab_size = vocab_size
         self.rows = RowTable(settings.max_num_seqs, max_model_len + 1)
         self.waiting = WaitingQueue(settings.policy)
         self.counters = SchedulerCounters()

@@ -53,7 +53,7 @@ class Recorded:
 
 def make(*, overlap: bool = True) -> tuple[CoreLoop, Recorder]:
     kv = KVManager([KVGroupSpec((0,), 16)], [20])
-    scheduler = Scheduler(SchedulerSettings(max_num_seqs=4), kv, max_model_len=64)
+    scheduler = Scheduler(SchedulerSettings(max_num_seqs=4), kv, max_model_len=64, vocab_size=64)
     recorder = Recorder()
     return CoreLoop(scheduler, recorder, overlap=overlap, watcher=recorder), recorder
 
