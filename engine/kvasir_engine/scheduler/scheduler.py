@@ -122,6 +122,14 @@ class Scheduler:
             if member.row >= 0:
                 self._give_up(member)
 
+    def abandon(self) -> None:
+        """End every request at once after a failed step, and forget what it may not have written:
+        no launched step will retire any more."""
+        self.releases.retire(self._next_step - 1)
+        for handle in list(self.by_handle):
+            self.end(handle)
+        self.kv.reset_cache()
+
     def take_ended(self) -> list[Sequence]:
         """Sequences that ended after a first token since the last call, for the metrics."""
         ended, self._ended = list(self._ended), deque(maxlen=ENDED_KEPT)
