@@ -118,6 +118,42 @@ async def test_a_failed_step_ends_the_core_with_one_error(
     assert b"StuckError" not in said
 
 
+LEAKING = """
+import sys
+from kvasir_engine.core.process import main
+from kvasir_engine.core.service import CoreService
+
+add = CoreService._add
+
+def leak(self, request):
+    self.core.scheduler.kv.pools[0].allocate(1)
+    add(self, request)
+
+CoreService._add = leak
+sys.exit(main())
+"""
+
+
+async def test_a_leak_is_logged_and_the_core_goes_on(channels: Channels, tiny_dir: Path) -> None:
+    made = make_settings(str(tiny_dir), device="sim", num_blocks=512)
+    channels.write_config(CoreConfig(made, str(tiny_dir), num_clients=1))
+    command = [sys.executable, "-c", LEAKING, str(channels.directory), str(os.getpid())]
+    client = ZmqCoreClient(channels)
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as core:  # noqa: ASYNC220
+        await client.wait_ready()
+        for number in range(3):
+            request = EngineRequest(f"{number}", 0, [5], SamplingParams(max_tokens=2))
+            async for _ in await client.submit(request):
+                pass
+        await client.drain()
+        client.close()
+        core.terminate()
+        _, said = await asyncio.to_thread(core.communicate, timeout=30)
+    assert core.returncode == 0
+    assert 1 <= said.count(b"idle, but blocks") <= 3, "each state once"
+    assert b"Traceback" not in said
+
+
 def test_a_core_whose_parent_has_gone_never_starts(channels: Channels, tiny_dir: Path) -> None:
     with run(channels, tiny_dir, parent=1) as core:
         assert core.wait(30) == -signal.SIGKILL
