@@ -12,7 +12,7 @@ from kvasir.block_hash import chain_hashes, root_hash
 from kvasir.template.chat_template import ChatTemplate, load_chat_template
 from kvasir.template.tokenizer import Tokenizer, eos_token_ids
 from kvasir_engine.request import EngineRequest, Resume
-from kvasir_engine.sampling_params import ParameterError, SamplingParams
+from kvasir_engine.sampling_params import SamplingParams
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}."""
@@ -63,15 +63,7 @@ class RequestMaker:
             return self.tokenise(prompt[key])
         if isinstance(prompt, str):
             return prompt, self.tokenizer.encode(prompt)
-        ids: list[int] = list(prompt)
-        for token in ids:
-            if not 0 <= token < self.vocab_size:
-                raise ParameterError(
-                    "prompt",
-                    f"the prompt names token {token}, but the vocabulary is "
-                    f"0 to {self.vocab_size - 1}.",
-                )
-        return None, ids
+        return None, list(prompt)
 
     def request(
         self,
@@ -86,19 +78,22 @@ class RequestMaker:
         """A checked request; its handle is for the client to set. Raises ParameterError."""
         params = params.clone(bad_words_token_ids=self.bad_word_ids(params.bad_words))
         params.verify(vocab_size=self.vocab_size, max_logprobs=self.max_logprobs)
-        root = root_hash(cache_salt=cache_salt)
-        return EngineRequest(
+        made = EngineRequest(
             request_id=request_id,
             handle=0,
             prompt_token_ids=prompt_token_ids,
             params=params,
-            eos_token_ids=list(self.eos_ids),
-            block_hashes=chain_hashes(prompt_token_ids, self.block_size, root=root),
+            # One that the model cannot produce ends nothing.
+            eos_token_ids=[token for token in self.eos_ids if token < self.vocab_size],
             cache_salt=cache_salt,
             priority=priority,
             arrival_time=time.time(),
             resume=resume,
         )
+        made.verify_vocabulary(self.vocab_size)
+        root = root_hash(cache_salt=cache_salt)
+        made.block_hashes = chain_hashes(prompt_token_ids, self.block_size, root=root)
+        return made
 
     def bad_word_ids(self, words: Iterable[str]) -> list[list[int]]:
         """Token ids of each word, at the start of a text and after a space, as in vLLM."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.sampling_params import SamplingParams, check_token_ids
 
 
 class FinishReason(StrEnum):
@@ -62,6 +62,18 @@ class EngineRequest:
     def num_prompt_tokens(self) -> int:
         """Tokens of the prompt, without resumed output."""
         return len(self.prompt_token_ids)
+
+    def verify_vocabulary(self, vocab_size: int) -> None:
+        """Raise ParameterError for the first token id that the model lacks.
+
+        Ids index the model's embedding and the rows of its logits: one beyond their end may end
+        the engine, or change another request's tokens.
+        """
+        check_token_ids("prompt", self.prompt_token_ids, vocab_size)
+        if self.resume is not None:
+            check_token_ids("resume.output_token_ids", self.resume.output_token_ids, vocab_size)
+        check_token_ids("eos_token_ids", self.eos_token_ids, vocab_size)
+        self.params.verify_vocabulary(vocab_size)
 
 
 TokenLogprobs = Mapping[int, float]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -22,6 +23,16 @@ class ParameterError(ValueError):
     def __init__(self, param: str, message: str) -> None:
         super().__init__(message)
         self.param = param
+
+
+def check_token_ids(param: str, ids: Collection[int], vocab_size: int) -> None:
+    """Raise ParameterError for the first of a parameter's token ids that the model lacks."""
+    # Two passes in C: a prompt may have a hundred thousand.
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        token = next(each for each in ids if not 0 <= each < vocab_size)
+        raise ParameterError(
+            param, f"{param} names token {token}, but the vocabulary is 0 to {vocab_size - 1}."
+        )
 
 
 @dataclass(slots=True)
@@ -95,7 +106,8 @@ class SamplingParams:
         self._verify_numbers()
         self._verify_limits(max_logprobs)
         self._verify_lists()
-        self._verify_vocabulary(vocab_size)
+        self._verify_biases()
+        self.verify_vocabulary(vocab_size)
         if self.use_beam_search:
             self._verify_beam()
 
@@ -157,20 +169,15 @@ class SamplingParams:
                     f"a bad word must be 1 to {MAX_BAD_WORD_TOKENS} tokens long, got {len(ids)}.",
                 )
 
-    def _verify_vocabulary(self, vocab_size: int) -> None:
-        named: list[tuple[str, list[int]]] = [
-            ("logit_bias", list(self.logit_bias)),
-            ("stop_token_ids", self.stop_token_ids),
-            ("allowed_token_ids", self.allowed_token_ids or []),
-        ]
-        for param, ids in named:
-            for token in ids:
-                if not 0 <= token < vocab_size:
-                    raise ParameterError(
-                        param,
-                        f"{param} names token {token}, but the vocabulary is "
-                        f"0 to {vocab_size - 1}.",
-                    )
+    def verify_vocabulary(self, vocab_size: int) -> None:
+        """Raise ParameterError for the first token id that the model lacks."""
+        check_token_ids("logit_bias", self.logit_bias, vocab_size)
+        check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
+        check_token_ids("allowed_token_ids", self.allowed_token_ids or (), vocab_size)
+        for ids in self.bad_words_token_ids:
+            check_token_ids("bad_words", ids, vocab_size)
+
+    def _verify_biases(self) -> None:
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise ParameterError("allowed_token_ids", "allowed_token_ids must not be empty.")
         for token, bias in self.logit_bias.items():

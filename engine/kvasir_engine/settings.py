@@ -6,13 +6,15 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
+from kvasir_engine.errors import UserError
+
 LoadFormat = Literal["auto", "safetensors", "dummy"]
 ModelImpl = Literal["auto", "native", "transformers"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 Device = Literal["auto", "cpu", "cuda", "sim"]
 
 
-class SettingsError(ValueError):
+class SettingsError(UserError):
     """A setting cannot work; the message names the flag and the remedy."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -29,10 +30,24 @@ def test_every_form_of_a_prompt_gives_its_ids(maker: RequestMaker) -> None:
     assert maker.tokenise({"prompt_token_ids": ids, "prompt": "other"}) == (None, ids)
 
 
-@pytest.mark.parametrize("token", [-1, VOCAB])
+@pytest.mark.parametrize("token", [-1, VOCAB, 2**31, 2**64])
 def test_an_id_outside_the_vocabulary_is_named(maker: RequestMaker, token: int) -> None:
-    with pytest.raises(ParameterError, match=f"names token {token}, .* 0 to {VOCAB - 1}"):
-        maker.tokenise([1, token])
+    named = f"names token {token}, .* 0 to {VOCAB - 1}"
+    with pytest.raises(ParameterError, match=f"prompt {named}"):
+        maker.request("r", [1, token], SamplingParams())
+    with pytest.raises(ParameterError, match=f"resume.output_token_ids {named}"):
+        maker.request("r", [1], SamplingParams(), resume=Resume([1, token]))
+
+
+def test_a_text_with_a_token_that_the_model_lacks_is_refused(maker: RequestMaker) -> None:
+    """As Gemma 3's <image_soft_token>, which its tokenizer has and its embedding lacks."""
+    small = dataclasses.replace(maker, vocab_size=2)
+    _, ids = small.tokenise("<|im_end|>")
+    with pytest.raises(ParameterError, match=r"prompt names token \d+, .* 0 to 1\."):
+        small.request("r", ids, SamplingParams())
+    with pytest.raises(ParameterError, match=r"bad_words names token \d+, .* 0 to 1\."):
+        small.request("r", [1], SamplingParams(bad_words=["sort"]))
+    assert small.request("r", [1], SamplingParams()).eos_token_ids == [0]
 
 
 def test_a_request_has_the_hashes_of_its_full_blocks(maker: RequestMaker) -> None:

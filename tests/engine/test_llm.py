@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -114,6 +116,31 @@ def test_a_bad_parameter_runs_nothing(llm: LLM) -> None:
     with pytest.raises(ParameterError, match="names token 5000"):
         llm.generate([[5000]], GREEDY, use_tqdm=False)
     assert llm._core.scheduler.counters.steps == steps
+
+
+@pytest.mark.parametrize("method", ["forward", "sample"])
+def test_a_failed_step_is_one_error_and_the_llm_goes_on(
+    llm: LLM, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the device runs out of memory."""
+    prompts = ["One two three four five six seven eight nine ten", "Two"]
+    expected = [o.outputs[0].token_ids for o in llm.generate(prompts, GREEDY, use_tqdm=False)]
+    runner: Any = type(llm._core.assembled.runner)
+    launch, calls = getattr(runner, method), itertools.count()
+
+    def broken(*args: Any) -> Any:
+        if next(calls) == 3:
+            raise MemoryError("no memory for the logits")
+        return launch(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, method, broken)
+        with pytest.raises(MemoryError, match="for the logits") as caught:
+            llm.generate(prompts, SamplingParams(n=3, max_tokens=50), use_tqdm=False)
+    assert caught.value.__context__ is None
+    llm._core.loop.check_idle()
+    again = llm.generate(prompts, GREEDY, use_tqdm=False)
+    assert [output.outputs[0].token_ids for output in again] == expected
 
 
 def test_the_progress_bar_counts_prompts(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,8 +32,8 @@ def engine(
 ) -> None:
     """Time of a step by kind: decodes, prompts, and both; with --profile the GPU's idle share."""
     from kvasir_engine.bench.engine import Shape, bench_engine, table
-    from kvasir_engine.loader.errors import ModelLoadError
-    from kvasir_engine.settings import SettingsError, make_settings
+    from kvasir_engine.errors import UserError
+    from kvasir_engine.settings import make_settings
 
     if profile is not None:
         profile.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def engine(
             max_model_len=max(context, prompt + 65) + batch + 128,
         )
         results = list(bench_engine(settings, Path(model), Shape(batch, context, prompt), profile))
-    except (SettingsError, ModelLoadError, ValueError) as error:
+    except UserError as error:
         typer.echo(f"kvasir bench engine: {error}", err=True)
         raise typer.Exit(2) from error
     typer.echo("\n".join(table(results)))

@@ -56,7 +56,11 @@ def build_core(
         listeners=listeners(assembled.groups) if listeners else None,
     )
     scheduler = Scheduler(
-        settings.scheduler, kv, max_model_len=assembled.max_model_len, seed=settings.seed
+        settings.scheduler,
+        kv,
+        max_model_len=assembled.max_model_len,
+        vocab_size=assembled.vocab_size,
+        seed=settings.seed,
     )
     loop = CoreLoop(scheduler, assembled.runner, overlap=settings.overlap, watcher=watcher)
     return Core(loop, assembled)

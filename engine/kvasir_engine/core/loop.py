@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Protocol
 
 from kvasir_engine.runner.base import Runner, StepHandle
@@ -23,7 +24,7 @@ class StepWatcher(Protocol):
         ...
 
     def retired(self, plan: StepPlan) -> None:
-        """The step's results are on the CPU and taken in."""
+        """The step's results are on the CPU and taken in, or it has failed."""
         ...
 
 
@@ -57,8 +58,16 @@ class CoreLoop:
     def step(self) -> StepNews | None:
         """Launch the next step if there is one, then take in the oldest if it is its turn.
 
-        Blocks at most once, on the results of the step before the one just launched.
+        Blocks at most once, on the results of the step before the one just launched. When it
+        raises, every request has been withdrawn and the loop is idle.
         """
+        try:
+            return self._step()
+        except Exception:
+            self._abandon()
+            raise
+
+    def _step(self) -> StepNews | None:
         plan = self.scheduler.schedule()
         if plan is not None:
             self._launch(plan)
@@ -66,11 +75,30 @@ class CoreLoop:
             return self._retire()
         return None
 
+    def _abandon(self) -> None:
+        """Withdraw every request after a failed step: none that was launched will retire."""
+        for plan, handle in self._in_flight:
+            # What it still writes to must not have a new owner yet; its own error says no more.
+            with suppress(Exception):
+                handle.wait()
+            self._tell_retired(plan)
+        self._in_flight.clear()
+        self.scheduler.abandon()
+
+    def _tell_retired(self, plan: StepPlan) -> None:
+        if self._watcher is not None:
+            self._watcher.retired(plan)
+
     def _launch(self, plan: StepPlan) -> None:
         if self._watcher is not None:
             self._watcher.launched(plan)
-        self.runner.forward(plan)
-        self._in_flight.append((plan, self.runner.sample(plan)))
+        try:
+            self.runner.forward(plan)
+            handle = self.runner.sample(plan)
+        except Exception:
+            self._tell_retired(plan)
+            raise
+        self._in_flight.append((plan, handle))
         self.scheduler.launched(plan)
 
     def _retire(self) -> StepNews | None:
@@ -81,10 +109,10 @@ class CoreLoop:
             return None
         self._fruitless = 0
         plan, handle = self._in_flight.popleft()
-        news = results.apply(self.scheduler, plan, handle.wait())
-        if self._watcher is not None:
-            self._watcher.retired(plan)
-        return news
+        try:
+            return results.apply(self.scheduler, plan, handle.wait())
+        finally:
+            self._tell_retired(plan)
 
     def check_idle(self) -> None:
         """Raise AssertionError if an idle engine still holds a block or a row."""

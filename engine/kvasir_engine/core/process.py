@@ -17,6 +17,7 @@ from kvasir_engine.core.orphans import die_with
 from kvasir_engine.core.service import CoreService, StepClock
 from kvasir_engine.core.status import CoreStatus, Phase
 from kvasir_engine.core.telemetry import AfterStep, BlockEvents
+from kvasir_engine.errors import UserError
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
@@ -39,10 +40,11 @@ def main() -> int:
 
     def failed(error: Exception) -> int:
         """Tell the clients; the exit status."""
-        channels.failure.write_text(f"{error}")
+        mendable = isinstance(error, UserError)
+        reason = f"{error}" if mendable else f"the core failed: {type(error).__name__}: {error}"
+        channels.failure.write_text(reason.partition("\n")[0])
         status.phase = Phase.DEAD
-        # SettingsError, ModelLoadError: the user's to mend
-        return 2 if isinstance(error, ValueError) else 1
+        return 2 if mendable else 1
 
     def rank_died(reason: Exception) -> None:
         # The main thread may be stuck in a collective that will never end.
@@ -53,7 +55,7 @@ def main() -> int:
     except Exception as error:
         code = failed(error)
         if code == 1:
-            log.exception("the core ended")
+            log.exception("the core failed")
         return code
     return 0
 

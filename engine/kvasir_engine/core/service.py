@@ -85,6 +85,7 @@ class CoreService:
         self._draining: set[int] = set()
         self._stopping = False
         self._looked_at = 0.0
+        self._lost = ""
 
     def _connect(self, address: str) -> zmq.Socket[bytes]:
         # Unbounded: what waits here is bounded by the running requests' own lengths, and a
@@ -138,11 +139,22 @@ class CoreService:
         self._report(now)
 
     def _when_idle(self) -> None:
-        self.core.loop.check_idle()
+        self._check_idle()
         for client in self._draining:
             self._send(client, Drained())
         self._draining.clear()
         self._inbox.poll(IDLE_POLL_MS)
+
+    def _check_idle(self) -> None:
+        """Log what an idle core has lost, each state once; it can still serve with the rest."""
+        lost = ""
+        try:
+            self.core.loop.check_idle()
+        except AssertionError as error:
+            lost = str(error)
+        if lost and lost != self._lost:
+            log.error(lost)
+        self._lost = lost
 
     def _report(self, now: float) -> None:
         """Say what the step did; and how the load is, now and then and before a sleep."""

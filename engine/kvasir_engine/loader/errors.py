@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kvasir_engine.errors import UserError
 
-class ModelLoadError(ValueError):
+
+class ModelLoadError(UserError):
     """A model cannot be found or loaded; the message says what is wrong and what to do."""

@@ -8,12 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kvasir_engine.errors import UserError
 from kvasir_engine.loader.errors import ModelLoadError
 from kvasir_engine.parallel.plan_channel import ReaderEnd
 from kvasir_engine.settings import CacheSettings, EngineSettings, SchedulerSettings, SettingsError
 
 MAX_REPORT_CHARS = 16_000
-_USERS_TO_MEND: dict[str, type[ValueError]] = {
+_USERS_TO_MEND: dict[str, type[UserError]] = {
     kind.__name__: kind for kind in (ModelLoadError, SettingsError)
 }
 

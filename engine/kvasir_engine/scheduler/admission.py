@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvasir_engine.request import EngineRequest
+from kvasir_engine.sampling_params import ParameterError
 from kvasir_engine.scheduler.scheduler import Scheduler
 
 
@@ -20,7 +21,21 @@ class Refusal:
 
 def check(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
     """None, or the first reason why `request` cannot be queued."""
-    return _length(scheduler, request) or _samples(scheduler, request) or _queue(scheduler, request)
+    return (
+        _tokens(scheduler, request)
+        or _length(scheduler, request)
+        or _samples(scheduler, request)
+        or _queue(scheduler, request)
+    )
+
+
+def _tokens(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
+    # Whoever made the request has checked this; no step may ever see such an id.
+    try:
+        request.verify_vocabulary(scheduler.vocab_size)
+    except ParameterError as error:
+        return Refusal(400, str(error), error.param)
+    return None
 
 
 def _length(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:

@@ -41,11 +41,18 @@ class Scheduler:
     """Decides each step. `results.py` takes in what a step produced."""
 
     def __init__(
-        self, settings: SchedulerSettings, kv: KVManager, *, max_model_len: int, seed: int = 0
+        self,
+        settings: SchedulerSettings,
+        kv: KVManager,
+        *,
+        max_model_len: int,
+        vocab_size: int,
+        seed: int = 0,
     ) -> None:
         self.settings = settings
         self.kv = kv
         self.max_model_len = max_model_len
+        self.vocab_size = vocab_size
         self.rows = RowTable(settings.max_num_seqs, max_model_len + 1)
         self.waiting = WaitingQueue(settings.policy)
         self.counters = SchedulerCounters()
@@ -114,6 +121,14 @@ class Scheduler:
         for member in group.members[1:]:
             if member.row >= 0:
                 self._give_up(member)
+
+    def abandon(self) -> None:
+        """End every request at once after a failed step, and forget what it may not have written:
+        no launched step will retire any more."""
+        self.releases.retire(self._next_step - 1)
+        for handle in list(self.by_handle):
+            self.end(handle)
+        self.kv.reset_cache()
 
     def take_ended(self) -> list[Sequence]:
         """Sequences that ended after a first token since the last call, for the metrics."""

@@ -33,6 +33,7 @@ class Shape:
     """Of each group, the null block included."""
     block_size: int = 4
     max_model_len: int = 64
+    vocab_size: int = 1 << 20
     rows: int = 4
     budget: int = 32
     chunk: int = 0
@@ -57,7 +58,9 @@ class EngineModel:
             policy=shape.policy,
             max_queued_requests=shape.max_queued,
         )
-        self.scheduler = Scheduler(settings, self.kv, max_model_len=shape.max_model_len)
+        self.scheduler = Scheduler(
+            settings, self.kv, max_model_len=shape.max_model_len, vocab_size=shape.vocab_size
+        )
         self.device = PlanModel(
             groups,
             shape.num_blocks,

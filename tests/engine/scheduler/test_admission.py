@@ -49,6 +49,44 @@ def test_resumed_output_must_leave_something_to_generate(
         assert f"{resumed} output tokens, but the request ends after {room};" in found.message
 
 
+@pytest.mark.parametrize("token", [-1, 32, 2**31, 2**64])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "prompt",
+        "resume.output_token_ids",
+        "eos_token_ids",
+        "logit_bias",
+        "stop_token_ids",
+        "allowed_token_ids",
+        "bad_words",
+    ],
+)
+def test_a_token_that_the_model_lacks_never_reaches_a_step(
+    engine_model: Make, where: str, token: int
+) -> None:
+    request = EngineRequest("r", 0, [1, 31], SamplingParams(), [31], resume=Resume([1, 31]))
+    engine = engine_model(vocab_size=32)
+    assert admission.check(engine.scheduler, request) is None
+    match where:
+        case "prompt":
+            request.prompt_token_ids = [1, token]
+        case "resume.output_token_ids":
+            request.resume = Resume([1, token])
+        case "eos_token_ids":
+            request.eos_token_ids = [token]
+        case "logit_bias":
+            request.params.logit_bias = {1: 0.0, token: 0.0}
+        case "bad_words":
+            request.params.bad_words_token_ids = [[1], [1, token]]
+        case _:
+            setattr(request.params, where, [1, token])
+    found = admission.check(engine.scheduler, request)
+    assert found is not None
+    assert (found.status, found.param) == (400, where)
+    assert found.message == f"{where} names token {token}, but the vocabulary is 0 to 31."
+
+
 def test_n_is_bounded_by_the_rows(engine_model: Make) -> None:
     engine = engine_model(rows=4)
     assert refusal(engine, 4, n=4) is None

@@ -115,10 +115,7 @@ class Intake:
             raise invalid(
                 f"{param} must be a string or a list of token ids, all of one kind.", param
             )
-        try:
-            return self.maker.tokenise(entry)[1]
-        except ParameterError as error:
-            raise invalid(str(error), param) from error
+        return entry
 
     def runs(
         self,
@@ -177,13 +174,6 @@ class Intake:
             )
         if resume.sent_chars < 0:
             raise invalid("resume.sent_chars must be at least 0.", "resume.sent_chars")
-        for token in resume.output_token_ids:
-            if not 0 <= token < self.maker.vocab_size:
-                raise invalid(
-                    f"resume.output_token_ids names token {token}, but the vocabulary is 0 to "
-                    f"{self.maker.vocab_size - 1}.",
-                    "resume.output_token_ids",
-                )
 
     def _run(
         self,
@@ -258,11 +248,15 @@ def too_long(prompt_tokens: int, max_tokens: int | None, max_model_len: int) -> 
     )
 
 
-_SENT_AS: Mapping[str, str] = {"logprobs": "top_logprobs", "max_tokens": "max_completion_tokens"}
+_SENT_AS: Mapping[str, str] = {
+    "logprobs": "top_logprobs",
+    "max_tokens": "max_completion_tokens",
+    "prompt": "messages",
+}
 
 
 def _named_as_sent(error: ParameterError, body: SamplingBody) -> ApiError:
-    """A chat body has other names for two parameters."""
+    """A chat body has other names for some parameters."""
     param = error.param
     other = _SENT_AS.get(param, param)
     if isinstance(body, ChatBody) and getattr(body, other, None) is not None:

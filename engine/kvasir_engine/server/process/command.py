@@ -96,9 +96,9 @@ def serve(
     metrics_prefix: flags.MetricsPrefix = "kvasir_",
 ) -> None:
     """Serve one model over HTTP (OpenAI's protocol), and gRPC for routers."""
-    from kvasir_engine.loader.errors import ModelLoadError
-    from kvasir_engine.server.process.start import StartError, start
-    from kvasir_engine.settings import SettingsError, make_settings
+    from kvasir_engine.errors import UserError
+    from kvasir_engine.server.process.start import start
+    from kvasir_engine.settings import make_settings
 
     try:
         settings = make_settings(
@@ -146,7 +146,7 @@ def serve(
             drain_timeout=drain_timeout,
             metrics_prefix=metrics_prefix,
         )
-    except (SettingsError, ModelLoadError, StartError) as error:
+    except UserError as error:
         print(f"kvasir serve: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
     raise typer.Exit(engine.run())

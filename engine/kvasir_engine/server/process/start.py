@@ -9,6 +9,7 @@ from kvasir.model_cache.use import hold
 from kvasir.template.chat_template import TemplateError
 from kvasir.template.files import TokenizerError
 from kvasir_engine.core.channels import CoreConfig
+from kvasir_engine.errors import UserError
 from kvasir_engine.loader.hub import loaded_revision, resolve_model
 from kvasir_engine.server.model import load_served_model
 from kvasir_engine.server.process.api_config import ApiConfig
@@ -17,7 +18,7 @@ from kvasir_engine.server.settings import ServerSettings
 from kvasir_engine.settings import EngineSettings, SettingsError
 
 
-class StartError(Exception):
+class StartError(UserError):
     """The engine cannot start; one sentence says why and what to change."""
 
 

@@ -35,7 +35,7 @@ async def prompt_run(
     params = _sampling_params(message.sampling)
     if params.stop and not params.detokenize:
         raise ParameterError("stop", "stop strings need text; leave detokenize on.")
-    resume = _resume(message, maker.vocab_size)
+    resume = _resume(message)
     if resume is not None and resume.seed is not None:
         params.seed = resume.seed
     prompt = await _prompt(message, maker, max_model_len)
@@ -73,7 +73,7 @@ async def _prompt(
 ) -> list[int]:
     kind = message.WhichOneof("prompt")
     if kind == "token_ids":
-        _, prompt = maker.tokenise(list(message.token_ids.ids))
+        prompt = list(message.token_ids.ids)
     elif kind == "text":
         prompt = await _encode(message, maker, max_model_len)
     else:
@@ -111,18 +111,12 @@ def _fit(params: SamplingParams, prompt_tokens: int, max_model_len: int) -> Samp
     return params.clone(max_tokens=left) if params.max_tokens is None else params
 
 
-def _resume(message: pb.GenerateRequest, vocab_size: int) -> Resume | None:
+def _resume(message: pb.GenerateRequest) -> Resume | None:
     if not message.HasField("resume"):
         return None
     if message.sampling.n > 1 or message.sampling.use_beam_search:
         raise ParameterError("resume", "resume goes on with one sample; leave n and beams out.")
     given = message.resume
-    if max(given.output_token_ids, default=0) >= vocab_size:
-        raise ParameterError(
-            "resume",
-            f"resume names token {max(given.output_token_ids)}, but the vocabulary is 0 to "
-            f"{vocab_size - 1}.",
-        )
     return Resume(
         output_token_ids=list(given.output_token_ids),
         seed=given.seed if given.HasField("seed") else None,

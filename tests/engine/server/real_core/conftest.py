@@ -36,6 +36,8 @@ CONFIG = {
 
 @pytest.fixture
 def model_dir(tmp_path: Path, byte_tokenizer: Tokenizer) -> Path:
+    # Beyond the model's vocabulary, as Gemma 3's <image_soft_token> is.
+    byte_tokenizer.backend.add_special_tokens(["<image>"])
     byte_tokenizer.backend.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     return tmp_path

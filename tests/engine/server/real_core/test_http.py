@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 SECRET = {"x-kvasir-fleet-secret": "fleet"}
 
 
@@ -38,6 +40,31 @@ async def test_the_card_says_what_a_stream_may_move_to(start_real):
         assert (card["dtype"], card["quantization"], card["revision"]) == ("float32", None, None)
     async with start_real(dtype="float16") as server:
         assert (await server.openai().models.list()).data[0].to_dict()["dtype"] == "float16"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": "an <image>"}, "prompt"),
+        ({"prompt": ["fine", "an <image>"]}, "prompt"),
+        ({"prompt": [1, 258]}, "prompt"),
+        ({"messages": [{"role": "user", "content": "<image>"}]}, "messages"),
+        ({"prompt": "x", "resume": {"output_token_ids": [258]}}, "resume.output_token_ids"),
+        ({"prompt": "x", "bad_words": ["<image>"]}, "bad_words"),
+        ({"prompt": "x", "logit_bias": {"258": 1}}, "logit_bias"),
+        ({"prompt": "x", "stop_token_ids": [258]}, "stop_token_ids"),
+        ({"prompt": "x", "allowed_token_ids": [258]}, "allowed_token_ids"),
+    ],
+)
+async def test_a_token_that_the_model_lacks_is_named(start_real, fields, param):
+    path = "/v1/chat/completions" if "messages" in fields else "/v1/completions"
+    async with start_real(secret="fleet", num_blocks=100) as server:
+        answer = await server.post(path, {**fields, "max_tokens": 2}, headers=SECRET)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, param)
+        assert error["message"] == f"{param} names token 258, but the vocabulary is 0 to 257."
+        good = await server.post("/v1/completions", {"prompt": "x", "max_tokens": 2})
+        assert good.status_code == 200
 
 
 async def test_a_left_request_frees_the_core(start_real):

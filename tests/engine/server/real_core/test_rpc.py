@@ -58,6 +58,29 @@ async def test_a_seeded_request_repeats_itself_resumed_at_any_token(engine: Any)
         assert end.chunks[-1].finish_reason == "length"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"text": "an <image>"},
+        {"token_ids": pb.TokenIds(ids=[1, 258])},
+        {"token_ids": pb.TokenIds(ids=[2**32 - 1])},
+        {"text": "x", "resume": pb.Resume(output_token_ids=[258])},
+        {"text": "x", "sampling": pb.SamplingParams(stop_token_ids=[258])},
+        {"text": "x", "sampling": pb.SamplingParams(bad_words=["<image>"])},
+    ],
+)
+async def test_a_token_that_the_model_lacks_is_refused(engine: Any, fields: Any) -> None:
+    stub, _ = engine
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await generate(stub, **fields)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    details = refused.value.details()
+    assert details is not None
+    assert details.endswith(", but the vocabulary is 0 to 257.")
+    ids, _ = await generate(stub, text=PROMPT, sampling=pb.SamplingParams(max_tokens=1))
+    assert len(ids) == 1
+
+
 async def test_announced_blocks_hash_to_what_the_prompt_gives(engine: Any) -> None:
     stub, subscriber = engine
     tokens = list(PROMPT.encode())
