@@ -60,7 +60,7 @@ protos: install  ## generate the gRPC stubs from api/proto
 	$(BIN)/python scripts/gen_protos.py
 
 crd: install  ## generate the CustomResourceDefinition from the LLMDeployment models
-	$(BIN)/python -m kvasir.llmdeployment.crd charts/kvasir/files/crd.yaml
+	$(BIN)/python -m kvasir.resource.crd_writer charts/kvasir/files/crd.yaml
 
 chart-docs: install  ## write the charts' README.md from their values.yaml
 	$(BIN)/python scripts/chart_docs.py

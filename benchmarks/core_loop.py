@@ -26,7 +26,7 @@ from pathlib import Path
 import zmq
 from common import ROOT, TINY_MODEL, Figure, Report, Table, warn_if_busy
 
-from kvasir.block_hash import chain_hashes
+from kvasir.wire.block_hash import chain_hashes
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.service import CoreService, StepClock
@@ -36,11 +36,11 @@ from kvasir_engine.messages import Add, StepTokens, encoder, from_core_decoder
 from kvasir_engine.parallel.plan_channel import PlanWriter
 from kvasir_engine.parallel.plan_codec import encode
 from kvasir_engine.request import EngineRequest
-from kvasir_engine.runner.base import Runner, StepHandle
-from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.scheduler.counters import SchedulerLoad
 from kvasir_engine.settings import make_settings
+from kvasir_engine.step_plan import StepPlan
+from kvasir_engine.step_runner import Runner, StepHandle
 
 MEAN_OUTPUT = 100
 PROMPT_TOKENS = (64, 256)
@@ -188,7 +188,7 @@ def run(rows: int, steps: int, profile: cProfile.Profile | None = None) -> Clien
 
 
 def _metrics(core: Core) -> AfterStep:
-    from kvasir_engine.core.metrics import CoreMetrics
+    from kvasir_engine.core.core_metrics import CoreMetrics
     from kvasir_engine.metric_registry import MetricRegistry
 
     return CoreMetrics(MetricRegistry("kvasir_", "bench"), core, core.scheduler.kv.block_size)

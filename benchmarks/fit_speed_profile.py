@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from kvasir_engine.runner.profile import BLOCK_TOKENS, SpeedProfile
+from kvasir_engine.sim.latency_model import BLOCK_TOKENS, SpeedProfile
 
 KERNELS_PER_LAYER = 10
 """As an unfused Llama layer launches them."""

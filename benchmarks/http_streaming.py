@@ -34,7 +34,7 @@ from common import (
     warn_if_busy,
 )
 
-from kvasir_engine.runner.profile import SpeedProfile
+from kvasir_engine.sim.latency_model import SpeedProfile
 
 START_SECONDS = 60.0
 LEAST_EVENTS = 0.999

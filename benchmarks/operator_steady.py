@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "e2e" / "cluster"))
 
 from harness.control_plane import ControlPlane
 from harness.sockets import free_ports
-from kvasir.cluster import Cluster, Kind, load_access
-from kvasir.llmdeployment.crd import as_yaml
+from kvasir.kube import Cluster, Kind, load_access
+from kvasir.resource.crd_writer import as_yaml
 from kvasir_operator.kinds import DEPLOYMENTS, LLMDEPLOYMENTS, PODS
 
 DEPLOYMENTS_WANTED = 20

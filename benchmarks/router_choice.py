@@ -25,22 +25,22 @@ from typing import Any
 import msgspec
 from common import Figure, Report, Table, warn_if_busy
 
-from kvasir.block_hash import HASH_BYTES
-from kvasir.kv_events import BlockStored
-from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
-from kvasir_router.envelope import decode_envelope
-from kvasir_router.feeds.sink import PromptReport
-from kvasir_router.fleet.load import LoadReport
+from kvasir.wire.block_hash import HASH_BYTES
+from kvasir.wire.kv_events import BlockStored
+from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.index.block_sink import PromptReport
+from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.registry import POLICIES, make_policy
-from kvasir_router.proxy.http import Request
-from kvasir_router.proxy.pool import ConnectionPool
-from kvasir_router.proxy.usage import Usage
-from kvasir_router.query import Query
-from kvasir_router.tokenizing.settings import TokenizingSettings
 from kvasir_router.tokenizing.tokenizing import Tokenizing
+from kvasir_router.wire.envelope import decode_envelope
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.query import Query
+from kvasir_router.wire.upstream_pool import ConnectionPool
+from kvasir_router.wire.usage import Usage
 
 KV_TOKENS = 300_000
 CONVERSATIONS = 100

@@ -28,8 +28,8 @@ from common import Figure, Report, free_port, wait_for, warn_if_busy
 from router_overhead import WORKS, write_work
 from router_tools import FORM, MODEL, Cores, build_native, process, router_command, run_load
 
-from kvasir.block_hash import HASH_BYTES
-from kvasir.kv_events import BlockRemoved, BlockStored, EventBatch, KVEvent, encode_batch
+from kvasir.wire.block_hash import HASH_BYTES
+from kvasir.wire.kv_events import BlockRemoved, BlockStored, EventBatch, KVEvent, encode_batch
 
 REPLICAS = 8
 CHAIN, BLOCK_SIZE = 64, 16

@@ -19,8 +19,8 @@ from collections.abc import Callable
 
 from common import Figure, Report, Table, warn_if_busy
 
-from kvasir.block_hash import HASH_BYTES
-from kvasir.kv_events import (
+from kvasir.wire.block_hash import HASH_BYTES
+from kvasir.wire.kv_events import (
     BlockRemoved,
     BlockStored,
     EventBatch,
@@ -28,15 +28,15 @@ from kvasir.kv_events import (
     decode_batch,
     encode_batch,
 )
-from kvasir.text_chain import BLOCK_ENDS, MAX_BLOCKS
-from kvasir_router.discovery.base import EngineKind, ReplicaSpec
-from kvasir_router.feeds.sink import PromptReport
+from kvasir.wire.text_chain import BLOCK_ENDS, MAX_BLOCKS
+from kvasir_router.discovery.specs import EngineKind, ReplicaSpec
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index import block_table
 from kvasir_router.index.approximate import ApproximateIndex
+from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.residency import Residency
 from kvasir_router.index.text_map import TextMap
-from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.wire.upstream_pool import ConnectionPool
 
 CHAIN = 64
 BLOCK_SIZE = 16

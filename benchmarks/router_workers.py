@@ -28,10 +28,10 @@ from collections.abc import Callable, Sequence
 from common import Figure, Report, Table, warn_if_busy
 from router_choice import make_replicas
 
-from kvasir.text_chain import text_hashes
+from kvasir.wire.text_chain import text_hashes
 from kvasir_router.index.approximate import ApproximateIndex
 from kvasir_router.index.residency import Residency
-from kvasir_router.workers.messages import (
+from kvasir_router.workers.replication.messages import (
     BLOCKS_A_MESSAGE,
     Frame,
     Held,

@@ -27,12 +27,12 @@ SERVE = ["serve", "builtin://kvasir-tiny"]
 UP = ["up", "-f", str(ROOT / "manifests" / "tiny.yaml")]
 MODULES = (
     "kvasir.cli.main",
-    "kvasir_engine.server.process.command",
+    "kvasir_engine.server.process.serve_command",
     "kvasir_engine.server.http.app",
     "kvasir_engine.core.process",
     "torch",
-    "kvasir_engine.runner.assembly",
-    "kvasir_router.server",
+    "kvasir_engine.startup.torch_build",
+    "kvasir_router.process.single_process",
 )
 
 
@@ -73,7 +73,7 @@ def assembly_seconds() -> dict[str, float]:
     """Parts of building the core, in a fresh process: the timeline the core reports."""
     code = (
         "import json; from kvasir_engine.core.build import build_core; "
-        "from kvasir_engine.loader.hub import resolve_model; "
+        "from kvasir_engine.loader.model_directory import resolve_model; "
         "from kvasir_engine.settings import make_settings; "
         "model = 'builtin://kvasir-tiny'; "
         "core = build_core(make_settings(model), resolve_model(model)); "

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from common import Table
 
-from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.scheduler.scheduler import Scheduler
+from kvasir_engine.step_plan import StepPlan
 
 ROWS = 32
 """Decodes are told apart by multiples of so many rows, other steps by powers of two of tokens."""

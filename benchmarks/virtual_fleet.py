@@ -20,28 +20,28 @@ from stream_load import Call, Load
 from virtual_clock import VirtualLoop
 from virtual_prompt import BLOCK, FIRST_WORD, Prompt, query_of
 
-from kvasir.kv_events import BlockRemoved, BlockStored
+from kvasir.wire.kv_events import BlockRemoved, BlockStored
 from kvasir_engine.kv.events import EventRecorder, KVEvent, RemovedBlocks, StoredBlocks
 from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
-from kvasir_engine.runner.plan import StepPlan
-from kvasir_engine.runner.profile import SpeedProfile
-from kvasir_engine.runner.sim import SimRunner, SimStep
 from kvasir_engine.sampling_params import SamplingParams
-from kvasir_engine.scheduler import results
+from kvasir_engine.scheduler import step_results
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.settings import SchedulerSettings
-from kvasir_router.admission.line import Waiting, WaitingLine
+from kvasir_engine.sim.latency_model import SpeedProfile
+from kvasir_engine.sim.sim_runner import SimRunner, SimStep
+from kvasir_engine.step_plan import StepPlan
+from kvasir_router.admission.request_queue import Waiting, WaitingLine
 from kvasir_router.admission.ticket import Ticket
-from kvasir_router.discovery.base import ModelSpec, ReplicaSpec
-from kvasir_router.fleet.load import LoadReport
+from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.policy.registry import make_policy
-from kvasir_router.proxy.http import Request
-from kvasir_router.proxy.pool import ConnectionPool
-from kvasir_router.proxy.usage import Usage
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.upstream_pool import ConnectionPool
+from kvasir_router.wire.usage import Usage
 
 HOP = 0.003
 """Seconds from the router to an engine, and back."""
@@ -104,7 +104,7 @@ class VirtualEngine:
 
     def _retire(self) -> None:
         plan, step = self._steps.popleft()
-        news = results.apply(self.scheduler, plan, step.output)
+        news = step_results.apply(self.scheduler, plan, step.output)
         for handle, token in zip(news.handles.tolist(), news.tokens.tolist(), strict=True):
             self._asked[handle].add([token])
         for _, delta in news.deltas:

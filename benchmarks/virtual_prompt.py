@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from kvasir.block_hash import block_hash, root_hash
-from kvasir.text_chain import BLOCK_ENDS, chat_pieces, content_start, text_hashes
-from kvasir_router.envelope import Envelope
-from kvasir_router.feeds.sink import PromptReport
-from kvasir_router.proxy.http import Request
-from kvasir_router.query import Query
+from kvasir.wire.block_hash import block_hash, root_hash
+from kvasir.wire.text_chain import BLOCK_ENDS, chat_pieces, content_start, text_hashes
+from kvasir_router.index.block_sink import PromptReport
+from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.query import Query
 
 BLOCK = 16
 FIRST_WORD = 6

@@ -21,7 +21,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kvasir.local.ports import free_ports
+from kvasir.cli.local.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 MAX_GROWTH = 200_000_000

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvasir.local.ports import free_ports
+from kvasir.cli.local.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'

@@ -1,4 +1,4 @@
-"""Generates the gRPC stubs of api/proto into api/kvasir/proto; run after every change there.
+"""Generates the gRPC stubs of api/proto into api/kvasir/wire/proto; run after every change there.
 
 The stubs are committed so that nobody needs grpcio-tools to install Kvasir.
 """
@@ -14,8 +14,8 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "api/proto/kvasir"
 # protoc names Python modules after the path, so kvasir/engine/v1 is shown to it as
-# kvasir/proto/engine/v1: the stubs then import each other where they are installed.
-PACKAGE = "kvasir/proto"
+# kvasir/wire/proto/engine/v1: the stubs then import each other where they are installed.
+PACKAGE = "kvasir/wire/proto"
 
 
 def generate(out: Path) -> list[Path]:

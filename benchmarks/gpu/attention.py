@@ -26,11 +26,11 @@ import torch
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
 from kvasir_engine.attention.torch_reference import TorchAttention
+from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
+from kvasir_engine.attention.triton.paged_prefill import PrefillTuning
 from kvasir_engine.attention.triton_backend import TritonAttention
-from kvasir_engine.kernels.decode_tuning import DecodeTuning
-from kvasir_engine.kernels.paged_prefill import PrefillTuning
 from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
-from kvasir_engine.runner.uneven import contexts_differ
+from kvasir_engine.runner.split_kv_choice import contexts_differ
 
 DEVICE = torch.device("cuda")
 HEADS, KV_HEADS, DIM, BLOCK = 32, 8, 128, 16

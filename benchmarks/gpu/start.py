@@ -46,7 +46,7 @@ def write_checkpoint(model: Path, checkpoint: Path) -> int:
     import torch
     from safetensors.torch import save_file
 
-    from kvasir_engine.loader.load import load_model
+    from kvasir_engine.loader.load_model import load_model
 
     checkpoint.mkdir(parents=True, exist_ok=True)
     shutil.copy(model / "config.json", checkpoint)

@@ -11,7 +11,7 @@ from faults.load import Answer, ask
 from faults.processes import MODEL, SECRET
 from faults.rig import Rig, Row
 
-from kvasir.fleet_secret import secure_client, secure_server
+from kvasir.wire.fleet_secret import secure_client, secure_server
 
 _PARALLEL = 16
 

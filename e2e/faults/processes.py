@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from kvasir.local.ports import free_ports
+from kvasir.cli.local.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 SECRET = "fleet-secret"

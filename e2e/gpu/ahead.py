@@ -9,8 +9,8 @@ import torch
 import triton
 from judging import Row
 
-from kvasir_engine.rehearsal.ahead import KernelsAhead
 from kvasir_engine.settings import EngineSettings
+from kvasir_engine.startup.precompile.precompile import KernelsAhead
 
 COLUMN = "compiled ahead"
 compiled_here: list[str] = []

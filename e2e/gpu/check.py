@@ -39,11 +39,12 @@ import ahead  # noqa: E402
 from judging import Judge, Row, Tokens  # noqa: E402
 
 from kvasir_engine.attention import triton_backend  # noqa: E402
+from kvasir_engine.attention.hopper import paged_attention  # noqa: E402
+from kvasir_engine.attention.triton.decode_tuning import DecodeTuning, divided_tuning_for  # noqa: E402
 from kvasir_engine.core.build import build_core  # noqa: E402
-from kvasir_engine.kernels import hopper_attention  # noqa: E402
-from kvasir_engine.kernels.decode_tuning import DecodeTuning, divided_tuning_for  # noqa: E402
 from kvasir_engine.request import EngineRequest  # noqa: E402
-from kvasir_engine.runner import batch, decode_graphs, prefix_groups  # noqa: E402
+from kvasir_engine.runner import batch, prefix_groups
+from kvasir_engine.runner.graphs import full as decode_graphs  # noqa: E402
 from kvasir_engine.sampling_params import SamplingParams  # noqa: E402
 from kvasir_engine.settings import make_settings  # noqa: E402
 
@@ -67,7 +68,7 @@ WIDE: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-"""Beside those of tests/engine, whose heads are small: query heads of a KV head, and their size."""
+"""Beside those of tests/unit/engine, whose heads are small: query heads of a KV head, and their size."""
 WIDE_SCALE = 4
 """Of their prompts, that they have several tiles of keys."""
 ARCHITECTURES = (
@@ -89,8 +90,8 @@ HOPPER = "by the kernel for Hopper"
 
 
 def models() -> Any:
-    """The random models of tests/engine."""
-    spec = importlib.util.spec_from_file_location("models", ROOT / "tests/engine/conftest.py")
+    """The random models of tests/unit/engine."""
+    spec = importlib.util.spec_from_file_location("models", ROOT / "tests/unit/engine/conftest.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -166,7 +167,7 @@ def compare_lone(row: Row, given: Tokens, judge: Judge, want: Tokens, engine: En
 
 def note_hopper(row: Row, due: list[str]) -> None:
     """Note what the kernel for Hopper ran for; a fault where that is not `due`."""
-    shared = {key[0].shared for key in hopper_attention._compiled}
+    shared = {key[0].shared for key in paged_attention._compiled}
     kinds = ["prefixes" if each else "prompts" for each in sorted(shared)]
     if kinds != due:
         row.faults.append(f"{row.name}: the kernel for Hopper saw {kinds}, not {due}")
@@ -292,7 +293,7 @@ def check_one(work: tuple[str, str]) -> Row:
     # However little there is to gain: these models are small.
     prefix_groups.BYTES_OF_LAUNCH = -(1 << 40)
     torch.set_num_threads(2)
-    hopper_attention._compiled.clear()
+    paged_attention._compiled.clear()
     ahead.listen()
     name, dtype = work
     with tempfile.TemporaryDirectory() as directory:

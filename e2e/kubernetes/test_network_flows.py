@@ -13,7 +13,7 @@ from harness.cluster import Cluster
 from harness.proof.deployment import Deployment
 from harness.proof.flows import STRANGER, Flow, Recorder
 from harness.proof.release import Release
-from kvasir.llmdeployment import labels
+from kvasir.resource import labels
 
 _IMAGE = "localhost/kvasir/engine-sim:dev"
 pytestmark = pytest.mark.timeout(900)

@@ -21,7 +21,7 @@ from harness.traffic.load import Load
 from harness.traffic.outcomes import failures, table
 from harness.traffic.plan import Plan
 from harness.traffic.truth import right_answers
-from kvasir.llmdeployment import labels
+from kvasir.resource import labels
 
 SHORT = {
     *("scale 1 to 4", "image change", "container kill -9", "operator kill -9"),

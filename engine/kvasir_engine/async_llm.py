@@ -12,11 +12,11 @@ from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.inputs import Prompt, RequestMaker
-from kvasir_engine.loader.hub import resolve_model
+from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.outputs import RequestOutput
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import make_settings
-from kvasir_engine.text.output import OutputAssembler
+from kvasir_engine.text.output_assembler import OutputAssembler
 
 
 class AsyncLLM:

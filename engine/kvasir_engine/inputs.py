@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kvasir.block_hash import chain_hashes, root_hash
-from kvasir.template.chat_template import ChatTemplate, load_chat_template
-from kvasir.template.tokenizer import Tokenizer, eos_token_ids
+from kvasir.text.chat_template import ChatTemplate, load_chat_template
+from kvasir.text.tokenizer import Tokenizer, eos_token_ids
+from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import SamplingParams
 

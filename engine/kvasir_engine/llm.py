@@ -12,14 +12,14 @@ from tqdm import tqdm
 from kvasir_engine.core.build import build_core
 from kvasir_engine.inputs import Message, Prompt, RequestMaker
 from kvasir_engine.interrupts import hold_interrupts
-from kvasir_engine.loader.hub import resolve_model
+from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from kvasir_engine.request import EngineRequest, SampleDelta
 from kvasir_engine.sampling_params import BeamSearchParams, SamplingParams
 from kvasir_engine.scheduler import admission
-from kvasir_engine.scheduler.results import StepNews
+from kvasir_engine.scheduler.step_results import StepNews
 from kvasir_engine.settings import make_settings
-from kvasir_engine.text.output import OutputAssembler
+from kvasir_engine.text.output_assembler import OutputAssembler
 
 UNBOUNDED = sys.maxsize
 

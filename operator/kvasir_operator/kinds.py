@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvasir.cluster import Kind
-from kvasir.llmdeployment import labels
+from kvasir.kube import Kind
+from kvasir.resource import labels
 
 LLMDEPLOYMENTS = Kind(f"{labels.GROUP}/{labels.VERSION}", labels.PLURAL)
 DEPLOYMENTS = Kind("apps/v1", "deployments")

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kvasir.cluster import ApiError, Cluster
-from kvasir.llmdeployment import labels
+from kvasir.kube import ApiError, Cluster
+from kvasir.resource import labels
 from kvasir_operator.kinds import LEASES
 from kvasir_operator.objects import Object
 from kvasir_operator.settings import OperatorSettings

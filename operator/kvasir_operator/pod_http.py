@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from kvasir.cluster import ApiError, read_body
+from kvasir.kube import ApiError, read_body
 from kvasir_operator.objects import Object
 
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import structlog
 
-from kvasir.cluster import AccessError, ApiError, Cluster, load_access
-from kvasir_operator.crd_check import CRDMissingError, missing_fields
-from kvasir_operator.gate import Gatekeeper
+from kvasir.kube import AccessError, ApiError, Cluster, load_access
+from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
+from kvasir_operator.controller.metrics import Metrics
+from kvasir_operator.controller.observe import Observer
+from kvasir_operator.controller.reconcile import Reconciler
+from kvasir_operator.controller.view import View
+from kvasir_operator.controller.watches import WatchError, Watching
+from kvasir_operator.controller.work_queue import WorkQueue
+from kvasir_operator.health_server import serve
 from kvasir_operator.kinds import LLMDEPLOYMENTS
 from kvasir_operator.lease import Leadership, LeaseLostError
-from kvasir_operator.metrics import Metrics
-from kvasir_operator.observe import Observer
-from kvasir_operator.reconcile import Reconciler
+from kvasir_operator.readiness_gates import Gatekeeper
 from kvasir_operator.settings import OperatorSettings
-from kvasir_operator.view import View
-from kvasir_operator.watching import WatchError, Watching
-from kvasir_operator.web import serve
-from kvasir_operator.work_queue import WorkQueue
 
 _WORKERS = 4
 
@@ -120,7 +120,7 @@ async def _watch(watching: Watching, stop: asyncio.Event) -> None:
 
 
 async def _serve_external_metrics(cluster: Cluster, view: View, settings: OperatorSettings) -> None:
-    from kvasir_operator.external_metrics.server import serve_external_metrics
+    from kvasir_operator.external_metrics.metrics_server import serve_external_metrics
 
     try:
         await serve_external_metrics(cluster, view, settings)

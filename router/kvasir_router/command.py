@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kvasir_router import flags
+from kvasir_router.options import flags
 
 if TYPE_CHECKING:
-    from kvasir_router.settings import RouterSettings
+    from kvasir_router.options.router_settings import RouterSettings
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -98,13 +98,13 @@ def router(
         canaries:
           - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
-    from kvasir_router import option_values as values
-    from kvasir_router import settings as s
-    from kvasir_router.admission.line import Waiting
+    from kvasir_router.admission.request_queue import Waiting
+    from kvasir_router.options import option_values as values
+    from kvasir_router.options import router_settings as s
+    from kvasir_router.options.tokenizing_settings import TokenizingSettings
     from kvasir_router.policy.registry import POLICIES
-    from kvasir_router.proxy.http import Limits
     from kvasir_router.scaling.signals import Slo
-    from kvasir_router.tokenizing.settings import TokenizingSettings
+    from kvasir_router.wire.http_request import Limits
 
     if policy not in POLICIES:
         raise typer.BadParameter(
@@ -182,17 +182,17 @@ def _run(settings: "RouterSettings") -> None:
 
     from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
     from kvasir.logs import LogSettingError, configure_logging
-    from kvasir_router.discovery.base import DiscoveryError
-    from kvasir_router.listener import ListenError
-    from kvasir_router.server import serve
-    from kvasir_router.tls import TlsError
+    from kvasir_router.discovery.specs import DiscoveryError
+    from kvasir_router.process.client_port import ListenError
+    from kvasir_router.process.single_process import serve
+    from kvasir_router.wire.tls import TlsError
     from kvasir_router.yaml_file import YamlFileError
 
     try:
         configure_logging("router")
         _look_at_form()
         if settings.workers > 1:
-            from kvasir_router.workers.start import supervise
+            from kvasir_router.workers.start_workers import supervise
 
             raise typer.Exit(supervise(settings))
         uvloop.run(serve(settings))

@@ -10,7 +10,7 @@ import typer
 from kvasir.cli.errors import EXIT_USAGE, fail
 
 if TYPE_CHECKING:
-    from kvasir.chat.client import ChatClient
+    from kvasir.cli.conversation.chat_client import ChatClient
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 
@@ -45,8 +45,8 @@ def chat(
     ] = None,
 ) -> None:
     """Talk to a model in the terminal."""
-    from kvasir.chat.client import AddressError, ChatClient, ChatError, Options
-    from kvasir.chat.session import Session
+    from kvasir.cli.conversation.chat_client import AddressError, ChatClient, ChatError, Options
+    from kvasir.cli.conversation.chat_session import Session
 
     try:
         with ChatClient(url, api_key) as client:

@@ -14,10 +14,10 @@ import typer
 from kvasir.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail
 
 if TYPE_CHECKING:
-    from kvasir.model_cache.download import Options
-    from kvasir.model_cache.progress import Progress
-    from kvasir.model_cache.tracker import Tracker
     from kvasir.model_uri import ModelURI
+    from kvasir.models.download.model_download import Options
+    from kvasir.models.download.progress import Progress
+    from kvasir.models.download.tracker import Tracker
 
 TERMINATION_LOG = Path("/dev/termination-log")
 
@@ -84,8 +84,8 @@ def download(
 ) -> None:
     """Download a model into a directory that engines share."""
     from kvasir.cli.download_display import showing
-    from kvasir.model_cache.report_server import serving
-    from kvasir.model_cache.tracker import Tracker
+    from kvasir.models.download.progress_server import serving
+    from kvasir.models.download.tracker import Tracker
 
     signal.signal(signal.SIGTERM, _interrupt)
     parsed, options = _options(uri, revision, include, parallel, max_size, keep, evict, in_use)
@@ -118,11 +118,11 @@ def _options(
     in_use: list[str] | None,
 ) -> tuple[ModelURI, Options]:
     """What is asked for; ends the command, and leaves a message, when it makes no sense."""
-    from kvasir.model_cache.archive import Limits
-    from kvasir.model_cache.download import Options
-    from kvasir.model_cache.layout import model_directory
-    from kvasir.model_cache.sources.base import Selection
     from kvasir.model_uri import parse_model_uri
+    from kvasir.models.cache.layout import model_directory
+    from kvasir.models.download.archive import Limits
+    from kvasir.models.download.model_download import Options
+    from kvasir.models.sources.source import Selection
     from kvasir.quantity import parse_bytes
 
     try:
@@ -146,8 +146,8 @@ def _options(
 def _run(
     uri: ModelURI, revision: str | None, to: Path, tracker: Tracker, options: Options
 ) -> tuple[Path | None, Progress]:
-    from kvasir.model_cache.download import Download
-    from kvasir.model_cache.errors import DownloadError
+    from kvasir.models.download.model_download import Download
+    from kvasir.models.download_errors import DownloadError
 
     try:
         return Download(uri, revision, to, tracker, options).run(), tracker.read()
@@ -157,7 +157,7 @@ def _run(
 
 
 def _failure(message: str, permanent: bool) -> Progress:
-    from kvasir.model_cache.progress import Phase, Progress
+    from kvasir.models.download.progress import Phase, Progress
 
     return Progress(Phase.FAILED, error=message, permanent=permanent)
 

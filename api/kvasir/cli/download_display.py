@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kvasir.model_cache.progress import Phase, Progress
-from kvasir.model_cache.tracker import Tracker
+from kvasir.models.download.progress import Phase, Progress
+from kvasir.models.download.tracker import Tracker
 from kvasir.quantity import format_bytes
 
 _BAR_SECONDS = 0.2

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kvasir.cli.deployments import read_deployments
+from kvasir.cli.deployment_option import read_deployments
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE, fail
-from kvasir.fit import GPUS, Workload
-from kvasir.fit.devices import Device, DeviceError, cpu, known_gpus, local_gpu, named_gpu
-from kvasir.fit.plan import Plan, plan_deployment, plan_model
-from kvasir.hf_config import ConfigError, read_shape
-from kvasir.llmdeployment import LLMDeployment
-from kvasir.model_files import find_config
-from kvasir.model_shape import ModelShape
 from kvasir.model_uri import ModelURIError, parse_model_uri
+from kvasir.models.fit import GPUS, Workload
+from kvasir.models.fit.devices import Device, DeviceError, cpu, known_gpus, local_gpu, named_gpu
+from kvasir.models.fit.fit_plan import Plan, plan_deployment, plan_model
+from kvasir.models.hf_config import ConfigError, read_shape
+from kvasir.models.local_config import find_config
+from kvasir.models.model_shape import ModelShape
+from kvasir.resource import LLMDeployment
 
 _EPILOG = f"""\b
 Examples:

@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from kvasir.fit.plan import Option, Plan
+from kvasir.models.fit.fit_plan import Option, Plan
 from kvasir.quantity import format_bytes
 
 _WIDTH = 100

@@ -12,7 +12,7 @@ import typer
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE, fail
 
 if TYPE_CHECKING:
-    from kvasir.status.deployments import DeploymentView
+    from kvasir.cli.deployment_status.deployment_view import DeploymentView
 
 _WIDTH = 120
 _EPILOG = """\b
@@ -43,8 +43,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a cluster's models: pods, cache, conditions, and why one is not ready."""
-    from kvasir.cluster import AccessError, load_access
-    from kvasir.status.read import StatusError, read_deployments
+    from kvasir.cli.deployment_status.read import StatusError, read_deployments
+    from kvasir.kube import AccessError, load_access
 
     if namespace is not None and all_namespaces:
         fail("give either --namespace or --all-namespaces", EXIT_USAGE)
@@ -67,7 +67,7 @@ def status(
 def _show(views: list[DeploymentView], namespace: str | None) -> None:
     from rich.console import Console
 
-    from kvasir.status.tree import make_tree
+    from kvasir.cli.deployment_status.tree import make_tree
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     if not views:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kvasir.cli.deployments import read_deployments
+from kvasir.cli.deployment_option import read_deployments
 from kvasir.cli.errors import EXIT_USAGE, fail
 
 _EPILOG = """\b
@@ -44,10 +44,10 @@ def up(
     if not any(deployment.spec.replicas for deployment in deployments):
         fail(f"{file}: every spec.replicas is 0; nothing to start", EXIT_USAGE)
 
-    from kvasir.local.gpus import GPUShortageError
-    from kvasir.local.run import default_log_dir, run
-    from kvasir.local.supervisor import FleetError
-    from kvasir.local.supported import cluster_only
+    from kvasir.cli.local.cluster_only import cluster_only
+    from kvasir.cli.local.gpu_assignment import GPUShortageError
+    from kvasir.cli.local.process_supervisor import FleetError
+    from kvasir.cli.local.run_local import default_log_dir, run
 
     if problems := [problem for each in deployments for problem in cluster_only(each)]:
         fail("\n".join(problems), EXIT_USAGE)

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
-from kvasir_engine.runner.upload import upload
+from kvasir_engine.device.upload import upload
 
 MAX_SCORE_BYTES = 64 * 2**20
 """Largest score matrix (heads x queries x keys, fp32) of one prefill chunk."""

@@ -9,28 +9,28 @@ import numpy.typing as npt
 import torch
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KeyDivision, SharedPrefixes
-from kvasir_engine.kernels import hopper_attention
-from kvasir_engine.kernels.decode_parts import make_division
-from kvasir_engine.kernels.decode_tuning import (
+from kvasir_engine.attention.hopper import paged_attention
+from kvasir_engine.attention.hopper.attend_tiles import ROWS
+from kvasir_engine.attention.triton.decode_tuning import (
     DecodeTuning,
     divided_tuning_for,
     num_parts,
     own_tuning_for,
     tuning_for,
 )
-from kvasir_engine.kernels.hopper_kernel import ROWS
-from kvasir_engine.kernels.kv_write import write_kv
-from kvasir_engine.kernels.merge_parts import MOST_PARTS
-from kvasir_engine.kernels.paged_decode import paged_decode
-from kvasir_engine.kernels.paged_prefill import PrefillTuning, paged_prefill, tile_tokens
-from kvasir_engine.kernels.shared_prefix import (
+from kvasir_engine.attention.triton.kv_write import write_kv
+from kvasir_engine.attention.triton.merge import MOST_PARTS
+from kvasir_engine.attention.triton.paged_decode import paged_decode
+from kvasir_engine.attention.triton.paged_prefill import PrefillTuning, paged_prefill, tile_tokens
+from kvasir_engine.attention.triton.shared_prefix import (
     PrefixAttention,
     SharedKeys,
     SharedTuning,
     shared_prefix,
 )
-from kvasir_engine.kernels.tile_memory import tile_bytes
-from kvasir_engine.runner.upload import upload
+from kvasir_engine.attention.triton.split_kv import make_division
+from kvasir_engine.device.tile_memory import tile_bytes
+from kvasir_engine.device.upload import upload
 
 
 class TritonAttention:
@@ -50,7 +50,7 @@ class TritonAttention:
         self.shared_tuning = SharedTuning()
         self.prefill_tuning = PrefillTuning()
         self._tile_bytes = tile_bytes(device)
-        self.by_hopper = hopper_attention.runs_on(device)
+        self.by_hopper = paged_attention.runs_on(device)
         """Whether its kernels compute what fits them."""
 
     def write(
@@ -133,8 +133,8 @@ class TritonAttention:
         tuning = self.shared_tuning.fitted(*_row(spec, cache), self._tile_bytes)
         attend: PrefixAttention = partial(shared_prefix, tuning=tuning)
         at_once = tuning.rows
-        if self.by_hopper and hopper_attention.fits(spec, cache):
-            attend, at_once = hopper_attention.hopper_shared_prefix, ROWS
+        if self.by_hopper and paged_attention.fits(spec, cache):
+            attend, at_once = paged_attention.hopper_shared_prefix, ROWS
         rows = len(prefixes.prefix_lens) * spec.num_heads // spec.num_kv_heads
         programs = -(-rows // at_once) * spec.num_kv_heads
         parts = 1
@@ -152,9 +152,9 @@ class TritonAttention:
     ) -> None:
         heads = spec.num_heads, spec.num_kv_heads
         of_batch = cache, batch.block_table, batch.seq_lens, batch.query_start
-        if self.by_hopper and hopper_attention.fits(spec, cache):
-            tiles = self._divide(batch, hopper_attention.tile_tokens(*heads))
-            hopper_attention.hopper_prefill(
+        if self.by_hopper and paged_attention.fits(spec, cache):
+            tiles = self._divide(batch, paged_attention.tile_tokens(*heads))
+            paged_attention.hopper_prefill(
                 q, *of_batch, tiles, out,
                 scale=spec.scale, window=spec.window, softcap=spec.softcap,
             )  # fmt: skip

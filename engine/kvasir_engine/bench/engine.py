@@ -11,8 +11,8 @@ from pathlib import Path
 from kvasir_engine.bench.steps import WARM_STEPS, Steps, StepTime
 from kvasir_engine.bench.trace import GpuTime, gpu_time
 from kvasir_engine.core.build import build_core
-from kvasir_engine.runner.assembly import pick_device
 from kvasir_engine.settings import EngineSettings, SettingsError
+from kvasir_engine.startup.torch_build import pick_device
 
 MEASURED = 24
 """Steps of a kind that are timed."""

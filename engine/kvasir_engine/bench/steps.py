@@ -10,9 +10,9 @@ import numpy as np
 
 from kvasir_engine.core.build import Core
 from kvasir_engine.request import EngineRequest
-from kvasir_engine.runner.base import Runner, StepHandle
-from kvasir_engine.runner.plan import StepOutput, StepPlan
 from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.step_plan import StepOutput, StepPlan
+from kvasir_engine.step_runner import Runner, StepHandle
 
 WARM_STEPS = 4
 """Of each kind before it is measured."""

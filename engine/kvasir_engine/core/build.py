@@ -11,9 +11,9 @@ from kvasir_engine.core.loop import CoreLoop, StepWatcher
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
-from kvasir_engine.runner.assembled import Assembled
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.settings import EngineSettings
+from kvasir_engine.startup.built_runner import Assembled
 
 if TYPE_CHECKING:
     from kvasir_engine.parallel.executor import OnRankDeath
@@ -71,13 +71,13 @@ def _assemble(
 ) -> Assembled:
     # torch is imported only when it computes: a simulated engine starts without it.
     if settings.device == "sim":
-        from kvasir_engine.runner.sim_assembly import assemble as assemble_sim
+        from kvasir_engine.sim.sim_build import assemble as assemble_sim
 
         return assemble_sim(settings, model_dir)
     if settings.tensor_parallel_size > 1:
-        from kvasir_engine.parallel.assembly import assemble_parallel
+        from kvasir_engine.parallel.parallel_build import assemble_parallel
 
         return assemble_parallel(settings, model_dir, on_death=on_rank_death)
-    from kvasir_engine.runner.assembly import assemble
+    from kvasir_engine.startup.torch_build import assemble
 
     return assemble(settings, model_dir)

@@ -6,11 +6,11 @@ from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
-from kvasir_engine.runner.base import Runner, StepHandle
-from kvasir_engine.runner.plan import StepPlan
-from kvasir_engine.scheduler import results
-from kvasir_engine.scheduler.results import StepNews
+from kvasir_engine.scheduler import step_results
 from kvasir_engine.scheduler.scheduler import Scheduler
+from kvasir_engine.scheduler.step_results import StepNews
+from kvasir_engine.step_plan import StepPlan
+from kvasir_engine.step_runner import Runner, StepHandle
 
 STUCK_AFTER = 1000
 """Iterations in a row with work but neither a plan nor a step in flight: a scheduler's fault."""
@@ -110,7 +110,7 @@ class CoreLoop:
         self._fruitless = 0
         plan, handle = self._in_flight.popleft()
         try:
-            return results.apply(self.scheduler, plan, handle.wait())
+            return step_results.apply(self.scheduler, plan, handle.wait())
         finally:
             self._tell_retired(plan)
 

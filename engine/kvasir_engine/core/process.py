@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from kvasir.logs import configure_logging
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.core.channels import Channels, CoreConfig
-from kvasir_engine.core.orphans import die_with
 from kvasir_engine.core.service import CoreService, StepClock
 from kvasir_engine.core.status import CoreStatus, Phase
 from kvasir_engine.core.telemetry import AfterStep, BlockEvents
@@ -21,6 +20,7 @@ from kvasir_engine.errors import UserError
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_engine.parent_death import die_with
 
 if TYPE_CHECKING:
     from kvasir_engine.parallel.executor import OnRankDeath
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _reporters(core: Core, config: CoreConfig, recorder: EventRecorder) -> list[AfterStep]:
-    from kvasir_engine.core.metrics import CoreMetrics
+    from kvasir_engine.core.core_metrics import CoreMetrics
     from kvasir_engine.metric_registry import MetricRegistry
 
     registry = MetricRegistry(config.metrics_prefix, config.model_name)

@@ -31,9 +31,9 @@ from kvasir_engine.messages import (
     to_core_decoder,
 )
 from kvasir_engine.request import EngineRequest
-from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.scheduler import admission
-from kvasir_engine.scheduler.results import StepNews
+from kvasir_engine.scheduler.step_results import StepNews
+from kvasir_engine.step_plan import StepPlan
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.kernels.launch import begin, launch_options
+from kvasir_engine.device.launch import begin, launch_options
 
 
 @dataclass(frozen=True, slots=True)

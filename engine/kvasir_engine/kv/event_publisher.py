@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvasir.fleet_secret import secure_server
+from kvasir.wire.fleet_secret import secure_server
 from kvasir_engine.kv.events import Cleared, KVEvent, RemovedBlocks, StoredBlocks
 
 if TYPE_CHECKING:
     import zmq
 
-    from kvasir import kv_events
+    from kvasir.wire import kv_events
     from kvasir_engine.kv.groups import KVGroupSpec
 
 _log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class KVEventPublisher:
         """Send the buffered batches from the asked number on, then the end marker."""
         import zmq
 
-        from kvasir.kv_events import REPLAY_END
+        from kvasir.wire.kv_events import REPLAY_END
 
         request = self._router.recv_multipart()
         if len(request) != 3 or request[1] or len(request[2]) != 8:
@@ -169,13 +169,13 @@ class _BatchEncoder:
         self._rank = data_parallel_rank
 
     def encode(self, timestamp: float, events: Sequence[KVEvent]) -> bytes:
-        from kvasir import kv_events as wire
+        from kvasir.wire import kv_events as wire
 
         wired = [self._convert(event) for event in events]
         return wire.encode_batch(wire.EventBatch(timestamp, wired, self._rank))
 
     def _convert(self, event: KVEvent) -> kv_events.KVEvent:
-        from kvasir import kv_events as wire
+        from kvasir.wire import kv_events as wire
 
         if isinstance(event, StoredBlocks):
             group = self._groups[event.group]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from kvasir.block_hash import root_hash
+from kvasir.wire.block_hash import root_hash
 
 
 @dataclass(slots=True)

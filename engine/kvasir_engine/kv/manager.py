@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kvasir.block_hash import HASH_BYTES, block_hash, root_hash
+from kvasir.wire.block_hash import HASH_BYTES, block_hash, root_hash
 from kvasir_engine.kv.block_pool import BlockListener, BlockPool
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.kv.groups import NULL_BLOCK, KVGroupSpec

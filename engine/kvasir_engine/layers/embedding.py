@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from kvasir_engine.device.collectives import all_gather, all_reduce, tensor_parallel
 from kvasir_engine.layers.linear import linear
 from kvasir_engine.layers.weights import Piece, Slot, parameter
-from kvasir_engine.parallel.state import all_gather, all_reduce, tensor_parallel
 
 
 class VocabParallelEmbedding(nn.Module):

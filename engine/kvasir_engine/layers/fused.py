@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kvasir_engine.kernels.support import kernels_run_on
+from kvasir_engine.device.capability import kernels_run_on
 
 if TYPE_CHECKING:
     from kvasir_engine.kernels.qkv import QKNorm
@@ -42,13 +42,14 @@ def fused_ops(device: torch.device) -> FusedOps | None:
     if not kernels_run_on(device):
         return None
     # Not at the top: they import triton, which the CPU does not need.
-    from kvasir_engine.kernels import moe, moe_blocks
-    from kvasir_engine.kernels.gate import silu_mul
-    from kvasir_engine.kernels.norm import add_rms_norm
-    from kvasir_engine.kernels.products import multiply
+    from kvasir_engine.kernels import expert_routing as moe_blocks
+    from kvasir_engine.kernels import grouped_gemm as moe
+    from kvasir_engine.kernels.add_rms_norm import add_rms_norm
+    from kvasir_engine.kernels.gemm.skinny_table import few_tokens
+    from kvasir_engine.kernels.gemm.tuned_gemm import multiply
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.rotary_table import rotary_table
-    from kvasir_engine.kernels.skinny_table import few_tokens
+    from kvasir_engine.kernels.silu_mul import silu_mul
 
     return FusedOps(
         add_rms_norm,

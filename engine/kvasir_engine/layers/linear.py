@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import Piece, Slot, parameter, siblings
-from kvasir_engine.parallel.state import all_reduce, divide, tensor_parallel
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

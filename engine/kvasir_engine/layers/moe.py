@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import linear
 from kvasir_engine.layers.weights import Piece, Slot, parameter
-from kvasir_engine.parallel.state import all_reduce, divide, tensor_parallel
 
 
 @dataclass(frozen=True, slots=True)

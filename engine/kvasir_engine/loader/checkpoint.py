@@ -14,8 +14,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from kvasir_engine.layers.weights import Slot
-from kvasir_engine.loader.errors import ModelLoadError
-from kvasir_engine.loader.stream import TensorFile, buffers_of_thread
+from kvasir_engine.loader.load_error import ModelLoadError
+from kvasir_engine.loader.safetensors_stream import TensorFile, buffers_of_thread
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

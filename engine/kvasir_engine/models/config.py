@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvasir.hf_config import parse_shape
-from kvasir.model_shape import ModelShape
+from kvasir.models.hf_config import parse_shape
+from kvasir.models.model_shape import ModelShape
 from kvasir_engine.layers.rotary import RotaryConfig
 
 
@@ -51,7 +51,7 @@ class ModelConfig:
 
 
 def model_config(fields: Mapping[str, Any], max_model_len: int | None = None) -> ModelConfig:
-    """The view of a config.json's object. Raises kvasir.hf_config.ConfigError."""
+    """The view of a config.json's object. Raises kvasir.models.hf_config.ConfigError."""
     shape = parse_shape(fields)
     text = fields.get("text_config")
     return ModelConfig(

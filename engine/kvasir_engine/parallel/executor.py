@@ -15,10 +15,10 @@ from pathlib import Path
 from kvasir_engine.parallel.plan_channel import PlanWriter
 from kvasir_engine.parallel.plan_codec import encode
 from kvasir_engine.parallel.protocol import Progress, WorkerConfig
-from kvasir_engine.parallel.watch import RankWatch
+from kvasir_engine.parallel.rank_watch import RankWatch
 from kvasir_engine.parallel.worker_process import WorkerProcess
-from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.settings import EngineSettings
+from kvasir_engine.step_plan import StepPlan
 
 OnRankDeath = Callable[[Exception], None]
 """Called on a thread of its own, with the reason, when a rank has ended; the other ranks but 0
@@ -91,7 +91,7 @@ class Executor:
         atexit.unregister(self.close)
         self._plans.close()
         # Not before now: the workers start while this process still imports torch.
-        from kvasir_engine.parallel.state import destroy_tensor_parallel
+        from kvasir_engine.device.collectives import destroy_tensor_parallel
 
         destroy_tensor_parallel()
         self._watch.close()

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from kvasir_engine.runner.plan import StepPlan
+from kvasir_engine.step_plan import StepPlan
 
 WORD = 8
 _INT = struct.Struct("<q")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvasir_engine.errors import UserError
-from kvasir_engine.loader.errors import ModelLoadError
+from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.parallel.plan_channel import ReaderEnd
 from kvasir_engine.settings import CacheSettings, EngineSettings, SchedulerSettings, SettingsError
 

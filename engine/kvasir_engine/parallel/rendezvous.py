@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch._C._distributed_c10d import FileStore
 
-from kvasir_engine.parallel.state import all_reduce, init_tensor_parallel
+from kvasir_engine.device.collectives import all_reduce, init_tensor_parallel
 from kvasir_engine.settings import SettingsError
 
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")

@@ -12,8 +12,8 @@ import signal
 import sys
 import traceback
 
-from kvasir_engine.core.orphans import die_with
 from kvasir_engine.parallel.protocol import Progress, Report, WorkerConfig
+from kvasir_engine.parent_death import die_with
 
 
 def main() -> int:
@@ -34,11 +34,11 @@ def main() -> int:
 
 def _serve(config: WorkerConfig) -> None:
     # torch takes seconds to import, in which signals must already be handled as above.
+    from kvasir_engine.device.collectives import destroy_tensor_parallel
     from kvasir_engine.parallel.plan_channel import PlanReader
     from kvasir_engine.parallel.plan_codec import decode
     from kvasir_engine.parallel.rendezvous import meet
-    from kvasir_engine.parallel.state import destroy_tensor_parallel
-    from kvasir_engine.runner.assembly import assemble, pick_device
+    from kvasir_engine.startup.torch_build import assemble, pick_device
 
     settings = config.settings
     device = pick_device(settings.device)

@@ -14,9 +14,12 @@ import numpy.typing as npt
 import torch
 
 from kvasir_engine.attention.base import AttentionBatch
-from kvasir_engine.kernels.support import kernels_run_on
+from kvasir_engine.device.capability import kernels_run_on
+from kvasir_engine.device.upload import upload, upload_all
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_engine.runner.plan import (
+from kvasir_engine.runner.split_kv_choice import contexts_differ
+from kvasir_engine.runner.token_inputs import token_inputs_on
+from kvasir_engine.step_plan import (
     BeamMove,
     BlockAppends,
     Int32Array,
@@ -25,9 +28,6 @@ from kvasir_engine.runner.plan import (
     RowInit,
     StepPlan,
 )
-from kvasir_engine.runner.token_inputs import token_inputs_on
-from kvasir_engine.runner.uneven import contexts_differ
-from kvasir_engine.runner.upload import upload, upload_all
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ class DeviceBatch:
         inputs = self._gather(rows, ends, ones, spans, rows, None)
         if kernels_run_on(self.device):
             # Not at the top: it imports triton, which the CPU does not need.
-            from kvasir_engine.kernels.order import order
+            from kvasir_engine.kernels.rank_sort import order
 
             # Lengths are the same in every group.
             longest_first = order(inputs.batches[0].seq_lens, descending=True)

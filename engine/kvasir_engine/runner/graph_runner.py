@@ -15,14 +15,14 @@ from collections.abc import Callable
 import torch
 
 from kvasir_engine.attention.base import ForwardContext
-from kvasir_engine.models.base import CausalLM
+from kvasir_engine.device.graph_capture import GraphPool
+from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
-from kvasir_engine.runner.capturing import GraphPool
-from kvasir_engine.runner.decode_graphs import FullGraphs, Replayed
-from kvasir_engine.runner.piece_graphs import PiecewiseGraphs
-from kvasir_engine.runner.plan import StepPlan
+from kvasir_engine.runner.graphs.full import FullGraphs, Replayed
+from kvasir_engine.runner.graphs.piecewise import PiecewiseGraphs
+from kvasir_engine.runner.graphs.prefill import PrefillGraphs
 from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
-from kvasir_engine.runner.prompt_graphs import PrefillGraphs
+from kvasir_engine.step_plan import StepPlan
 
 
 class CudaGraphRunner:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from kvasir.fit.devices import cpu
+from kvasir.models.fit.devices import cpu
 from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_engine.runner.plan import Int32Array
+from kvasir_engine.step_plan import Int32Array
 
 
 def allocate(

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 
 from kvasir_engine.attention.base import SharedPrefixes
-from kvasir_engine.runner.plan import Int32Array, StepPlan
-from kvasir_engine.runner.upload import upload
+from kvasir_engine.device.upload import upload
+from kvasir_engine.step_plan import Int32Array, StepPlan
 
 MOST_GROUPS = 8
 QUERIES = 128

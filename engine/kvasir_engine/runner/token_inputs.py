@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from kvasir_engine.kernels.support import kernels_run_on
+from kvasir_engine.device.capability import kernels_run_on
 
 
 class TokenInputs(Protocol):
@@ -51,6 +51,6 @@ def token_inputs_on(device: torch.device) -> TokenInputs:
     if not kernels_run_on(device):
         return by_torch
     # Not at the top: it imports triton, which the CPU does not need.
-    from kvasir_engine.kernels.token_inputs import token_inputs
+    from kvasir_engine.kernels.gather_token_inputs import token_inputs
 
     return token_inputs

@@ -11,22 +11,22 @@ from kvasir_engine.attention.base import (
     QueryBuffer,
     forward_context,
 )
-from kvasir_engine.kernels.support import kernels_run_on
+from kvasir_engine.device.capability import kernels_run_on
+from kvasir_engine.device.collectives import tensor_parallel
+from kvasir_engine.device.host_copy import HostCopy
+from kvasir_engine.device.upload import upload_all
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_engine.models.base import CausalLM
-from kvasir_engine.parallel.state import tensor_parallel
+from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
-from kvasir_engine.runner.decode_graphs import Replayed
 from kvasir_engine.runner.graph_runner import CudaGraphRunner
+from kvasir_engine.runner.graphs.full import Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
-from kvasir_engine.runner.logprobs import prompt_logprobs
-from kvasir_engine.runner.plan import StepPlan
 from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
-from kvasir_engine.runner.sampler import SampleBatch, Sampler
-from kvasir_engine.runner.sampling_state import SamplingState
-from kvasir_engine.runner.step_copy import HostCopy
 from kvasir_engine.runner.torch_step import TorchStep, fields
-from kvasir_engine.runner.upload import upload_all
+from kvasir_engine.sampling.sampler import SampleBatch, Sampler
+from kvasir_engine.sampling.sampling_state import SamplingState
+from kvasir_engine.sampling.token_logprobs import prompt_logprobs
+from kvasir_engine.step_plan import StepPlan
 
 
 class TorchRunner:
@@ -191,7 +191,7 @@ class TorchRunner:
     def _sample_decodes(self, hidden: torch.Tensor, inputs: StepInputs) -> torch.Tensor:
         """Sample, append and count as computed a token for each of a decode's rows."""
         # Not at the top: it imports triton, which the CPU does not need.
-        from kvasir_engine.kernels.sample import AcceptInto, sample
+        from kvasir_engine.sampling.sample_kernel import AcceptInto, sample
 
         batch = self.batch
         return sample(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from kvasir_engine.runner.logprobs import Logprobs
-from kvasir_engine.runner.plan import PromptLogprobs, StepOutput, StepPlan
-from kvasir_engine.runner.step_copy import HostCopy
+from kvasir_engine.device.host_copy import HostCopy
+from kvasir_engine.sampling.token_logprobs import Logprobs
+from kvasir_engine.step_plan import PromptLogprobs, StepOutput, StepPlan
 
 
 @dataclass(slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvasir_engine.runner.plan import Int32Array
 from kvasir_engine.scheduler.plan_builder import PlanBuilder, int32
 from kvasir_engine.scheduler.row_blocks import RowBlocks
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
+from kvasir_engine.step_plan import Int32Array
 
 
 class Decodes:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from kvasir_engine.kv.groups import NULL_BLOCK
 from kvasir_engine.kv.manager import KVManager
-from kvasir_engine.runner.plan import RowFork
 from kvasir_engine.scheduler.counters import SchedulerCounters
 from kvasir_engine.scheduler.plan_builder import ForkCopy, PlanBuilder, int32
 from kvasir_engine.scheduler.row_blocks import RowBlocks
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.step_plan import RowFork
 
 
 class Forks:

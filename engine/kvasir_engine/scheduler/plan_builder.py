@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvasir_engine.kv.block_table import BlockTables
-from kvasir_engine.runner.plan import (
+from kvasir_engine.scheduler.sequence import Sequence
+from kvasir_engine.step_plan import (
     BeamMove,
     BlockAppends,
     Int32Array,
@@ -16,7 +17,6 @@ from kvasir_engine.runner.plan import (
     RowInit,
     StepPlan,
 )
-from kvasir_engine.scheduler.sequence import Sequence
 
 
 def int32(values: list[int]) -> Int32Array:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from kvasir_engine.kv.manager import KVManager
-from kvasir_engine.scheduler.beam_groups import BeamGroup
+from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
 from kvasir_engine.scheduler.counters import SchedulerCounters
+from kvasir_engine.scheduler.deferred_release import Releases
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
-from kvasir_engine.scheduler.releases import Releases
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, State
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue

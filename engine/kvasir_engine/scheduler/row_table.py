@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvasir_engine.runner.plan import Int32Array
 from kvasir_engine.scheduler.sequence import Sequence
+from kvasir_engine.step_plan import Int32Array
 
 STOP_IDS_IN_TABLE = 8
 NO_TOKEN = -1

@@ -18,21 +18,21 @@ import numpy as np
 
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
-from kvasir_engine.runner.plan import Int32Array, StepPlan
-from kvasir_engine.scheduler.beam_groups import BeamGroup, make_group
-from kvasir_engine.scheduler.beam_moves import BeamMoves
-from kvasir_engine.scheduler.chunks import Chunks
+from kvasir_engine.scheduler.admitter import Starts
+from kvasir_engine.scheduler.beams.beam_groups import BeamGroup, make_group
+from kvasir_engine.scheduler.beams.beam_moves import BeamMoves
+from kvasir_engine.scheduler.chunked_prefill import Chunks
 from kvasir_engine.scheduler.counters import SchedulerCounters, SchedulerLoad
 from kvasir_engine.scheduler.decodes import Decodes
+from kvasir_engine.scheduler.deferred_release import Releases
 from kvasir_engine.scheduler.forks import Forks
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
-from kvasir_engine.scheduler.releases import Releases
 from kvasir_engine.scheduler.row_blocks import RowBlocks
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, State, make_sequences
-from kvasir_engine.scheduler.starts import Starts
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.settings import SchedulerSettings
+from kvasir_engine.step_plan import Int32Array, StepPlan
 
 ENDED_KEPT = 4096
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.request import EngineRequest
-from kvasir_engine.runner.plan import Int32Array, RowSampling
+from kvasir_engine.step_plan import Int32Array, RowSampling
 
 if TYPE_CHECKING:
-    from kvasir_engine.scheduler.beam_groups import BeamGroup
+    from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
 
 
 class State(Enum):

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 
-from kvasir.fleet_secret import FLEET_SECRET_HEADER
+from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 
 _FLEET_HEADER = FLEET_SECRET_HEADER.encode()
 

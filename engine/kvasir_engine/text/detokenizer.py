@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Sequence
 from typing import Protocol
 
-from kvasir.template.tokenizer import Tokenizer
+from kvasir.text.tokenizer import Tokenizer
 
 PROMPT_CONTEXT_TOKENS = 8
 _MAX_PENDING_TOKENS = 16

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvasir.cluster import Cluster, Kind
+from kvasir.kube import Cluster, Kind
 
 _CONFIG_MAPS = Kind("v1", "configmaps")
 _NAMESPACE, _NAME = "kube-system", "extension-apiserver-authentication"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kvasir.llmdeployment.status import MAX_MESSAGE, ConditionType, Reason
+from kvasir.resource.deployment_status import MAX_MESSAGE, ConditionType, Reason
 from kvasir_operator.objects import Object, format_time
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvasir.llmdeployment import LLMDeployment, labels
+from kvasir.resource import LLMDeployment, labels
 from kvasir_operator.kinds import LLMDEPLOYMENTS
 from kvasir_operator.objects import Object
-from kvasir_operator.observed import Observed
 from kvasir_operator.plan.conditions import Conditions
+from kvasir_operator.plan.observed import Observed
 from kvasir_operator.settings import OperatorSettings
 
 

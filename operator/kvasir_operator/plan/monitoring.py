@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvasir.llmdeployment import labels
+from kvasir.resource import labels
 from kvasir_operator.kinds import POD_MONITORS, RULES
 from kvasir_operator.objects import Object
 from kvasir_operator.plan.draft import Draft

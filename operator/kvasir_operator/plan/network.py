@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 
-from kvasir.llmdeployment import labels
+from kvasir.resource import labels
 from kvasir_operator.objects import Object
 from kvasir_operator.plan.draft import Draft
-from kvasir_operator.plan.engine_pod import fleet_secret_name
+from kvasir_operator.plan.engine.pod_template import fleet_secret_name
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 _PORTS = {

@@ -8,24 +8,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kvasir.llmdeployment import LLMDeployment
-from kvasir.llmdeployment.files import sentences
-from kvasir.llmdeployment.status import ConditionType, Phase, Reason
+from kvasir.resource import LLMDeployment
+from kvasir.resource.deployment_files import sentences
+from kvasir.resource.deployment_status import ConditionType, Phase, Reason
 from kvasir_operator.objects import Object
-from kvasir_operator.observed import Observed
-from kvasir_operator.plan.accepted import accept
-from kvasir_operator.plan.cached import cache_model
+from kvasir_operator.plan.autoscaling import add_autoscaling
 from kvasir_operator.plan.conditions import Conditions
-from kvasir_operator.plan.download import note_of
 from kvasir_operator.plan.draft import Draft
-from kvasir_operator.plan.fitting import fit
+from kvasir_operator.plan.engine.workload import run_engines
+from kvasir_operator.plan.gpu_fit import fit
+from kvasir_operator.plan.model_download.cache_step import cache_model
+from kvasir_operator.plan.model_download.job_state import note_of
+from kvasir_operator.plan.model_download.storage import storage_of
 from kvasir_operator.plan.monitoring import add_monitoring
 from kvasir_operator.plan.network import add_surroundings
-from kvasir_operator.plan.routed import route
-from kvasir_operator.plan.scaling import add_autoscaling
-from kvasir_operator.plan.storage import storage_of
+from kvasir_operator.plan.observed import Observed
+from kvasir_operator.plan.router_confirmation import route
 from kvasir_operator.plan.summary import summarise
-from kvasir_operator.plan.workload import run_engines
+from kvasir_operator.plan.validation import accept
 from kvasir_operator.settings import OperatorSettings
 
 

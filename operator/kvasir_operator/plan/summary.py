@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvasir.llmdeployment.status import ConditionType, Phase, Reason
+from kvasir.resource.deployment_status import ConditionType, Phase, Reason
 from kvasir_operator.plan.draft import Draft
-from kvasir_operator.plan.workload import Workload
+from kvasir_operator.plan.engine.workload import Workload
 
 _IN_ORDER = (
     ConditionType.ACCEPTED,

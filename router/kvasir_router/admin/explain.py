@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
-from kvasir_router.envelope import decode_envelope
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.gateway import Gateway
-from kvasir_router.proxy.http import Request
-from kvasir_router.query import Query
+from kvasir_router.wire.envelope import decode_envelope
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.query import Query
 
 
 class UnknownModelError(ValueError):

@@ -8,10 +8,10 @@ from pathlib import Path
 from kvasir_router.admission.keyring import Holder, Keyring
 from kvasir_router.admission.limits import DAY, Excess, Limit
 from kvasir_router.admission.ticket import Ticket, output_estimate, prompt_estimate
-from kvasir_router.envelope import Envelope
 from kvasir_router.fleet.target import Target
-from kvasir_router.proxy import answers
-from kvasir_router.proxy.answers import Answer
+from kvasir_router.wire import responses
+from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.responses import Answer
 
 _MESSAGES = {
     Limit.REQUESTS: "{} requests a minute",
@@ -19,7 +19,7 @@ _MESSAGES = {
     Limit.BUDGET: "{} tokens a day",
 }
 
-_UNAUTHORIZED = answers.error(
+_UNAUTHORIZED = responses.error(
     401,
     "The API key is missing or unknown; send it as `Authorization: Bearer KEY`.",
     "invalid_api_key",
@@ -85,7 +85,7 @@ class Admission:
 
 def forbidden(key_id: str, name: str) -> Answer:
     """The key may not use the model; nor is it told whether there is one."""
-    return answers.error(
+    return responses.error(
         403,
         f"The API key `{key_id}` may not use model `{name[:256]}`; /v1/models lists what it may.",
         "model_forbidden",
@@ -96,7 +96,7 @@ def forbidden(key_id: str, name: str) -> Answer:
 def _exceeded(key_id: str, excess: Excess) -> Answer:
     allowed = _MESSAGES[excess.limit].format(f"{excess.allowed:g}")
     seconds = max(ceil(excess.seconds), 1) if isfinite(excess.seconds) else DAY
-    return answers.error(
+    return responses.error(
         429,
         f"The API key `{key_id}` may use {allowed} here; try again in {seconds} s.",
         "insufficient_quota" if excess.limit is Limit.BUDGET else "rate_limit_exceeded",

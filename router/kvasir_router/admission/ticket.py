@@ -3,8 +3,8 @@
 from enum import IntEnum
 
 from kvasir_router.admission.limits import KeyLimits
-from kvasir_router.envelope import Envelope
-from kvasir_router.query import BYTES_PER_TOKEN
+from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.query import BYTES_PER_TOKEN
 
 OUTPUT_RESERVED = 512
 """Output tokens set aside for a request that does not bound its answer."""

@@ -1,6 +1,6 @@
 """Lists and watches of the Kubernetes API, as a router can afford them.
 
-Unlike in `kvasir.cluster.client`, objects come as raw JSON, a page at a time: whoever reads them
+Unlike in `kvasir.kube.kube_client`, objects come as raw JSON, a page at a time: whoever reads them
 decodes a few fields, and between two pages requests have their turn.
 """
 
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import httpx
 import msgspec
 
-from kvasir.cluster import ApiError, ClusterAccess, read_body
+from kvasir.kube import ApiError, ClusterAccess, read_body
 
 PAGE_OBJECTS = 100
 """Objects of one page of a list: what is decoded in one turn of the event loop."""

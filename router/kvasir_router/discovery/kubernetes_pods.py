@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvasir.llmdeployment import labels
 from kvasir.model_uri import ModelURIError, parse_model_uri
-from kvasir_router.discovery.base import EngineKind, ReplicaSpec
+from kvasir.resource import labels
 from kvasir_router.discovery.kubernetes_objects import ContainerStatus, Pod
+from kvasir_router.discovery.specs import EngineKind, ReplicaSpec
 
 ENGINE_LABEL = "kvasir.dev/engine"
 """On KServe's pods: an EngineKind's value. Without it they offer OpenAI's protocol and no more."""

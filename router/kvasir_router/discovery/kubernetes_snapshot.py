@@ -8,10 +8,10 @@ of the former the oldest one's, of the latter that of the first namespace by nam
 from collections import defaultdict
 from collections.abc import Iterable
 
-from kvasir.llmdeployment.claims import Claim, owners
-from kvasir_router.discovery.base import ModelSpec, ReplicaSpec, Snapshot
+from kvasir.resource.name_claims import Claim, owners
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import Placed
+from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec, Snapshot
 from kvasir_router.policy.registry import POLICIES
 
 _Owner = tuple[str, str]

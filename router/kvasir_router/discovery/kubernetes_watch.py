@@ -17,7 +17,7 @@ import httpx
 import msgspec
 import structlog
 
-from kvasir.cluster import ApiError
+from kvasir.kube import ApiError
 from kvasir_router.discovery.kubernetes_api import KubernetesApi, WatchEvent
 
 _log = structlog.get_logger("kvasir_router.discovery")

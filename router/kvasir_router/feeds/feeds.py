@@ -5,20 +5,20 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
-from kvasir_router.discovery.base import EngineKind
-from kvasir_router.feeds.load import LoadFeed
-from kvasir_router.feeds.scrape import NAMES, Scraper, read_capacity
+from kvasir_router.discovery.specs import EngineKind
+from kvasir_router.feeds.load_stream import LoadFeed
+from kvasir_router.feeds.metrics_scraper import NAMES, Scraper, read_capacity
 from kvasir_router.feeds.silence import SilenceWatch
-from kvasir_router.feeds.sink import BlockSink
-from kvasir_router.fleet.load import STALE_SECONDS
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.settings import Feeding
-from kvasir_router.tls import Trust
+from kvasir_router.fleet.replica_load import STALE_SECONDS
+from kvasir_router.index.block_sink import BlockSink
+from kvasir_router.options.router_settings import Feeding
+from kvasir_router.wire.tls import Trust
 
 if TYPE_CHECKING:
-    from kvasir_router.feeds.events import EventFeed
-    from kvasir_router.feeds.plumbing import EventPlumbing
+    from kvasir_router.feeds.event_feed import EventFeed
+    from kvasir_router.feeds.event_sockets import EventPlumbing
 
 _TICK = 0.05
 
@@ -118,8 +118,8 @@ class Feeds:
         self, replica: Replica, address: str, replay_address: str | None, sink: BlockSink
     ) -> None:
         # Imported here: a fleet without events does without zmq
-        from kvasir_router.feeds.events import EventFeed
-        from kvasir_router.feeds.plumbing import EventPlumbing
+        from kvasir_router.feeds.event_feed import EventFeed
+        from kvasir_router.feeds.event_sockets import EventPlumbing
 
         if self._plumbing is None:
             self._plumbing = EventPlumbing(self._secret)

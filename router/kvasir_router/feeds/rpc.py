@@ -12,10 +12,10 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
-from kvasir.fleet_secret import FLEET_SECRET_HEADER
-from kvasir.proto.engine.v1 import engine_pb2 as pb
-from kvasir.proto.engine.v1 import engine_pb2_grpc
-from kvasir_router.tls import Trust
+from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
+from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
+from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
+from kvasir_router.wire.tls import Trust
 
 StreamError = grpc.aio.AioRpcError
 """A stream ended; str() of its `code()` and `details()` says why."""

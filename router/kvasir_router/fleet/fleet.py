@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import structlog
 
-from kvasir_router.discovery.base import CanarySpec, ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import CanarySpec, ModelSpec, ReplicaSpec, Snapshot
 from kvasir_router.fleet.model import Model, ReplicaKey
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.target import Canary, Target
 from kvasir_router.policy.base import Policy
 from kvasir_router.policy.registry import PolicyOptions, make_policy
-from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.wire.upstream_pool import ConnectionPool
 
 _log = structlog.get_logger("kvasir_router.fleet")
 

@@ -6,15 +6,15 @@ from math import ceil
 
 import structlog
 
-from kvasir_router.discovery.base import ModelSpec
-from kvasir_router.fleet.breaker import BreakerState
-from kvasir_router.fleet.budget import RetryBudget
+from kvasir_router.discovery.specs import ModelSpec
+from kvasir_router.fleet.circuit_breaker import BreakerState
 from kvasir_router.fleet.hedge_delay import HedgeDelay
 from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.fleet.retry_budget import RetryBudget
 from kvasir_router.policy.base import Policy
 from kvasir_router.policy.choice import Choice, Kept
-from kvasir_router.proxy.usage import Usage
-from kvasir_router.query import Query
+from kvasir_router.wire.query import Query
+from kvasir_router.wire.usage import Usage
 
 _log = structlog.get_logger("kvasir_router.policy")
 

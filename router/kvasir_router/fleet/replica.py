@@ -6,12 +6,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from kvasir_router.discovery.base import ReplicaSpec
-from kvasir_router.fleet.breaker import Breaker, BreakerState
-from kvasir_router.fleet.identity import ModelIdentity
-from kvasir_router.fleet.load import LoadReport, ReplicaLoad
-from kvasir_router.fleet.slots import Slots
-from kvasir_router.proxy.pool import ConnectionPool
+from kvasir_router.discovery.specs import ReplicaSpec
+from kvasir_router.fleet.circuit_breaker import Breaker, BreakerState
+from kvasir_router.fleet.engine_slots import Slots
+from kvasir_router.fleet.model_identity import ModelIdentity
+from kvasir_router.fleet.replica_load import LoadReport, ReplicaLoad
+from kvasir_router.wire.upstream_pool import ConnectionPool
 
 
 class Health(Enum):

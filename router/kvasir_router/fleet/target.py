@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from kvasir_router.envelope import DenseBodyError, is_dense
 from kvasir_router.fleet.model import Model
+from kvasir_router.wire.envelope import DenseBodyError, is_dense
 
 
 class Target(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from kvasir.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, LEVELS
+from kvasir.wire.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, LEVELS
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.replica_bits import ReplicaBits
 

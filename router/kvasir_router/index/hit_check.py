@@ -37,7 +37,7 @@ class Hit:
 
     def __init__(self, text_blocks: int, tokens: float, source: Source) -> None:
         self.text_blocks = text_blocks
-        """Leading blocks of its text (kvasir.text_chain)."""
+        """Leading blocks of its text (kvasir.wire.text_chain)."""
         self.tokens = tokens
         """That it saves computing."""
         self.source = source

@@ -3,16 +3,16 @@
 import time
 from collections.abc import Callable, Sequence
 
-from kvasir.kv_events import BlockRemoved, BlockStored
-from kvasir.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, MAX_BLOCKS
-from kvasir_router.feeds.sink import PromptReport
+from kvasir.wire.kv_events import BlockRemoved, BlockStored
+from kvasir.wire.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, MAX_BLOCKS
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.approximate import ApproximateIndex
+from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.hit_check import Hit, HitCheck, Source
 from kvasir_router.index.residency import Residency, Resident
 from kvasir_router.index.text_map import TextMap
-from kvasir_router.proxy.usage import Usage
-from kvasir_router.query import BYTES_PER_TOKEN
+from kvasir_router.wire.query import BYTES_PER_TOKEN
+from kvasir_router.wire.usage import Usage
 
 SPECULATIVE_SECONDS = 3.0
 """For so long after a choice, events need not have confirmed it."""

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from kvasir.kv_events import MEDIUM_GPU, BlockRemoved, BlockStored
-from kvasir_router.discovery.base import EngineKind
+from kvasir.wire.kv_events import MEDIUM_GPU, BlockRemoved, BlockStored
+from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_table import SHARDS, ReplicaTable
-from kvasir_router.index.foreign import ForeignHashes, UnknownBlocksError, own_key
+from kvasir_router.index.foreign_hashes import ForeignHashes, UnknownBlocksError, own_key
+from kvasir_router.index.prefix_search import prefix_depths
 from kvasir_router.index.replica_bits import ReplicaBits
-from kvasir_router.index.search import prefix_depths
 from kvasir_router.index.text_map import TextMap
 
 MAX_BLOCKS = 10_000_000

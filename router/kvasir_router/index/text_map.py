@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from kvasir.block_hash import HASH_BYTES
-from kvasir_router.feeds.sink import PromptReport
+from kvasir.wire.block_hash import HASH_BYTES
+from kvasir_router.index.block_sink import PromptReport
 
 MAX_BLOCKS = 1_000_000
 BYTES_PER_BLOCK = 150

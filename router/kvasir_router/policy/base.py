@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvasir_router.feeds.sink import BlockSink
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.block_sink import BlockSink
 from kvasir_router.policy.choice import Choice
-from kvasir_router.proxy.usage import Usage
-from kvasir_router.query import Query
+from kvasir_router.wire.query import Query
+from kvasir_router.wire.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from random import random
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.base import LoadPolicy
 from kvasir_router.policy.choice import Choice
-from kvasir_router.query import Query
+from kvasir_router.wire.query import Query
 
 
 class LeastLoad(LoadPolicy):

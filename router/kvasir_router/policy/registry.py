@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvasir_router.policy.base import Policy
-from kvasir_router.policy.keyed import PrefixHash, Session
+from kvasir_router.policy.hashing import PrefixHash, Session
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.policy.round_robin import RoundRobin

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from kvasir_router.fleet.load import STALE_SECONDS
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.fleet.replica_load import STALE_SECONDS
 
 DECODE_WEIGHT = 0.05
 """Prompt tokens that a token held in the KV cache counts for. Alone it would cost more: read again

@@ -3,11 +3,11 @@
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from kvasir_router.discovery.base import EngineKind
+from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy.failure import Failure, Kind, broken
-from kvasir_router.proxy.upstream import ResponseHead, UpstreamConnection
+from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.attempts import Attempts

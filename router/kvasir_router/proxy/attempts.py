@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvasir_router.fleet.model import PolicyError
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.choice import Choice
-from kvasir_router.proxy import endings
+from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.attempt import Attempt
 from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer
 from kvasir_router.proxy.migration import (
@@ -19,8 +19,8 @@ from kvasir_router.proxy.migration import (
     choose_alike,
     continuation,
 )
-from kvasir_router.proxy.upstream import ResponseHead
-from kvasir_router.proxy.usage import ask_for_usage
+from kvasir_router.wire.upstream import ResponseHead
+from kvasir_router.wire.usage import ask_for_usage
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.relay import Relay
@@ -262,7 +262,7 @@ class Attempts:
         elif self._allows(failure.kind):
             self._retry(choice, failure)
         else:
-            self._relay.fail(endings.not_ready(self._model))
+            self._relay.fail(failure_responses.not_ready(self._model))
 
     def _turned_away(self, attempt: Attempt, failure: Failure) -> bool:
         """Whether an answer that says no is dropped, because somebody else may have a better one.

@@ -1,6 +1,6 @@
 """How many bytes of request bodies a process holds, for all its connections together."""
 
-from kvasir_router.proxy.http import RequestError
+from kvasir_router.wire.http_request import RequestError
 
 ALWAYS_TAKEN = 16 * 1024
 """A body is refused only beyond so many bytes: short requests are served whatever long ones do, and

@@ -7,8 +7,8 @@ keys in `Authorization` and without cookies: https://fetch.spec.whatwg.org/#http
 import re
 from collections.abc import Sequence
 
-from kvasir_router.proxy.answers import Answer
-from kvasir_router.proxy.http import Request
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.responses import Answer
 
 ANY = "*"
 

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from kvasir_router.proxy.answers import Answer
-from kvasir_router.proxy.client_answer import ClientAnswer
+from kvasir_router.proxy.client_response import ClientAnswer
 from kvasir_router.proxy.failure import Failure, Kind, interrupted
-from kvasir_router.proxy.sse import EventCutter
-from kvasir_router.proxy.stream_end import ContractEnd, ForeignEnd, StreamEnd
 from kvasir_router.proxy.transcript import NO_ROOM, Transcript
-from kvasir_router.proxy.upstream import ResponseHead
+from kvasir_router.wire.responses import Answer
+from kvasir_router.wire.sse import EventCutter
+from kvasir_router.wire.stream_end import ContractEnd, ForeignEnd, StreamEnd
+from kvasir_router.wire.upstream import ResponseHead
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.attempt import Attempt

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvasir_router.fleet.budget import RetryBudget
-from kvasir_router.proxy.engine_json import read_error
-from kvasir_router.proxy.stream_end import ENGINE_DEAD, HANDOVER
+from kvasir_router.fleet.retry_budget import RetryBudget
+from kvasir_router.wire.engine_json import read_error
+from kvasir_router.wire.stream_end import ENGINE_DEAD, HANDOVER
 
 MAX_CHARGED_MOVES = 2
 """Of one request, if the model's budget has them."""

@@ -7,32 +7,32 @@ from functools import partial
 
 import msgspec
 
-from kvasir.fleet_secret import FLEET_SECRET_HEADER
+from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admission.admission import Admission
-from kvasir_router.admission.collector import TenantMeter
-from kvasir_router.admission.line import WaitingLine
-from kvasir_router.admission.queue import Served
-from kvasir_router.envelope import DenseBodyError, decode_envelope, refusal
+from kvasir_router.admission.admission_metrics import TenantMeter
+from kvasir_router.admission.model_queue import Served
+from kvasir_router.admission.request_queue import WaitingLine
 from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.poison import PoisonTable
+from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import rename
-from kvasir_router.logs import AccessLog, AccessRecord
-from kvasir_router.metrics import Metrics
-from kvasir_router.proxy import answers
+from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.proxy.accounting import Ledger
 from kvasir_router.proxy.body_budget import BodyBudget
+from kvasir_router.proxy.connection import ClientConnection
 from kvasir_router.proxy.cors import Cors
-from kvasir_router.proxy.form import FormError, form_type, read_form
-from kvasir_router.proxy.http import Request, RequestError
-from kvasir_router.proxy.ledger import Ledger
-from kvasir_router.proxy.local import ENGINE_PATHS, LocalRoutes
-from kvasir_router.proxy.protocol import ClientConnection
+from kvasir_router.proxy.local_routes import ENGINE_PATHS, LocalRoutes
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.transcript import TranscriptRoom
-from kvasir_router.query import Query
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
-from kvasir_router.settings import RouterSettings
+from kvasir_router.telemetry.access_log import AccessLog, AccessRecord
+from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
+from kvasir_router.wire import responses
+from kvasir_router.wire.envelope import DenseBodyError, decode_envelope, refusal
+from kvasir_router.wire.form import FormError, form_type, read_form
+from kvasir_router.wire.http_request import Request, RequestError
+from kvasir_router.wire.query import Query
 
 _SWEEP_SECONDS = 0.5
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -64,7 +64,7 @@ class Gateway:
             if settings.fleet_secret
             else b""
         )
-        self.ask_metrics: Callable[[Callable[[answers.Answer], None]], None] | None = None
+        self.ask_metrics: Callable[[Callable[[responses.Answer], None]], None] | None = None
         """Asks for the metrics, to be answered later, where other processes have some too."""
         self.keeps_contract = bool(settings.fleet_secret)
         """Whether Kvasir engines know this router, and so tell it how to go on with a stream."""
@@ -90,7 +90,7 @@ class Gateway:
         self._local = LocalRoutes(self)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
         self._clients: set[ClientConnection] = set()
-        self._full = answers.error(
+        self._full = responses.error(
             503, "The router has all the connections it may.", "overloaded", retry_after=1
         )
 
@@ -103,7 +103,7 @@ class Gateway:
 
     # Connections
 
-    def connected(self, client: ClientConnection) -> answers.Answer | None:
+    def connected(self, client: ClientConnection) -> responses.Answer | None:
         """A refusal when there are too many."""
         self._clients.add(client)
         self.metrics.connections = len(self._clients)
@@ -174,10 +174,10 @@ class Gateway:
         else:
             self._route(client, request)
 
-    def refusal(self, request: Request) -> answers.Answer | None:
+    def refusal(self, request: Request) -> responses.Answer | None:
         """Why the request is refused before its body is read, if it is."""
         holder = self.admission.holder(request.authorization)
-        if not isinstance(holder, answers.Answer):
+        if not isinstance(holder, responses.Answer):
             return None
         if self._cors is not None:
             self._cors.see(request)
@@ -194,7 +194,7 @@ class Gateway:
 
     def _route(self, client: ClientConnection, request: Request) -> None:
         holder = self.admission.holder(request.authorization)
-        if isinstance(holder, answers.Answer):
+        if isinstance(holder, responses.Answer):
             self.answer(client, request, holder)
             return
         if holder is None and request.authorization:
@@ -227,7 +227,7 @@ class Gateway:
                 self._bad_body(client, request, *refusal(request.body, error))
                 return
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target)
-        if isinstance(ticket, answers.Answer):
+        if isinstance(ticket, responses.Answer):
             self.answer(client, request, ticket)
             return
         query = Query(request, envelope, lora=target.adapter)
@@ -240,10 +240,10 @@ class Gateway:
         self, client: ClientConnection, request: Request, message: str, param: str | None
     ) -> None:
         answer = self._local.wrong_method(request)
-        answer = answer or answers.error(400, message, "invalid_body", param)
+        answer = answer or responses.error(400, message, "invalid_body", param)
         self.answer(client, request, answer)
 
-    def answer(self, client: ClientConnection, request: Request, answer: answers.Answer) -> None:
+    def answer(self, client: ClientConnection, request: Request, answer: responses.Answer) -> None:
         """Answer a request that no replica answers."""
         self.metrics.model("").codes[answer.status] += 1
         if self.access_log is not None:

@@ -1,6 +1,6 @@
 """Going on with a broken stream: what its client has, and the request that asks for the rest.
 
-The engine contract (kvasir_engine.server.openai.contract) says why the bytes that the client has
+The engine contract (kvasir_engine.server.openai.router_contract) says why the bytes that the client has
 are enough. They are parsed here and nowhere else, and only when a stream has broken.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from kvasir_router.envelope import is_dense
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy.transcript import Transcript
-from kvasir_router.query import Query
+from kvasir_router.wire.envelope import is_dense
+from kvasir_router.wire.query import Query
 
 # What a unary answer says of each token, which a resumed engine does not know of earlier ones.
 _TOLD_OF_TOKENS = ("logprobs", "prompt_logprobs", "return_token_ids")

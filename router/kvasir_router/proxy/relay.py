@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.model import Model, PolicyError
 from kvasir_router.policy.choice import Choice
-from kvasir_router.proxy import endings
-from kvasir_router.proxy.answers import Answer
+from kvasir_router.proxy import failure_responses
+from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.attempt import Attempt
 from kvasir_router.proxy.attempts import Attempts
-from kvasir_router.proxy.client_answer import ClientAnswer, Framing, answer_head
-from kvasir_router.proxy.engine_json import tells_of_error
+from kvasir_router.proxy.client_response import ClientAnswer, Framing, answer_head
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failure import FAULTS, Failure
-from kvasir_router.proxy.ledger import CLIENT_CLOSED
 from kvasir_router.proxy.migration import Obstacle
 from kvasir_router.proxy.transcript import Transcript
-from kvasir_router.proxy.upstream import ResponseHead
-from kvasir_router.proxy.usage import Usage, decode_usage, usage_in_body
-from kvasir_router.query import Query
+from kvasir_router.wire.engine_json import tells_of_error
+from kvasir_router.wire.query import Query
+from kvasir_router.wire.responses import Answer
+from kvasir_router.wire.upstream import ResponseHead
+from kvasir_router.wire.usage import Usage, decode_usage, usage_in_body
 
 if TYPE_CHECKING:
+    from kvasir_router.proxy.connection import ClientConnection
     from kvasir_router.proxy.gateway import Gateway
-    from kvasir_router.proxy.protocol import ClientConnection
 
 
 class Relay:
@@ -109,7 +109,7 @@ class Relay:
         """Begin; called once."""
         if self.gateway.poison.holds(self.request.body):
             self.metrics.poison["refused"] += 1
-            self.fail(endings.poison())
+            self.fail(failure_responses.poison())
             return
         failover = self.gateway.settings.failover
         seconds = self.request.timeout or failover.request_timeout
@@ -144,7 +144,7 @@ class Relay:
 
     def cut(self) -> None:
         """The router stops and cannot wait for the rest of the answer."""
-        self.fail(endings.stopping())
+        self.fail(failure_responses.stopping())
 
     # From the waiting line
 
@@ -187,7 +187,7 @@ class Relay:
     def wait(self) -> None:
         """No replica may take the request now, or its policy cannot say which."""
         if self._attempts.policy_failed:
-            self.fail(endings.policy_failed(self.model))
+            self.fail(failure_responses.policy_failed(self.model))
             return
         self._attempts.forget_tried()
         self.gateway.line.join(self)
@@ -235,13 +235,13 @@ class Relay:
         """An answer that has begun cannot be gone on with."""
         self.metrics.migrations[obstacle.value] += 1
         self.metrics.broken += 1
-        self.fail(endings.broken_off(self.model, self.replica_id))
+        self.fail(failure_responses.broken_off(self.model, self.replica_id))
 
     def end_as_poison(self) -> None:
         """Two engines ended with the request in flight."""
         self.gateway.poison.add(self.request.body)
         self.metrics.poison["ended"] += 1
-        self.fail(endings.poison())
+        self.fail(failure_responses.poison())
 
     def fail(self, error: Answer) -> None:
         """The client gets no (whole) answer of a replica's."""
@@ -310,7 +310,7 @@ class Relay:
 
     def _expire(self, seconds: float) -> None:
         self.metrics.deadlines += 1
-        self.fail(endings.too_late(seconds))
+        self.fail(failure_responses.too_late(seconds))
 
     def _over(self) -> None:
         """However it ended: nothing of it goes on, and it is accounted for."""

@@ -7,8 +7,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.proxy.usage import Usage
-from kvasir_router.scaling.window import WINDOW_SECONDS, Window
+from kvasir_router.scaling.latency_window import WINDOW_SECONDS, Window
+from kvasir_router.wire.usage import Usage
 
 SAMPLE_SECONDS = 1.0
 _PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))

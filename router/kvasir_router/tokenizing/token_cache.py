@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import xxhash
 
-from kvasir.prompt_report.token_cuts import token_ends
-from kvasir.template.tokenizer import Tokenizer
+from kvasir.text.tokenizer import Tokenizer
+from kvasir.wire.prompt_report.token_cuts import token_ends
 
 MAX_TOKENS = 4_000_000
 """Of all texts kept; 8 bytes each."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kvasir_router.discovery.base import EngineKind
-from kvasir_router.feeds.sink import PromptReport
+from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.model import Model
+from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.model_index import ModelIndex
-from kvasir_router.query import Query
-from kvasir_router.tokenizing.messages import MAX_BODY_BYTES, Job, Made
-from kvasir_router.tokenizing.pool import TokenizerPool
-from kvasir_router.tokenizing.settings import TokenizingSettings
-from kvasir_router.tokenizing.trust import Trust
+from kvasir_router.options.tokenizing_settings import TokenizingSettings
+from kvasir_router.tokenizing.job_messages import MAX_BODY_BYTES, Job, Made
+from kvasir_router.tokenizing.tokenizer_pool import TokenizerPool
+from kvasir_router.tokenizing.tokenizer_trust import Trust
+from kvasir_router.wire.query import Query
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.relay import Relay

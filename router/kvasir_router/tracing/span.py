@@ -9,7 +9,7 @@ import re
 import time
 from random import getrandbits, random
 
-from kvasir_router.proxy.http import Request
+from kvasir_router.wire.http_request import Request
 
 _TRACEPARENT = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"

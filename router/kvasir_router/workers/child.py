@@ -11,12 +11,12 @@ import structlog
 import uvloop
 
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
-from kvasir_router.discovery.base import DiscoveryError
-from kvasir_router.tls import TlsError
-from kvasir_router.workers.control import Control
+from kvasir_router.discovery.specs import DiscoveryError
+from kvasir_router.wire.tls import TlsError
+from kvasir_router.workers.control_channel import Control
 from kvasir_router.workers.index_process import IndexProcess
-from kvasir_router.workers.shared import Shared
-from kvasir_router.workers.worker import Worker
+from kvasir_router.workers.shared_state import Shared
+from kvasir_router.workers.worker_process import Worker
 from kvasir_router.yaml_file import YamlFileError
 
 INDEX = -1

@@ -6,24 +6,21 @@ from dataclasses import replace
 
 import structlog
 
-from kvasir_router.admin.server import AdminServer
+from kvasir_router.admin.admin_server import AdminServer
 from kvasir_router.admin.views import policy_name
-from kvasir_router.base import RouterBase
-from kvasir_router.discovery.base import DiscoveryError, ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import DiscoveryError, ModelSpec, ReplicaSpec, Snapshot
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.fleet_watch import FleetWatch
-from kvasir_router.listener import url_of
 from kvasir_router.policy.kv_aware import KvAware
-from kvasir_router.proxy.pool import ConnectionPool
-from kvasir_router.workers.collector import HubCollector
-from kvasir_router.workers.control import END, READY, TERM, Control
-from kvasir_router.workers.gathering import Gathering
-from kvasir_router.workers.hub import Hub, Peer
-from kvasir_router.workers.journal import Journal, WatchedReplica, report_of
-from kvasir_router.workers.load_table import MAX_REPLICAS, Others
-from kvasir_router.workers.memory import Memory, recall, remember
-from kvasir_router.workers.messages import (
+from kvasir_router.process.client_port import url_of
+from kvasir_router.process.components import RouterBase
+from kvasir_router.process.fleet_watch import FleetWatch
+from kvasir_router.wire.upstream_pool import ConnectionPool
+from kvasir_router.workers.control_channel import END, READY, TERM, Control
+from kvasir_router.workers.gathered_stats import Gathering
+from kvasir_router.workers.process_metrics import HubCollector
+from kvasir_router.workers.replication.event_log import Journal, WatchedReplica, report_of
+from kvasir_router.workers.replication.messages import (
     Again,
     AskMetrics,
     Counted,
@@ -38,9 +35,12 @@ from kvasir_router.workers.messages import (
     Waits,
     unpack_texts,
 )
-from kvasir_router.workers.shared import Shared
-from kvasir_router.workers.slots import Slots
-from kvasir_router.workers.snapshot import discovered, whole_state
+from kvasir_router.workers.replication.publisher import Hub, Peer
+from kvasir_router.workers.replication.saved_state import Memory, recall, remember
+from kvasir_router.workers.replication.snapshot import discovered, whole_state
+from kvasir_router.workers.shared_memory.load_table import MAX_REPLICAS, Others
+from kvasir_router.workers.shared_memory.load_table_rows import Slots
+from kvasir_router.workers.shared_state import Shared
 
 _log = structlog.get_logger("kvasir_router.workers")
 

@@ -17,8 +17,8 @@ from types import FrameType
 import structlog
 
 from kvasir_router.workers.child import INDEX, become
-from kvasir_router.workers.control import END, GO, LEAVING, READY, TAKEN_OVER
-from kvasir_router.workers.shared import Shared
+from kvasir_router.workers.control_channel import END, GO, LEAVING, READY, TAKEN_OVER
+from kvasir_router.workers.shared_state import Shared
 
 _log = structlog.get_logger("kvasir_router.workers")
 

@@ -19,7 +19,7 @@ from harness.binaries import binary
 from harness.cluster import Cluster
 from harness.network_policy import End, allows
 from harness.node import Node
-from kvasir.llmdeployment import labels
+from kvasir.resource import labels
 
 # The second address and port are those of the pod behind a Service's.
 _NEW = re.compile(r"src=(\S+) dst=\S+ sport=\d+ dport=\d+ .*?src=(\S+) dst=\S+ sport=(\d+)")

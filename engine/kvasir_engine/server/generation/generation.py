@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.request import FinishReason, SampleDelta
-from kvasir_engine.server.generation.metrics import ApiMetrics
+from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.generation.run import PromptRun
-from kvasir_engine.text.sample import SampleUpdate
+from kvasir_engine.text.sample_state import SampleUpdate
 
 _MERGE_QUEUE_ITEMS = 256
 _T = TypeVar("_T")

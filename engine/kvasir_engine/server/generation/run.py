@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from kvasir_engine.request import EngineRequest, SampleDelta
-from kvasir_engine.text.output import OutputAssembler
-from kvasir_engine.text.sample import SampleUpdate
+from kvasir_engine.text.output_assembler import OutputAssembler
+from kvasir_engine.text.sample_state import SampleUpdate
 
 
 @dataclass(slots=True)

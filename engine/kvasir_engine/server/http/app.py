@@ -17,17 +17,17 @@ from starlette.routing import Route
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.server.auth import Keyring
-from kvasir_engine.server.generation.metrics import ApiMetrics
-from kvasir_engine.server.http.gate import Gate
-from kvasir_engine.server.http.metrics import HttpMetrics
+from kvasir_engine.server.generation.api_metrics import ApiMetrics
+from kvasir_engine.server.http.http_metrics import HttpMetrics
+from kvasir_engine.server.http.middleware import Gate
 from kvasir_engine.server.http.oip_routes import OipRoutes
 from kvasir_engine.server.http.ops_routes import OpsRoutes
 from kvasir_engine.server.http.routes import ApiRoutes, json_response
-from kvasir_engine.server.model import ServedModel
 from kvasir_engine.server.oip.infer import error_body
 from kvasir_engine.server.openai.errors import ApiError
-from kvasir_engine.server.settings import ServerSettings
-from kvasir_engine.server.state import ServerState
+from kvasir_engine.server.served_model import ServedModel
+from kvasir_engine.server.server_settings import ServerSettings
+from kvasir_engine.server.server_state import ServerState
 
 KSERVE_PREFIX = "/openai"
 """KServe's own server has OpenAI's routes under it, and so its clients' addresses do."""

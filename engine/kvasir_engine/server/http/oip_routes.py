@@ -20,7 +20,7 @@ from kvasir_engine.server.oip.infer import (
 )
 from kvasir_engine.server.openai.errors import invalid
 from kvasir_engine.server.openai.sampling import completion_params
-from kvasir_engine.server.state import ServerState
+from kvasir_engine.server.server_state import ServerState
 
 
 class OipRoutes:

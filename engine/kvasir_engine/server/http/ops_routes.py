@@ -11,7 +11,7 @@ from kvasir import __version__
 from kvasir_engine.metric_registry import CONTENT_TYPE
 from kvasir_engine.server.http.routes import json_response
 from kvasir_engine.server.lifecycle import Phase
-from kvasir_engine.server.state import ServerState
+from kvasir_engine.server.server_state import ServerState
 
 
 class OpsRoutes:

@@ -18,10 +18,10 @@ from kvasir_engine.server.generation.generation import (
     Interruption,
 )
 from kvasir_engine.server.lifecycle import Lifecycle
-from kvasir_engine.server.openai import contract
+from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.answer import Answer
 from kvasir_engine.server.openai.errors import ApiError, from_engine
-from kvasir_engine.server.openai.stream import EventWriter, shutting_down
+from kvasir_engine.server.openai.sse import EventWriter, shutting_down
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,9 @@ class GenerationResponse(Response):
 
     def _unary(self) -> Response:
         answer = self._answer
-        headers = contract.unary_headers(self._generation, answer.usage) if answer.fleet else None
+        headers = (
+            router_contract.unary_headers(self._generation, answer.usage) if answer.fleet else None
+        )
         return Response(
             msgspec.json.encode(answer.body()), headers=headers, media_type="application/json"
         )
@@ -82,7 +84,7 @@ class GenerationResponse(Response):
         answer = self._answer
         if not answer.fleet:
             return shutting_down()
-        state = contract.handover_state(self._generation, answer.usage)
+        state = router_contract.handover_state(self._generation, answer.usage)
         return shutting_down({"handover": state})
 
     async def _stream(self, send: Send, send_chunk: Send) -> None:

@@ -27,7 +27,7 @@ from kvasir_engine.server.openai.schema import (
     SamplingBody,
     TokenizeBody,
 )
-from kvasir_engine.server.state import ServerState
+from kvasir_engine.server.server_state import ServerState
 
 CLIENT_CLOSED = 499
 """nginx's status for a client that left before its answer: nobody reads it but the metrics."""

@@ -12,7 +12,7 @@ from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 from kvasir_engine.server.openai.schema import SamplingBody
 from kvasir_engine.server.openai.usage import usage_of
-from kvasir_engine.text.sample import SampleState, SampleUpdate
+from kvasir_engine.text.sample_state import SampleState, SampleUpdate
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvasir_engine.server.openai.answer import Answer, Choice, finish_fields
-from kvasir_engine.text.sample import SampleUpdate
+from kvasir_engine.text.sample_state import SampleUpdate
 
 
 class ChatAnswer(Answer):

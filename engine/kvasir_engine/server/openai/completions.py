@@ -8,7 +8,7 @@ from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.openai.answer import Answer, Choice, finish_fields
 from kvasir_engine.server.openai.logprob_format import join_legacy
 from kvasir_engine.server.openai.schema import CompletionBody
-from kvasir_engine.text.sample import SampleUpdate
+from kvasir_engine.text.sample_state import SampleUpdate
 
 
 class CompletionAnswer(Answer):

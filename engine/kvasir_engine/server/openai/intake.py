@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvasir.template.chat_template import ChatTemplate, TemplateError
-from kvasir.template.messages import MessageError, normalise_messages
+from kvasir.text.chat_messages import MessageError, normalise_messages
+from kvasir.text.chat_template import ChatTemplate, TemplateError
 from kvasir_engine.core.client import CoreInfo
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import Resume
@@ -17,7 +17,7 @@ from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.openai.errors import ApiError, invalid
 from kvasir_engine.server.openai.schema import ChatBody, ResumeBody, SamplingBody, TokenizeBody
-from kvasir_engine.text.output import OutputAssembler
+from kvasir_engine.text.output_assembler import OutputAssembler
 
 INLINE_CHARS = 8192
 """Longer texts are tokenised in a thread, so that they do not hold up the running streams."""

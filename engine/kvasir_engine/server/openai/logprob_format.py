@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kvasir.template.tokenizer import Tokenizer
+from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.request import LogprobEntry
 
 _MIN_LOGPROB = -9999.0

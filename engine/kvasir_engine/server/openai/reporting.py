@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from kvasir.template.chat_template import ChatTemplate
+from kvasir.text.chat_template import ChatTemplate
 from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.openai.intake import render_chat
 from kvasir_engine.server.openai.schema import ChatBody, CompletionBody

@@ -21,14 +21,14 @@ from starlette.applications import Starlette
 from kvasir.logs import configure_logging, get_logger
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.client import EngineDeadError
-from kvasir_engine.core.orphans import die_with
 from kvasir_engine.core.zmq_client import ZmqCoreClient
+from kvasir_engine.parent_death import die_with
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.process.api_config import ApiConfig, read_api_config
-from kvasir_engine.server.process.roll_call import RollCall
+from kvasir_engine.server.process.peer_readiness import RollCall
 
 if TYPE_CHECKING:
-    from kvasir_engine.server.state import ServerState
+    from kvasir_engine.server.server_state import ServerState
 
 log = get_logger(__name__)
 
@@ -59,7 +59,7 @@ def main() -> int:
 
 async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     from kvasir_engine.server.http.app import create_app
-    from kvasir_engine.server.model import load_served_model
+    from kvasir_engine.server.served_model import load_served_model
 
     client = ZmqCoreClient(channels, index)
     app = create_app(client, load_served_model(config.server), config.server)

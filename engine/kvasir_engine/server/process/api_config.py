@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kvasir_engine.core.channels import Channels
-from kvasir_engine.server.settings import ServerSettings
+from kvasir_engine.server.server_settings import ServerSettings
 
 
 class ApiConfig(msgspec.Struct):

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from kvasir.logs import get_logger
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.client import EngineDeadError
-from kvasir_engine.server.reports.relay import ReportHub, ReportRelay
+from kvasir_engine.server.reports.report_relay import ReportHub, ReportRelay
 from kvasir_engine.server.reports.watch_page import WatchPage
-from kvasir_engine.server.rpc.start import start_grpc
-from kvasir_engine.server.state import ServerState
+from kvasir_engine.server.rpc.start_grpc import start_grpc
+from kvasir_engine.server.server_state import ServerState
 
 log = get_logger(__name__)
 

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from kvasir.prompt_report.prompt_map import Render
-from kvasir.prompt_report.report import PromptReport, TokenisedPrompt
-from kvasir.template.tokenizer import Tokenizer
-from kvasir.text_chain import chat_pieces, completion_pieces
-from kvasir_engine.server.reports.maker import ReportMaker
+from kvasir.text.tokenizer import Tokenizer
+from kvasir.wire.prompt_report.prompt_map import Render
+from kvasir.wire.prompt_report.report import PromptReport, TokenisedPrompt
+from kvasir.wire.text_chain import chat_pieces, completion_pieces
+from kvasir_engine.server.reports.report_maker import ReportMaker
 
 _log = logging.getLogger(__name__)
 MAX_QUEUED_PROMPTS = 256

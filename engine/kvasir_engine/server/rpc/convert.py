@@ -7,15 +7,15 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from kvasir.prompt_report.report import PromptReport
-from kvasir.proto.engine.v1 import engine_pb2 as pb
+from kvasir.wire.prompt_report.report import PromptReport
+from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.core.client import LoadSnapshot
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import LogprobEntry, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun
-from kvasir_engine.text.output import OutputAssembler
-from kvasir_engine.text.sample import SampleUpdate
+from kvasir_engine.text.output_assembler import OutputAssembler
+from kvasir_engine.text.sample_state import SampleUpdate
 
 MAX_REQUEST_ID_CHARS = 256
 MAX_SALT_CHARS = 1024

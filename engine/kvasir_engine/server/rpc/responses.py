@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
-from kvasir.proto.engine.v1 import engine_pb2 as pb
+from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.server.generation.generation import (
     Generation,
@@ -13,7 +13,7 @@ from kvasir_engine.server.generation.generation import (
 )
 from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.rpc import convert
-from kvasir_engine.text.sample import SampleUpdate
+from kvasir_engine.text.sample_state import SampleUpdate
 
 
 class ResponseStream:

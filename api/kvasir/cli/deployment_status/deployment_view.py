@@ -1,0 +1,160 @@
+"""A deployment with its pods and its volume, and the reason why it is not ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kvasir.cli.deployment_status.pod_view import PodView, view_pod
+from kvasir.resource import labels
+from kvasir.resource.deployment_status import ConditionType
+
+Object = Mapping[str, Any]
+
+_NORMALLY_FALSE = (ConditionType.PROGRESSING, ConditionType.DEGRADED)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionView:
+    """One condition of the status."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    good: bool | None
+    """True as it should be, False not so; None while it is neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """The volume claim of a deployment's models."""
+
+    name: str
+    phase: str
+    capacity: str | None
+    access_modes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentView:
+    """One LLMDeployment as it stands."""
+
+    namespace: str
+    name: str
+    model: str
+    revision: str | None
+    names: tuple[str, ...]
+    phase: str
+    desired: int
+    ready: int
+    updated: int
+    url: str | None
+    stale: bool
+    """The status is of an earlier generation: the operator has not looked at the last change."""
+    why: str | None
+    """Why it is not ready; None when it is."""
+    conditions: tuple[ConditionView, ...]
+    cache: dict[str, Any] | None
+    fit: dict[str, Any] | None
+    startup: dict[str, Any] | None
+    claims: tuple[ClaimView, ...]
+    pods: tuple[PodView, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, under the names a status has."""
+        return {_camel(name): _camel_keys(value) for name, value in asdict(self).items()}
+
+
+def view_deployment(
+    resource: Object, pods: Iterable[Object], claims: Iterable[Object]
+) -> DeploymentView:
+    """`resource` (LLMDeployment) with those of `pods` and `claims` that are made for it."""
+    metadata, spec, status = resource["metadata"], resource["spec"], resource.get("status") or {}
+    namespace, name = metadata["namespace"], metadata["name"]
+    own = [pod for pod in pods if _belongs(pod, namespace, name)]
+    views = sorted((view_pod(pod) for pod in own), key=lambda pod: (pod.component, pod.name))
+    conditions = tuple(map(_condition, status.get("conditions") or ()))
+    model = spec["model"]
+    return DeploymentView(
+        namespace=namespace,
+        name=name,
+        model=model["uri"],
+        revision=model.get("revision"),
+        names=(model.get("name") or name, *(model.get("aliases") or ())),
+        phase=status.get("phase") or "Unknown",
+        desired=spec.get("replicas", 1),
+        ready=status.get("readyReplicas", 0),
+        updated=status.get("updatedReplicas", 0),
+        url=status.get("url"),
+        stale=status.get("observedGeneration", 0) < metadata.get("generation", 0),
+        why=_why(conditions, views, status),
+        conditions=conditions,
+        cache=status.get("cache"),
+        fit=status.get("fit"),
+        startup=status.get("startup"),
+        claims=tuple(_claim(claim) for claim in claims if _belongs(claim, namespace, name)),
+        pods=tuple(views),
+    )
+
+
+def _belongs(child: Object, namespace: str, name: str) -> bool:
+    metadata = child["metadata"]
+    owner = (metadata.get("labels") or {}).get(labels.DEPLOYMENT)
+    return bool(metadata["namespace"] == namespace and owner == name)
+
+
+def _condition(condition: Object) -> ConditionView:
+    kind, status = condition["type"], condition["status"]
+    wanted = "False" if kind in _NORMALLY_FALSE else "True"
+    # A change under way is neither good nor bad.
+    open_ = status == "Unknown" or (kind == ConditionType.PROGRESSING and status == "True")
+    good = None if open_ else status == wanted
+    return ConditionView(
+        kind, status, condition.get("reason", ""), condition.get("message", ""), good
+    )
+
+
+def _why(conditions: tuple[ConditionView, ...], pods: list[PodView], status: Object) -> str | None:
+    """The first condition that stands in the way, in the order in which they come true, and what
+    a pod says of it."""
+    if not status:
+        return "no operator has looked at it; is the operator running, and for this namespace?"
+    by_type = {condition.type: condition for condition in conditions}
+    ready = by_type.get(ConditionType.READY)
+    if ready is not None and ready.good:
+        return None
+    degraded = by_type.get(ConditionType.DEGRADED)
+    in_order = [by_type[kind] for kind in ConditionType if kind in by_type]
+    blocking = [c for c in in_order if not c.good and c.type not in _NORMALLY_FALSE]
+    if degraded is not None and degraded.good is False:
+        blocking.insert(0, degraded)
+    said = f"{blocking[0].reason}: {blocking[0].message}" if blocking else "it has no conditions"
+    troubled = next((pod for pod in pods if pod.why and not pod.ready), None)
+    if troubled is not None and str(troubled.why) not in said:
+        said += f" ({troubled.name}: {troubled.why})"
+    return said
+
+
+def _claim(claim: Object) -> ClaimView:
+    status = claim.get("status") or {}
+    return ClaimView(
+        claim["metadata"]["name"],
+        status.get("phase", "Unknown"),
+        (status.get("capacity") or {}).get("storage"),
+        tuple(claim["spec"].get("accessModes") or ()),
+    )
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _camel_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_camel(name): _camel_keys(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_camel_keys(each) for each in value]
+    return value

@@ -1,0 +1,62 @@
+"""Reads what is shown of deployments from a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kvasir.cli.deployment_status.deployment_view import DeploymentView, view_deployment
+from kvasir.kube import ApiError, Cluster, ClusterAccess, Kind
+from kvasir.resource import labels
+
+_DEPLOYMENTS = Kind(f"{labels.GROUP}/{labels.VERSION}", labels.PLURAL)
+_PODS = Kind("v1", "pods")
+_CLAIMS = Kind("v1", "persistentvolumeclaims")
+
+
+class StatusError(Exception):
+    """There is nothing to show; one sentence on why and what to do."""
+
+
+async def read_deployments(
+    access: ClusterAccess, namespace: str | None, name: str | None
+) -> list[DeploymentView]:
+    """The deployments in `namespace` (None = all), or the one called `name`. Raises StatusError."""
+    async with Cluster(access) as cluster:
+        try:
+            resources = await cluster.list(_DEPLOYMENTS, namespace)
+        except ApiError as error:
+            raise StatusError(_explain(error, access, namespace)) from error
+        if name is not None:
+            known = [each["metadata"]["name"] for each in resources]
+            resources = [each for each in resources if each["metadata"]["name"] == name]
+            if not resources:
+                there = ", ".join(known[:20]) or "none"
+                raise StatusError(
+                    f"there is no LLMDeployment {name!r} in {_place(namespace)}; there is {there}"
+                )
+        selector = labels.DEPLOYMENT if name is None else f"{labels.DEPLOYMENT}={name}"
+        try:
+            pods, claims = await asyncio.gather(
+                cluster.list(_PODS, namespace, selector),
+                cluster.list(_CLAIMS, namespace, selector),
+            )
+        except ApiError as error:
+            raise StatusError(f"pods and volume claims cannot be read: {error}") from error
+    return [view_deployment(each, pods, claims) for each in resources]
+
+
+def _explain(error: ApiError, access: ClusterAccess, namespace: str | None) -> str:
+    if error.status == 404:
+        return (
+            f"the cluster at {access.server} has no LLMDeployments; install Kvasir there with"
+            " helm install kvasir charts/kvasir"
+        )
+    if error.status == 403:
+        return f"you may not read LLMDeployments in {_place(namespace)}: {error}; try -n NAMESPACE"
+    if error.status == 401:
+        return f"the cluster at {access.server} does not accept your credentials; log in again"
+    return f"the cluster at {access.server} does not answer: {error}"
+
+
+def _place(namespace: str | None) -> str:
+    return f"namespace {namespace}" if namespace else "the cluster"

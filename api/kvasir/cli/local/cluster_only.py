@@ -1,0 +1,28 @@
+"""What of an LLMDeployment only a cluster can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvasir.model_uri import ModelURIError
+from kvasir.resource import LLMDeployment
+
+
+def cluster_only(deployment: LLMDeployment) -> Iterator[str]:
+    """A sentence for everything that `deployment` cannot be run without on one machine."""
+    name, spec = deployment.name, deployment.spec
+    try:
+        spec.model.parsed_uri.require_local()
+    except ModelURIError as error:
+        yield f"{name}: spec.model.uri: {error}"
+    for variable in spec.engine.env:
+        if variable.value_from is not None:
+            yield (
+                f"{name}: spec.engine.env {variable.name}: valueFrom names a Secret of a cluster;"
+                " give value, or leave it out and set the variable where you start kvasir up"
+            )
+    if spec.parallelism.tensor == "auto" and not spec.resources.limits.gpus:
+        yield (
+            f"{name}: spec.parallelism.tensor auto chooses among a cluster's GPUs; set"
+            " resources.limits nvidia.com/gpu, or write a number"
+        )

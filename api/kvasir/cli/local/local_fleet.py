@@ -1,0 +1,173 @@
+"""What runs for a file of LLMDeployments on one machine: a process for each replica, a router."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kvasir.atomic_files import write_atomic
+from kvasir.cli.local.child_process import ChildSpec
+from kvasir.cli.local.gpu_assignment import assign_gpus, visible_gpus
+from kvasir.cli.local.ports import free_ports
+from kvasir.resource import LLMDeployment, engine_command
+
+PROGRAM = (sys.executable, "-P", "-m", "kvasir")
+"""-P: a file in the user's directory must not take the place of a module."""
+STOP_MARGIN = 10.0
+"""Seconds that a process gets beyond its drain time before it is killed."""
+_LOOPBACK = "127.0.0.1"
+
+
+class EnginePorts(NamedTuple):
+    """What one engine listens on."""
+
+    http: int
+    grpc: int
+    kv_events: int
+    kv_replay: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The processes of one run."""
+
+    engines: list[ChildSpec]
+    router: ChildSpec
+    url: str
+    """Where clients reach the router."""
+    models: list[str]
+    """The first name of each model."""
+    admin_url: str
+    """The router's own page: replicas, load, cache hits."""
+
+
+def plan_fleet(
+    deployments: Sequence[LLMDeployment],
+    *,
+    host: str,
+    port: int,
+    runtime_dir: Path,
+    environ: Mapping[str, str] = os.environ,
+) -> Fleet:
+    """Chooses ports, GPUs and threads, and writes the router's discovery file to `runtime_dir`.
+
+    Raises GPUShortageError.
+    """
+    owners = [d for d in deployments for _ in range(d.spec.replicas)]
+    each = len(EnginePorts._fields)
+    admin_port, *ports = free_ports(1 + each * len(owners))
+    own_ports = [EnginePorts(*ports[i : i + each]) for i in range(0, len(ports), each)]
+    common = _common_environment(environ, len(owners))
+    gpus = _gpus(owners, environ)
+    engines = [
+        _engine(owner, index, own, {**common, **devices})
+        for owner, index, own, devices in zip(
+            owners, _indexes(owners), own_ports, gpus, strict=True
+        )
+    ]
+    config = runtime_dir / "fleet.json"
+    write_atomic(config, _discovery(deployments, engines, own_ports))
+    drain = max((d.spec.lifecycle.drain_seconds for d in deployments), default=0)
+    reachable = _reachable(host)
+    command = [*PROGRAM, "router", "--config", str(config), "--host", host, "--port", str(port)]
+    command += ["--admin-port", str(admin_port), "--drain-timeout", str(drain)]
+    return Fleet(
+        engines=engines,
+        router=ChildSpec(
+            name="router",
+            command=tuple(command),
+            env=common,
+            ready_url=f"http://{reachable}:{port}/ready",
+            grace=drain + STOP_MARGIN,
+        ),
+        url=f"http://{reachable}:{port}",
+        models=[d.served_names[0] for d in deployments],
+        admin_url=f"http://{reachable}:{admin_port}",
+    )
+
+
+def _engine(
+    owner: LLMDeployment, index: int, ports: EnginePorts, env: Mapping[str, str]
+) -> ChildSpec:
+    own = {each.name: each.value for each in owner.spec.engine.env if each.value is not None}
+    command = engine_command(owner, host=_LOOPBACK, port=ports.http, program=PROGRAM)
+    command += ["--grpc-port", str(ports.grpc)]
+    command += ["--kv-events-endpoint", _zmq_address(ports.kv_events)]
+    command += ["--kv-events-replay-endpoint", _zmq_address(ports.kv_replay)]
+    return ChildSpec(
+        name=f"{owner.name}-{index}",
+        command=tuple(command),
+        env={**env, **own},
+        ready_url=f"http://{_LOOPBACK}:{ports.http}/ready",
+        grace=owner.spec.lifecycle.drain_seconds + STOP_MARGIN,
+    )
+
+
+def _indexes(owners: list[LLMDeployment]) -> list[int]:
+    """The number of each replica within its deployment."""
+    return [i - owners.index(owner) for i, owner in enumerate(owners)]
+
+
+def _common_environment(environ: Mapping[str, str], engines: int) -> dict[str, str]:
+    threads = max(1, len(os.sched_getaffinity(0)) // max(1, engines))
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "KVASIR_LOG_FORMAT": "console",
+        **environ,
+        "KVASIR_FLEET_SECRET": secrets.token_urlsafe(32),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _gpus(owners: list[LLMDeployment], environ: Mapping[str, str]) -> list[dict[str, str]]:
+    """CUDA_VISIBLE_DEVICES of each replica: as in a cluster, one that asks for none sees none."""
+    needs = [owner.spec.resources.limits.gpus for owner in owners]
+    available = visible_gpus(environ) if any(needs) else []
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(own)} for own in assign_gpus(needs, available)]
+
+
+def _discovery(
+    deployments: Sequence[LLMDeployment], engines: list[ChildSpec], ports: list[EnginePorts]
+) -> bytes:
+    replicas = iter(zip(engines, ports, strict=True))
+    models = []
+    for deployment in deployments:
+        name, *aliases = deployment.served_names
+        own = [_replica(*next(replicas)) for _ in range(deployment.spec.replicas)]
+        router = deployment.spec.router
+        models.append(
+            {
+                "name": name,
+                "aliases": aliases,
+                "replicas": own,
+                "policy": router.policy,
+                "hold": router.hold_seconds,
+            }
+        )
+    return json.dumps({"models": models}, indent=1).encode()
+
+
+def _replica(engine: ChildSpec, ports: EnginePorts) -> dict[str, str | int]:
+    return {
+        "id": engine.name,
+        "url": f"http://{_LOOPBACK}:{ports.http}",
+        "grpc_port": ports.grpc,
+        "kv_events": _zmq_address(ports.kv_events),
+        "kv_replay": _zmq_address(ports.kv_replay),
+    }
+
+
+def _zmq_address(port: int) -> str:
+    return f"tcp://{_LOOPBACK}:{port}"
+
+
+def _reachable(host: str) -> str:
+    """A name for `host` to connect to: a wildcard address is reached by loopback."""
+    name = {"0.0.0.0": _LOOPBACK, "": _LOOPBACK, "::": "::1"}.get(host, host)
+    return f"[{name}]" if ":" in name else name

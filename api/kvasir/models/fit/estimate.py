@@ -1,0 +1,191 @@
+"""The memory a model needs on each GPU, and what remains for its KV cache."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from kvasir.models.model_shape import DTYPE_BYTES, ModelShape
+
+CONTEXT_BYTES = 1 << 30
+"""CUDA context, captured graphs, workspaces and what the allocator cannot use; on a CPU, the
+process itself."""
+
+COLLECTIVE_BYTES = 512 << 20
+"""Further buffers of collectives, with more than one GPU."""
+
+MAX_TENSOR_PARALLEL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How the engine is run, as far as memory depends on it."""
+
+    max_model_len: int | None = None
+    """Tokens of the longest sequence; None = as many as the model and the memory allow."""
+    dtype: str | None = None
+    """Of weights and activations; None = the checkpoint's."""
+    gpu_memory_utilization: float = 0.9
+    kv_cache_memory_bytes: int | None = None
+    """KV memory on each GPU; None = what the rest leaves."""
+    block_size: int = 16
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    checkpoint_bytes: int | None = None
+    """The weights as they are stored; taken where the layers of the model's family are not known
+    and the stored type stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a model takes on each of `tensor_parallel` GPUs. All sizes are bytes a GPU."""
+
+    tensor_parallel: int
+    memory_bytes: int
+    weight_bytes: int
+    reserve_bytes: int
+    """Activations, logits, graphs and the CUDA context: an estimate."""
+    kv_bytes: int
+    """For the KV cache; negative when weights and reserve alone are too much."""
+    kv_bytes_per_token: int
+    """One token over all layers, sliding windows not counted."""
+    max_model_len: int
+    """The wanted length, or the model's own."""
+    longest_context: int
+    """Tokens of the longest single sequence, at most the model's own length; 0 = does not fit."""
+    max_concurrency: float
+    """Sequences of max_model_len that fit at once, sliding windows counted."""
+    fits: bool
+    """One sequence of the wanted length fits (of any length, when none was wanted)."""
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the KV cache holds in sequences of max_model_len."""
+        return int(self.max_concurrency * self.max_model_len)
+
+
+def estimate_fit(
+    shape: ModelShape, memory_bytes: int, tensor_parallel: int = 1, work: Workload | None = None
+) -> Fit:
+    """How `shape` fits on `tensor_parallel` GPUs of `memory_bytes` each.
+
+    Raises ValueError when its heads cannot be divided over that many GPUs.
+    """
+    work = work or Workload()
+    weights = weight_bytes(shape, tensor_parallel, work.dtype)
+    if work.checkpoint_bytes and not shape.parameters_exact and work.dtype is None:
+        weights = -(-work.checkpoint_bytes // tensor_parallel)
+    reserve = reserve_bytes(shape, tensor_parallel, work)
+    room = int(memory_bytes * work.gpu_memory_utilization) - weights - reserve
+    wanted = work.kv_cache_memory_bytes
+    enough = wanted is None or wanted <= room
+    kv_bytes = room if wanted is None else wanted
+    own = shape.max_position_embeddings
+    target = work.max_model_len or own
+    kv = _KV(shape, tensor_parallel, work)
+    longest = kv.longest(kv_bytes, own) if enough else 0
+    return Fit(
+        tensor_parallel=tensor_parallel,
+        memory_bytes=memory_bytes,
+        weight_bytes=weights,
+        reserve_bytes=reserve,
+        kv_bytes=kv_bytes,
+        kv_bytes_per_token=shape.kv_bytes_per_token(work.dtype, tensor_parallel),
+        max_model_len=target,
+        longest_context=longest,
+        max_concurrency=kv.concurrency(kv_bytes, target) if enough else 0.0,
+        fits=longest >= (work.max_model_len or 1),
+    )
+
+
+def suggest_tensor_parallel(
+    shape: ModelShape, memory_bytes: int, work: Workload | None = None
+) -> int | None:
+    """The smallest power of two of GPUs on which one sequence of the wanted length fits, by default
+    one of the model's own; None when no number of GPUs that its heads allow is enough."""
+    work = work or Workload()
+    target = work.max_model_len or shape.max_position_embeddings
+    size = 1
+    while size <= MAX_TENSOR_PARALLEL:
+        try:
+            fit = estimate_fit(shape, memory_bytes, size, work)
+        except ValueError:
+            return None
+        if fit.longest_context >= target:
+            return size
+        size *= 2
+    return None
+
+
+def weight_bytes(shape: ModelShape, tensor_parallel: int = 1, dtype: str | None = None) -> int:
+    """Bytes of the weights on each rank; quantised layers stay as the checkpoint stores them."""
+    count = shape.parameters(tensor_parallel)
+    plain = DTYPE_BYTES[dtype or shape.dtype]
+    if shape.quantization is None:
+        return count.total * plain
+    bits = float(shape.quantization_bits)
+    if bits <= 4:
+        # A 16-bit scale and zero point for each group of 128, the usual group.
+        bits += 32 / 128
+    return count.other * plain + int(count.linear * bits / 8)
+
+
+def reserve_bytes(shape: ModelShape, tensor_parallel: int, work: Workload) -> int:
+    """Bytes that running takes beside weights and KV, at the largest step.
+
+    Of a step's activations the residual stream, its normalised copy, the layer's input to and
+    output of one block, and the widest inner block live at once; logits are fp32, gathered on
+    every rank, with a working copy.
+    """
+    element = DTYPE_BYTES[work.dtype or shape.dtype]
+    heads = shape.num_heads // tensor_parallel + 2 * shape.kv_heads_per_rank(tensor_parallel)
+    attention = 2 * heads * shape.head_dim
+    inner = 3 * shape.intermediate_size // tensor_parallel
+    experts = 3 * shape.experts_per_token * shape.moe_intermediate_size // tensor_parallel
+    width = 4 * shape.hidden_size + max(attention, inner, experts)
+    activations = work.max_num_batched_tokens * width * element
+    logits = 2 * work.max_num_seqs * shape.vocab_size * 4
+    collectives = COLLECTIVE_BYTES if tensor_parallel > 1 else 0
+    return activations + logits + CONTEXT_BYTES + collectives
+
+
+class _KV:
+    """The KV memory of sequences on one rank, in whole blocks, by layer window."""
+
+    def __init__(self, shape: ModelShape, tensor_parallel: int, work: Workload) -> None:
+        self._layers = Counter(shape.layer_windows)
+        self._block = work.block_size
+        self._chunk = work.max_num_batched_tokens
+        self._bytes = work.block_size * shape.kv_bytes_per_token_and_layer(
+            work.dtype, tensor_parallel
+        )
+
+    def sequence(self, tokens: int, chunk: int = 1) -> int:
+        """Bytes that a sequence of `tokens` holds while `chunk` tokens are computed at once.
+
+        A layer with window w keeps w - 1 tokens before the chunk, and a block more as the window
+        moves within blocks.
+        """
+        blocks = 0
+        for window, layers in self._layers.items():
+            kept = -(-tokens // self._block)
+            if window is not None:
+                kept = min(kept, -(-(window - 1 + chunk) // self._block) + 1)
+            blocks += layers * kept
+        return blocks * self._bytes
+
+    def longest(self, kv_bytes: int, limit: int) -> int:
+        """The longest sequence, of at most `limit` tokens, whose prompt can be computed."""
+        low, high = 0, limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.sequence(middle, self._chunk) <= kv_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def concurrency(self, kv_bytes: int, tokens: int) -> float:
+        """Sequences of `tokens` that fit at once, one of them just computing its prompt."""
+        steady = self.sequence(tokens)
+        return max(0.0, (kv_bytes - (self.sequence(tokens, self._chunk) - steady)) / steady)

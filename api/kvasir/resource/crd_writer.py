@@ -1,0 +1,206 @@
+"""The CustomResourceDefinition, made from the models: `python -m kvasir.resource.crd_writer`.
+
+API servers take a narrower schema than pydantic writes: no references, no null, no titles
+(https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kvasir.resource import labels
+from kvasir.resource.deployment_status import Status
+from kvasir.resource.llmdeployment import KIND, LLMDeployment
+from kvasir.resource.strict_model import RULES, rule
+
+MAX_NAME = 52
+"""Names of children and of the pods' controllers are longer by a suffix, and end at 63."""
+
+_DROPPED = ("title", "$defs", "additionalProperties")
+_ROOT_RULES = (
+    rule(
+        f"self.metadata.name.size() <= {MAX_NAME}",
+        f"metadata.name is longer than {MAX_NAME} characters; Services and Pods get longer names"
+        " made from it",
+    ),
+    rule(
+        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "metadata.name must begin with a letter and have only a-z, 0-9 and -, as Services do",
+    ),
+    rule(
+        "has(self.spec.model.name) || !has(self.spec.model.aliases)"
+        " || !(self.metadata.name in self.spec.model.aliases)",
+        "the deployment's own name is among the aliases too; remove it there",
+    ),
+)
+_COLUMNS = (
+    ("Model", "string", ".spec.model.uri", 0),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
+    ("Phase", "string", ".status.phase", 0),
+    ("Serving", "integer", ".status.readyReplicas", 0),
+    ("Replicas", "integer", ".spec.replicas", 0),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("GPUs", "string", ".spec.resources.limits.nvidia\\.com/gpu", 1),
+    ("TP", "string", ".spec.parallelism.tensor", 1),
+    ("Cache", "string", ".status.cache.phase", 1),
+    ("URL", "string", ".status.url", 1),
+    ("Message", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
+)
+
+
+def crd() -> dict[str, Any]:
+    """The whole CustomResourceDefinition."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{labels.PLURAL}.{labels.GROUP}"},
+        "spec": {
+            "group": labels.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": labels.PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["llmd"],
+                "categories": ["all", "kvasir"],
+            },
+            "versions": [_version()],
+        },
+    }
+
+
+def _version() -> dict[str, Any]:
+    return {
+        "name": labels.VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [
+            {"name": name, "type": type_, "jsonPath": path, "priority": priority}
+            for name, type_, path, priority in _COLUMNS
+        ],
+        "schema": {"openAPIV3Schema": _root()},
+    }
+
+
+def _root() -> dict[str, Any]:
+    schema = LLMDeployment.model_json_schema(by_alias=True)
+    definitions = schema["$defs"]
+    return {
+        "type": "object",
+        "description": schema["description"],
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": _structural(definitions["Spec"], definitions),
+            "status": _status(),
+        },
+        RULES: list(_ROOT_RULES),
+    }
+
+
+def _status() -> dict[str, Any]:
+    schema = Status.model_json_schema(by_alias=True)
+    return _without_defaults(_structural(schema, schema["$defs"]))
+
+
+def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """`schema` as a structural one: references resolved, null left out."""
+    found = _resolved(dict(schema), definitions)
+    kept = {key: value for key, value in found.items() if key not in _DROPPED}
+    if "properties" in found:
+        kept["properties"] = {
+            name: _structural(part, definitions) for name, part in found["properties"].items()
+        }
+    elif found.get("type") == "object" and isinstance(values := _values(found), Mapping):
+        kept["additionalProperties"] = _structural(values, definitions)
+        kept.pop("patternProperties", None)
+        kept.pop("propertyNames", None)
+    if "items" in found:
+        kept["items"] = _structural(found["items"], definitions)
+    if "const" in kept:
+        kept["enum"] = [kept.pop("const")]
+    if kept.get("type") == "integer":
+        kept["format"] = "int64"
+    _set_default(kept)
+    if "description" in kept:
+        kept["description"] = " ".join(kept["description"].split())
+    return kept
+
+
+def _resolved(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """With the reference, or the one choice that is not null, in place of itself."""
+    if "$ref" in schema:
+        target = definitions[schema.pop("$ref").rpartition("/")[2]]
+        return _resolved({**target, **schema}, definitions)
+    if "anyOf" in schema:
+        (choice,) = (each for each in schema.pop("anyOf") if each.get("type") != "null")
+        return _resolved({**choice, **schema}, definitions)
+    return schema
+
+
+def _values(schema: Mapping[str, Any]) -> Any:
+    """The schema of a map's values. What pydantic says of its keys has no place here."""
+    if patterns := schema.get("patternProperties"):
+        return next(iter(patterns.values()))
+    return schema.get("additionalProperties")
+
+
+def _set_default(schema: dict[str, Any]) -> None:
+    """Scalars keep theirs; an object's is empty, so that its fields' own apply, but for one with
+    rules, which must hold for the default as it is written; lists have none."""
+    default, fields = schema.get("default"), schema.get("properties")
+    if schema.get("type") == "object" and default is not None and fields:
+        own = {name: part["default"] for name, part in fields.items() if "default" in part}
+        schema["default"] = own if RULES in schema else {}
+    elif default is None or isinstance(default, (list, dict)):
+        schema.pop("default", None)
+
+
+def _without_defaults(schema: dict[str, Any]) -> dict[str, Any]:
+    schema.pop("default", None)
+    for part in (*schema.get("properties", {}).values(), schema.get("items")):
+        if part is not None:
+            _without_defaults(part)
+    return schema
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what occurs twice twice: charts are easier read without references."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def as_yaml() -> str:
+    """The definition as the chart has it."""
+    text = yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+    return f"# Made by `make crd` from kvasir.resource; do not edit.\n{text}"
+
+
+def main() -> None:
+    """Writes to the file that is given, or to standard output."""
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(as_yaml(), encoding="utf-8")
+    else:
+        sys.stdout.write(as_yaml())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""`status`: what the operator tells, and the reasons it gives."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from kvasir.resource.strict_model import Part
+
+MAX_MESSAGE = 1024
+
+
+class Phase(StrEnum):
+    """A deployment in one word; the conditions say more."""
+
+    PENDING = "Pending"
+    """Nothing runs yet."""
+    CACHING = "Caching"
+    """The model is being downloaded."""
+    STARTING = "Starting"
+    """Engines load it."""
+    READY = "Ready"
+    UPDATING = "Updating"
+    """The old revision, or a part of the replicas, serves while new ones come."""
+    IDLE = "Idle"
+    """No replica is asked for."""
+    DEGRADED = "Degraded"
+    """It serves with less than it should, and will not get better by waiting."""
+    FAILED = "Failed"
+    """It does not serve, and will not by waiting."""
+
+
+class ConditionType(StrEnum):
+    """The conditions, in the order in which they come true."""
+
+    ACCEPTED = "Accepted"
+    """The resource makes sense, and its names are its own."""
+    MODEL_CACHED = "ModelCached"
+    """The model is where engines read it."""
+    FITS = "Fits"
+    """One replica fits on the GPUs it asks for."""
+    WORKLOAD_READY = "WorkloadReady"
+    """As many engines of the newest revision as asked for are up."""
+    ROUTER_READY = "RouterReady"
+    """Every Ready router serves each of them."""
+    PROGRESSING = "Progressing"
+    """A change is under way; normally False."""
+    DEGRADED = "Degraded"
+    """Something is wrong that will not pass by itself; normally False."""
+    READY = "Ready"
+    """All of it: the newest revision serves."""
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is."""
+
+    # Accepted
+    ACCEPTED = "Accepted"
+    INVALID_SPEC = "InvalidSpec"
+    NAME_CONFLICT = "NameConflict"
+    NO_IMAGE = "NoImage"
+    SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason's name
+    PAUSED = "Paused"
+    CRD_OUTDATED = "CRDOutdated"
+    # ModelCached
+    NOT_NEEDED = "NotNeeded"
+    CACHED = "Cached"
+    DOWNLOADING = "Downloading"
+    DOWNLOAD_PENDING = "DownloadPending"
+    DOWNLOAD_FAILED = "DownloadFailed"
+    CLAIM_MISSING = "ClaimMissing"
+    CLAIM_NOT_BOUND = "ClaimNotBound"
+    # Fits
+    FITS = "Fits"
+    DOES_NOT_FIT = "DoesNotFit"
+    UNKNOWN = "Unknown"
+    # WorkloadReady, Degraded
+    AVAILABLE = "Available"
+    SCALED_TO_ZERO = "ScaledToZero"
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    ROLLING_OUT = "RollingOut"
+    SURGE_UNSCHEDULABLE = "SurgeUnschedulable"
+    INSUFFICIENT_GPUS = "InsufficientGPUs"
+    UNSCHEDULABLE = "Unschedulable"
+    VOLUME_ON_OTHER_NODE = "VolumeOnOtherNode"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONTAINER_CONFIG = "ContainerConfigError"
+    CRASHING = "Crashing"
+    STARTUP_TOO_LONG = "StartupTooLong"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    PODS_REFUSED = "PodsRefused"
+    APPLY_FAILED = "ApplyFailed"
+    AS_EXPECTED = "AsExpected"
+    # RouterReady
+    ROUTED = "Routed"
+    NOT_ROUTED = "NotRouted"
+    NO_ROUTER = "NoRouter"
+    # Ready
+    SERVING = "Serving"
+
+
+Name = Annotated[str, Field(max_length=256)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Condition(Part):
+    """One condition, as KEP-1623 has them."""
+
+    type: Annotated[str, Field(min_length=1, max_length=64)]
+    """What it is about."""
+
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+
+    observed_generation: Count = 0
+    """The generation of the resource it is about."""
+
+    last_transition_time: Annotated[
+        str, Field(max_length=64, json_schema_extra={"format": "date-time"})
+    ]
+    """When status changed."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=64)]
+    """Why, as one word."""
+
+    message: Annotated[str, Field(max_length=MAX_MESSAGE)]
+    """Why, as a sentence."""
+
+
+class CacheStatus(Part):
+    """How far the model's download is."""
+
+    phase: Name
+    """listing, downloading, verifying, done or failed."""
+
+    bytes: Count = 0
+    """Bytes that are there."""
+
+    total_bytes: Count = 0
+    """Bytes of all files; 0 while it is not known."""
+
+    eta_seconds: Count | None = None
+    """Seconds that the rest is expected to take."""
+
+
+class StartupStatus(Part):
+    """Seconds that the start of the newest revision's first replica took."""
+
+    schedule_seconds: Count | None = None
+    """Until a node was chosen."""
+
+    pull_seconds: Count | None = None
+    """From then until the container ran: volumes and images."""
+
+    load_seconds: Count | None = None
+    """From then until the engine was ready: weights and kernels."""
+
+    route_seconds: Count | None = None
+    """From then until every router served it."""
+
+
+class FitStatus(Part):
+    """What one replica needs of its GPUs."""
+
+    weights_gi_b: Annotated[float, Field(ge=0)] | None = Field(alias="weightsGiB", default=None)
+    """Weights, in GiB, over all its GPUs."""
+
+    kv_tokens: Count | None = None
+    """Tokens that its KV cache holds."""
+
+    tensor: Count | None = None
+    """GPUs of one replica."""
+
+
+class Status(Part):
+    """What the operator tells."""
+
+    observed_generation: Count = 0
+    """The generation that all of this is about."""
+
+    phase: Annotated[str, Field(max_length=32)] = ""
+    """Pending, Caching, Starting, Ready, Updating, Idle, Degraded or Failed."""
+
+    replicas: Count = 0
+    """Engine pods."""
+
+    ready_replicas: Count = 0
+    """Engine pods that serve."""
+
+    updated_replicas: Count = 0
+    """Engine pods of the newest revision."""
+
+    selector: Annotated[str, Field(max_length=512)] = ""
+    """Label selector of the engine pods, for autoscalers."""
+
+    url: Annotated[str, Field(max_length=512)] | None = None
+    """Where clients reach the model."""
+
+    conditions: Annotated[
+        list[Condition],
+        Field(
+            max_length=16,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        ),
+    ] = []
+    """Accepted, ModelCached, Fits, WorkloadReady, RouterReady, Progressing, Degraded and Ready,
+    which sums them up."""
+
+    cache: CacheStatus | None = None
+    """How far the model's download is."""
+
+    startup: StartupStatus | None = None
+    """How long the start took."""
+
+    fit: FitStatus | None = None
+    """What one replica needs of its GPUs."""

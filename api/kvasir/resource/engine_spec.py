@@ -1,0 +1,138 @@
+"""`spec.engine`: how the engine is run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kvasir.resource.field_types import (
+    RESERVED_ENV,
+    Argument,
+    ByteCount,
+    EnvName,
+    Image,
+    ObjectName,
+    SecretKey,
+    Text,
+)
+from kvasir.resource.strict_model import Part, rule, rules
+
+_RESERVED = "[" + ", ".join(f"'{name}'" for name in RESERVED_ENV) + "]"
+
+
+class SecretKeyRef(Part):
+    """One key of a Secret in the deployment's namespace."""
+
+    name: ObjectName
+    """The Secret's name."""
+
+    key: SecretKey
+    """The key in it."""
+
+
+class EnvSource(Part):
+    """Where a variable's value comes from."""
+
+    secret_key_ref: SecretKeyRef
+    """A key of a Secret; engines are restarted, one after the other, when it changes."""
+
+
+class EnvVar(Part):
+    """One environment variable of the engine."""
+
+    model_config = rules(
+        rule(f"!(self.name in {_RESERVED})", "this variable is set by Kvasir; remove it"),
+        rule("has(self.value) != has(self.valueFrom)", "give either value or valueFrom"),
+    )
+
+    name: EnvName
+    """The variable's name."""
+
+    value: Text | None = None
+    """Its value."""
+
+    value_from: EnvSource | None = None
+    """Where its value comes from, on a cluster."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.name in RESERVED_ENV:
+            raise ValueError(f"{self.name} is set by Kvasir")
+        if (self.value is None) == (self.value_from is None):
+            raise ValueError(f"{self.name} needs either value or valueFrom")
+        return self
+
+
+class EngineConfig(Part):
+    """The engine's own settings; what is absent is the engine's default."""
+
+    max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
+    """Longest sequence, prompt and output together, in tokens; by default the model's own."""
+
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of weights and activations; auto is the model's own on a GPU and float32 on a CPU."""
+
+    gpu_memory_utilization: Annotated[float, Field(ge=0.05, le=1.0, allow_inf_nan=False)] | None = (
+        None
+    )
+    """Share of each GPU's memory that the engine may use in all."""
+
+    max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Most sequences that run at once."""
+
+    max_num_batched_tokens: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
+    """Most tokens computed in one step, decodes and prompt chunks together."""
+
+    block_size: Literal[8, 16, 32, 64, 128] | None = None
+    """Tokens of one KV block."""
+
+    enable_prefix_caching: bool | None = None
+    """Whether requests that begin alike share the KV of what they have in common."""
+
+    device: Literal["auto", "cpu", "cuda", "sim"] = "auto"
+    """What the engine runs on; `sim` computes nothing and answers as fast as its speed profile
+    says."""
+
+    kv_cache_memory_bytes: ByteCount | None = None
+    """Memory for KV on each device, in bytes or as a quantity (24Gi); by default what
+    gpuMemoryUtilization leaves, or 1 GiB on a CPU."""
+
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
+    """Seeds the draw of the seeds of requests that bring none."""
+
+    load_format: Literal["auto", "safetensors", "dummy"] = "auto"
+    """How weights are read; `dummy` makes random ones, for benchmarks."""
+
+
+class Engine(Part):
+    """How the engine is run."""
+
+    image: Image | None = None
+    """Image of the engine's container on a cluster; by default the operator's for the device."""
+
+    args: Annotated[list[Argument], Field(max_length=64)] = []
+    """Extra arguments of `kvasir serve`, as on a command line, for flags without a field."""
+
+    env: Annotated[
+        list[EnvVar],
+        Field(
+            max_length=64,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        ),
+    ] = []
+    """Environment variables of the engine's processes."""
+
+    config: EngineConfig = EngineConfig()
+    """The engine's own settings."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [variable.name for variable in self.env]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"env names {', '.join(sorted(twice))} more than once")
+        return self

@@ -1,0 +1,203 @@
+"""Types of an LLMDeployment's fields: strings and numbers with their bounds."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    WithJsonSchema,
+)
+
+from kvasir.model_uri import ModelURIError, parse_model_uri
+from kvasir.quantity import parse_bytes
+from kvasir.resource.strict_model import RULES, rule
+
+RESERVED_ENV = ("KVASIR_FLEET_SECRET", "KVASIR_CACHE")
+
+SOURCES = ("hf", "s3", "pvc", "oci", "https", "builtin", "file")
+"""Schemes of models that can be served."""
+
+_SET = "it is set by Kvasir"
+RESERVED_FLAGS = {
+    "--host": _SET,
+    "--port": _SET,
+    "--grpc-port": _SET,
+    "--kv-events-endpoint": _SET,
+    "--kv-events-replay-endpoint": _SET,
+    "--fleet-secret-file": _SET,
+    "--served-model-name": "use spec.model.name and spec.model.aliases",
+    "--revision": "use spec.model.revision",
+    "--trust-remote-code": "use spec.model.trustRemoteCode",
+    "--tensor-parallel-size": "use spec.parallelism.tensor",
+    "--drain-timeout": "use spec.lifecycle.drainSeconds",
+    "--max-model-len": "use spec.engine.config.maxModelLen",
+    "--dtype": "use spec.engine.config.dtype",
+    "--gpu-memory-utilization": "use spec.engine.config.gpuMemoryUtilization",
+    "--max-num-seqs": "use spec.engine.config.maxNumSeqs",
+    "--max-num-batched-tokens": "use spec.engine.config.maxNumBatchedTokens",
+    "--block-size": "use spec.engine.config.blockSize",
+    "--enable-prefix-caching": "use spec.engine.config.enablePrefixCaching",
+    "--no-enable-prefix-caching": "use spec.engine.config.enablePrefixCaching",
+    "--device": "use spec.engine.config.device",
+    "--kv-cache-memory-bytes": "use spec.engine.config.kvCacheMemoryBytes",
+    "--seed": "use spec.engine.config.seed",
+    "--load-format": "use spec.engine.config.loadFormat",
+}
+"""Engine flags that `spec.engine.args` may not carry, each with the field that does."""
+
+_QUANTITY = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
+
+
+def _byte_count(value: object) -> object:
+    return parse_bytes(value) if isinstance(value, str) else value
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+def _quantity(value: object) -> object:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and not _QUANTITY.fullmatch(text):
+        raise ValueError(f"{text[:80]!r} is not a quantity; write for example 500m, 4 or 16Gi")
+    return text
+
+
+def _tensor(value: object) -> object:
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 64
+    if not whole and value != "auto":
+        raise ValueError(f"{str(value)[:80]!r} is no number of GPUs from 1 to 64, and not auto")
+    return value
+
+
+def _model_uri(text: str) -> str:
+    try:
+        scheme = parse_model_uri(text).scheme
+    except ModelURIError as error:
+        raise ValueError(str(error)) from None
+    if scheme not in SOURCES:
+        known = ", ".join(f"{name}://" for name in SOURCES)
+        raise ValueError(f"model URI {text!r}: {scheme}:// cannot be served; use one of {known}")
+    return text
+
+
+def _flag(text: str) -> str:
+    remedy = RESERVED_FLAGS.get(text.partition("=")[0])
+    if remedy:
+        raise ValueError(f"{text.partition('=')[0]} cannot be an extra argument: {remedy}")
+    return text
+
+
+def _flag_rule() -> dict[str, str]:
+    remedies = ", ".join(f"'{flag}': '{remedy}'" for flag, remedy in RESERVED_FLAGS.items())
+    name, table = "self.split('=', 2)[0]", f"{{{remedies}}}"
+    return rule(
+        f"!({name} in {list(RESERVED_FLAGS)})",
+        "this flag has a field of its own or is set by Kvasir",
+        message_expression=f"{name} + ' cannot be an extra argument: ' + {table}[{name}]",
+    )
+
+
+def int_or_string(**bounds: Any) -> WithJsonSchema:
+    """The schema of a number that may be written as a string."""
+    return WithJsonSchema({"x-kubernetes-int-or-string": True, **bounds})
+
+
+_CEL_QUANTITY = "isQuantity(string(self)) && !string(self).startsWith('-')"
+
+DNSLabel = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)
+]
+ObjectName = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)
+]
+"""Name of another object of the cluster."""
+ServedName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9._:/]*[A-Za-z0-9])?$", max_length=253),
+]
+Revision = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$", max_length=128)
+]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
+SecretKey = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
+Argument = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=4096),
+    AfterValidator(_flag),
+    Field(json_schema_extra={RULES: [_flag_rule()]}),
+]
+SourceURI = Annotated[
+    str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_model_uri)
+]
+Image = Annotated[
+    str, StringConstraints(pattern=r"^[a-zA-Z0-9][-a-zA-Z0-9._:/@]*$", max_length=512)
+]
+ByteCount = Annotated[
+    int,
+    BeforeValidator(_byte_count),
+    Field(ge=1, le=2**53),
+    int_or_string(
+        **{
+            RULES: [
+                rule(
+                    f"{_CEL_QUANTITY} && quantity(string(self)).isGreaterThan(quantity('0'))",
+                    "write an amount of memory, for example 24Gi",
+                )
+            ]
+        }
+    ),
+]
+Quantity = Annotated[
+    str,
+    BeforeValidator(_quantity),
+    int_or_string(
+        **{RULES: [rule(_CEL_QUANTITY, "write a quantity, for example 500m, 4 or 16Gi")]}
+    ),
+]
+GPUCount = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(ge=0, le=64),
+    int_or_string(
+        **{
+            RULES: [
+                rule(
+                    "string(self).matches('^[0-9]{1,2}$') && int(string(self)) <= 64",
+                    "write a whole number of GPUs from 0 to 64",
+                )
+            ]
+        }
+    ),
+]
+TensorSize = Annotated[
+    int | Literal["auto"],
+    PlainValidator(_tensor),
+    int_or_string(
+        **{
+            RULES: [
+                rule(
+                    "type(self) == string ? self == 'auto' : (self >= 1 && self <= 64)",
+                    "write a number of GPUs from 1 to 64, or auto",
+                )
+            ]
+        }
+    ),
+]
+Text = Annotated[str, StringConstraints(max_length=32768)]
+LabelKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        max_length=317,
+    ),
+]
+LabelValue = Annotated[
+    str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)
+]

@@ -1,0 +1,87 @@
+"""The LLMDeployment resource: what a user writes, with its bounds.
+
+A field is here when it works; a field that would do nothing is refused as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kvasir.resource.engine_spec import EngineConfig
+from kvasir.resource.field_types import DNSLabel, LabelKey, LabelValue, Text
+from kvasir.resource.spec import Spec
+from kvasir.resource.strict_model import Part
+
+__all__ = ["API_VERSION", "KIND", "EngineConfig", "LLMDeployment", "Metadata", "Spec"]
+
+API_VERSION = "kvasir.dev/v1alpha1"
+KIND = "LLMDeployment"
+
+
+class Metadata(Part):
+    """The resource's name, and on a cluster its namespace, labels and annotations."""
+
+    name: DNSLabel
+    """Name of the deployment: a DNS label, unique in its namespace or file."""
+
+    namespace: DNSLabel | None = None
+    """Namespace, on a cluster."""
+
+    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=64)] = {}
+    """Labels, on a cluster."""
+
+    annotations: Annotated[dict[LabelKey, Text], Field(max_length=64)] = {}
+    """Annotations, on a cluster."""
+
+
+class LLMDeployment(Part):
+    """A model served by a number of engine replicas."""
+
+    api_version: Literal["kvasir.dev/v1alpha1"]
+    """The version of this schema."""
+
+    kind: Literal["LLMDeployment"]
+    """The kind of this resource."""
+
+    metadata: Metadata
+    """The resource's name."""
+
+    spec: Spec
+    """The wanted state."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = self.served_names
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"spec.model serves {', '.join(sorted(twice))} more than once")
+        return self
+
+    @classmethod
+    def from_cluster(cls, resource: Mapping[str, Any]) -> Self:
+        """The resource as an API server gives it, without what the server adds.
+
+        Raises pydantic.ValidationError for one that this version does not understand.
+        """
+        metadata = resource["metadata"]
+        return cls.model_validate(
+            {
+                "apiVersion": resource["apiVersion"],
+                "kind": resource["kind"],
+                "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+                "spec": resource["spec"],
+            }
+        )
+
+    @property
+    def name(self) -> str:
+        """The deployment's name."""
+        return self.metadata.name
+
+    @property
+    def served_names(self) -> list[str]:
+        """Names that clients may use: the model's name first, then its aliases."""
+        return [self.spec.model.name or self.metadata.name, *self.spec.model.aliases]

@@ -1,0 +1,108 @@
+"""`spec.model`: what is served and where it comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from kvasir.model_uri import ModelURI, parse_model_uri
+from kvasir.resource.field_types import ObjectName, Revision, SecretKey, ServedName, SourceURI
+from kvasir.resource.strict_model import Part, rule, rules
+
+_IS_HUB = "(self.uri.startsWith('hf://') || !self.uri.contains('://'))"
+_DOWNLOADED = ("hf", "s3", "oci", "https")
+
+
+class DownloadSecret(Part):
+    """A Secret in the deployment's namespace."""
+
+    name: ObjectName
+    """The Secret's name."""
+
+    key: SecretKey | None = None
+    """The key in it: token by default, .dockerconfigjson with `oci://`; with `s3://` all keys are
+    taken."""
+
+
+class Model(Part):
+    """The model to serve and the names it is served under."""
+
+    model_config = rules(
+        rule(
+            r"self.uri.matches('^(hf|s3|oci|https|pvc|builtin)://[^ ]+$|^file:///[^ ]+$"
+            r"|^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)?"
+            r"(@[A-Za-z0-9_][-A-Za-z0-9_./]*)?$')",
+            "uri must be hf://ORG/NAME[@REVISION], s3://BUCKET/PREFIX, pvc://CLAIM[/DIRECTORY],"
+            " oci://REGISTRY/NAME[:TAG], https://HOST/PATH, builtin://NAME or"
+            " file:///DIRECTORY",
+        ),
+        rule(
+            f"!has(self.revision) || {_IS_HUB}",
+            "revision has a meaning only with hf://; remove it",
+        ),
+        rule(
+            "!has(self.revision) || !self.uri.contains('@')"
+            " || self.uri.endsWith('@' + self.revision)",
+            "revision and the revision in uri differ; give one",
+        ),
+        rule(
+            "!has(self.secretRef) || self.uri.matches('^(hf|s3|oci|https)://')"
+            " || !self.uri.contains('://')",
+            "secretRef is for downloads; remove it where nothing is downloaded",
+        ),
+        rule(
+            "!has(self.name) || !has(self.aliases) || !(self.name in self.aliases)",
+            "name is among the aliases too; remove it there",
+        ),
+    )
+
+    uri: SourceURI
+    """Where the model comes from: `hf://ORG/NAME[@REVISION]`, `s3://BUCKET/PREFIX`,
+    `oci://REGISTRY/NAME[:TAG]`, `https://HOST/PATH`, `pvc://CLAIM/DIRECTORY` (a volume that holds
+    it already), `builtin://kvasir-tiny`, or `file:///DIRECTORY` (on a cluster: inside
+    engine.image). On one machine also a plain path. What is downloaded is kept in `spec.cache`."""
+
+    revision: Revision | None = None
+    """Branch, tag or commit of an `hf://` model; the repository's default branch if absent."""
+
+    name: ServedName | None = None
+    """Name that clients put into `model`; by default the deployment's. A name or alias that two
+    deployments claim belongs to the older one."""
+
+    aliases: Annotated[
+        list[ServedName], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = []
+    """Further names of the same model."""
+
+    secret_ref: DownloadSecret | None = None
+    """What the download needs: a token for `hf://` and `https://`, a Docker configuration for
+    `oci://`, and for `s3://` environment variables (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    AWS_ENDPOINT_URL). Only the download's pod has it, never an engine."""
+
+    trust_remote_code: bool = False
+    """Allows Python code from the model's repository to run in the engine."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        parsed = self.parsed_uri
+        if self.revision is not None:
+            if parsed.scheme != "hf":
+                raise ValueError(f"revision has a meaning only with hf://, not with {self.uri!r}")
+            if parsed.revision not in (None, self.revision):
+                raise ValueError(
+                    f"revision {self.revision!r} and the uri's {parsed.revision!r} differ; give one"
+                )
+        if self.secret_ref is not None and not self.downloaded:
+            raise ValueError(f"secretRef is for downloads, and {self.uri!r} needs none; remove it")
+        return self
+
+    @property
+    def parsed_uri(self) -> ModelURI:
+        """`uri`, parsed."""
+        return parse_model_uri(self.uri)
+
+    @property
+    def downloaded(self) -> bool:
+        """Whether it has to be fetched before it can be served."""
+        return self.parsed_uri.scheme in _DOWNLOADED

@@ -1,0 +1,137 @@
+"""`spec.podTemplate`: where pods may run, in the words of a PodSpec; and what they may use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from kvasir.resource.field_types import GPUCount, LabelKey, LabelValue, ObjectName, Quantity, Text
+from kvasir.resource.strict_model import RULES, Part, rule
+
+_OPEN = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+Open = Annotated[dict[str, Any], _OPEN]
+"""A piece of a PodSpec that the API server checks when the pod's template is made."""
+
+_NOT_FREE = "keys under kvasir.dev/ and app.kubernetes.io/ are set by Kvasir; remove them"
+_FREE_KEYS = rule(
+    "self.all(key, !key.startsWith('kvasir.dev/') && !key.startsWith('app.kubernetes.io/'))",
+    _NOT_FREE,
+)
+
+
+def _free_keys(pairs: dict[str, str]) -> dict[str, str]:
+    if any(key.startswith(("kvasir.dev/", "app.kubernetes.io/")) for key in pairs):
+        raise ValueError(_NOT_FREE)
+    return pairs
+
+
+class Limits(Part):
+    """Most that one replica may use."""
+
+    gpus: GPUCount = Field(alias="nvidia.com/gpu", default=0)
+    """GPUs of each replica; without any it runs on the CPU."""
+
+    cpu: Quantity | None = None
+    """CPU cores, on a cluster."""
+
+    memory: Quantity | None = None
+    """Main memory, on a cluster."""
+
+
+class Requests(Part):
+    """What is set aside for one replica."""
+
+    cpu: Quantity | None = None
+    """CPU cores, on a cluster; one if no limit is given either (250m with device sim)."""
+
+    memory: Quantity | None = None
+    """Main memory, on a cluster."""
+
+
+class Resources(Part):
+    """What one replica needs."""
+
+    limits: Limits = Limits()
+    """Most that one replica may use."""
+
+    requests: Requests = Requests()
+    """What is set aside for one replica; the limits if absent."""
+
+
+class Toleration(Part):
+    """A taint that pods may run in spite of."""
+
+    key: LabelKey | None = None
+    """The taint's key; every one if absent, with operator Exists."""
+
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """How value is compared."""
+
+    value: LabelValue | None = None
+    """The taint's value."""
+
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """The taint's effect; every one if absent."""
+
+    toleration_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """With NoExecute: how long a pod stays."""
+
+
+class Affinity(Part):
+    """Rules on nodes and neighbours, as in a PodSpec."""
+
+    node_affinity: Open | None = None
+    """Which nodes."""
+
+    pod_affinity: Open | None = None
+    """Beside which pods."""
+
+    pod_anti_affinity: Open | None = None
+    """Away from which pods."""
+
+
+class PullSecret(Part):
+    """A Secret that images are pulled with."""
+
+    name: ObjectName
+    """The Secret's name."""
+
+
+class PodTemplate(Part):
+    """What engine and download pods have beside what Kvasir gives them, on a cluster."""
+
+    labels: Annotated[
+        dict[LabelKey, LabelValue],
+        Field(max_length=32, json_schema_extra={RULES: [_FREE_KEYS]}),
+        AfterValidator(_free_keys),
+    ] = {}
+    """Further labels."""
+
+    annotations: Annotated[
+        dict[LabelKey, Text],
+        Field(max_length=32, json_schema_extra={RULES: [_FREE_KEYS]}),
+        AfterValidator(_free_keys),
+    ] = {}
+    """Further annotations."""
+
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] = {}
+    """Labels that a node must have."""
+
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] = []
+    """Taints that pods may run in spite of."""
+
+    affinity: Affinity | None = None
+    """Rules on nodes and neighbours."""
+
+    priority_class_name: ObjectName | None = None
+    """How important the pods are to the scheduler."""
+
+    runtime_class_name: ObjectName | None = None
+    """Container runtime, such as nvidia."""
+
+    scheduler_name: ObjectName | None = None
+    """Another scheduler than the cluster's default."""
+
+    image_pull_secrets: Annotated[list[PullSecret], Field(max_length=8)] = []
+    """Secrets that images are pulled with, beside the operator's."""

@@ -1,0 +1,216 @@
+"""`spec`: the wanted state, and the rules between its parts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kvasir.resource.autoscaling_spec import Autoscaling
+from kvasir.resource.cache_spec import Cache
+from kvasir.resource.engine_spec import Engine
+from kvasir.resource.field_types import DNSLabel, TensorSize
+from kvasir.resource.model_spec import Model
+from kvasir.resource.pod_template import PodTemplate, Resources
+from kvasir.resource.strict_model import Part, rule, rules
+
+_GPUS = "string(self.resources.limits.nvidia__dot__com__slash__gpu)"
+
+
+class Parallelism(Part):
+    """How one replica is spread over its GPUs."""
+
+    tensor: TensorSize = 1
+    """GPUs that share every layer, or auto: as few as the model needs, on a cluster; at most
+    nvidia.com/gpu, where that is given."""
+
+
+class Lifecycle(Part):
+    """How replicas begin and end."""
+
+    drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 45
+    """Seconds that running requests get to finish when a replica is stopped; what still runs then
+    is moved to another one."""
+
+    pre_stop_seconds: Annotated[int, Field(ge=0, le=300)] = 5
+    """Seconds between the decision to stop a pod and its drain, in which routers turn away from
+    it."""
+
+    startup_seconds: Annotated[int, Field(ge=30, le=86400)] = 1800
+    """Seconds that an engine may take to load before its container is started again."""
+
+
+class RolloutStrategy(Part):
+    """How a new revision replaces the old one. Where the cluster has no GPU left for a surge pod,
+    the operator gives up one replica at a time instead, and says so in a condition."""
+
+    model_config = rules(
+        rule(
+            "self.maxSurge > 0 || self.maxUnavailable > 0",
+            "maxSurge and maxUnavailable cannot both be 0; raise one",
+        )
+    )
+
+    max_surge: Annotated[int, Field(ge=0, le=64)] = 1
+    """Pods of the new revision above replicas."""
+
+    max_unavailable: Annotated[int, Field(ge=0, le=64)] = 0
+    """Pods that may be missing meanwhile."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.max_surge == 0 and self.max_unavailable == 0:
+            raise ValueError("maxSurge and maxUnavailable cannot both be 0; raise one")
+        return self
+
+
+class Disruption(Part):
+    """What drains of nodes and other evictions may take away."""
+
+    max_unavailable: Annotated[int, Field(ge=0, le=64)] = 1
+    """Replicas that may be missing at once. With one replica its eviction is allowed, and routers
+    hold its requests until the next one serves."""
+
+
+class Router(Part):
+    """How routers treat the model."""
+
+    policy: Literal["kv_aware", "least_load", "round_robin", "prefix_hash", "session"] | None = None
+    """How a replica is chosen; by default the router's own policy."""
+
+    hold_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
+    """Seconds that requests wait in routers while no replica serves, such as until the first one
+    has started; by default the routers' own, 60."""
+
+
+class NetworkPolicy(Part):
+    """Who may reach the engines, where the cluster's network enforces it."""
+
+    enabled: bool = True
+    """Lets only routers in (and the operator to a download's progress)."""
+
+    allowed_namespaces: Annotated[
+        list[DNSLabel], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = []
+    """Namespaces whose pods may reach the engines' HTTP port too, such as Prometheus'."""
+
+
+class Monitoring(Part):
+    """What is made for Prometheus, where its operator is installed."""
+
+    pod_monitor: bool = True
+    """A PodMonitor of the engines."""
+
+    alerts: bool = True
+    """A PrometheusRule."""
+
+
+class Spec(Part):
+    """The wanted state."""
+
+    model_config = rules(
+        rule(
+            f"type(self.parallelism.tensor) == string || {_GPUS} == '0'"
+            f" || {_GPUS} == string(self.parallelism.tensor)",
+            "resources.limits nvidia.com/gpu and parallelism.tensor differ; set both to the GPUs of"
+            " one replica",
+        ),
+        rule(
+            "self.engine.config.device != 'cuda' || type(self.parallelism.tensor) == string"
+            f" || {_GPUS} != '0'",
+            "engine.config.device cuda needs resources.limits nvidia.com/gpu",
+        ),
+        rule(
+            "!(self.engine.config.device in ['cpu', 'sim'])"
+            f" || ({_GPUS} == '0' && type(self.parallelism.tensor) != string)",
+            "engine.config.device cpu and sim use no GPU; remove resources.limits nvidia.com/gpu"
+            " and parallelism.tensor auto",
+        ),
+        rule(
+            "type(self.parallelism.tensor) != string"
+            " || self.model.uri.matches('^(hf|s3|oci|https)://') || !self.model.uri.contains('://')",
+            "parallelism.tensor auto needs a model that is downloaded, to know its size; write a"
+            " number",
+        ),
+        rule(
+            "!has(self.cache) || self.model.uri.matches('^(hf|s3|oci|https)://')"
+            " || !self.model.uri.contains('://')",
+            "cache is for models that are downloaded; remove it",
+        ),
+        rule(
+            "!self.model.uri.startsWith('file://') || has(self.engine.image)",
+            "file:// names a directory inside the engine's image; set engine.image, or use hf://,"
+            " s3://, pvc://, oci:// or https://",
+        ),
+    )
+
+    model: Model
+    """The model to serve."""
+
+    engine: Engine = Engine()
+    """How the engine is run."""
+
+    resources: Resources = Resources()
+    """What one replica needs."""
+
+    parallelism: Parallelism = Parallelism()
+    """How one replica is spread over its GPUs."""
+
+    replicas: Annotated[int, Field(ge=0, le=64)] = 1
+    """Number of engines. Autoscalers set it through the scale subresource; leave it out of files
+    where one does."""
+
+    autoscaling: Autoscaling | None = None
+    """Who sets replicas instead of you, on a cluster."""
+
+    cache: Cache | None = None
+    """Where a downloaded model is kept, on a cluster; by default a new volume of 100Gi."""
+
+    lifecycle: Lifecycle = Lifecycle()
+    """How replicas begin and end."""
+
+    rollout_strategy: RolloutStrategy = RolloutStrategy()
+    """How a new revision replaces the old one, on a cluster."""
+
+    disruption: Disruption = Disruption()
+    """What drains of nodes may take away, on a cluster."""
+
+    router: Router = Router()
+    """How routers treat the model."""
+
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """Who may reach the engines, on a cluster."""
+
+    monitoring: Monitoring = Monitoring()
+    """What is made for Prometheus, on a cluster."""
+
+    pod_template: PodTemplate = PodTemplate()
+    """What pods have beside what Kvasir gives them, on a cluster."""
+
+    paused: bool = False
+    """Leaves everything as it is: the operator changes nothing but the status, on a cluster."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        gpus, tensor = self.resources.limits.gpus, self.parallelism.tensor
+        device = self.engine.config.device
+        if gpus and tensor not in ("auto", gpus):
+            raise ValueError(
+                f"resources.limits nvidia.com/gpu is {gpus} but parallelism.tensor is {tensor};"
+                " set both to the GPUs of one replica"
+            )
+        if device == "cuda" and not gpus and tensor != "auto":
+            raise ValueError("engine.config.device cuda needs resources.limits nvidia.com/gpu")
+        if device in ("cpu", "sim") and gpus:
+            raise ValueError(
+                f"engine.config.device {device} uses no GPU; remove resources.limits nvidia.com/gpu"
+            )
+        if device in ("cpu", "sim") and tensor == "auto":
+            raise ValueError(
+                f"engine.config.device {device} uses no GPU; remove parallelism.tensor auto"
+            )
+        if self.cache is not None and not self.model.downloaded:
+            raise ValueError(
+                f"cache is for models that are downloaded, not for {self.model.uri!r}; remove it"
+            )
+        return self

@@ -1,0 +1,208 @@
+"""Chooses, for each linear layer of a few tokens, between cuBLAS and the skinny kernel, by time.
+
+    python benchmarks/gpu/skinny_gemm.py --model DIR [--model DIR ...] [--out F.json] [--table F.json]
+
+For each shape of the models' layers and 1 to 64 tokens: microseconds of the layer and a norm after
+it inside a CUDA graph, and TB/s of weights, which are not in the cache.
+--table writes what kernels/gemm/skinny_table.py reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import astuple, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvasir_engine.kernels.add_rms_norm import add_rms_norm
+from kvasir_engine.kernels.gemm.skinny import SkinnyTuning, fits, skinny_linear
+from kvasir_engine.kernels.silu_mul import silu_mul
+
+DEVICE = torch.device("cuda")
+TOKENS = (1, 8, 16, 32, 64)
+ROTATED_BYTES = 400 << 20
+"""Weights that are read in turn: several times the cache."""
+GAIN = 0.99
+"""Of cuBLAS's time, at most, for the kernel to be chosen."""
+AHEAD = (0, 512, 1024)
+"""Inputs asked for ahead."""
+BY_PRODUCT = [
+    *[SkinnyTuning(16, k, w, s) for k, w, s in ((128, 1, 4), (256, 1, 4), (256, 2, 4))],
+    *[SkinnyTuning(16, k, w, s) for k, w, s in ((512, 2, 3), (256, 4, 3), (128, 4, 6))],
+    *[SkinnyTuning(32, k, w, s) for k, w, s in ((128, 2, 4), (256, 2, 3), (256, 4, 3))],
+    *[SkinnyTuning(64, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 4), (128, 4, 3))],
+    *[SkinnyTuning(128, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 3))],
+    *[SkinnyTuning(32, k, w, s) for k, w, s in ((256, 4, 4), (512, 4, 3))],
+    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((64, 256, 4, 3), (16, 256, 2, 3))],
+]
+BY_SUMS = [
+    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((4, 1024, 4, 2), (8, 512, 4, 2))],
+    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((16, 256, 4, 2), (16, 512, 8, 2))],
+    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((8, 512, 4, 4), (4, 512, 2, 4))],
+    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((2, 1024, 2, 4), (16, 256, 4, 4))],
+    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((8, 1024, 8, 2), (4, 1024, 4, 1))],
+    SkinnyTuning(8, 256, 2, 4),
+]
+
+
+def rows_of(tokens: int) -> int:
+    """Rows that the kernel is compiled for."""
+    return 1 if tokens == 1 else max(16, tokens)
+
+
+def tunings(tokens: int) -> list[SkinnyTuning]:
+    """What is tried."""
+    tried = BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT
+    return [replace(each, prefetched=ahead) for each in tried for ahead in AHEAD]
+
+
+def shapes(model: Path) -> Iterator[tuple[int, int, bool]]:
+    """(outputs, inputs, gated) of a model's layers, experts apart."""
+    config = json.loads((model / "config.json").read_text())
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    dim = config.get("head_dim") or hidden // heads
+    yield (heads + 2 * config["num_key_value_heads"]) * dim, hidden, False
+    yield hidden, heads * dim, False
+    if "num_experts" in config:
+        yield config["num_experts"], hidden, False
+    else:
+        yield 2 * config["intermediate_size"], hidden, True
+        yield hidden, config["intermediate_size"], False
+    yield config["vocab_size"], hidden, False
+
+
+def compile_one(tokens: int, tuning: SkinnyTuning, gated: bool) -> None:
+    """Into Triton's cache on disk."""
+    x = torch.zeros(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
+    weight = torch.zeros(256, 4096, device=DEVICE, dtype=torch.bfloat16)
+    try:
+        skinny_linear(x, weight, None, tuning, gated=gated)
+        torch.cuda.synchronize()
+    except Exception as error:  # too much shared memory
+        print(tokens, tuning, repr(error)[:100], flush=True)
+
+
+def compile_all() -> None:
+    """All kernels, in parallel."""
+    wanted = {
+        (rows_of(tokens), tuning, gated)
+        for tokens in TOKENS
+        for tuning in tunings(tokens)
+        for gated in (False, True)
+    }
+    with ProcessPoolExecutor(14, mp_context=get_context("spawn")) as pool:
+        for done in [pool.submit(compile_one, *each) for each in sorted(wanted, key=str)]:
+            done.result()
+
+
+def microseconds(
+    run: Callable[..., Any], weights: list[torch.Tensor], calls: int, tokens: int
+) -> float:
+    """Device time of a call and the norm after it, among `calls` in a CUDA graph, as in a model;
+    `run` takes a weight."""
+    between = torch.zeros(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
+    scales = torch.ones(4096, device=DEVICE, dtype=torch.bfloat16)
+    add_rms_norm(between, between, scales, 1e-5)
+    run(weight=weights[0])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    # torch.cuda.graph() would also collect garbage, each time.
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        for call in range(calls):
+            run(weight=weights[call % len(weights)])
+            add_rms_norm(between, between, scales, 1e-5)
+        graph.capture_end()
+    torch.cuda.synchronize()
+    graph.replay()
+    times = []
+    for _ in range(3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) / calls * 1e3)
+    return sorted(times)[1]
+
+
+def by_cublas(x: torch.Tensor, weight: torch.Tensor, *, gated: bool) -> torch.Tensor:
+    """The same layer through torch."""
+    out = torch.nn.functional.linear(x, weight)
+    return silu_mul(out) if gated else out
+
+
+def measure(outputs: int, inputs: int, gated: bool) -> Iterator[dict[str, Any]]:
+    """A result for each number of tokens."""
+    size = outputs * inputs * 2
+    copies = max(2, -(-ROTATED_BYTES // size))
+    calls = max(copies, 8)
+    weights = [
+        torch.randn(outputs, inputs, device=DEVICE, dtype=torch.bfloat16) for _ in range(copies)
+    ]
+    for tokens in TOKENS:
+        x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
+        found = []
+        for tuning in tunings(tokens):
+            if not fits(outputs // (2 if gated else 1), inputs, tuning):
+                continue
+            try:
+                run = partial(skinny_linear, x, bias=None, tuning=tuning, gated=gated)
+                us = microseconds(run, weights, calls, tokens)
+            except Exception as error:
+                print(tuning, repr(error)[:100], flush=True)
+                continue
+            found.append((us, tuning))
+        found.sort(key=lambda each: each[0])
+        cublas = microseconds(partial(by_cublas, x, gated=gated), weights, calls, tokens)
+        best, tuning = found[0]
+        yield {
+            "outputs": outputs,
+            "inputs": inputs,
+            "gated": gated,
+            "tokens": tokens,
+            "cublas_us": round(cublas, 1),
+            "us": round(best, 1),
+            "TB_s": round(size / best / 1e6, 2),
+            "tuning": astuple(tuning),
+            "next": [f"{us:.1f} {astuple(each)}" for us, each in found[1:4]],
+            "worst": f"{found[-1][0]:.1f} {astuple(found[-1][1])}",
+        }
+
+
+def main() -> None:
+    """Print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", type=Path, action="append", required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path)
+    options = parser.parse_args()
+    compile_all()
+    results: list[dict[str, Any]] = []
+    with torch.inference_mode():
+        for shape in {shape: None for model in options.model for shape in shapes(model)}:
+            for result in measure(*shape):
+                results.append(result)
+                print(json.dumps(result), flush=True)
+                if options.out:
+                    options.out.write_text(json.dumps(results, indent=1))
+            torch.cuda.empty_cache()
+    if options.table:
+        chosen = [
+            [each["outputs"], each["inputs"], each["gated"], each["tokens"], *each["tuning"]]
+            for each in results
+            if each["us"] < GAIN * each["cublas_us"]
+        ]
+        lines = ",\n ".join(json.dumps(each) for each in chosen)
+        options.table.write_text(f"[{lines}]\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""How decodes are launched, as measured on an H200 with 8 KV heads of 128 numbers in 16 bits
+(benchmarks/gpu/attention.py): contexts of 1,100 tokens, and of 200 to 2,000.
+
+Programs of one warp and few keys at a time are many on a multiprocessor, which hides that each
+waits for its keys; of four warps and 128 keys there are two or three, which end together where
+contexts differ. Which of the two is faster changes with how many rounds of programs there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kvasir_engine.attention.triton.merge import MOST_PARTS
+from kvasir_engine.device.tile_memory import TileTuning
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTuning(TileTuning):
+    """How the kernel is launched."""
+
+    rows: int = field(default=0, kw_only=True)
+    """In shared memory: a program's few queries are not kept there."""
+    keys: int = 64
+    """Keys of one iteration."""
+    warps: int = 2
+    stages: int = 3
+    parts: int | None = None
+    """Of each entry's keys, at most; None = as many as fill the GPU `PROGRAMS_PER_SM` times."""
+    least_keys: int = 128
+    """Fewest keys worth a part of their own."""
+
+
+PROGRAMS_PER_SM = 4
+_SMALL, _LARGE = DecodeTuning(32, 1, 6), DecodeTuning(128, 4, 3, parts=1)
+_BY_PROGRAMS = (
+    (23, DecodeTuning(128, 4, 2)),
+    (159, _SMALL),
+    (319, replace(_SMALL, parts=6)),
+    (447, _LARGE),
+    # Two on each multiprocessor: two whole rounds.
+    (528, replace(_LARGE, stages=2)),
+    (2039, _LARGE),
+)
+"""Up to so many entries x KV heads; more are `_MANY`."""
+_MANY = DecodeTuning(32, 1, 4, parts=1)
+
+
+def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
+    """By entries x KV heads."""
+    if padded_dim > 128:
+        return DecodeTuning()
+    return next((tuning for most, tuning in _BY_PROGRAMS if programs <= most), _MANY)
+
+
+def own_tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
+    """Of what decodes that have a prefix in common have each of its own: few keys."""
+    if programs >= 1024 and padded_dim <= 128:
+        return _MANY
+    return DecodeTuning(keys=32, stages=2 if padded_dim > 128 else 4)
+
+
+def divided_tuning_for(padded_dim: int) -> DecodeTuning:
+    """Of contexts some of which are much longer than others."""
+    return DecodeTuning() if padded_dim > 128 else _LARGE
+
+
+def num_parts(
+    entries: int, kv_heads: int, longest: int, multiprocessors: int, tuning: DecodeTuning
+) -> int:
+    """Parts of the keys: enough programs for the GPU, enough keys for a part."""
+    most = max(1, min(longest // tuning.least_keys, MOST_PARTS))
+    if tuning.parts is not None:
+        return min(most, tuning.parts)
+    wanted = multiprocessors * PROGRAMS_PER_SM // max(1, entries * kv_heads)
+    parts = 1
+    while parts * 2 <= min(wanted, most):
+        parts *= 2
+    return parts

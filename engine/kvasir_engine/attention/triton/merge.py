@@ -1,0 +1,97 @@
+"""Puts attention over parts of the keys together, by the log-sum-exp of each part's scores."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kvasir_engine.attention.base import SharedPrefixes
+from kvasir_engine.attention.triton.online_softmax import NO_SCORE
+from kvasir_engine.device.launch import begin, launch_options
+
+MOST_PARTS = 128
+"""Of an entry's own keys, and as many of what it shares."""
+FEW_PARTS = 32
+"""Most batches have no more, and take less time when no more are looked at."""
+
+
+@triton.jit(
+    do_not_specialize=["parts", "prefix_parts"],
+    # Parts of a packed copy begin anywhere, and no step should wait for another kernel for that.
+    do_not_specialize_on_alignment=["prefix_lens_ptr"],
+)
+def _merge(
+    parts_ptr,
+    lse_ptr,
+    prefix_lens_ptr,
+    out_ptr,
+    parts,
+    prefix_parts,
+    SHARED: tl.constexpr,
+    HEADS: tl.constexpr,
+    MOST: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    at = tl.program_id(0).to(tl.int64)
+    total_parts = prefix_parts + parts
+    part, dim = tl.arange(0, MOST), tl.arange(0, PADDED_DIM)
+    written = part < total_parts
+    if SHARED:
+        # An entry of no group has nothing in the prefix's parts.
+        grouped = tl.load(prefix_lens_ptr + tl.program_id(0) // HEADS) > 0
+        written &= grouped | (part >= prefix_parts)
+    begin(PDL)
+    lse = tl.load(lse_ptr + at * total_parts + part, mask=written, other=NO_SCORE)
+    best = tl.max(lse, 0)
+    total = tl.sum(tl.exp2(lse - best), 0)
+    last = tl.max(tl.where(lse > NO_SCORE * 0.1, part + 1, 0), 0)
+    acc = tl.zeros([PADDED_DIM], tl.float32)
+    for start in range(0, last, AT_ONCE):
+        some = start + tl.arange(0, AT_ONCE)
+        used = some < last
+        if SHARED:
+            used &= grouped | (some >= prefix_parts)
+        some_lse = tl.load(lse_ptr + at * total_parts + some, mask=used, other=NO_SCORE)
+        # Loaded without waiting for the lse: what nobody wrote is anything, and thrown away.
+        mixed = tl.load(
+            parts_ptr + (at * total_parts + some)[:, None] * DIM + dim[None, :],
+            mask=used[:, None] & (dim < DIM)[None, :],
+            other=0.0,
+        )
+        weight = tl.exp2(some_lse - best)[:, None]
+        acc += tl.sum(tl.where(weight > 0.0, mixed * weight, 0.0), 0)
+    out = acc / total
+    tl.store(out_ptr + at * DIM + dim, out.to(out_ptr.dtype.element_ty), mask=dim < DIM)
+
+
+def merge_parts(
+    partial: torch.Tensor,
+    lse: torch.Tensor,
+    out: torch.Tensor,
+    prefix_parts: int,
+    shared: SharedPrefixes | None,
+) -> None:
+    """out [entries, heads, head_dim] = the parts [entries, heads, parts, head_dim] by their lse
+    [entries, heads, parts], base 2; the first `prefix_parts` of ungrouped entries are not read."""
+    entries, heads, total, dim = partial.shape
+    padded_dim = max(16, triton.next_power_of_2(dim))
+    _merge[(entries * heads,)](
+        partial,
+        lse,
+        lse if shared is None else shared.prefix_lens,
+        out,
+        total - prefix_parts,
+        prefix_parts,
+        SHARED=shared is not None,
+        HEADS=heads,
+        MOST=FEW_PARTS if total <= FEW_PARTS else 2 * MOST_PARTS,
+        AT_ONCE=16,
+        DIM=dim,
+        PADDED_DIM=padded_dim,
+        num_warps=2,
+        **launch_options(out.device),
+    )

@@ -1,0 +1,321 @@
+"""Attention of one new token an entry over paged KV: flash-decoding with split keys.
+
+Each program takes one entry, one KV head and one part of the keys, so that a batch of few entries
+still fills the GPU; all query heads of the KV head are rows of one matrix product, padded to the
+16 rows that a tensor core multiplies at least. Parts are merged by their log-sum-exp (Dao et al.,
+"Flash-Decoding for long-context inference", 2023): by a kernel of its own where every entry has as
+many, and where they are divided by length (`decode_parts.py`) by an entry's last program to end.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kvasir_engine.attention.base import KeyDivision
+from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
+from kvasir_engine.attention.triton.merge import merge_parts
+from kvasir_engine.attention.triton.online_softmax import (
+    LOG2_E,
+    NO_SCORE,
+    join_part,
+    kernel_scale,
+    soft_cap,
+)
+from kvasir_engine.attention.triton.shared_prefix import SharedKeys
+from kvasir_engine.attention.triton.split_kv import FIELDS
+from kvasir_engine.device.launch import begin, launch_options
+
+
+@triton.jit
+def _add_prefix(
+    best, total, acc, parts_ptr, lse_ptr, at, prefix_parts, own, dim, DIM: tl.constexpr
+):
+    """Running maximum, sum and mix of heads `at` after what they have in common with others, of
+    which the first of `prefix_parts` parts are the first; rows that are not `own` stay."""
+    for part in range(prefix_parts):
+        index = at * prefix_parts + part
+        lse = tl.load(lse_ptr + index, mask=own, other=NO_SCORE)
+        mixed = tl.load(
+            parts_ptr + index[:, None] * DIM + dim[None, :],
+            mask=own[:, None] & (dim < DIM)[None, :],
+            other=0.0,
+        )
+        best, total, acc = join_part(best, total, acc, lse, mixed)
+    return best, total, acc
+
+
+@triton.jit
+def _equal_part(
+    lens_ptr, order_ptr, prefix_lens_ptr, entry, part, parts,
+    SHARED: tl.constexpr, ORDERED: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr,
+):  # fmt: skip
+    """(entry, its first own key, the part's first key, the one after its last): one of as many
+    parts of every entry, which are looked up in the order they are begun in."""
+    if ORDERED:
+        entry = tl.load(order_ptr + entry)
+    length = tl.load(lens_ptr + entry)
+    first = 0
+    if WINDOW > 0:
+        first = tl.maximum(length - WINDOW, 0)
+    if SHARED:
+        first = tl.load(prefix_lens_ptr + entry)
+    each = tl.cdiv(tl.cdiv(length - first, parts), KEYS) * KEYS
+    start_at = first + part * each
+    return entry, first, start_at, tl.minimum(start_at + each, length)
+
+
+@triton.jit
+def _merged(
+    parts_ptr, lse_ptr, at, step, count, own_row, dim,
+    ROWS: tl.constexpr, DIM: tl.constexpr, PADDED_DIM: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """Maximum, sum and mix of `count` parts that programs of this launch wrote, of which the first
+    are rows `at` [ROWS] and the others follow `step` rows apart."""
+    best = tl.full([ROWS], NO_SCORE, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, PADDED_DIM], tl.float32)
+    for start in range(0, count, AT_ONCE):
+        for some in tl.static_range(AT_ONCE):
+            # All of these are asked for before the first one is waited for.
+            there = own_row & (start + some < count)
+            index = at + (start + some) * step
+            lse = tl.load(lse_ptr + index, mask=there, other=NO_SCORE, cache_modifier=".cg")
+            mixed = tl.load(
+                parts_ptr + index[:, None] * DIM + dim[None, :],
+                mask=there[:, None] & (dim < DIM)[None, :],
+                other=0.0,
+                cache_modifier=".cg",
+            )
+            best, total, acc = join_part(best, total, acc, lse, mixed)
+    return best, total, acc
+
+
+@triton.jit(
+    do_not_specialize=["table_stride", "parts", "prefix_parts"],
+    # Parts of a packed copy begin anywhere, and no step should wait for another kernel for that.
+    do_not_specialize_on_alignment=["table_ptr", "lens_ptr", "order_ptr", "prefix_lens_ptr"],
+)
+def _decode(
+    q_ptr,
+    cache_ptr,
+    table_ptr,
+    lens_ptr,
+    order_ptr,
+    prefix_lens_ptr,
+    division_ptr,
+    arrivals_ptr,
+    parts_ptr,
+    lse_ptr,
+    out_ptr,
+    q_stride,
+    table_stride,
+    value_offset,
+    scale,
+    parts,
+    prefix_parts,
+    SPLIT: tl.constexpr,
+    SHARED: tl.constexpr,
+    JOINED: tl.constexpr,
+    ORDERED: tl.constexpr,
+    DIVIDED: tl.constexpr,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KEYS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAP: tl.constexpr,
+    PRECISION: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    # Programs begin in this order: all heads of an entry, whose keys lie beside each other, one
+    # after the other, and the entries that take longest first.
+    kv_head, part = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
+    index, count, first = tl.program_id(1), 1, 0
+    if DIVIDED:
+        division = division_ptr + index * FIELDS
+        entry, part, count = tl.load(division), tl.load(division + 1), tl.load(division + 2)
+        start_at, end = tl.load(division + 3), tl.load(division + 4)
+        if entry < 0:
+            return
+    else:
+        entry, first, start_at, end = _equal_part(
+            lens_ptr, order_ptr, prefix_lens_ptr, index, part, parts, SHARED, ORDERED, KEYS, WINDOW
+        )
+    begin(PDL)
+
+    row, dim = tl.arange(0, ROWS), tl.arange(0, PADDED_DIM)
+    head = kv_head * GROUP + row
+    own_row, own_dim = row < GROUP, dim < DIM
+    q = tl.load(
+        q_ptr + entry * q_stride + head[:, None] * DIM + dim[None, :],
+        mask=own_row[:, None] & own_dim[None, :],
+        other=0.0,
+    )
+    best = tl.full([ROWS], NO_SCORE, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, PADDED_DIM], tl.float32)
+    for start in range(start_at, end, KEYS):
+        key = start + tl.arange(0, KEYS)
+        seen = key < end
+        block = tl.load(table_ptr + entry * table_stride + key // BLOCK, mask=seen, other=0)
+        offset = ((block.to(tl.int64) * BLOCK + key % BLOCK) * KV_HEADS + kv_head) * DIM
+        k = tl.load(
+            cache_ptr + offset[None, :] + dim[:, None],
+            mask=seen[None, :] & own_dim[:, None],
+            other=0.0,
+        )
+        v = tl.load(
+            cache_ptr + value_offset + offset[:, None] + dim[None, :],
+            mask=seen[:, None] & own_dim[None, :],
+            other=0.0,
+        )
+        scores = tl.dot(q, k, input_precision=PRECISION) * scale
+        if CAP > 0.0:
+            scores = soft_cap(scores, CAP) * LOG2_E
+        scores = tl.where(seen[None, :], scores, NO_SCORE)
+        higher = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.exp2(scores - higher[:, None])
+        shrink = tl.exp2(best - higher)
+        total = total * shrink + tl.sum(weights, 1)
+        acc = acc * shrink[:, None]
+        acc += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
+        best = higher
+
+    if DIVIDED and count > 1:
+        at = index * HEADS + head
+        tl.store(
+            parts_ptr + at[:, None] * DIM + dim[None, :],
+            acc / total[:, None],
+            mask=own_row[:, None] & own_dim[None, :],
+        )
+        tl.store(lse_ptr + at, best + tl.log2(total), mask=own_row)
+        # All threads' stores come before the count that tells another program of them.
+        tl.debug_barrier()
+        arrived = arrivals_ptr + entry * KV_HEADS + kv_head
+        if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") < count - 1:
+            return
+        # As the next layer wants to find it.
+        tl.store(arrived, 0)
+        at = (index - part) * HEADS + head
+        best, total, acc = _merged(
+            parts_ptr, lse_ptr, at, HEADS, count, own_row, dim, ROWS, DIM, PADDED_DIM, AT_ONCE
+        )
+
+    at = (entry * HEADS + head).to(tl.int64)
+    if JOINED:
+        grouped = own_row & (first > 0)
+        best, total, acc = _add_prefix(
+            best, total, acc, parts_ptr, lse_ptr, at, prefix_parts, grouped, dim, DIM
+        )
+    weight = tl.where(total > 0, total, 1.0)
+    mixed = acc / weight[:, None]
+    if SPLIT:
+        at = at * (prefix_parts + parts) + prefix_parts + part
+    # Nobody reads the values of a part without keys, except where it is the only one.
+    wanted = own_row
+    if SPLIT:
+        wanted &= start_at < end
+    tl.store(
+        out_ptr + at[:, None] * DIM + dim[None, :],
+        mixed.to(out_ptr.dtype.element_ty),
+        mask=wanted[:, None] & own_dim[None, :],
+    )
+    if SPLIT:
+        lse = tl.where(total > 0, best + tl.log2(weight), NO_SCORE)
+        tl.store(lse_ptr + at, lse, mask=own_row)
+
+
+def paged_decode(
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    block_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    parts: int,
+    tuning: DecodeTuning,
+    shared: SharedKeys | None = None,
+    order: torch.Tensor | None = None,
+    division: KeyDivision | None = None,
+) -> None:
+    """out = attention of q, both [entries, heads, head_dim], over each entry's keys.
+
+    cache [2, blocks, block_size, kv_heads, head_dim]; block_table [entries, max_blocks] int32;
+    seq_lens [entries] int32, the new token included. `shared` are leading keys that several
+    entries have in common, attended to once for all of them. `order` [entries] int32 says which
+    entry is begun first: those that take longest, best. `division` says who attends to what,
+    instead of `parts` of every entry's keys; there are no window and no shared keys then.
+    """
+    entries, heads, dim = q.shape
+    kv_heads = cache.shape[3]
+    group = heads // kv_heads
+    prefix_parts = 0 if shared is None else shared.parts
+    split = parts > 1
+    programs: tuple[int, ...] = kv_heads * parts, entries
+    partial, lse = out, out
+    shape: tuple[int, ...] = ()
+    if division is not None:
+        programs = kv_heads, len(division.parts)
+        shape = len(division.parts), heads
+    elif split or shared is not None:
+        shape = entries, heads, prefix_parts + (parts if split else 0)
+    if shape:
+        partial = torch.empty((*shape, dim), dtype=torch.float32, device=q.device)
+        lse = torch.empty(shape, dtype=torch.float32, device=q.device)
+    if shared is not None:
+        shared.attend(
+            q, cache, block_table, shared.prefixes, partial, lse,
+            scale=scale, softcap=softcap, parts=prefix_parts,
+        )  # fmt: skip
+    _decode[programs](
+        q,
+        cache,
+        block_table,
+        seq_lens,
+        seq_lens if order is None else order,
+        seq_lens if shared is None else shared.prefixes.prefix_lens,
+        seq_lens if division is None else division.parts,
+        seq_lens if division is None else division.arrivals,
+        partial,
+        lse,
+        partial if split else out,
+        q.stride(0),
+        block_table.stride(0),
+        cache.stride(0),
+        kernel_scale(scale, softcap),
+        parts,
+        prefix_parts,
+        SPLIT=split,
+        SHARED=shared is not None,
+        JOINED=shared is not None and not split,
+        ORDERED=order is not None,
+        DIVIDED=division is not None,
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        ROWS=max(16, triton.next_power_of_2(group)),
+        DIM=dim,
+        PADDED_DIM=max(16, triton.next_power_of_2(dim)),
+        BLOCK=cache.shape[2],
+        KEYS=tuning.keys,
+        WINDOW=window or 0,
+        CAP=softcap or 0.0,
+        PRECISION="ieee",
+        # More of them make the compiler wait for keys one after the other.
+        AT_ONCE=tuning.warps,
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
+        **launch_options(q.device),
+    )
+    if split:
+        merge_parts(partial, lse, out, prefix_parts, None if shared is None else shared.prefixes)

@@ -1,0 +1,84 @@
+"""Which algorithm multiplies which matrices: what is shipped for a kind of GPU, and what was timed.
+
+A file is named for the kind of GPU and the version of the library, since an algorithm's words mean
+something to these alone. Lines are (tokens, outputs, inputs, the algorithm's eight words or null
+for torch's choice). benchmarks/gpu/autotune_gemm.py writes the ones beside this module.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 16 << 20
+"""Of a file of choices; a larger one is not ours."""
+Choice = tuple[int, ...] | None
+"""An algorithm's words; None for torch's choice."""
+Key = tuple[int, int, int]
+"""Tokens, outputs, inputs."""
+
+
+class Choices:
+    """By key, with the file they are kept in and the one that is shipped."""
+
+    def __init__(self, file: Path, shipped: Path | None = None) -> None:
+        """A file that is not there holds nothing."""
+        self._file = file
+        self._known = read_choices(file)
+        self._shipped = {} if shipped is None else read_choices(shipped)
+
+    def get(self, key: Key, choose: Callable[[], Choice]) -> Choice:
+        """What is shipped or known, or what `choose` finds."""
+        if key in self._shipped:
+            return self._shipped[key]
+        if key not in self._known:
+            self._known[key] = choose()
+        return self._known[key]
+
+    def often_fastest(self, most: int) -> list[tuple[int, ...]]:
+        """Of the algorithms that are shipped: what was best for one shape may be for another."""
+        counts = Counter(choice for choice in self._shipped.values() if choice is not None)
+        return [choice for choice, _ in counts.most_common(most)]
+
+    def save(self) -> None:
+        """What was chosen here, as a whole: a reader sees the old file or the new one."""
+        if not self._known:
+            return
+        part = self._file.with_suffix(f".{os.getpid()}")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(written(self._known))
+            part.replace(self._file)
+        except OSError as error:
+            log.warning("choices of matrix products are not kept: %s.", error)
+
+
+def written(choices: dict[Key, Choice]) -> str:
+    """What `read_choices` reads."""
+    lines = [json.dumps([*key, choice]) for key, choice in sorted(choices.items())]
+    return "[" + ",\n ".join(lines) + "]\n"
+
+
+def read_choices(file: Path) -> dict[Key, Choice]:
+    """Of a file; none, with a warning, where it makes no sense."""
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES} bytes")
+        found: dict[Key, Choice] = {}
+        for tokens, outputs, inputs, words in json.loads(file.read_bytes()):
+            if words is not None and len(words) != 8:
+                raise ValueError(f"{len(words)} words")
+            key = int(tokens), int(outputs), int(inputs)
+            found[key] = None if words is None else tuple(int(word) for word in words)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        log.warning("%s is not read, products are timed again: %s.", file, error)
+        return {}
+    return found

@@ -1,0 +1,166 @@
+"""Linear layers of a few tokens: the weights are read once, at the memory's speed.
+
+cuBLAS leaves about 16 % of an H200's read bandwidth unused at 1 to 8 tokens. Here many small
+programs each own a few outputs, with the weights as the rows of the tensor cores' product, and ask
+for their first weights while the kernel before still runs. Which sizes gain is measured
+(benchmarks/gpu/skinny_gemm.py) and looked up (`skinny_table.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from kvasir_engine.device.launch import begin, launch_options, prefetch
+
+MOST_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SkinnyTuning:
+    """How the kernel is launched for one shape."""
+
+    outputs: int
+    """Outputs of one program."""
+    inputs: int
+    """Inputs of one iteration."""
+    warps: int
+    stages: int
+    prefetched: int = 512
+    """Inputs asked for ahead of the kernel's turn."""
+
+
+@triton.jit
+def _rows_of_weights(
+    w_ptr, n, behind, x_ptr, k_size, tokens, x_stride,
+    N: tl.constexpr, BK: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
+    BOTH: tl.constexpr,
+):  # fmt: skip
+    """[N, ROWS] fp32 products of weight rows n [N] and x's rows and, if `BOTH`, of the rows that
+    stand `behind` numbers behind those, in one pass; else zeros."""
+    k, row = tl.arange(0, BK), tl.arange(0, ROWS)
+    w_ptrs = w_ptr + n.to(tl.int64)[:, None] * k_size + k[None, :]
+    if ROWS == 1:
+        sums = tl.zeros([N, BK], tl.float32)
+        others = tl.zeros([N, BK], tl.float32)
+        for start in tl.range(0, k_size, BK, num_stages=STAGES):
+            w = tl.load(w_ptrs + start, eviction_policy="evict_first")
+            x = tl.load(x_ptr + start + k).to(tl.float32)[None, :]
+            sums += w.to(tl.float32) * x
+            if BOTH:
+                w = tl.load(w_ptrs + behind + start, eviction_policy="evict_first")
+                others += w.to(tl.float32) * x
+        acc = tl.sum(sums, 1)[:, None]
+        other = tl.sum(others, 1)[:, None]
+    else:
+        x_ptrs = x_ptr + row[None, :] * x_stride + k[:, None]
+        given = (row < tokens)[None, :]
+        acc = tl.zeros([N, ROWS], tl.float32)
+        other = tl.zeros([N, ROWS], tl.float32)
+        for start in tl.range(0, k_size, BK, num_stages=STAGES):
+            w = tl.load(w_ptrs + start, eviction_policy="evict_first")
+            x = tl.load(x_ptrs + start, mask=given, other=0.0)
+            acc = tl.dot(w, x, acc, input_precision="ieee")
+            if BOTH:
+                w = tl.load(w_ptrs + behind + start, eviction_policy="evict_first")
+                other = tl.dot(w, x, other, input_precision="ieee")
+    return acc, other
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _skinny(
+    x_ptr,
+    w_ptr,
+    bias_ptr,
+    out_ptr,
+    tokens,
+    n_size,
+    k_size,
+    x_stride,
+    ROWS: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    STAGES: tl.constexpr,
+    GATED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    PREFETCHED: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    # Of a gate's row, the row it gates.
+    behind = n_size.to(tl.int64) * k_size
+    if PREFETCHED > 0:
+        # A cache line is 64 numbers of 16 bits.
+        line = n.to(tl.int64)[:, None] * k_size + tl.arange(0, PREFETCHED // 64)[None, :] * 64
+        prefetch(w_ptr + line, PDL)
+        if GATED:
+            prefetch(w_ptr + behind + line, PDL)
+    begin(PDL)
+    acc, up = _rows_of_weights(
+        w_ptr, n, behind, x_ptr, k_size, tokens, x_stride, BN, BK, ROWS, STAGES, GATED
+    )
+    if HAS_BIAS:
+        acc += tl.load(bias_ptr + n).to(tl.float32)[:, None]
+    out = acc.to(out_ptr.dtype.element_ty)
+    if GATED:
+        if HAS_BIAS:
+            up += tl.load(bias_ptr + n_size + n).to(tl.float32)[:, None]
+        # Rounded where separate kernels would round.
+        gate = out.to(tl.float32)
+        gate = (gate / (1.0 + tl.exp(-gate))).to(out.dtype)
+        out = gate * up.to(out.dtype)
+    row = tl.arange(0, ROWS)
+    at = row.to(tl.int64)[None, :] * n_size + n[:, None]
+    tl.store(out_ptr + at, out, mask=(row < tokens)[None, :])
+
+
+def fits(outputs: int, inputs: int, tuning: SkinnyTuning) -> bool:
+    """Whether the kernel, which has no masks along the weights, computes such a layer."""
+    return (
+        outputs % tuning.outputs == 0
+        and inputs % tuning.inputs == 0
+        and inputs >= tuning.prefetched
+    )
+
+
+def skinny_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    tuning: SkinnyTuning,
+    *,
+    gated: bool = False,
+) -> torch.Tensor:
+    """x [tokens, in] times weight [out, in] transposed, plus bias; at most MOST_TOKENS tokens.
+
+    `gated`: the weight's first half is a gate: silu(first) * second, [tokens, out / 2]. All
+    contiguous but for x's rows; sizes as `fits` says.
+    """
+    tokens, k_size = x.shape
+    n_size = weight.shape[0] // (2 if gated else 1)
+    out = torch.empty((tokens, n_size), dtype=x.dtype, device=x.device)
+    rows = 1 if tokens == 1 else max(16, triton.next_power_of_2(tokens))
+    _skinny[(n_size // tuning.outputs,)](
+        x,
+        weight,
+        weight if bias is None else bias,
+        out,
+        tokens,
+        n_size,
+        k_size,
+        x.stride(0),
+        ROWS=rows,
+        BN=tuning.outputs,
+        BK=tuning.inputs,
+        STAGES=tuning.stages,
+        GATED=gated,
+        HAS_BIAS=bias is not None,
+        PREFETCHED=tuning.prefetched,
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
+        **launch_options(x.device),
+    )
+    return out

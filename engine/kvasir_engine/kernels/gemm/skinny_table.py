@@ -1,0 +1,51 @@
+"""Which layers of few tokens the skinny kernel computes, and how: measured, never guessed.
+
+The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU. A line
+is (outputs, inputs, gated, tokens, and SkinnyTuning's fields); what stands in none is cuBLAS's.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from kvasir_engine.kernels.gemm.skinny import MOST_TOKENS, SkinnyTuning, fits, skinny_linear
+
+Key = tuple[int, int, bool, int]
+_HALF_TYPES = (torch.bfloat16, torch.float16)
+
+
+def bucket(tokens: int) -> int:
+    """The number of tokens that was measured for `tokens`."""
+    return 1 if tokens == 1 else max(8, 1 << (tokens - 1).bit_length())
+
+
+def read_table(file: Path) -> dict[Key, SkinnyTuning]:
+    """A table's tunings by (outputs, inputs, gated, tokens)."""
+    found = {}
+    for outputs, inputs, gated, tokens, *fields in json.loads(file.read_bytes()):
+        tuning = SkinnyTuning(*fields)
+        if fits(outputs // (2 if gated else 1), inputs, tuning):
+            found[outputs, inputs, gated, tokens] = tuning
+    return found
+
+
+@cache
+def _table(device: torch.device) -> dict[Key, SkinnyTuning]:
+    name = torch.cuda.get_device_name(device).lower().replace(" ", "_")
+    file = Path(__file__).with_name(f"{name}.json")
+    return read_table(file) if file.is_file() else {}
+
+
+def few_tokens(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, gated: bool = False
+) -> torch.Tensor | None:
+    """`skinny_linear` where it was measured to be faster, else None."""
+    tokens = x.shape[0]
+    if not 0 < tokens <= MOST_TOKENS or x.dtype not in _HALF_TYPES or x.stride(1) != 1:
+        return None
+    tuning = _table(x.device).get((weight.shape[0], weight.shape[1], gated, bucket(tokens)))
+    return None if tuning is None else skinny_linear(x, weight, bias, tuning, gated=gated)

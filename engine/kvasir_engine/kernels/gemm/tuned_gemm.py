@@ -1,0 +1,127 @@
+"""Which of cuBLASLt's algorithms multiplies a layer's weights: shipped, or timed once and kept.
+
+What the library's heuristic likes best is what torch runs; the fastest one it names, for this
+number of tokens or for another, takes up to a third less time. Those it names and those that were
+fastest for the shapes that are shipped are timed for the numbers of tokens that steps are captured
+with, each on all layers' weights in turn, since weights are not in the GPU's cache when a step
+comes to them. The choices stand below KVASIR_CACHE, in a file for each kind of GPU and version of
+the library.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from kvasir.text.tokenizer_conversion import cache_directory
+from kvasir_engine.kernels.gemm.algorithm_table import Choice, Choices
+from kvasir_engine.kernels.gemm.autotune import Contest, Timed, by_torch
+from kvasir_engine.kernels.gemm.cublaslt import Algorithm, CublasLt, Problem, algorithm_of, cublaslt
+
+log = logging.getLogger(__name__)
+
+CANDIDATES = 12
+OTHERS = 24
+"""Candidates that were fastest for shapes that are shipped."""
+GAIN = 0.985
+"""Of the time of torch's choice, at most, for another one to be made."""
+LEAST_TOKENS = 17
+"""Fewer are the skinny kernel's, as are more where it was measured to be faster."""
+
+
+def file_name(library: CublasLt, device: torch.device) -> str:
+    """Of the choices on such a GPU by this version of the library."""
+    name = torch.cuda.get_device_name(device).lower().replace(" ", "_")
+    return f"{name}-cublaslt-{library.version}.json"
+
+
+class Products:
+    """The chosen algorithms of one device."""
+
+    def __init__(self, library: CublasLt, device: torch.device) -> None:
+        self._library = library
+        self._device = device
+        file = file_name(library, device)
+        self._choices = Choices(
+            cache_directory() / "products" / file, Path(__file__).with_name(file)
+        )
+        self._others = [algorithm_of(words) for words in self._choices.often_fastest(OTHERS)]
+        self._sizes: dict[tuple[int, int], list[int]] = {}
+        """Numbers of tokens that were tuned, by (outputs, inputs)."""
+        self._algorithms: dict[tuple[int, int, int], Algorithm | None] = {}
+        self._problems: dict[tuple[int, int, int, int, torch.dtype], Problem] = {}
+
+    def tune(self, weights: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+        """Choose for `weights`, which are all of one shape and used in turn."""
+        outputs, inputs = weights[0].shape
+        for tokens in sizes:
+            key = (tokens, outputs, inputs)
+            choice = self._choices.get(key, partial(self._fastest, weights, tokens))
+            made = None if choice is None else algorithm_of(choice)
+            self._algorithms[key] = made
+        known = self._sizes.setdefault((outputs, inputs), [])
+        self._sizes[outputs, inputs] = sorted({*known, *sizes})
+
+    def save(self) -> None:
+        """Keep what was chosen."""
+        self._choices.save()
+
+    def multiply(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+        """x [tokens, in] times weight [out, in] transposed; None where torch's choice is best."""
+        tokens, (outputs, inputs) = len(x), weight.shape
+        sizes = self._sizes.get((outputs, inputs))
+        if not sizes or not LEAST_TOKENS <= tokens <= sizes[-1] or x.stride(1) != 1:
+            return None
+        # Between two sizes the larger one's algorithm.
+        near = sizes[bisect_left(sizes, tokens)]
+        algorithm = self._algorithms[near, outputs, inputs]
+        if algorithm is None:
+            return None
+        out = torch.empty((tokens, outputs), dtype=x.dtype, device=x.device)
+        return out if self._launch(algorithm, x, weight, out) else None
+
+    def _launch(
+        self, algorithm: Algorithm, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor
+    ) -> bool:
+        key = (len(x), *weight.shape, x.stride(0), x.dtype)
+        problem = self._problems.get(key)
+        if problem is None:
+            problem = self._problems[key] = self._library.problem(*key)
+        return self._library.multiply(problem, algorithm, x, weight, out) == 0
+
+    def _fastest(self, weights: Sequence[torch.Tensor], tokens: int) -> Choice:
+        contest = Contest(self._library, weights, tokens)
+        return chosen(contest.ranked([*contest.named(CANDIDATES), *self._others]))
+
+
+def chosen(ranked: Sequence[Timed]) -> Choice:
+    """The fastest, unless torch's choice is hardly slower."""
+    best, algorithm = ranked[0]
+    if algorithm is None or best > GAIN * by_torch(ranked):
+        return None
+    return tuple(algorithm.data)
+
+
+_by_device: dict[torch.device, Products] = {}
+
+
+def products_on(device: torch.device) -> Products | None:
+    """Of a device, made when first asked for; None where the library cannot be had."""
+    if device not in _by_device:
+        library = cublaslt(device)
+        if library is None:
+            log.warning("cuBLASLt is not found: matrix products run as torch chooses.")
+            return None
+        _by_device[device] = Products(library, device)
+    return _by_device[device]
+
+
+def multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+    """`Products.multiply` on x's device, None where nothing was tuned there."""
+    products = _by_device.get(x.device)
+    return None if products is None else products.multiply(x, weight)

@@ -1,0 +1,161 @@
+"""Experts of all tokens as two grouped products, whose launches depend on no value.
+
+Assignments (token, expert) come sorted by expert and cut into blocks of one expert each
+(`moe_blocks.py`). After vLLM's fused_moe, without its padding of the sorted list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.kernels.expert_routing import Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class MoETuning:
+    """Shape of a program's product, and how it is launched."""
+
+    rows: int
+    outputs: int
+    inputs: int
+    warps: int
+    stages: int
+
+
+FEW = MoETuning(16, 64, 128, 4, 4)
+SOME = MoETuning(64, 64, 64, 4, 4)
+MANY = MoETuning(128, 64, 64, 8, 3)
+
+
+def tuning_for(assignments: int, experts: int) -> MoETuning:
+    """By how many assignments an expert has on average."""
+    if assignments <= 16 * experts:
+        return FEW
+    return SOME if assignments <= 128 * experts else MANY
+
+
+@triton.jit
+def _product(
+    a_rows, w_rows, a_mask, w_mask, k_size,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """[BM, BN] fp32 of the rows at a_rows [BM] and w_rows [BN]."""
+    k = tl.arange(0, BK)
+    acc = tl.zeros([BM, BN], tl.float32)
+    for start in tl.range(0, k_size, BK, num_stages=STAGES):
+        at = start + k
+        a_given, w_given = a_mask[:, None], w_mask[None, :]
+        if not EVEN:
+            a_given, w_given = a_given & (at < k_size)[None, :], w_given & (at < k_size)[:, None]
+        a = tl.load(a_rows[:, None] + at[None, :], mask=a_given, other=0.0)
+        w = tl.load(w_rows[None, :] + at[:, None], mask=w_given, other=0.0)
+        acc = tl.dot(a, w, acc, input_precision="ieee")
+    return acc
+
+
+@triton.jit
+def _grouped(
+    x_ptr,
+    w_ptr,
+    out_ptr,
+    weights_ptr,
+    order_ptr,
+    experts_ptr,
+    first_ptr,
+    end_ptr,
+    n_size,
+    k_size,
+    num_experts,
+    TOP_K: tl.constexpr,
+    FIRST: tl.constexpr,
+    GATED: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    EVEN: tl.constexpr,
+    STAGES: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    begin(PDL)
+    block = tl.program_id(0)
+    expert = tl.load(experts_ptr + block)
+    if expert >= num_experts:
+        return
+    at = tl.load(first_ptr + block) + tl.arange(0, BM)
+    own = at < tl.load(end_ptr + block)
+    assignment = tl.load(order_ptr + at, mask=own, other=0).to(tl.int64)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = n < n_size
+    a_row, out_row = at.to(tl.int64), assignment
+    if FIRST:
+        a_row, out_row = assignment // TOP_K, at.to(tl.int64)
+    matrices: tl.constexpr = 2 if GATED else 1
+    w_rows = w_ptr + (expert.to(tl.int64) * n_size * matrices + n) * k_size
+    a_rows = x_ptr + a_row * k_size
+    acc = _product(a_rows, w_rows, own, inside, k_size, BM, BN, BK, EVEN, STAGES)
+    out = acc.to(out_ptr.dtype.element_ty)
+    if GATED:
+        up = _product(
+            a_rows, w_rows + n_size.to(tl.int64) * k_size, own, inside, k_size, BM, BN, BK, EVEN,
+            STAGES,
+        )  # fmt: skip
+        gate = out.to(tl.float32)
+        gate = (gate / (1.0 + tl.exp(-gate))).to(out.dtype)
+        out = gate * up.to(out.dtype)
+    if not FIRST:
+        weight = tl.load(weights_ptr + assignment, mask=own, other=0.0)
+        out = (acc * weight[:, None]).to(out.dtype)
+    where = out_ptr + out_row[:, None] * n_size + n[None, :]
+    tl.store(where, out, mask=own[:, None] & inside[None, :])
+
+
+def grouped(
+    x: torch.Tensor,
+    matrices: torch.Tensor,
+    blocks: Blocks,
+    tuning: MoETuning,
+    *,
+    top_k: int,
+    weights: torch.Tensor | None = None,
+    gated: bool = False,
+) -> torch.Tensor:
+    """Every assignment's product with its expert's matrix [experts, out, in].
+
+    Without `weights` (the first product): x [tokens, in] to [assignments, out] in sorted order;
+    `gated`: silu(first half) * second half, [assignments, out / 2]. With fp32 `weights` [tokens,
+    k]: x in sorted order to the assignments' own, each times its weight.
+    """
+    experts, outputs, k_size = matrices.shape
+    n_size = outputs // 2 if gated else outputs
+    out = torch.empty((len(blocks.order), n_size), dtype=x.dtype, device=x.device)
+    _grouped[(len(blocks.experts), triton.cdiv(n_size, tuning.outputs))](
+        x,
+        matrices,
+        out,
+        x if weights is None else weights,
+        blocks.order,
+        blocks.experts,
+        blocks.first,
+        blocks.end,
+        n_size,
+        k_size,
+        experts,
+        TOP_K=top_k,
+        FIRST=weights is None,
+        GATED=gated,
+        BM=tuning.rows,
+        BN=tuning.outputs,
+        BK=tuning.inputs,
+        EVEN=k_size % tuning.inputs == 0,
+        STAGES=tuning.stages,
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
+        **launch_options(x.device),
+    )
+    return out

@@ -1,0 +1,195 @@
+"""From a model directory to a model with its weights on the device."""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from kvasir.models.hf_config import ConfigError, load_config
+from kvasir.models.model_shape import ModelShape
+from kvasir_engine.device import out_of_memory
+from kvasir_engine.device.collectives import tensor_parallel
+from kvasir_engine.loader.checkpoint import Checkpoint
+from kvasir_engine.loader.load_error import ModelLoadError
+from kvasir_engine.models.causal_lm import CausalLM
+from kvasir_engine.models.config import ModelConfig, model_config
+from kvasir_engine.models.decoder import DecoderForCausalLM
+from kvasir_engine.models.registry import NATIVE, build_native
+
+if TYPE_CHECKING:
+    from kvasir_engine.models.transformers_backend import TransformersForCausalLM
+
+log = logging.getLogger(__name__)
+
+LoadFormat = Literal["auto", "dummy", "none"]
+ModelImpl = Literal["auto", "native", "transformers"]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run, with what its config.json says."""
+
+    model: CausalLM
+    shape: ModelShape
+    config: Mapping[str, Any]
+    dtype: torch.dtype
+    device: torch.device
+    weight_bytes: int
+    """Of this rank's parameters; a tied head counts once."""
+
+
+def load_model(
+    model_dir: Path,
+    *,
+    dtype: str = "auto",
+    device: torch.device | str = "cpu",
+    load_format: LoadFormat = "auto",
+    model_impl: ModelImpl = "auto",
+    trust_remote_code: bool = False,
+    max_model_len: int | None = None,
+    seed: int = 0,
+) -> LoadedModel:
+    """Build the model that `model_dir`/config.json names and fill it with its weights.
+
+    `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
+    weights: small random ones, the same for the same `seed`; "none" leaves them as they are, which
+    is for tensors without values. `model_impl` "auto" takes our own code where there is some, else
+    transformers'. `max_model_len` decides which factors LongRoPE uses. Raises ModelLoadError with
+    what is wrong and what to do about it.
+    """
+    device = torch.device(device)
+    fields = _read_config(model_dir)
+    try:
+        config = model_config(fields, max_model_len)
+    except ConfigError as error:
+        raise ModelLoadError(f"{model_dir}: {error}") from error
+    _refuse_quantized(config.shape)
+    kind = resolve_dtype(dtype, config.shape.dtype, device)
+    source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
+    begin = time.monotonic()
+    native = _is_native(config.shape.architecture, model_impl)
+    make = source.native if native else source.transformers
+    with out_of_memory.or_raise(lambda: _too_large(config.shape, kind, device)):
+        model = make(with_weights=load_format == "auto")
+        if load_format == "dummy":
+            fill_randomly(model, seed)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    size = sum(p.nbytes for p in model.parameters())
+    seconds, amount = time.monotonic() - begin, size / 1e9
+    if load_format != "none":
+        log.info("%.2f GB of weights in %.2f s (%.1f GB/s).", amount, seconds, amount / seconds)
+    return LoadedModel(model.eval(), config.shape, fields, kind, device, size)
+
+
+def resolve_dtype(asked: str, of_config: str, device: torch.device) -> torch.dtype:
+    """The dtype to run in; "auto" is the config's on a GPU, float32 on a CPU."""
+    name = asked
+    if asked == "auto":
+        name = "float32" if device.type == "cpu" else of_config
+    if name not in _DTYPES:
+        raise ModelLoadError(f"dtype {name!r} is not supported; one of {', '.join(_DTYPES)} is")
+    return _DTYPES[name]
+
+
+def fill_randomly(model: nn.Module, seed: int) -> None:
+    """Small uniform weights; each depends on the seed and its name alone."""
+    for name, tensor in model.named_parameters():
+        generator = torch.Generator(tensor.device).manual_seed(seed ^ zlib.crc32(name.encode()))
+        tensor.data.uniform_(-0.02, 0.02, generator=generator)
+
+
+def _is_native(architecture: str, model_impl: ModelImpl) -> bool:
+    if model_impl == "native" and architecture not in NATIVE:
+        raise ModelLoadError(
+            f"architecture {architecture!r} has no native code; use --model-impl auto,"
+            f" or one of {', '.join(NATIVE)}"
+        )
+    return model_impl != "transformers" and architecture in NATIVE
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What both ways of building a model need."""
+
+    model_dir: Path
+    fields: Mapping[str, Any]
+    config: ModelConfig
+    dtype: torch.dtype
+    device: torch.device
+    trust_remote_code: bool
+
+    def native(self, *, with_weights: bool) -> DecoderForCausalLM:
+        try:
+            with torch.device(self.device), _default_dtype(self.dtype):
+                model = build_native(self.config.shape.architecture, self.config)
+        except ValueError as error:
+            raise ModelLoadError(f"{self.config.shape.architecture}: {error}") from error
+        if with_weights:
+            _fill_native(model, self.model_dir)
+        return model
+
+    def transformers(self, *, with_weights: bool) -> TransformersForCausalLM:
+        from kvasir_engine.loader.transformers_loader import build_with_transformers
+
+        return build_with_transformers(
+            self.model_dir,
+            self.fields,
+            self.config.shape,
+            dtype=self.dtype,
+            device=self.device,
+            trust_remote_code=self.trust_remote_code,
+            with_weights=with_weights,
+        )
+
+
+def _fill_native(model: DecoderForCausalLM, model_dir: Path) -> None:
+    unused = Checkpoint(model_dir, model.slot_name).fill(model.checkpoint_slots())
+    unused = [name for name in unused if not name.startswith(model.unused_prefixes)]
+    if unused:
+        log.warning("%s: %d weights are not used: %s", model_dir, len(unused), unused[:5])
+
+
+def _read_config(model_dir: Path) -> dict[str, Any]:
+    if not model_dir.is_dir():
+        raise ModelLoadError(f"{model_dir} is not a directory; name a Hugging Face model directory")
+    try:
+        return load_config(model_dir)
+    except ConfigError as error:
+        raise ModelLoadError(str(error)) from error
+
+
+def _too_large(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> ModelLoadError:
+    asked = shape.parameters(tensor_parallel().size).total * dtype.itemsize / 2**30
+    return ModelLoadError(
+        f"the model's weights need about {asked:.1f} GiB on {device}, which has less free;"
+        f" raise --tensor-parallel-size, set --dtype bfloat16, or free the device's memory"
+    )
+
+
+def _refuse_quantized(shape: ModelShape) -> None:
+    if shape.quantization is not None:
+        raise ModelLoadError(
+            f"config field 'quantization_config': {shape.quantization} weights are not supported;"
+            f" use the model's unquantised version"
+        )
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(previous)

@@ -1,0 +1,79 @@
+"""Builds a runner over several ranks: checks, worker processes, and rank 0's own part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvasir.models.hf_config import ConfigError, read_shape
+from kvasir.models.model_shape import ModelShape
+from kvasir_engine.loader.load_error import ModelLoadError
+from kvasir_engine.parallel.executor import Executor, OnRankDeath
+from kvasir_engine.parallel.parallel_runner import TensorParallelRunner
+from kvasir_engine.parallel.protocol import Progress
+from kvasir_engine.settings import EngineSettings, SettingsError
+from kvasir_engine.startup.built_runner import Assembled
+
+
+def assemble_parallel(
+    settings: EngineSettings, model_dir: Path, *, on_death: OnRankDeath | None = None
+) -> Assembled:
+    """Start the other ranks, load every rank's shard and agree on the size of the caches.
+
+    Raises ModelLoadError and SettingsError, whichever rank they come from, and RankError when a
+    rank ended otherwise; no process is left then.
+    """
+    check_size(settings.tensor_parallel_size, _shape(model_dir))
+    executor = Executor(settings, model_dir, on_death=on_death)
+    try:
+        with executor.together():
+            return _assemble(executor, settings, model_dir)
+    except BaseException:
+        executor.close()
+        raise
+
+
+def _assemble(executor: Executor, settings: EngineSettings, model_dir: Path) -> Assembled:
+    # torch takes as long to import here as in the workers, which have just been started.
+    from kvasir_engine.parallel.rendezvous import check_devices, meet
+    from kvasir_engine.startup.torch_build import assemble, pick_device
+
+    size = settings.tensor_parallel_size
+    device = pick_device(settings.device)
+    check_devices(size, device)
+    executor.wait_for(Progress.IMPORTED)
+    meet(0, size, store=executor.store, device=device)
+    assembled = assemble(settings, model_dir)
+    executor.wait_for(Progress.READY)
+    assembled.runner = TensorParallelRunner(assembled.runner, executor)
+    return assembled
+
+
+def check_size(size: int, shape: ModelShape) -> None:
+    """Raise SettingsError when the model's layers cannot be divided over `size` ranks."""
+    possible = [n for n in range(1, shape.num_heads + 1) if _divides(n, shape)]
+    if size not in possible:
+        raise SettingsError(
+            f"--tensor-parallel-size {size} does not divide this model of {shape.num_heads} "
+            f"attention heads, {shape.num_kv_heads} KV heads and MLPs of width "
+            f"{' and '.join(map(str, _widths(shape)))}; possible values are "
+            f"{', '.join(map(str, possible))}."
+        )
+
+
+def _divides(size: int, shape: ModelShape) -> bool:
+    """KV heads may be fewer than ranks: each of them is then on several ranks."""
+    heads, kv_heads = shape.num_heads, shape.num_kv_heads
+    even = all(total % size == 0 for total in (heads, *_widths(shape)))
+    return even and (kv_heads % size == 0 or size % kv_heads == 0)
+
+
+def _widths(shape: ModelShape) -> list[int]:
+    dense = [shape.intermediate_size] if shape.num_sparse_layers < shape.num_layers else []
+    return dense + ([shape.moe_intermediate_size] if shape.num_sparse_layers else [])
+
+
+def _shape(model_dir: Path) -> ModelShape:
+    try:
+        return read_shape(model_dir)
+    except ConfigError as error:
+        raise ModelLoadError(str(error)) from error

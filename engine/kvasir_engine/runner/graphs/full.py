@@ -1,0 +1,213 @@
+"""Full CUDA graphs: a decode step as one launch instead of one per kernel.
+
+A graph is captured for each of a few batch sizes; a step runs in the smallest one that holds it,
+padded with a spare row that no request owns: its one token lies in the null block. The graph reads
+only the list of rows: token ids, positions, slots and block tables are gathered on the device,
+within the graph, from the persistent batch. A second graph of each size samples, for steps whose
+rows need nothing but temperature and truncation. Two variants are captured when first wanted: one
+attends to shared prefixes once (`prefix_groups.py`), one uses split-KV by length (`uneven.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kvasir_engine.device.graph_capture import CapturedSizes, GraphPool, capturing
+from kvasir_engine.device.upload import upload
+from kvasir_engine.runner.batch import StepInputs
+from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
+from kvasir_engine.runner.split_kv_choice import contexts_differ
+from kvasir_engine.step_plan import StepPlan
+
+log = logging.getLogger(__name__)
+Variant = Literal["plain", "shared_prefix", "split_kv"]
+ON_DEMAND = {"shared_prefix": "shared prefixes", "split_kv": "contexts of very different lengths"}
+"""Variants captured when first wanted, as a warning names them."""
+
+
+def graph_sizes(max_rows: int) -> list[int]:
+    """Return the batch sizes to capture: 1, 2, 4, multiples of 8 up to 256, then of 16, and
+    `max_rows` itself, up to 512."""
+    sizes = {1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)}
+    return sorted({size for size in sizes if size < max_rows} | {min(max_rows, 512)})
+
+
+@dataclass(slots=True)
+class _Graph:
+    graph: torch.cuda.CUDAGraph
+    rows: torch.Tensor
+    """[size] int64, read by the graph."""
+    inputs: StepInputs
+    hidden: torch.Tensor
+    sampling: torch.cuda.CUDAGraph | None
+    tokens: torch.Tensor | None
+    """[size] int32, written by `sampling`."""
+    tiles: torch.Tensor | None = None
+    """Packed prefix tiles (`PrefixTiles.pack`), read by the graph."""
+    uploaded: bytes = b""
+    """The bytes of the row list that `rows` holds now."""
+    groups: list[Group] | None = None
+    """The groups that `tiles` holds now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Outputs of a replayed step, overwritten by the next step of this size."""
+
+    inputs: StepInputs
+    hidden: torch.Tensor
+    graph: _Graph
+
+
+class FullGraphs:
+    """Full graphs of decode steps, by batch size and variant."""
+
+    def __init__(
+        self,
+        pool: GraphPool,
+        gather: Callable[[torch.Tensor], StepInputs],
+        forward: Callable[[StepInputs], torch.Tensor],
+        sample: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None,
+        *,
+        spare_row: int,
+        prefix_tiles: PrefixTiles,
+        splits_kv: bool,
+        device: torch.device,
+    ) -> None:
+        """`gather` turns rows into the inputs of their decode, `forward` these into hidden states,
+        `sample` both into tokens that it appends to the rows; all three only launch kernels.
+        `spare_row` belongs to no request; `splits_kv`: some layers see whole contexts, whose keys
+        may be split by length."""
+        self._pool = pool
+        self._gather = gather
+        self._forward = forward
+        self._sample = sample
+        self._spare_row = spare_row
+        self._prefix_tiles = prefix_tiles
+        self._splits_kv = splits_kv
+        self._device = device
+        self._plain = CapturedSizes[_Graph]("decodes")
+        self._on_demand: dict[tuple[Variant, int], _Graph | None] = {}
+        """None where memory did not suffice."""
+        self.steps: Counter[Variant] = Counter()
+        """Replayed steps by variant."""
+
+    def capture(self, max_rows: int) -> None:
+        """Capture the plain graphs of all sizes up to `max_rows`."""
+        sizes = graph_sizes(max_rows)
+        self._plain.capture(lambda: sizes, lambda size: self._capture(size, "plain"))
+
+    def prepare(self, variant: Variant) -> None:
+        """Compile the kernels of an on-demand variant and capture its largest size."""
+        if self._plain.largest:
+            self._get_or_capture(variant, self._plain.largest)
+
+    def run(self, plan: StepPlan, groups: list[Group]) -> Replayed | None:
+        """Launch the forward pass of `plan`, attending once to the prefixes that `groups` share;
+        None when the step is not a decode of a captured size."""
+        count = len(plan.rows)
+        plain = self._plain.holding(count) if plan.num_decodes == count else None
+        if plain is None:
+            return None
+        variant, graph = self._choose(plain, plan, groups)
+        self._put_rows(graph, plan.rows)
+        graph.graph.replay()
+        self.steps[variant] += 1
+        inputs = replace(
+            graph.inputs, rows=graph.rows[:count], num_new=graph.inputs.num_new[:count]
+        )
+        return Replayed(inputs, graph.hidden, graph)
+
+    def _choose(self, plain: _Graph, plan: StepPlan, groups: list[Group]) -> tuple[Variant, _Graph]:
+        """Return the variant that suits the step, and its graph."""
+        size = len(plain.rows)
+        if groups and (graph := self._with_groups(size, groups)):
+            return "shared_prefix", graph
+        splits = self._splits_kv and contexts_differ(plan.starts)
+        if splits and (graph := self._get_or_capture("split_kv", size)):
+            return "split_kv", graph
+        return "plain", plain
+
+    @staticmethod
+    def sample(replayed: Replayed) -> torch.Tensor | None:
+        """Launch head and sampling of a replayed step whose rows all sample: int32 [rows] tokens,
+        appended and counted as computed; None where sampling was not captured."""
+        graph = replayed.graph
+        if graph.sampling is None or graph.tokens is None:
+            return None
+        graph.sampling.replay()
+        return graph.tokens[: len(replayed.inputs.rows)]
+
+    def _put_rows(self, graph: _Graph, rows: npt.NDArray[np.int32]) -> None:
+        wanted = rows.tobytes()
+        if wanted == graph.uploaded:
+            return
+        padded = np.full(len(graph.rows), self._spare_row, dtype=np.int64)
+        padded[: len(rows)] = rows
+        graph.rows.copy_(upload(padded, self._device), non_blocking=True)
+        graph.uploaded = wanted
+
+    def _with_groups(self, size: int, groups: list[Group]) -> _Graph | None:
+        """Return the shared-prefix graph of `size` with `groups` uploaded, None without memory."""
+        graph = self._get_or_capture("shared_prefix", size)
+        if graph is None or graph.tiles is None:
+            return None
+        if graph.groups is not groups:
+            packed = self._prefix_tiles.pack(groups, size)
+            graph.tiles.copy_(upload(packed, self._device), non_blocking=True)
+            graph.groups = groups
+        return graph
+
+    def _get_or_capture(self, variant: Variant, size: int) -> _Graph | None:
+        if (variant, size) not in self._on_demand:
+            try:
+                self._on_demand[variant, size] = self._capture(size, variant)
+            except torch.OutOfMemoryError:
+                log.warning(
+                    "no memory for a CUDA graph of %d rows for %s.", size, ON_DEMAND[variant]
+                )
+                self._on_demand[variant, size] = None
+        return self._on_demand[variant, size]
+
+    def _capture(self, size: int, variant: Variant) -> _Graph:
+        rows = torch.full((size,), self._spare_row, dtype=torch.int64, device=self._device)
+        tiles = None
+        if variant == "shared_prefix":
+            tiles = upload(self._prefix_tiles.pack([], size), self._device)
+        with capturing():
+            # Warm-up: compiles kernels and creates handles, which a capture may not.
+            inputs = self._inputs(rows, variant, tiles)
+            hidden = self._forward(inputs)
+            if self._sample is not None:
+                self._sample(hidden, inputs)
+
+            def forward() -> tuple[StepInputs, torch.Tensor]:
+                inputs = self._inputs(rows, variant, tiles)
+                return inputs, self._forward(inputs)
+
+            graph, (inputs, hidden) = self._pool.record(forward)
+            sampling, tokens = None, None
+            if self._sample is not None:
+                draw = self._sample
+                sampling, tokens = self._pool.record(lambda: draw(hidden, inputs))
+        return _Graph(graph, rows, inputs, hidden, sampling, tokens, tiles)
+
+    def _inputs(
+        self, rows: torch.Tensor, variant: Variant, tiles: torch.Tensor | None
+    ) -> StepInputs:
+        inputs = self._gather(rows)
+        for batch in inputs.batches:
+            batch.uneven = variant == "split_kv"
+        if tiles is not None:
+            prefixes = self._prefix_tiles.unpack(tiles, len(rows))
+            for batch in inputs.batches:
+                batch.shared = prefixes
+        return inputs

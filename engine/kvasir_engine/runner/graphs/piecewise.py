@@ -1,0 +1,233 @@
+"""Piecewise CUDA graphs: mixed steps up to a few thousand tokens, split at attention.
+
+The device finishes a step of a few hundred tokens before Python has launched its kernels one by
+one. What lies between two attention layers depends only on the number of tokens: each such piece is
+one graph, captured for some numbers of tokens, and a step is padded to the next one. Attention,
+whose launches depend on the entries' lengths, is launched eagerly in between. Up to how many tokens
+this pays is measured at start, since it depends on the model and on the CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from kvasir_engine.attention.base import (
+    AttentionBackend,
+    AttentionBatch,
+    AttentionSpec,
+    ForwardContext,
+    forward_context,
+)
+from kvasir_engine.device.graph_capture import CapturedSizes, GraphPool, capturing
+from kvasir_engine.runner.batch import StepInputs
+from kvasir_engine.runner.graphs.token_buffers import TokenBuffers
+
+MEASURED_SIZES = (512, 1024, 2048, 4096, 8192)
+"""Numbers of tokens at which launch time is compared with device time."""
+MAX_DEVICE_TO_LAUNCH_RATIO = 1.5
+"""Steps whose device time exceeds their launch time by more than this run eagerly."""
+
+
+def piecewise_sizes(max_tokens: int) -> list[int]:
+    """Return the numbers of tokens to capture, up to `max_tokens`; from 512 on at most an eighth
+    apart."""
+    sizes = [16, 32, 64, 96, 128, *range(192, 1025, 64), *range(1152, 2049, 128)]
+    sizes += [*range(2304, 4097, 256), *range(4608, 8193, 512)]
+    return [size for size in sizes if size <= max_tokens]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A graph and the attention that follows it; the last has none."""
+
+    graph: torch.cuda.CUDAGraph
+    spec: AttentionSpec | None = None
+    q: torch.Tensor | None = None
+    out: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _PiecewiseGraph:
+    tokens: TokenBuffers
+    hidden: torch.Tensor
+    pieces: list[_Piece]
+
+
+class _SplitAtAttention:
+    """A backend for captures: ends a graph at each attention layer and begins the next."""
+
+    graph_safe = True
+
+    def __init__(self, pool: GraphPool, out: torch.Tensor) -> None:
+        """`out` takes the attention output of one layer after the other."""
+        self._pool = pool
+        self._out = out
+        self.pieces: list[_Piece] = []
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def record(self, launch: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Capture what `launch` launches into `pieces`; return what it returns."""
+        self._graph = self._pool.begin()
+        try:
+            hidden = launch()
+        except BaseException:
+            self._graph.capture_end()
+            raise
+        self._pool.end(self._graph)
+        self.pieces.append(_Piece(self._graph))
+        return hidden
+
+    def write(
+        self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
+    ) -> None:
+        """AttentionBackend.write; layers that can be captured write to the cache themselves."""
+        raise NotImplementedError
+
+    def attend(
+        self,
+        spec: AttentionSpec,
+        q: torch.Tensor,
+        cache: torch.Tensor,
+        batch: AttentionBatch,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """AttentionBackend.attend, deferred to the replay."""
+        out = self._out[: q.numel()].view(q.shape)
+        if self._graph is not None:
+            self._pool.end(self._graph)
+            self.pieces.append(_Piece(self._graph, spec, q, out))
+            self._graph = self._pool.begin()
+        return out
+
+
+class _NoAttention:
+    """A backend whose attention takes no time."""
+
+    graph_safe = True
+
+    def write(self, *_: Any) -> None:
+        """AttentionBackend.write; layers that can be captured write to the cache themselves."""
+        raise NotImplementedError
+
+    def attend(self, spec: AttentionSpec, q: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """AttentionBackend.attend."""
+        return q
+
+
+class PiecewiseGraphs:
+    """Piecewise graphs of mixed steps, by number of tokens."""
+
+    def __init__(
+        self,
+        pool: GraphPool,
+        model: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        context: ForwardContext,
+        *,
+        num_groups: int,
+        device: torch.device,
+    ) -> None:
+        """`model` maps token ids and positions to hidden states within `context`, whose query
+        buffer bounds the size of a step."""
+        self._pool = pool
+        self._model = model
+        self._context = context
+        self._num_groups = num_groups
+        self._device = device
+        self._captured = CapturedSizes[_PiecewiseGraph]("mixed steps")
+        self.steps = 0
+        """Replayed steps."""
+
+    def capture(self) -> None:
+        """Capture all sizes that pay."""
+        queries = self._context.queries
+        if queries is None:
+            return
+        # Lazily: allocated after the measuring, and where running out of memory is expected.
+        out = cache(lambda: torch.empty_like(queries.all))
+        self._captured.capture(
+            lambda: piecewise_sizes(self._max_tokens(queries.tokens)),
+            lambda size: self._capture(size, out()),
+        )
+
+    def _max_tokens(self, limit: int) -> int:
+        """Return the largest size up to `limit` whose steps would wait for launches."""
+        found = min(limit, MEASURED_SIZES[0])
+        for tokens in (size for size in MEASURED_SIZES if size <= limit):
+            if self._device_to_launch_ratio(tokens) > MAX_DEVICE_TO_LAUNCH_RATIO:
+                break
+            found = tokens
+        return piecewise_sizes(found)[-1] if found >= 16 else 0
+
+    def run(self, inputs: StepInputs) -> torch.Tensor | None:
+        """Return hidden states [>= tokens, hidden size] of a step, overwritten by the next step of
+        its size; None when the step is larger than any captured size."""
+        found = self._captured.holding(len(inputs.token_ids))
+        if found is None:
+            return None
+        tokens = found.tokens.put(inputs)
+        self._context.batches = inputs.batches
+        for piece in found.pieces:
+            piece.graph.replay()
+            if piece.spec is not None and piece.q is not None and piece.out is not None:
+                self._attend(piece.spec, piece.q[:tokens], piece.out[:tokens])
+        self.steps += 1
+        return found.hidden
+
+    def _attend(self, spec: AttentionSpec, q: torch.Tensor, out: torch.Tensor) -> None:
+        context = self._context
+        cache, batch = context.caches[spec.layer], context.batch_of(spec)
+        context.backend.attend(spec, q, cache, batch, out)
+
+    def _device_to_launch_ratio(self, tokens: int) -> float:
+        """Measure a step without attention: its device time over the time of its launches."""
+        inputs = self._inputs(tokens)
+        begin: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        with forward_context(self._context_for(inputs, _NoAttention())):
+            self._model(inputs.token_ids, inputs.positions)
+            torch.cuda.synchronize(self._device)
+            begin.record()
+            started = time.perf_counter()
+            self._model(inputs.token_ids, inputs.positions)
+            launched = time.perf_counter() - started
+            end.record()
+            torch.cuda.synchronize(self._device)
+        # Where launching is slower, the device's clock includes it.
+        return float(begin.elapsed_time(end)) / 1e3 / launched
+
+    def _capture(self, size: int, out: torch.Tensor) -> _PiecewiseGraph:
+        inputs = self._inputs(size)
+        backend = _SplitAtAttention(self._pool, out)
+        with capturing(), forward_context(self._context_for(inputs, backend)):
+            # Warm-up: compiles kernels and creates handles, which a capture may not.
+            self._model(inputs.token_ids, inputs.positions)
+            hidden = backend.record(lambda: self._model(inputs.token_ids, inputs.positions))
+        return _PiecewiseGraph(inputs, hidden, backend.pieces)
+
+    def _inputs(self, size: int) -> TokenBuffers:
+        return TokenBuffers.of_size(size, self._num_groups, self._device)
+
+    def _context_for(self, inputs: TokenBuffers, backend: AttentionBackend) -> ForwardContext:
+        batches = [_only_slots(each) for each in inputs.slots]
+        return replace(self._context, backend=backend, batches=batches)
+
+
+def _only_slots(slots: torch.Tensor) -> AttentionBatch:
+    """Return a batch of which only the slots are read."""
+    nothing = slots.new_zeros(0)
+    return AttentionBatch(
+        block_table=nothing,
+        slot_mapping=slots,
+        query_start=nothing,
+        seq_lens=nothing,
+        num_decodes=0,
+        max_seq_len=0,
+        query_lens_cpu=[],
+        seq_lens_cpu=[],
+    )

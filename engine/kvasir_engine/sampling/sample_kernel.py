@@ -1,0 +1,184 @@
+"""Samples a token a row from its logits, without a softmax, a sort or a cumulative sum.
+
+The arg max of logits / temperature + Gumbel noise is a draw from the softmax (Gumbel, 1954). The
+noise is that of `runner.gumbel`: word v % 4 of the Philox4x32-10 block with counter (v // 4,
+position, purpose, sample index). Rows with min-p, top-k or top-p see to these afterwards
+(`truncation.py`); ties with the last kept token are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.sampling.gumbel_kernel import noise, scaled_logits
+from kvasir_engine.sampling.philox import PURPOSE_SAMPLE
+from kvasir_engine.sampling.sampling_state import GREEDY_BELOW, SamplingTables
+from kvasir_engine.sampling.truncation import truncated
+
+CHUNK_QUADS = 1024
+"""Philox blocks that a row's second program works on at once: 4096 tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptInto:
+    """Where sampled tokens go: `DeviceBatch`'s arrays by row; rows from `spare_row` on own none."""
+
+    history: torch.Tensor
+    num_tokens: torch.Tensor
+    num_computed: torch.Tensor
+    spare_row: int
+
+
+@triton.jit
+def _best_of_part(
+    logits_ptr,
+    rows_ptr,
+    positions_ptr,
+    floats_ptr,
+    ints_ptr,
+    value_ptr,
+    token_ptr,
+    stride,
+    vocab_size,
+    parts,
+    FLOATS: tl.constexpr,
+    INTS: tl.constexpr,
+    GREEDY: tl.constexpr,
+    PURPOSE: tl.constexpr,
+    QUADS: tl.constexpr,
+    ON_GPU: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    entry, part = tl.program_id(0), tl.program_id(1)
+    begin(PDL)
+    row = tl.load(rows_ptr + entry)
+    temperature = tl.load(floats_ptr + row * FLOATS)
+    random = temperature >= GREEDY
+    first = part * QUADS * 4
+    scores = scaled_logits(
+        logits_ptr + entry.to(tl.int64) * stride,
+        first,
+        vocab_size,
+        tl.where(random, temperature, 1.0),
+        QUADS * 4,
+    )
+    if random:
+        position = tl.load(positions_ptr + entry)
+        scores += noise(part * QUADS, ints_ptr + row * INTS, position, PURPOSE, QUADS, ON_GPU)
+    tl.store(value_ptr + entry * parts + part, tl.max(scores, 0))
+    tl.store(token_ptr + entry * parts + part, first + tl.argmax(scores, 0))
+
+
+@triton.jit
+def _choose(
+    logits_ptr,
+    rows_ptr,
+    positions_ptr,
+    floats_ptr,
+    ints_ptr,
+    value_ptr,
+    token_ptr,
+    out_ptr,
+    history_ptr,
+    num_tokens_ptr,
+    num_computed_ptr,
+    stride,
+    vocab_size,
+    parts,
+    history_stride,
+    spare_row,
+    FLOATS: tl.constexpr,
+    INTS: tl.constexpr,
+    GREEDY: tl.constexpr,
+    PURPOSE: tl.constexpr,
+    QUADS: tl.constexpr,
+    PADDED_PARTS: tl.constexpr,
+    ON_GPU: tl.constexpr,
+    ACCEPT: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    entry = tl.program_id(0)
+    begin(PDL)
+    row = tl.load(rows_ptr + entry)
+    part = tl.arange(0, PADDED_PARTS)
+    values = tl.load(value_ptr + entry * parts + part, mask=part < parts, other=float("-inf"))
+    token = tl.load(token_ptr + entry * parts + tl.argmax(values, 0))
+    floats, ints = floats_ptr + row * FLOATS, ints_ptr + row * INTS
+    temperature, top_p, min_p = tl.load(floats), tl.load(floats + 1), tl.load(floats + 2)
+    top_k = tl.load(ints + 3).to(tl.int32)
+    truncates = (top_p < 1.0) | (min_p > 0.0) | (top_k < vocab_size)
+    if (temperature >= GREEDY) & truncates:
+        token = truncated(
+            token, logits_ptr + entry.to(tl.int64) * stride, vocab_size, temperature, top_p,
+            min_p, top_k, ints, tl.load(positions_ptr + entry), PURPOSE, QUADS, ON_GPU,
+        )  # fmt: skip
+    tl.store(out_ptr + entry, token)
+    if ACCEPT:  # noqa: SIM102
+        # `and` would make one condition of it, and compile this where it has nothing to write to.
+        if row < spare_row:
+            length = tl.load(num_tokens_ptr + row)
+            tl.store(history_ptr + row * history_stride + length, token)
+            tl.store(num_tokens_ptr + row, length + 1)
+            tl.store(num_computed_ptr + row, tl.load(num_computed_ptr + row) + 1)
+
+
+def sample(
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    tables: SamplingTables,
+    accept: AcceptInto | None = None,
+    *,
+    quads: int | None = None,
+    chunk_quads: int = CHUNK_QUADS,
+) -> torch.Tensor:
+    """A token for each entry, int32 [n], under the parameters of its row.
+
+    logits [n, vocab] of any float type; rows int64 [n]; positions [n], of the tokens to be
+    sampled. With `accept` each row's history takes its token, and one more of its tokens counts as
+    computed.
+    """
+    count, vocab_size = logits.shape
+    if quads is None:
+        # Few rows: more programs for each.
+        quads = 256 if count <= 16 else 1024
+    parts = triton.cdiv(vocab_size, quads * 4)
+    values = torch.empty((count, parts), dtype=torch.float32, device=logits.device)
+    best = torch.empty((count, parts), dtype=torch.int32, device=logits.device)
+    out = torch.empty(count, dtype=torch.int32, device=logits.device)
+    given = (logits, rows, positions, tables.floats, tables.ints, values, best)
+    options = launch_options(logits.device)
+    constants = {
+        "FLOATS": tables.floats.shape[1],
+        "INTS": tables.ints.shape[1],
+        "GREEDY": GREEDY_BELOW,
+        "PURPOSE": PURPOSE_SAMPLE,
+        "ON_GPU": logits.is_cuda,
+    }
+    _best_of_part[(count, parts)](
+        *given, logits.stride(0), vocab_size, parts, QUADS=quads, **constants, **options
+    )
+    _choose[(count,)](
+        *given,
+        out,
+        out if accept is None else accept.history,
+        out if accept is None else accept.num_tokens,
+        out if accept is None else accept.num_computed,
+        logits.stride(0),
+        vocab_size,
+        parts,
+        0 if accept is None else accept.history.stride(0),
+        0 if accept is None else accept.spare_row,
+        QUADS=chunk_quads,
+        PADDED_PARTS=triton.next_power_of_2(parts),
+        ACCEPT=accept is not None,
+        num_warps=8,
+        **constants,
+        **options,
+    )
+    return out

@@ -1,0 +1,157 @@
+"""Takes in what a step produced: tokens become known, sequences end, news goes out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
+from kvasir_engine.scheduler.scheduler import Scheduler
+from kvasir_engine.scheduler.sequence import Sequence
+from kvasir_engine.step_plan import Int32Array, PromptLogprobs, StepOutput, StepPlan
+
+
+@dataclass(slots=True)
+class StepNews:
+    """What the clients hear of one step.
+
+    Plain tokens (announced samples without log-probabilities that go on) travel as arrays;
+    everything else as deltas with the client each belongs to.
+    """
+
+    handles: Int32Array
+    tokens: Int32Array
+    clients: Int32Array
+    deltas: list[tuple[int, SampleDelta]] = field(default_factory=list)
+
+
+def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
+    """Step `plan` has retired with `output`."""
+    t = scheduler.rows
+    live = _live(scheduler, plan)
+    rows, tokens = plan.sample_rows, output.tokens
+    if live is not None:
+        rows, tokens = rows[live], tokens[live]
+    known = t.known[rows]
+    t.history[rows, known] = tokens
+    known += 1
+    t.known[rows] = known
+    stopped = t.hits_stop(rows, tokens)
+    ended = stopped | (known >= t.limit[rows])
+    quiet = t.quiet[rows] & ~ended
+    loud: list[int] = []
+    if np.count_nonzero(quiet) == len(rows):
+        news = StepNews(t.handle[rows], tokens, t.client[rows])
+    else:
+        told = rows[quiet]
+        news = StepNews(t.handle[told], tokens[quiet], t.client[told])
+        loud = (~quiet).nonzero()[0].tolist()
+    _add_prompt_logprobs(scheduler, output.prompt_logprobs, news)
+    for i in loud:
+        sequence = t.sequence(int(rows[i]))
+        delta = _delta(sequence, int(tokens[i]), output, i if live is None else int(live[i]))
+        if ended[i]:
+            _end(sequence, delta, stopped=bool(stopped[i]))
+        t.quiet[rows[i]] = sequence.request.params.logprobs is None
+        news.deltas.append((sequence.request.client, delta))
+    scheduler.commit_full_blocks(rows)
+    for i in loud:
+        if ended[i]:
+            scheduler.retire(t.sequence(int(rows[i])))
+    if plan.beam_samples is not None:
+        _offer_beams(scheduler, plan, output, plan.beam_samples, news)
+    scheduler.releases.retire(plan.step_id)
+    return news
+
+
+def _live(scheduler: Scheduler, plan: StepPlan) -> Int32Array | None:
+    """Indices into `sample_rows` whose tokens are wanted, those of ordinary rows that go on;
+    None = all."""
+    if plan.beam_samples is None and not scheduler.releases.pending:
+        # A row that has finished is on its way back until its last step has retired.
+        return None
+    dropped = scheduler.rows.finished[plan.sample_rows]
+    if plan.beam_samples is not None:
+        dropped[plan.beam_samples] = True
+    return (~dropped).nonzero()[0].astype(np.int32)
+
+
+def _offer_beams(
+    scheduler: Scheduler, plan: StepPlan, output: StepOutput, samples: Int32Array, news: StepNews
+) -> None:
+    """Hand the beams' candidates to their groups; a finished group reports and retires."""
+    if output.top_ids is None or output.top_logprobs is None:
+        raise AssertionError("a step with beams returned no candidates.")
+    for at in samples.tolist():
+        row = int(plan.sample_rows[at])
+        if scheduler.rows.finished[row]:
+            continue
+        member = scheduler.rows.sequence(row)
+        deltas = scheduler.beams.offer(member, output.top_ids[at], output.top_logprobs[at])
+        if deltas is not None:
+            news.deltas.extend(deltas)
+            scheduler.retire(member)
+
+
+def _delta(sequence: Sequence, token: int, output: StepOutput, at: int) -> SampleDelta:
+    delta = SampleDelta(sequence.handle, [token])
+    _announce(sequence, delta)
+    top = sequence.request.params.logprobs
+    if top is not None:
+        delta.logprobs = [_logprob_entry(token, output, at, top)]
+    return delta
+
+
+def _announce(sequence: Sequence, delta: SampleDelta) -> None:
+    """A sample's first delta says more."""
+    if not sequence.announced:
+        sequence.announced = True
+        sequence.times.first_token = time.monotonic()
+        delta.num_cached_tokens = sequence.num_cached
+        delta.seed = sequence.sampling.seed
+
+
+def _logprob_entry(token: int, output: StepOutput, at: int, top: int) -> LogprobEntry:
+    if output.logprobs is None or output.ranks is None:
+        raise AssertionError("a row asked for log-probabilities that the step did not compute.")
+    entry = LogprobEntry(token, float(output.logprobs[at]), int(output.ranks[at]))
+    if top and output.top_ids is not None and output.top_logprobs is not None:
+        entry.top_ids = output.top_ids[at, :top].tolist()
+        entry.top_logprobs = output.top_logprobs[at, :top].tolist()
+    return entry
+
+
+def _end(sequence: Sequence, delta: SampleDelta, *, stopped: bool) -> None:
+    delta.finish_reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+    token = delta.token_ids[-1]
+    params = sequence.request.params
+    is_eos = token in sequence.request.eos_token_ids and not params.ignore_eos
+    if stopped and not is_eos:
+        delta.stop_reason = token
+
+
+def _add_prompt_logprobs(
+    scheduler: Scheduler, reports: list[PromptLogprobs], news: StepNews
+) -> None:
+    t = scheduler.rows
+    for report in reports:
+        if t.finished[report.row]:
+            continue
+        sequence = t.sequence(report.row)
+        top = report.top_ids.shape[1]
+        targets = t.history[report.row, report.first + 1 :]
+        entries = [
+            LogprobEntry(
+                int(targets[i]),
+                float(report.token_logprobs[i]),
+                int(report.ranks[i]),
+                report.top_ids[i].tolist() if top else [],
+                report.top_logprobs[i].tolist() if top else [],
+            )
+            for i in range(len(report.token_logprobs))
+        ]
+        delta = SampleDelta(sequence.handle, [], prompt_logprobs=entries)
+        _announce(sequence, delta)
+        news.deltas.append((sequence.request.client, delta))

@@ -1,0 +1,117 @@
+"""Server-sent events, written by hand where they are many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvasir_engine.server.openai import router_contract
+from kvasir_engine.server.openai.answer import Answer, Choice
+from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.text.sample_state import SampleUpdate
+
+DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.encode
+
+
+class EventWriter:
+    """Renders an Answer as SSE: one event an update.
+
+    An event that only adds text, by far the most common, is joined from parts rendered once a
+    choice; only its text is encoded.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._fleet = answer.fleet
+        self._plain_allowed = not (
+            answer.shows_logprobs or answer.return_token_ids or answer.usage_in_each
+        )
+        envelope = _encode({**answer.envelope, "choices": []})
+        self._open = b"data: " + envelope.removesuffix(b"]}")
+        self._close = b'],"usage":null}\n\n' if answer.include_usage else b"]}\n\n"
+        self._plain_tail = b""
+        for choice in answer.choices.values():
+            head, tail = answer.plain_choice(choice)
+            choice.head = self._open + head
+            self._plain_tail = tail + self._close
+
+    def events(self, updates: list[SampleUpdate]) -> bytes:
+        """The events of one batch, to be sent as one chunk; empty when there is nothing to say."""
+        if len(updates) == 1:
+            return self._event(updates[0])
+        return b"".join([self._event(update) for update in updates])
+
+    def _event(self, update: SampleUpdate) -> bytes:
+        choice = self._answer.choices[update.index]
+        if not (update.token_ids or update.text or update.finish_reason):
+            return b""
+        first = not choice.started
+        opening = self._opening(choice) if first else b""
+        if self._plain_allowed and update.finish_reason is None:
+            event = choice.head + _encode(update.text) + self._plain_tail
+        else:
+            event = self._full(self._answer.chunk_choice(choice, update))
+        if not self._fleet:
+            return opening + event if opening else event
+        if first and not opening:
+            return router_contract.first_comment(update.index, update.token_ids, choice.run) + event
+        return opening + router_contract.comment(update.index, update.token_ids) + event
+
+    def _opening(self, choice: Choice) -> bytes:
+        """What comes before a choice's first text, as an event of its own."""
+        made = self._answer.opening_choice(choice)
+        choice.started = True
+        if made is None:
+            return b""
+        extra = {}
+        if self._answer.return_token_ids and "delta" in made:
+            extra["prompt_token_ids"] = choice.run.request.prompt_token_ids
+        event = self._full(made, extra)
+        if self._fleet:
+            event = router_contract.first_comment(choice.index, [], choice.run) + event
+        return event
+
+    def _full(self, choice: dict[str, Any], extra: dict[str, Any] | None = None) -> bytes:
+        answer = self._answer
+        chunk = {**answer.envelope, **(extra or {}), "choices": [choice]}
+        if answer.usage_in_each:
+            chunk["usage"] = answer.usage
+        elif answer.include_usage:
+            chunk["usage"] = None
+        return b"data: %s\n\n" % _encode(chunk)
+
+    def end(self) -> bytes:
+        """The usage, if it was asked for, and [DONE]."""
+        answer = self._answer
+        usage = answer.usage
+        made = b""
+        if answer.include_usage:
+            chunk = {**answer.envelope, "choices": [], "usage": usage}
+            made = b"data: %s\n\n" % _encode(chunk)
+            if self._fleet:
+                made = router_contract.bare_comment() + made
+        return made + (router_contract.bare_comment(usage) if self._fleet else b"") + DONE
+
+    def error(self, error: ApiError) -> bytes:
+        """An error after the head was sent: the openai client raises it."""
+        comment = router_contract.bare_comment(self._answer.usage) if self._fleet else b""
+        return comment + b"data: %s\n\n" % _encode(error.body())
+
+    def handover(self) -> bytes:
+        """The end of a stream at the drain deadline."""
+        if self._fleet:
+            return router_contract.handover_event(self._answer.generation, self._answer.usage)
+        return self.error(shutting_down())
+
+
+def shutting_down(extra: dict[str, Any] | None = None) -> ApiError:
+    """503 for a request that the drain deadline ended."""
+    return ApiError(
+        503,
+        "The server is shutting down and could not finish this request in time; send it again.",
+        code="handover",
+        headers={"retry-after": "1"},
+        extra=extra,
+    )

@@ -1,0 +1,69 @@
+"""From checked flags to running processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kvasir.models.cache.use_lock import hold
+from kvasir.text.chat_template import TemplateError
+from kvasir.text.json_files import TokenizerError
+from kvasir_engine.core.channels import CoreConfig
+from kvasir_engine.errors import UserError
+from kvasir_engine.loader.model_directory import loaded_revision, resolve_model
+from kvasir_engine.server.process.api_config import ApiConfig
+from kvasir_engine.server.process.supervisor import Engine, PortError, check_clients, start_engine
+from kvasir_engine.server.served_model import load_served_model
+from kvasir_engine.server.server_settings import ServerSettings
+from kvasir_engine.settings import EngineSettings, SettingsError
+
+
+class StartError(UserError):
+    """The engine cannot start; one sentence says why and what to change."""
+
+
+def start(
+    settings: EngineSettings,
+    *,
+    model_config: str | None,
+    api_processes: int,
+    grpc_port: int | None,
+    **server: Any,
+) -> Engine:
+    """Find the model (downloading it where asked), then start every process.
+
+    `server` are fields of ServerSettings. Raises SettingsError, ModelLoadError or StartError.
+    """
+    check_clients(api_processes)
+    if model_config is not None and settings.device != "sim":
+        raise SettingsError("--model-config goes with --device sim; leave it out.")
+    model_dir = resolve_model(
+        model_config or settings.model,
+        settings.revision,
+        remote_code=settings.trust_remote_code,
+    )
+    hold(model_dir)
+    tokenizer_dir = None if settings.tokenizer is None else Path(settings.tokenizer)
+    api = ServerSettings(
+        model=settings.model,
+        model_dir=model_dir,
+        revision=loaded_revision(model_dir, settings.revision),
+        tokenizer_dir=tokenizer_dir,
+        trust_remote_code=settings.trust_remote_code,
+        max_logprobs=settings.max_logprobs,
+        **server,
+    )
+    try:
+        # Read here once, so that a bad file is one sentence and not every process's traceback.
+        name = load_served_model(api).name
+        core = CoreConfig(
+            settings,
+            str(model_dir),
+            num_clients=api_processes,
+            kv_events_topic=f"kv@{api.host}@{name}",
+            model_name=name,
+            metrics_prefix=api.metrics_prefix,
+        )
+        return start_engine(core, ApiConfig(api, grpc_port=grpc_port))
+    except (TokenizerError, TemplateError, PortError) as error:
+        raise StartError(str(error)) from error

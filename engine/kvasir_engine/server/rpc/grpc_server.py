@@ -1,0 +1,133 @@
+"""The gRPC server: the Engine service and grpc.health.v1 on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
+from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
+from kvasir_engine.server.auth import Keyring
+from kvasir_engine.server.lifecycle import Lifecycle
+from kvasir_engine.server.rpc.engine_service import EngineService
+
+MAX_REQUEST_BYTES = 16 * 2**20
+MAX_CONCURRENT_CALLS = 8192
+SERVICE_NAME = "kvasir.engine.v1.Engine"
+_HEALTH_PREFIX = "/grpc.health.v1.Health/"
+_HEALTH_TICK_SECONDS = 0.1
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_metadata_size", 16 * 2**10),
+    # A second server on the port must fail, not take half of its connections
+    ("grpc.so_reuseport", 0),
+    # Finds peers that vanished; allows clients the same
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+)
+
+
+class GrpcServer:
+    """Owns the port and the health status, which follows `lifecycle.ready`."""
+
+    def __init__(
+        self,
+        service: EngineService,
+        lifecycle: Lifecycle,
+        keyring: Keyring,
+        *,
+        fleet_only: bool,
+        host: str,
+        port: int,
+    ) -> None:
+        """`fleet_only` = a fleet secret is configured: every call but health must carry it.
+        Otherwise the API keys are asked for, if there are any."""
+        self._service = service
+        self._lifecycle = lifecycle
+        self._server = grpc.aio.server(
+            interceptors=(_Gatekeeper(keyring, fleet_only=fleet_only),),
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
+        )
+        self._health = health.aio.HealthServicer()
+        engine_pb2_grpc.add_EngineServicer_to_server(service, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._address = f"{host}:{port}"
+        self._follower: asyncio.Task[None] | None = None
+        self.port = port
+
+    async def start(self) -> None:
+        """Listen. Raises OSError when the port cannot be had."""
+        try:
+            self.port = self._server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise OSError(
+                f"gRPC cannot listen on {self._address}: {error}; choose another with --grpc-port."
+            ) from error
+        await self._set_health()
+        await self._server.start()
+        self._follower = asyncio.create_task(self._follow_readiness())
+
+    async def stop(self, grace: float) -> None:
+        """Take no more calls, give running ones `grace` seconds, then cut them."""
+        if self._follower is not None:
+            self._follower.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._follower
+        await self._server.stop(grace)
+        self._service.close()
+
+    async def _follow_readiness(self) -> None:
+        ready = self._lifecycle.ready
+        while True:
+            await asyncio.sleep(_HEALTH_TICK_SECONDS)
+            if self._lifecycle.ready != ready:
+                ready = self._lifecycle.ready
+                await self._set_health()
+
+    async def _set_health(self) -> None:
+        statuses = health_pb2.HealthCheckResponse
+        status = statuses.SERVING if self._lifecycle.ready else statuses.NOT_SERVING
+        for name in ("", SERVICE_NAME):
+            await self._health.set(name, status)
+
+
+class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Ends calls of strangers before their message is read. Health is open: kubelets ask it."""
+
+    def __init__(self, keyring: Keyring, *, fleet_only: bool) -> None:
+        self._keyring = keyring
+        self._fleet_only = fleet_only
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        """Pass the call on, or answer it with UNAUTHENTICATED."""
+        handler = await continuation(details)
+        if handler is None or details.method.startswith(_HEALTH_PREFIX) or self._admits(details):
+            return handler
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._refuse)
+        return grpc.unary_unary_rpc_method_handler(self._refuse)
+
+    def _admits(self, details: Any) -> bool:
+        headers = {
+            key.encode(): value if isinstance(value, bytes) else value.encode()
+            for key, value in details.invocation_metadata
+        }
+        if self._fleet_only:
+            return self._keyring.is_fleet(headers)
+        return self._keyring.admits(headers)
+
+    async def _refuse(self, _message: Any, context: Any) -> None:
+        wanted = FLEET_SECRET_HEADER if self._fleet_only else "authorization: Bearer KEY"
+        await context.abort(
+            grpc.StatusCode.UNAUTHENTICATED, f"the metadata lacks a valid {wanted}; send it."
+        )

@@ -1,0 +1,84 @@
+"""What an API process knows of the model: its names, tokenizer, template and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kvasir.text.chat_template import ChatTemplate, load_chat_template
+from kvasir.text.json_files import read_json
+from kvasir.text.tokenizer import Tokenizer, eos_token_ids
+from kvasir_engine.core.client import CoreInfo
+from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.server.server_settings import ServerSettings
+
+_GENERATION_FIELDS = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")
+
+
+@dataclass(slots=True)
+class ServedModel:
+    """One model as requests see it."""
+
+    names: tuple[str, ...]
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    eos_token_ids: list[int]
+    defaults: dict[str, Any] = field(default_factory=dict)
+    """Sampling parameters for what a request leaves out."""
+    root: str = ""
+    """What the user asked for: a directory or an id."""
+
+    @property
+    def name(self) -> str:
+        """The name in answers and in metrics."""
+        return self.names[0]
+
+    def request_maker(self, info: CoreInfo, max_logprobs: int) -> RequestMaker:
+        """Makes the core's requests, once the core has said how large everything is."""
+        return RequestMaker(
+            tokenizer=self.tokenizer,
+            chat_template=self.chat_template,
+            eos_ids=tuple(self.eos_token_ids),
+            vocab_size=info.vocab_size,
+            block_size=info.block_size,
+            max_logprobs=max_logprobs,
+        )
+
+
+def load_served_model(settings: ServerSettings) -> ServedModel:
+    """Read the tokenizer, the template and the defaults of a model directory.
+
+    Raises TokenizerError (a ValueError) with one sentence for what cannot be read.
+    """
+    directory = settings.tokenizer_dir or settings.model_dir
+    tokenizer = Tokenizer.load(directory, trust_remote_code=settings.trust_remote_code)
+    eos = eos_token_ids(settings.model_dir)
+    own = tokenizer.special_id("eos_token")
+    if not eos and own is not None:
+        eos = [own]
+    return ServedModel(
+        names=settings.names,
+        tokenizer=tokenizer,
+        chat_template=load_chat_template(
+            directory, tokenizer.special_tokens, override=settings.chat_template
+        ),
+        eos_token_ids=eos,
+        defaults=generation_defaults(settings.generation_config, settings.model_dir),
+        root=settings.model,
+    )
+
+
+def generation_defaults(choice: str, model_dir: Path) -> dict[str, Any]:
+    """Sampling parameters that a model's generation_config.json sets, under our names.
+
+    `choice` is the flag --generation-config: "auto" (the model's), "vllm" (none), a directory.
+    """
+    if choice == "vllm":
+        return {}
+    directory = model_dir if choice == "auto" else Path(choice)
+    config = read_json(directory / "generation_config.json")
+    defaults = {name: config[name] for name in _GENERATION_FIELDS if config.get(name) is not None}
+    if config.get("max_new_tokens") is not None:
+        defaults["max_tokens"] = config["max_new_tokens"]
+    return defaults

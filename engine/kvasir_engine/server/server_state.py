@@ -1,0 +1,85 @@
+"""What the handlers of one API process share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvasir_engine.core.client import CoreClient, CoreInfo
+from kvasir_engine.server.generation.api_metrics import ApiMetrics
+from kvasir_engine.server.lifecycle import Lifecycle, Phase
+from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.intake import Intake
+from kvasir_engine.server.reports.reporter import PromptReporter
+from kvasir_engine.server.served_model import ServedModel
+from kvasir_engine.server.server_settings import ServerSettings
+
+_NOT_READY = {
+    Phase.STARTING: "The model is still loading; /ready says when it serves.",
+    Phase.DRAINING: "The server is shutting down and admits no new requests.",
+    Phase.DEAD: "The engine has ended.",
+}
+
+
+class ServerState:
+    """The core's client, the model, the settings, and whether requests are taken."""
+
+    def __init__(
+        self,
+        client: CoreClient,
+        model: ServedModel,
+        settings: ServerSettings,
+        metrics: ApiMetrics,
+    ) -> None:
+        self.client = client
+        self.model = model
+        self.settings = settings
+        self.metrics = metrics
+        self.lifecycle = Lifecycle(client)
+        self.reporter: PromptReporter | None = None
+        """Where gRPC is served: takes prompts for the routers that watch them."""
+        self._intake: Intake | None = None
+
+    def make_reporter(
+        self, info: CoreInfo, on_watch: Callable[[bool], None] = lambda watched: None
+    ) -> PromptReporter:
+        """Make `reporter`; `on_watch` is told when a watcher comes and when the last one leaves."""
+        self.reporter = PromptReporter(
+            self.model.tokenizer,
+            info.block_size,
+            on_watch,
+            self.metrics.prompt_reports_dropped.inc,
+        )
+        return self.reporter
+
+    @property
+    def prompt_reporter(self) -> PromptReporter:
+        """The reporter; only where gRPC or a relay of reports was started."""
+        if self.reporter is None:
+            raise AssertionError("prompt reports were not started.")
+        return self.reporter
+
+    def intake(self, name: str | None) -> Intake:
+        """What makes requests for the model `name` (None = the only one).
+
+        Raises ApiError: 404 for another name, 503 while requests are not taken.
+        """
+        self.check_model(name)
+        phase = self.lifecycle.phase
+        if phase is not Phase.READY:
+            raise ApiError(503, _NOT_READY[phase], code=phase.value, headers={"retry-after": "1"})
+        if self._intake is None:
+            info = self.lifecycle.served_info
+            maker = self.model.request_maker(info, self.settings.max_logprobs)
+            self._intake = Intake(maker, info)
+        return self._intake
+
+    def check_model(self, name: str | None) -> None:
+        """Raise a 404 for a model that is not served here."""
+        if name is not None and name not in self.model.names:
+            raise ApiError(
+                404,
+                f"The model {name[:200]!r} does not exist here; this server has "
+                f"{', '.join(map(repr, self.model.names))}.",
+                param="model",
+                code="model_not_found",
+            )

@@ -1,0 +1,243 @@
+"""The simulated runner: step plans cost a device's time and yield deterministic tokens.
+
+Everything around it is real (scheduler, KV manager, processes, server); only the forward pass
+is a sleep as long as a `SpeedProfile` says, and a token is a function of its request's seed,
+sample index and position alone, as with a real sampler. numpy only.
+
+Randomness is splitmix64 (Steele et al., "Fast splittable pseudorandom number generators", OOPSLA
+2014), not the sampler's Philox: ten array operations a step instead of eighty.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kvasir_engine.sampling.philox import UInt64Array
+from kvasir_engine.sim.latency_model import SpeedProfile
+from kvasir_engine.step_plan import (
+    BeamMove,
+    Float32Array,
+    Int32Array,
+    Int64Array,
+    PromptLogprobs,
+    PromptLogprobsPlan,
+    RowFork,
+    RowInit,
+    RowSampling,
+    StepOutput,
+    StepPlan,
+)
+
+MASK_64 = (1 << 64) - 1
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+"""The step of splitmix64's counter: 2^64 over the golden ratio."""
+OF_SAMPLE, OF_PROMPT = 0, 1 << 63
+"""Apart, so that prompt log-probabilities share no bits with samples."""
+GREEDY_SEED = 0x6B7661736972
+"""Greedy rows answer the same whatever their seed is."""
+
+_MULTIPLIER_1, _MULTIPLIER_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@dataclass(slots=True)
+class SimStep:
+    """A launched step: its output is known, and is due when the device would have it."""
+
+    output: StepOutput
+    due: float
+    """time.monotonic() seconds."""
+
+    def wait(self) -> StepOutput:
+        """StepHandle.wait: sleep until the step is due."""
+        left = self.due - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        return self.output
+
+
+class SimRunner:
+    """A device that runs one step after the other, each as long as the profile says.
+
+    Sampled tokens lie in `ordinary`, a range of ids without EOS or other special tokens.
+    `time_scale` multiplies every step's time.
+    """
+
+    def __init__(
+        self,
+        profile: SpeedProfile,
+        *,
+        num_rows: int,
+        vocab_size: int,
+        ordinary: range,
+        time_scale: float = 1.0,
+    ) -> None:
+        if not (0 <= ordinary.start < ordinary.stop <= vocab_size and ordinary.step == 1):
+            raise ValueError(
+                f"ordinary must be a non-empty range within 0..{vocab_size}, got {ordinary}."
+            )
+        self._profile = profile
+        self._vocabulary = range(vocab_size)
+        self._ordinary = ordinary
+        self._time_scale = time_scale
+        self._free_at = 0.0
+        self._num_tokens = np.zeros(num_rows, dtype=np.int64)
+        self._last_token = np.zeros(num_rows, dtype=np.int32)
+        self._streams = np.zeros(num_rows, dtype=np.uint64)
+        self._greedy = np.zeros(num_rows, dtype=np.bool_)
+        self._known: dict[int, Int32Array] = {}
+        """The tokens each row began with."""
+
+    def forward(self, plan: StepPlan) -> None:
+        """Runner.forward: the step starts when the one before it has ended."""
+        for init in plan.inits:
+            self._init(init)
+        if plan.moves:
+            self._move(plan.moves)
+        start = max(time.monotonic(), self._free_at)
+        self._free_at = start + self._step_ms(plan) * self._time_scale / 1e3
+
+    def sample(self, plan: StepPlan) -> SimStep:
+        """Runner.sample."""
+        for fork in plan.forks:
+            self._fork(fork)
+        self._free_at = max(time.monotonic(), self._free_at)
+        prompts = [self._prompt_logprobs(plan, wanted) for wanted in plan.prompt_logprobs]
+        output = self._sample(plan)
+        output.prompt_logprobs = prompts
+        return SimStep(output, self._free_at)
+
+    def close(self) -> None:
+        """Runner.close: there is nothing to free."""
+
+    def _init(self, init: RowInit) -> None:
+        self._num_tokens[init.row] = len(init.token_ids)
+        self._last_token[init.row] = init.token_ids[-1]
+        self._known[init.row] = init.token_ids
+        self._put_sampling(init.row, init.sampling)
+
+    def _fork(self, fork: RowFork) -> None:
+        self._num_tokens[fork.dst] = self._num_tokens[fork.src]
+        self._last_token[fork.dst] = self._last_token[fork.src]
+        self._put_sampling(fork.dst, fork.sampling)
+
+    def _put_sampling(self, row: int, sampling: RowSampling) -> None:
+        greedy = sampling.temperature == 0.0
+        self._greedy[row] = greedy
+        self._streams[row] = (
+            stream_of(GREEDY_SEED, 0) if greedy else stream_of(sampling.seed, sampling.sample_index)
+        )
+
+    def _move(self, moves: list[BeamMove]) -> None:
+        """Beam rows take over histories; all are read before any is written."""
+        sources = np.array([move.src for move in moves])
+        rows = np.array([move.dst for move in moves])
+        self._streams[rows] = self._streams[sources]
+        self._greedy[rows] = self._greedy[sources]
+        self._num_tokens[rows] = [move.num_tokens for move in moves]
+        self._last_token[rows] = [move.token for move in moves]
+
+    def _step_ms(self, plan: StepPlan) -> float:
+        decodes = plan.num_decodes
+        context = int(plan.starts[:decodes].sum()) + decodes
+        pairs = 0.0
+        if decodes < len(plan.rows):
+            count = plan.num_new[decodes:].astype(np.float64)
+            pairs = float((count * (plan.starts[decodes:] + count / 2)).sum())
+        return self._profile.step_ms(plan.num_tokens, context, pairs)
+
+    def _sample(self, plan: StepPlan) -> StepOutput:
+        rows = plan.sample_rows
+        if not len(rows):
+            return StepOutput(plan.step_id, np.empty(0, dtype=np.int32))
+        beams = plan.beam_samples
+        lengths = self._num_tokens[rows]
+        streams = self._streams[rows]
+        if beams is not None:
+            # Beams share a seed: what tells them apart is the token each of them ends with.
+            streams[beams] ^= mix(self._last_token[rows[beams]].astype(np.uint64) + GAMMA)
+        words = self._words(streams, lengths, OF_SAMPLE)
+        ordinary = self._ordinary
+        tokens = (words % np.uint64(len(ordinary))).astype(np.int32) + ordinary.start
+        output = StepOutput(plan.step_id, tokens)
+        if plan.top_logprobs >= 0:
+            likeliest = self._greedy[rows]
+            if beams is not None:
+                likeliest[beams] = True
+            found = invent_logprobs(words, tokens, likeliest, plan.top_logprobs, ordinary)
+            output.logprobs, output.ranks = found.values, found.ranks
+            output.top_ids, output.top_logprobs = found.top_ids, found.top_values
+        self._num_tokens[rows] = lengths + 1
+        self._last_token[rows] = tokens
+        if beams is not None:
+            tokens[beams] = -1
+        return output
+
+    def _prompt_logprobs(self, plan: StepPlan, wanted: PromptLogprobsPlan) -> PromptLogprobs:
+        row = int(plan.rows[wanted.entry])
+        positions = np.arange(wanted.first + 1, wanted.last + 1)
+        tokens = self._known[row][wanted.first + 1 : wanted.last + 1]
+        words = self._words(self._streams[row : row + 1], positions, OF_PROMPT)
+        likeliest = np.zeros(len(positions), dtype=np.bool_)
+        found = invent_logprobs(words, tokens, likeliest, wanted.top, self._vocabulary)
+        return PromptLogprobs(
+            row, wanted.first, found.values, found.ranks, found.top_ids, found.top_values
+        )
+
+    @staticmethod
+    def _words(streams: UInt64Array, positions: Int64Array, purpose: int) -> UInt64Array:
+        """Random words [n] for the tokens at `positions` [n] of `streams` [n] or [1]."""
+        return mix(streams + (positions.view(np.uint64) + np.uint64(purpose)) * GAMMA)
+
+
+def mix(z: UInt64Array) -> UInt64Array:
+    """splitmix64's output function: a bijection whose every bit depends on all of its input's."""
+    z = (z ^ (z >> _30)) * _MULTIPLIER_1
+    z = (z ^ (z >> _27)) * _MULTIPLIER_2
+    return z ^ (z >> _31)
+
+
+def stream_of(seed: int, sample_index: int) -> np.uint64:
+    """Where the counter of a sample begins; negative seeds are taken modulo 2^64."""
+    start = mix(np.array([seed & MASK_64], dtype=np.uint64))
+    return np.uint64(mix(start + np.array([sample_index], dtype=np.uint64) * GAMMA)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class InventedLogprobs:
+    """Log-probabilities that a model might have given: `values` and `ranks` [n] of the tokens,
+    `top_ids` and `top_values` [n, top], most likely first."""
+
+    values: Float32Array
+    ranks: Int32Array
+    top_ids: Int32Array
+    top_values: Float32Array
+
+
+def invent_logprobs(
+    words: UInt64Array, tokens: Int32Array, likeliest: npt.NDArray[np.bool_], top: int, ids: range
+) -> InventedLogprobs:
+    """A geometric distribution p (1 - p)^(rank - 1) over the cycle `ids` around each token.
+
+    Two further draws from each word [n]: one sets p within 0.3 .. 0.8, one the token's rank, so
+    that ranks occur as often as they say; `likeliest` tokens have rank 1.
+    """
+    further = mix(words + GAMMA)
+    of_rank, of_p = (further >> _32) + 0.5, (further & _LOW) + 0.5
+    p = 0.3 + 0.5 * of_p * 2.0**-32
+    decay = np.log1p(-p)
+    skipped = np.minimum(np.log(of_rank * 2.0**-32) // decay, len(ids) - 1).astype(np.int64)
+    skipped[likeliest] = 0
+    columns = np.arange(min(top, len(ids)))
+    first = tokens - ids.start - skipped
+    return InventedLogprobs(
+        values=(np.log(p) + skipped * decay).astype(np.float32),
+        ranks=(skipped + 1).astype(np.int32),
+        top_ids=(ids.start + (first[:, None] + columns) % len(ids)).astype(np.int32),
+        top_values=(np.log(p)[:, None] + columns * decay[:, None]).astype(np.float32),
+    )

@@ -1,0 +1,50 @@
+"""Has a model's matrix products timed, for the numbers of tokens that its steps have."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import nn
+
+from kvasir_engine.device.capability import kernels_run_on
+from kvasir_engine.layers.embedding import VocabParallelEmbedding
+from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear
+from kvasir_engine.models.causal_lm import CausalLM
+from kvasir_engine.runner.graphs.full import graph_sizes
+
+_HALF_TYPES = (torch.float16, torch.bfloat16)
+LARGE = (320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 6144, 8192)
+"""Tokens of steps that do not only decode."""
+
+
+def tune_products(model: CausalLM, device: torch.device, max_rows: int, max_tokens: int) -> None:
+    """Choose an algorithm for each shape of the model's layers; the head only decodes."""
+    if not isinstance(model, nn.Module) or not kernels_run_on(device):
+        return
+    # Not at the top: it imports triton, which the CPU does not need.
+    from kvasir_engine.kernels.gemm.tuned_gemm import LEAST_TOKENS, products_on
+
+    products = products_on(device)
+    if products is None:
+        return
+    rows = [size for size in graph_sizes(max_rows) if size >= LEAST_TOKENS]
+    large = [size for size in LARGE if LEAST_TOKENS <= size <= max_tokens]
+    with torch.inference_mode():
+        for weights in by_shape(model, ColumnParallelLinear, RowParallelLinear):
+            products.tune(weights, sorted({*rows, *large}))
+        for weights in by_shape(model, VocabParallelEmbedding):
+            # The head sees the last token of a row only.
+            products.tune(weights, rows)
+    products.save()
+
+
+def by_shape(model: nn.Module, *kinds: type[nn.Module]) -> list[list[torch.Tensor]]:
+    """Weights of modules of these kinds, in half precision and without a bias, by shape."""
+    found: dict[torch.Size, list[torch.Tensor]] = defaultdict(list)
+    for module in model.modules():
+        if isinstance(module, kinds) and getattr(module, "bias", None) is None:
+            weight = module.get_parameter("weight")
+            if weight.dtype in _HALF_TYPES:
+                found[weight.shape].append(weight)
+    return list(found.values())

@@ -1,0 +1,262 @@
+"""Builds a runner from the settings: weights, memory sizing, caches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from kvasir_engine.attention.backends import make_backend
+from kvasir_engine.device import out_of_memory
+from kvasir_engine.device.collectives import least, tensor_parallel
+from kvasir_engine.kv.groups import KVGroupSpec, group_layers
+from kvasir_engine.loader.load_model import LoadedModel, LoadFormat, load_model
+from kvasir_engine.models.decoder import DecoderForCausalLM
+from kvasir_engine.runner import kv_cache
+from kvasir_engine.runner.torch_runner import TorchRunner
+from kvasir_engine.settings import EngineSettings, SettingsError
+from kvasir_engine.startup import kv_sizing
+from kvasir_engine.startup.built_runner import Assembled, Timeline, context_length
+from kvasir_engine.startup.gemm_tuning import tune_products
+from kvasir_engine.startup.precompile.precompile import KernelsAhead
+from kvasir_engine.startup.warmup import largest_step, run_first_steps
+
+DEFAULT_CPU_KV_BYTES = 1 << 30
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device that --device names; auto = CUDA when there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("--device cuda: no CUDA device is visible; use --device cpu.")
+    return torch.device(name)
+
+
+def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
+    """Load the model and make a runner whose caches fill the memory it may use."""
+    if settings.tensor_parallel_size != tensor_parallel().size:
+        raise SettingsError(
+            f"--tensor-parallel-size {settings.tensor_parallel_size} cannot be had in a process "
+            f"that has an engine over {tensor_parallel().size} ranks open; close that one first."
+        )
+    timeline = Timeline()
+    device = pick_device(settings.device)
+    with KernelsAhead(settings, model_dir, device) as ahead:
+        with timeline.part("rehearsal"):
+            ahead.rehearse(lambda: _rehearse(settings, model_dir, device))
+        return _assemble(settings, model_dir, device, ahead, timeline)
+
+
+def _assemble(
+    settings: EngineSettings,
+    model_dir: Path,
+    device: torch.device,
+    ahead: KernelsAhead,
+    timeline: Timeline,
+) -> Assembled:
+    with timeline.part("weights"):
+        load_format: LoadFormat = "dummy" if settings.load_format == "dummy" else "auto"
+        loaded = _load(settings, model_dir, device, load_format)
+    wanted = context_length(settings, loaded.shape)
+    groups = _groups(settings, loaded)
+    with (
+        timeline.part("batch"),
+        out_of_memory.or_raise(lambda: _too_many_rows(settings, loaded, groups, wanted)),
+    ):
+        runner = _make_runner(settings, loaded, groups, wanted)
+    if not settings.enforce_eager:
+        with timeline.part("products"):
+            tune_products(
+                loaded.model,
+                device,
+                settings.scheduler.max_num_seqs,
+                settings.scheduler.max_num_batched_tokens,
+            )
+    with timeline.part("kernels"):
+        ahead.finish()
+    with timeline.part("profile"):
+        budget = _kv_budget(settings, runner, device)
+    with timeline.part("kv_cache"):
+        num_blocks = least(_count_blocks(settings, loaded, groups, budget, wanted), device)
+        fitting = kv_sizing.context_that_fits(
+            groups, num_blocks, chunk=settings.scheduler.max_num_batched_tokens
+        )
+        explicit = settings.max_model_len is not None
+        length = kv_sizing.fit_context(wanted, explicit, fitting, budget)
+        specs = loaded.model.attention_specs
+        with out_of_memory.or_raise(
+            lambda: _too_many_blocks(num_blocks, _block_bytes(loaded, groups), device)
+        ):
+            caches = kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device)
+        runner.use_caches(caches)
+    if runner.can_capture and not settings.enforce_eager:
+        with timeline.part("capture"):
+            runner.capture()
+            run_first_steps(runner, settings.scheduler.max_num_seqs, min(num_blocks))
+    return Assembled(
+        runner,
+        groups,
+        num_blocks,
+        length,
+        loaded.shape.vocab_size,
+        timeline.seconds,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        quantization=loaded.shape.quantization,
+    )
+
+
+def _load(
+    settings: EngineSettings, model_dir: Path, device: torch.device, load_format: LoadFormat
+) -> LoadedModel:
+    return load_model(
+        model_dir,
+        dtype=settings.dtype,
+        device=device,
+        load_format=load_format,
+        model_impl=settings.model_impl,
+        trust_remote_code=settings.trust_remote_code,
+        max_model_len=settings.max_model_len,
+        seed=settings.seed,
+    )
+
+
+def _groups(settings: EngineSettings, loaded: LoadedModel) -> tuple[KVGroupSpec, ...]:
+    windows = tuple(spec.window for spec in loaded.model.attention_specs)
+    return group_layers(windows, settings.cache.block_size)
+
+
+def _rehearse(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
+    """All that `assemble` launches, of a native model; for tensors without values."""
+    loaded = _load(replace(settings, model_impl="native"), model_dir, device, "none")
+    if isinstance(loaded.model, DecoderForCausalLM):
+        loaded.model.keep_one_of_a_kind()
+    groups = _groups(settings, loaded)
+    runner = _make_runner(settings, loaded, groups, context_length(settings, loaded.shape))
+    _run_largest_step(settings, runner)
+    if runner.can_capture and not settings.enforce_eager:
+        runner.capture()
+        run_first_steps(runner, settings.scheduler.max_num_seqs, settings.scheduler.max_num_seqs)
+
+
+def _make_runner(
+    settings: EngineSettings, loaded: LoadedModel, groups: tuple[KVGroupSpec, ...], length: int
+) -> TorchRunner:
+    """A runner with caches just large enough for the profiling step."""
+    tokens = settings.scheduler.max_num_batched_tokens
+    blocks = [
+        -(-tokens // spec.block_size) + settings.scheduler.max_num_seqs + 1 for spec in groups
+    ]
+    small = blocks if loaded.device.type == "cuda" else [2] * len(groups)
+    return TorchRunner(
+        loaded.model,
+        make_backend(loaded.device),
+        groups=groups,
+        caches=kv_cache.allocate(
+            loaded.model.attention_specs, groups, small, loaded.dtype, loaded.device
+        ),
+        num_rows=settings.scheduler.max_num_seqs,
+        max_step_tokens=settings.scheduler.max_num_batched_tokens,
+        max_model_len=length,
+        vocab_size=loaded.shape.vocab_size,
+        device=loaded.device,
+    )
+
+
+def _count_blocks(
+    settings: EngineSettings,
+    loaded: LoadedModel,
+    groups: tuple[KVGroupSpec, ...],
+    budget: int,
+    length: int,
+) -> list[int]:
+    if settings.cache.num_blocks is not None:
+        return [settings.cache.num_blocks] * len(groups)
+    return kv_sizing.split_blocks(
+        groups,
+        _block_bytes(loaded, groups),
+        budget,
+        max_model_len=length,
+        max_num_seqs=settings.scheduler.max_num_seqs,
+        max_num_batched_tokens=settings.scheduler.max_num_batched_tokens,
+    )
+
+
+def _block_bytes(loaded: LoadedModel, groups: tuple[KVGroupSpec, ...]) -> list[int]:
+    specs, item_bytes = loaded.model.attention_specs, loaded.dtype.itemsize
+    return [kv_sizing.bytes_per_block(spec, specs, item_bytes) for spec in groups]
+
+
+def _too_many_rows(
+    settings: EngineSettings, loaded: LoadedModel, groups: tuple[KVGroupSpec, ...], length: int
+) -> SettingsError:
+    rows = settings.scheduler.max_num_seqs
+    tables = len(groups) * length // settings.cache.block_size
+    asked = 4 * rows * (length + tables + loaded.shape.vocab_size)
+    return SettingsError(
+        f"the state of {rows} sequences of {length} tokens needs about {asked / 2**30:.2f} GiB on "
+        f"{loaded.device}, which has less free; lower --max-num-seqs or --max-model-len."
+    )
+
+
+def _too_many_blocks(
+    num_blocks: list[int], block_bytes: list[int], device: torch.device
+) -> SettingsError:
+    asked = sum(n * size for n, size in zip(num_blocks, block_bytes, strict=True))
+    return SettingsError(
+        f"the KV cache needs {asked / 2**30:.2f} GiB on {device}, which has less free; "
+        "lower --kv-cache-memory-bytes, --max-num-seqs or --max-model-len."
+    )
+
+
+def _kv_budget(settings: EngineSettings, runner: TorchRunner, device: torch.device) -> int:
+    """Bytes of KV the device has room for, beside weights and the largest step."""
+    if settings.cache.kv_cache_memory_bytes is not None:
+        return settings.cache.kv_cache_memory_bytes
+    if device.type != "cuda":
+        return DEFAULT_CPU_KV_BYTES
+    with out_of_memory.or_raise(lambda: _too_large_a_step(settings, device)):
+        peak = _profile(settings, runner, device)
+    free, total = torch.cuda.mem_get_info(device)
+    allowed = int(total * settings.cache.gpu_memory_utilization)
+    budget = allowed - (total - free) - peak
+    if budget <= 0:
+        raise SettingsError(
+            f"no memory is left for the KV cache: {total / 2**30:.1f} GiB of GPU memory at "
+            f"--gpu-memory-utilization {settings.cache.gpu_memory_utilization} allow "
+            f"{allowed / 2**30:.1f} GiB, but weights and buffers take {(total - free) / 2**30:.1f} "
+            f"and the largest step {peak / 2**30:.1f} GiB. Raise --gpu-memory-utilization, lower "
+            "--max-num-batched-tokens, or use more GPUs (--tensor-parallel-size)."
+        )
+    return budget
+
+
+def _too_large_a_step(settings: EngineSettings, device: torch.device) -> SettingsError:
+    return SettingsError(
+        f"a step of {settings.scheduler.max_num_batched_tokens} tokens does not fit beside the "
+        f"weights on {device}, which has {torch.cuda.mem_get_info(device)[0] / 2**30:.2f} GiB "
+        "free; lower --max-num-batched-tokens or raise --tensor-parallel-size."
+    )
+
+
+def _profile(settings: EngineSettings, runner: TorchRunner, device: torch.device) -> int:
+    """Peak bytes of the largest step beyond what stays allocated, by running one."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    _run_largest_step(settings, runner)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    runner.use_caches([])
+    torch.cuda.empty_cache()
+    return peak
+
+
+def _run_largest_step(settings: EngineSettings, runner: TorchRunner) -> None:
+    plan = largest_step(
+        settings.scheduler.max_num_batched_tokens,
+        settings.scheduler.max_num_seqs,
+        runner.max_model_len,
+        runner.groups,
+    )
+    runner.forward(plan)
+    runner.sample(plan).wait()

@@ -1,0 +1,82 @@
+"""Steps that a runner runs before any request's: to see what they need, and to compile kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_engine.runner.torch_runner import TorchRunner
+from kvasir_engine.step_plan import Int32Array, RowInit, RowSampling, StepPlan
+
+FEW_ROWS, SOME_ROWS = 1, 32
+"""Kernels are launched differently for few rows and for some."""
+
+
+def largest_step(
+    tokens: int, num_rows: int, max_model_len: int, groups: tuple[KVGroupSpec, ...]
+) -> StepPlan:
+    """A step of `tokens` new tokens over as many rows as possible, each of which samples."""
+    rows = min(num_rows, tokens)
+    lengths = [min(max_model_len - 1, tokens // rows) for _ in range(rows)]
+    size, next_block, inits = groups[0].block_size, 1, []
+    for row, length in enumerate(lengths):
+        count = -(-length // size)
+        table: Int32Array = np.arange(next_block, next_block + count, dtype=np.int32)
+        next_block += count
+        inits.append(
+            RowInit(
+                row=row,
+                token_ids=np.zeros(length, dtype=np.int32),
+                num_prompt=length,
+                num_computed=0,
+                block_tables=[table for _ in groups],
+                sampling=RowSampling(seed=0, top_p=0.9),
+            )
+        )
+    ids = np.arange(rows, dtype=np.int32)
+    return StepPlan(
+        step_id=-1,
+        rows=ids,
+        num_new=np.array(lengths, dtype=np.int32),
+        starts=np.zeros(rows, dtype=np.int32),
+        num_decodes=0,
+        sample_entries=ids,
+        sample_rows=ids,
+        inits=inits,
+        top_logprobs=1,
+    )
+
+
+def run_first_steps(runner: TorchRunner, num_rows: int, num_blocks: int) -> None:
+    """Short prompts, then decodes beside a further prompt, so that no request waits for kernels
+    that only such steps use. What is written into caches and rows nobody looks at; every row stays
+    within its one block. Nothing is run for which there are too few rows or blocks."""
+    tokens = min(runner.groups[0].block_size, runner.max_model_len) - 2
+    for decodes in (FEW_ROWS, SOME_ROWS):
+        rows = decodes + 1
+        # The null block is nobody's.
+        if tokens < 1 or rows > num_rows or rows >= num_blocks:
+            return
+        prompts = replace(
+            largest_step(tokens * rows, rows, runner.max_model_len, runner.groups), top_logprobs=-1
+        )
+        for plan in (prompts, _decodes_beside_a_prompt(prompts)):
+            runner.forward(plan)
+            runner.sample(plan).wait()
+
+
+def _decodes_beside_a_prompt(prompts: StepPlan) -> StepPlan:
+    """All rows but the last decode; that one begins anew."""
+    lengths = prompts.num_new.copy()
+    lengths[:-1] = 1
+    starts = prompts.num_new.copy()
+    starts[-1] = 0
+    return replace(
+        prompts,
+        num_new=lengths,
+        starts=starts,
+        num_decodes=len(lengths) - 1,
+        inits=prompts.inits[-1:],
+    )

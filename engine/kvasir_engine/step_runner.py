@@ -1,0 +1,35 @@
+"""The runner: executes step plans on a device. One interface for torch and for the simulation."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kvasir_engine.step_plan import StepOutput, StepPlan
+
+
+class StepHandle(Protocol):
+    """A launched step whose results are on their way to the CPU."""
+
+    def wait(self) -> StepOutput:
+        """Block until this step's outputs are on the CPU. The one synchronisation of a step."""
+        ...
+
+
+class Runner(Protocol):
+    """Executes plans in order. A step is two launches, neither of which waits for the device.
+
+    The second may be delayed for rows whose token mask is made on the CPU, while the forward
+    pass already runs. Any exception leaves the device state undefined: the core then ends.
+    """
+
+    def forward(self, plan: StepPlan) -> None:
+        """Launch state updates, block copies and the forward pass, ending at hidden states."""
+        ...
+
+    def sample(self, plan: StepPlan) -> StepHandle:
+        """Launch head, sampling, state advance and the copy of the results to the CPU."""
+        ...
+
+    def close(self) -> None:
+        """Free the device. Idempotent."""
+        ...

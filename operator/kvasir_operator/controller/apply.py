@@ -1,0 +1,142 @@
+"""Makes the cluster as a plan says, with as few writes as that takes."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+
+from kvasir.kube import ApiError, Cluster, Kind
+from kvasir.resource import labels
+from kvasir_operator.controller.drift import is_same, stamped
+from kvasir_operator.controller.metrics import Metrics
+from kvasir_operator.controller.view import View
+from kvasir_operator.controller.work_queue import Key
+from kvasir_operator.kinds import DEPLOYMENTS, kind_of
+from kvasir_operator.objects import Object, is_leaving, label, name_of, namespace_of
+from kvasir_operator.plan import Plan
+
+_CREATED_ONCE = ("Job",)
+"""Kinds whose objects cannot be changed once they are made."""
+_WHOLE = ("NetworkPolicy", "PodDisruptionBudget")
+"""Kinds whose specs are the operator's alone: what somebody adds there lets others in, or
+contradicts what is ours, as minAvailable does maxUnavailable. An apply would leave it."""
+
+_log = structlog.get_logger("kvasir_operator.controller.apply")
+
+
+class Applier:
+    """Writes manifests by server-side apply, as one field manager."""
+
+    def __init__(self, cluster: Cluster, view: View, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._metrics = metrics
+
+    async def apply(self, plan: Plan, uid: str) -> list[str]:
+        """Everything but the status. Returns a sentence for each manifest that was refused for
+        good; raises ApiError for what may go better later."""
+        refused: list[str] = []
+        for manifest in plan.manifests:
+            try:
+                await self._ensure(manifest, uid)
+            except ApiError as error:
+                if error.is_passing:
+                    raise
+                refused.append(_refusal(manifest, error))
+        for manifest in plan.deletions:
+            await self._remove(manifest, uid)
+        return refused
+
+    async def scale(self, deployment: Object, replicas: int) -> None:
+        """Only the replicas of a Deployment that must not be changed otherwise."""
+        if deployment["spec"].get("replicas") == replicas:
+            return
+        namespace, name = namespace_of(deployment), name_of(deployment)
+        answer = await self._cluster.merge(
+            DEPLOYMENTS, namespace, name, {"spec": {"replicas": replicas}}
+        )
+        self._wrote(DEPLOYMENTS, deployment, answer, "scale")
+
+    async def annotate(self, it: Object, kind: Kind, annotations: dict[str, str]) -> None:
+        """Adds annotations to an object."""
+        body = {"metadata": {"annotations": annotations}}
+        answer = await self._cluster.merge(kind, namespace_of(it), name_of(it), body)
+        self._wrote(kind, it, answer, "annotate")
+
+    async def _ensure(self, manifest: Object, uid: str) -> None:
+        kind = kind_of(manifest)
+        live = await self._live(kind, manifest)
+        if live is not None:
+            _require_ours(live, manifest, uid)
+            if is_leaving(live):
+                raise ApiError(409, "Conflict", f"{_named(manifest)} is still being deleted")
+            if manifest["kind"] in _CREATED_ONCE:
+                return
+        wanted = stamped(manifest)
+        now = live
+        if live is not None and _has_foreign_parts(manifest, live):
+            where = namespace_of(live), name_of(live)
+            now = await self._cluster.replace_spec(kind, *where, manifest["spec"], labels.MANAGER)
+            self._wrote(kind, live, now, "replace")
+        if now is not None and is_same(wanted, now):
+            return
+        answer = await self._cluster.apply(kind, wanted, labels.MANAGER)
+        self._wrote(kind, live, answer, "apply" if live is not None else "create")
+
+    async def _remove(self, manifest: Object, uid: str) -> None:
+        kind = kind_of(manifest)
+        live = await self._live(kind, manifest)
+        if live is None or is_leaving(live) or not _is_ours(live, uid):
+            return
+        await self._cluster.delete(kind, namespace_of(live), name_of(live), live["metadata"]["uid"])
+        self._metrics.write(kind.plural, "delete")
+        _log.info("deleted", kind=kind.plural, namespace=namespace_of(live), name=name_of(live))
+
+    async def _live(self, kind: Kind, manifest: Object) -> Object | None:
+        """As the watches show it, or where they show nothing, as the API server has it: an object
+        without our labels would be invisible to them."""
+        namespace, name = namespace_of(manifest), name_of(manifest)
+        owner = Key(namespace, label(manifest, labels.DEPLOYMENT))
+        found = self._view.find(kind, owner, name)
+        return found if found is not None else await self._cluster.get(kind, namespace, name)
+
+    def _wrote(self, kind: Kind, before: Object | None, answer: Object, verb: str) -> None:
+        namespace, name = namespace_of(answer), name_of(answer)
+        self._view.wrote(kind, before, answer, time.monotonic())
+        self._metrics.write(kind.plural, verb)
+        _log.info(verb, kind=kind.plural, namespace=namespace, name=name)
+
+
+def _has_foreign_parts(manifest: Object, live: Object) -> bool:
+    return manifest["kind"] in _WHOLE and not is_same(live["spec"], manifest["spec"])
+
+
+def _is_ours(live: Object, uid: str) -> bool:
+    owners = live["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == uid for owner in owners)
+
+
+def _require_ours(live: Object, manifest: Object, uid: str) -> None:
+    """Raises ApiError for an object of that name which somebody else made."""
+    owners = live["metadata"].get("ownerReferences") or ()
+    foreign = any(owner.get("controller") and owner.get("uid") != uid for owner in owners)
+    managed = label(live, "app.kubernetes.io/managed-by") == labels.MANAGER
+    if _is_ours(live, uid) or (managed and not foreign):
+        return
+    if foreign and managed:
+        # A former deployment of the same name: the garbage collector is about to take it
+        raise ApiError(409, "Conflict", f"{_named(manifest)} belongs to a deleted LLMDeployment")
+    raise ApiError(
+        422,
+        "Foreign",
+        "it exists already and is not Kvasir's; rename the LLMDeployment, or delete it",
+    )
+
+
+def _named(manifest: Object) -> str:
+    return f"{manifest['kind']} {name_of(manifest)}"
+
+
+def _refusal(manifest: Object, error: ApiError) -> str:
+    return f"{_named(manifest)} was refused: {str(error).rstrip('.')}."

@@ -1,0 +1,58 @@
+"""Asks running downloads how far they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import httpx
+
+from kvasir.models.download.progress import MAX_PROGRESS_BYTES, Progress, parse_progress
+from kvasir.resource import labels
+from kvasir_operator.objects import Object, is_leaving, label
+from kvasir_operator.plan.model_download.cache_step import POLL_SECONDS
+from kvasir_operator.pod_http import NoAnswerError, ask
+
+_ANSWER_SECONDS = 2.0
+_MOST = 256
+
+
+class Downloads:
+    """The pods of download Jobs, each asked at most every five seconds: so often its
+    LLMDeployment's status may change for it."""
+
+    def __init__(self) -> None:
+        self._http = httpx.AsyncClient(timeout=_ANSWER_SECONDS, trust_env=False)
+        self._answers: dict[str, tuple[float, Progress | None]] = {}
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def ask(self, pods: Iterable[Object]) -> dict[str, Progress]:
+        """What those that run say, by the names of their Jobs."""
+        found: dict[str, Progress] = {}
+        for pod in pods:
+            status = pod.get("status") or {}
+            if status.get("phase") == "Running" and status.get("podIP") and not is_leaving(pod):
+                progress = await self._progress(pod)
+                if progress is not None:
+                    found[label(pod, "job-name")] = progress
+        return found
+
+    async def _progress(self, pod: Object) -> Progress | None:
+        uid, now = str(pod["metadata"]["uid"]), time.monotonic()
+        asked, answer = self._answers.get(uid, (0.0, None))
+        if answer is None or now - asked >= POLL_SECONDS:
+            answer = await self._ask(pod)
+            if len(self._answers) >= _MOST:
+                self._answers.clear()
+            self._answers[uid] = (now, answer)
+        return answer
+
+    async def _ask(self, pod: Object) -> Progress | None:
+        try:
+            _, body = await ask(self._http, pod, labels.HTTP_PORT, "/progress", MAX_PROGRESS_BYTES)
+            return parse_progress(body)
+        except (NoAnswerError, ValueError):
+            return None

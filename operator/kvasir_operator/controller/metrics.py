@@ -1,0 +1,76 @@
+"""The operator's Prometheus metrics."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from kvasir_operator.controller.work_queue import Key
+
+
+class Metrics:
+    """One process's; each instance has a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._reconciles = Counter(
+            "kvasir_operator_reconciles",
+            "LLMDeployments looked at, by how that ended.",
+            ["result"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "kvasir_operator_reconcile_seconds",
+            "Time that one look takes.",
+            registry=self.registry,
+        )
+        self._writes = Counter(
+            "kvasir_operator_api_writes",
+            "Writes to the API server, but for the Lease's.",
+            ["resource", "verb"],
+            registry=self.registry,
+        )
+        self._waiting = Gauge(
+            "kvasir_operator_queue_length",
+            "LLMDeployments that wait to be looked at.",
+            registry=self.registry,
+        )
+        self._leads = Gauge(
+            "kvasir_operator_leader",
+            "1 while this process holds the Lease.",
+            registry=self.registry,
+        )
+        self._ready = Gauge(
+            "kvasir_llmdeployment_ready",
+            "1 while the condition Ready is True.",
+            ["namespace", "name"],
+            registry=self.registry,
+        )
+
+    def reconciled(self, result: str, seconds: float, waiting: int) -> None:
+        """One look ended: ok, retry or error."""
+        self._reconciles.labels(result).inc()
+        self._seconds.observe(seconds)
+        self._waiting.set(waiting)
+
+    def write(self, resource: str, verb: str) -> None:
+        """One write was made."""
+        self._writes.labels(resource, verb).inc()
+
+    def leads(self, does: bool) -> None:
+        """Whether the Lease is held."""
+        self._leads.set(does)
+
+    def ready(self, key: Key, is_ready: bool) -> None:
+        """What an LLMDeployment's Ready says."""
+        self._ready.labels(key.namespace, key.name).set(is_ready)
+
+    def gone(self, key: Key) -> None:
+        """An LLMDeployment is no more."""
+        with suppress(KeyError):
+            self._ready.remove(key.namespace, key.name)
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)

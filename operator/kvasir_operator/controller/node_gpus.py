@@ -1,0 +1,48 @@
+"""What is known of the GPUs that a deployment's pods may run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kvasir_operator.objects import Object
+from kvasir_operator.plan.observed import Hardware
+
+PRODUCT = "nvidia.com/gpu.product"
+MEMORY = "nvidia.com/gpu.memory"
+"""Labels of NVIDIA's GPU feature discovery; memory is in MiB."""
+_GPU = "nvidia.com/gpu"
+_DEFAULT = "default"
+
+
+def hardware_for(
+    node_selector: Mapping[str, str],
+    nodes: Sequence[Object] | None,
+    profiles: Mapping[str, int],
+) -> Hardware:
+    """Of the nodes with the labels of `node_selector`, or without them by `profiles`.
+
+    The smallest GPU counts, since a pod may get any of them. `nodes` None = they cannot be read.
+    """
+    profile = profiles.get(node_selector.get(PRODUCT, _DEFAULT), profiles.get(_DEFAULT))
+    if nodes is None:
+        return Hardware(profile, None)
+    counts, memories = [0], []
+    for node in nodes:
+        labels = node["metadata"].get("labels") or {}
+        count = _gpus(node)
+        if count and all(labels.get(key) == value for key, value in node_selector.items()):
+            counts.append(count)
+            memories.append(_memory(labels, profiles))
+    known = [memory for memory in memories if memory is not None]
+    return Hardware(min(known) if known else profile, max(counts))
+
+
+def _gpus(node: Object) -> int:
+    amount = str((node.get("status") or {}).get("allocatable", {}).get(_GPU, "0"))
+    return int(amount) if amount.isdigit() else 0
+
+
+def _memory(labels: Mapping[str, str], profiles: Mapping[str, int]) -> int | None:
+    if labels.get(MEMORY, "").isdigit():
+        return int(labels[MEMORY]) << 20
+    return profiles.get(labels.get(PRODUCT, ""))

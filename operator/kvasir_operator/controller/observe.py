@@ -1,0 +1,158 @@
+"""Gathers what a plan looks at: mostly from the watches, the rest by a few reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+from pydantic import ValidationError
+
+from kvasir.kube import ApiError, Cluster
+from kvasir.resource import LLMDeployment, labels
+from kvasir.resource.name_claims import Claim, owners
+from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
+from kvasir_operator.controller.download_progress import Downloads
+from kvasir_operator.controller.node_gpus import hardware_for
+from kvasir_operator.controller.view import View
+from kvasir_operator.controller.work_queue import Key
+from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, NODES, OPTIONAL, PODS, SECRETS
+from kvasir_operator.objects import Object, name_of, namespace_of
+from kvasir_operator.plan.model_download.storage import storage_of
+from kvasir_operator.plan.observed import Hardware, Observed
+from kvasir_operator.plan.validation import device_of, secrets_of
+from kvasir_operator.settings import OperatorSettings
+
+_REMEMBER_SECONDS = 60.0
+
+Value = TypeVar("Value")
+
+
+class Remembered(Generic[Value]):
+    """Something that is read again when it is `seconds` old."""
+
+    def __init__(self, read: Callable[[], Awaitable[Value]], seconds: float) -> None:
+        self._read = read
+        self._seconds = seconds
+        self._value: Value | None = None
+        self._until = 0.0
+
+    async def get(self) -> Value:
+        """Raises what reading raises."""
+        if self._value is None or time.monotonic() >= self._until:
+            self._value = await self._read()
+            self._until = time.monotonic() + self._seconds
+        return self._value
+
+
+class Observer:
+    """Makes an `Observed` of an LLMDeployment."""
+
+    def __init__(self, cluster: Cluster, view: View, settings: OperatorSettings) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._settings = settings
+        seconds = min(_REMEMBER_SECONDS, settings.resync_seconds)
+        self._optional = Remembered(self._read_optional, seconds)
+        self._nodes = Remembered(self._read_nodes, seconds)
+        self._crd_lacks = Remembered(self._read_crd_lacks, seconds)
+        self._downloads = Downloads()
+
+    async def close(self) -> None:
+        """Closes connections to downloads."""
+        await self._downloads.close()
+
+    async def observe(self, key: Key, resource: Object) -> Observed:
+        """The moment's view of the LLMDeployment. Raises ApiError."""
+        view = self._view
+        now = datetime.now(UTC)
+        try:
+            deployment = LLMDeployment.from_cluster(resource)
+        except ValidationError:
+            return Observed(resource, now)  # the plan says what is wrong with it
+        live = next((it for it in view.children(DEPLOYMENTS, key) if name_of(it) == key.name), None)
+        downloads = view.children(PODS, key, labels.DOWNLOAD)
+        return Observed(
+            resource,
+            now,
+            deployment=live,
+            pods=view.children(PODS, key, labels.ENGINE),
+            jobs=view.children(JOBS, key),
+            job_pods=downloads,
+            claim=await self._claim(deployment, key),
+            progress=await self._downloads.ask(downloads),
+            secrets=await self._secrets(deployment, key),
+            name_owners=self._name_owners(deployment, resource),
+            hardware=await self._hardware(deployment),
+            optional=await self._optional.get(),
+            ready_routers=len(view.ready_routers(self._settings.router_namespace)),
+            crd_lacks=await self._crd_lacks.get(),
+        )
+
+    async def _claim(self, deployment: LLMDeployment, key: Key) -> Object | None:
+        name = storage_of(deployment.spec, key.name).claim
+        if name is None:
+            return None
+        found = self._view.find(CLAIMS, key, name)
+        if found is None:
+            found = await self._cluster.get(CLAIMS, key.namespace, name)
+        return found
+
+    async def _secrets(self, deployment: LLMDeployment, key: Key) -> dict[str, str | None]:
+        versions: dict[str, str | None] = {}
+        for name in sorted(secrets_of(deployment.spec)):
+            found = await self._cluster.get(SECRETS, key.namespace, name)
+            metadata = found["metadata"] if found is not None else None
+            versions[name] = metadata and f"{metadata['uid']}/{metadata['resourceVersion']}"
+        return versions
+
+    def _name_owners(self, deployment: LLMDeployment, resource: Object) -> dict[str, str]:
+        """Those of its names that older ones have, and who these are."""
+        resources = self._view.resources()
+        winners = owners(claim_of(each) for each in resources)
+        named = {each["metadata"]["uid"]: each for each in resources}
+        own = resource["metadata"]["uid"]
+        return {
+            name: f"{namespace_of(named[winner])}/{name_of(named[winner])}"
+            for name in deployment.served_names
+            if (winner := winners.get(name, own)) != own
+        }
+
+    async def _hardware(self, deployment: LLMDeployment) -> Hardware:
+        if device_of(deployment.spec) != "cuda":
+            return Hardware()
+        nodes = await self._nodes.get() if self._settings.node_reads else None
+        selector = deployment.spec.pod_template.node_selector
+        return hardware_for(selector, nodes, self._settings.resource_profiles)
+
+    async def _read_optional(self) -> frozenset[str]:
+        return frozenset(
+            [
+                kind.plural
+                for kind in OPTIONAL
+                if await self._cluster.serves(kind.api_version, kind.plural)
+            ]
+        )
+
+    async def _read_crd_lacks(self) -> tuple[str, ...]:
+        try:
+            return await missing_fields(self._cluster)
+        except CRDMissingError:
+            return ()  # whatever is looked at goes with it
+
+    async def _read_nodes(self) -> list[Object]:
+        try:
+            return await self._cluster.list(NODES)
+        except ApiError as error:
+            if error.status == 403:
+                return []
+            raise
+
+
+def claim_of(resource: Object) -> Claim:
+    """The names that a resource wants, also one that is not valid."""
+    metadata = resource["metadata"]
+    model = (resource.get("spec") or {}).get("model") or {}
+    names = (str(model.get("name") or metadata["name"]), *map(str, model.get("aliases") or ()))
+    return Claim(str(metadata.get("creationTimestamp", "")), str(metadata["uid"]), names)

@@ -1,0 +1,136 @@
+"""What the watches show: kopf's indexes, asked by LLMDeployment, with our own writes laid over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kvasir.kube import Kind
+from kvasir.resource import labels
+from kvasir_operator.controller.overlay import Overlay
+from kvasir_operator.controller.work_queue import Key
+from kvasir_operator.kinds import (
+    ACCOUNTS,
+    BUDGETS,
+    CLAIMS,
+    DEPLOYMENTS,
+    JOBS,
+    LLMDEPLOYMENTS,
+    NETWORK_POLICIES,
+    PODS,
+    SERVICES,
+)
+from kvasir_operator.objects import Object, holds, is_leaving, label, name_of, namespace_of
+
+CHILDREN = (
+    DEPLOYMENTS,
+    PODS,
+    JOBS,
+    CLAIMS,
+    SERVICES,
+    BUDGETS,
+    NETWORK_POLICIES,
+    ACCOUNTS,
+)
+"""Kinds that are watched by the label of their LLMDeployment."""
+
+WATCHED = (LLMDEPLOYMENTS, *CHILDREN)
+ROUTERS = Key("", "routers")
+"""Under this key the index of pods has the routers'."""
+
+_Index = Mapping[Key, Iterable[Object]]
+
+
+def index_id(kind: Kind) -> str:
+    """The name of the index of a kind."""
+    return f"indexed_{kind.plural}"
+
+
+def key_of(kind: Kind, it: Mapping[str, Any]) -> Key | None:
+    """The LLMDeployment that an object belongs to; None for what belongs to none."""
+    if kind is LLMDEPLOYMENTS:
+        return Key(namespace_of(it), name_of(it))
+    if kind is PODS and label(it, labels.COMPONENT) == labels.ROUTER:
+        return ROUTERS
+    owner = label(it, labels.DEPLOYMENT)
+    return Key(namespace_of(it), owner) if owner else None
+
+
+class View:
+    """Reads kopf's indexes, which are there as soon as it calls the first handler."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, _Index] = {}
+        self._overlay = Overlay()
+
+    def bind(self, indexes: Mapping[str, Any]) -> None:
+        """Takes the indexes out of a handler's arguments."""
+        if not self._indexes:
+            self._indexes = {index_id(kind): indexes[index_id(kind)] for kind in WATCHED}
+
+    def keys(self) -> list[Key]:
+        """Of all LLMDeployments."""
+        return list(self._index(LLMDEPLOYMENTS))
+
+    def resource(self, key: Key) -> Object | None:
+        """The LLMDeployment."""
+        return next(self._seen(LLMDEPLOYMENTS, key), None)
+
+    def resources(self) -> list[Object]:
+        """All LLMDeployments."""
+        return [it for key in self.keys() for it in self._index(LLMDEPLOYMENTS)[key]]
+
+    def children(self, kind: Kind, key: Key, component: str = "") -> tuple[Object, ...]:
+        """Those of an LLMDeployment, by name; only of `component` if that is given."""
+        found = [
+            it
+            for it in self._seen(kind, key)
+            if not component or label(it, labels.COMPONENT) == component
+        ]
+        return tuple(sorted(found, key=name_of))
+
+    def find(self, kind: Kind, owner: Key, name: str) -> Object | None:
+        """One object of a watched kind that has our labels, or that we have just written."""
+        same = (it for it in self._index(kind).get(owner, ()) if name_of(it) == name)
+        return self._overlay.see(
+            (kind, owner.namespace, name), next(iter(same), None), time.monotonic()
+        )
+
+    def ready_routers(self, namespace: str) -> list[Object]:
+        """Router pods in `namespace` that get requests."""
+        return [
+            pod
+            for pod in self._index(PODS).get(ROUTERS, ())
+            if namespace_of(pod) == namespace and holds(pod, "Ready") and not is_leaving(pod)
+        ]
+
+    def engine_pods(self) -> list[Object]:
+        """Of all LLMDeployments."""
+        return [
+            pod
+            for key, pods in dict(self._index(PODS)).items()
+            if key != ROUTERS
+            for pod in pods
+            if label(pod, labels.COMPONENT) == labels.ENGINE
+        ]
+
+    def wrote(self, kind: Kind, before: Object | None, answer: Object, now: float) -> None:
+        """A write made `answer` of what was `before`."""
+        if kind in WATCHED:
+            key = (kind, namespace_of(answer), name_of(answer))
+            self._overlay.wrote(key, before, answer, now)
+
+    def deleted(self, kind: Kind, it: Mapping[str, Any]) -> None:
+        """The watch says that it is gone."""
+        self._overlay.forget((kind, namespace_of(it), name_of(it)))
+
+    def _seen(self, kind: Kind, key: Key) -> Iterator[Object]:
+        now = time.monotonic()
+        for it in list(self._index(kind).get(key, ())):
+            seen = self._overlay.see((kind, namespace_of(it), name_of(it)), it, now)
+            if seen is not None:
+                yield seen
+
+    def _index(self, kind: Kind) -> _Index:
+        return self._indexes.get(index_id(kind), {})

@@ -1,0 +1,148 @@
+"""kopf's part: watches with label selectors, indexes, and from every event a key for the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+import kopf
+
+from kvasir.kube import Kind
+from kvasir.resource import labels
+from kvasir_operator.controller.observe import claim_of
+from kvasir_operator.controller.view import CHILDREN, ROUTERS, WATCHED, View, index_id, key_of
+from kvasir_operator.controller.work_queue import Key, WorkQueue
+from kvasir_operator.kinds import LLMDEPLOYMENTS, PODS, name_of_kind
+from kvasir_operator.objects import Object
+from kvasir_operator.settings import OperatorSettings
+
+_RETRY_SECONDS = 2.0
+_COMPONENTS = f"{labels.COMPONENT} in ({labels.ENGINE},{labels.DOWNLOAD},{labels.ROUTER})"
+
+
+class WatchError(Exception):
+    """Watching cannot go on, but a new process may begin anew; one sentence on why."""
+
+
+class Watching:
+    """Feeds a queue from what happens in the cluster."""
+
+    def __init__(
+        self,
+        view: View,
+        queue: WorkQueue,
+        settings: OperatorSettings,
+        pod_changed: Callable[[], None],
+    ) -> None:
+        self._view = view
+        self._queue = queue
+        self._settings = settings
+        self._pod_changed = pod_changed
+        self._names: dict[Key, frozenset[str]] = {}
+        self.registry = kopf.OperatorRegistry()
+        for kind in WATCHED:
+            self._watch(kind)
+        kopf.on.login(registry=self.registry)(_login)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set. Raises WatchError when kopf gives up, as it does on the watch of a
+        kind that the cluster no longer has."""
+        namespaces = self._settings.watch_namespaces
+        if namespaces:
+            namespaces = tuple({*namespaces, self._settings.router_namespace})
+        try:
+            await kopf.operator(
+                registry=self.registry,
+                settings=_kopf_settings(),
+                standalone=True,
+                # Its own would have the user's name, which a container's user has not
+                identity=cast(Any, labels.MANAGER),
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                stop_flag=stop,
+            )
+        except Exception as error:  # its own errors are not public
+            raise WatchError(f"a watch ended: {error}") from error
+
+    def _watch(self, kind: Kind) -> None:
+        async def index(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:
+            kept = _kept(kind, body)
+            key = key_of(kind, kept)
+            return None if key is None or not self._is_served(key) else {key: kept}
+
+        async def on_event(body: kopf.Body, type: str | None, **kwargs: Any) -> None:  # noqa: A002
+            self._view.bind(kwargs)
+            if type == "DELETED":
+                self._view.deleted(kind, body)
+            key = key_of(kind, body)
+            if key is not None and self._is_served(key):
+                self._note(kind, key, body, deleted=type == "DELETED")
+
+        group, _, version = kind.api_version.rpartition("/")
+        where = (group, version, kind.plural)
+        kopf.index(*where, id=index_id(kind), registry=self.registry)(index)
+        kopf.on.event(*where, id=f"on_{kind.plural}", registry=self.registry)(on_event)
+
+    def _is_served(self, key: Key) -> bool:
+        """Where only some namespaces are watched, the routers' may be among them for its pods."""
+        only = self._settings.watch_namespaces
+        return key == ROUTERS or not only or key.namespace in only
+
+    def _note(self, kind: Kind, key: Key, body: kopf.Body, *, deleted: bool) -> None:
+        if kind is PODS:
+            self._pod_changed()
+        if key == ROUTERS:
+            keys = self._view.keys()
+        elif kind is LLMDEPLOYMENTS:
+            keys = [key, *self._rivals(key, body, deleted=deleted)]
+        else:
+            keys = [key]
+        for each in keys:
+            self._queue.add(each)
+
+    def _rivals(self, key: Key, body: kopf.Body, *, deleted: bool) -> list[Key]:
+        """Those who may get, or lose, a name by this change."""
+        before = self._names.pop(key, frozenset())
+        after = frozenset() if deleted else frozenset(claim_of(dict(body)).names)
+        if not deleted:
+            self._names[key] = after
+        changed = before ^ after
+        return [other for other, names in self._names.items() if other != key and names & changed]
+
+
+def _kept(kind: Kind, body: kopf.Body) -> Object:
+    """An object without what nobody here reads."""
+    it = dict(body)
+    it["metadata"] = {
+        name: value for name, value in dict(body["metadata"]).items() if name != "managedFields"
+    }
+    it["kind"] = name_of_kind(kind)
+    return it
+
+
+def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """As kvasir.kube finds its way: KUBECONFIG, the pod's account, ~/.kube/config."""
+    if os.environ.get("KUBECONFIG"):
+        return kopf.login_with_kubeconfig(**kwargs)
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    # For ever, and soon after an API server is back; kopf's own delays grow to 21 s and then end
+    settings.networking.error_backoffs = itertools.repeat(_RETRY_SECONDS)
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 310
+    settings.watching.reconnect_backoff = 1.0
+    for kind in CHILDREN:
+        group, _, version = kind.api_version.rpartition("/")
+        selector = _COMPONENTS if kind is PODS else f"{labels.DEPLOYMENT}"
+        settings.watching.label_selectors[group, version, kind.plural] = selector
+    return settings

@@ -1,0 +1,68 @@
+"""Where pods may run: the same for a deployment's engines and its downloads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvasir.resource import labels
+from kvasir_operator.objects import Object
+from kvasir_operator.plan.draft import Draft
+from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def pod_base(draft: Draft) -> Object:
+    """The fields of a PodSpec that engines and downloads have in common."""
+    template = draft.deployment.spec.pod_template
+    base: Object = {
+        "serviceAccountName": draft.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    secrets = [*draft.settings.image_pull_secrets, *(s.name for s in template.image_pull_secrets)]
+    optional: dict[str, Any] = {
+        "imagePullSecrets": [{"name": name} for name in dict.fromkeys(secrets)],
+        "nodeSelector": dict(template.node_selector),
+        "tolerations": [
+            each.model_dump(by_alias=True, exclude_none=True) for each in template.tolerations
+        ],
+        "affinity": _affinity(draft),
+        "priorityClassName": template.priority_class_name,
+        "runtimeClassName": template.runtime_class_name,
+        "schedulerName": template.scheduler_name,
+    }
+    return {**base, **{name: value for name, value in optional.items() if value}}
+
+
+CONTAINER_SECURITY: Object = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def _affinity(draft: Draft) -> Object:
+    """The user's; and if one node holds the volume, a wish to be where it is mounted already."""
+    given = draft.deployment.spec.pod_template.affinity
+    affinity: Object = given.model_dump(by_alias=True, exclude_none=True) if given else {}
+    if is_tied_to_a_node(draft.observed.claim):
+        near: Object = {
+            "weight": 100,
+            "podAffinityTerm": {
+                "labelSelector": {"matchLabels": {labels.DEPLOYMENT: draft.name}},
+                "topologyKey": _HOSTNAME,
+            },
+        }
+        pods = dict(affinity.get("podAffinity") or {})
+        wished = "preferredDuringSchedulingIgnoredDuringExecution"
+        affinity["podAffinity"] = {**pods, wished: [*(pods.get(wished) or ()), near]}
+    return affinity

@@ -1,0 +1,27 @@
+"""How an engine's pod ends: three times that only make sense together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvasir.resource.spec import Lifecycle
+
+MARGIN_SECONDS = 15
+"""For handing over what still runs after the drain, and for the process to end."""
+
+
+class Ending(NamedTuple):
+    """Seconds, one after the other, from a pod's deletion on."""
+
+    pre_stop: int
+    """The engine still takes requests, while routers turn away."""
+    drain: int
+    """From SIGTERM on it only ends those it has."""
+    grace: int
+    """When it is killed, counted from the deletion."""
+
+
+def ending(lifecycle: Lifecycle) -> Ending:
+    """The times that `lifecycle` means."""
+    pre_stop, drain = lifecycle.pre_stop_seconds, lifecycle.drain_seconds
+    return Ending(pre_stop, drain, pre_stop + drain + MARGIN_SECONDS)

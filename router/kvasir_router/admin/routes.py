@@ -1,0 +1,210 @@
+"""The routes of the admin port.
+
+Starlette without FastAPI, whose import alone costs more than all the rest of the router's.
+"""
+
+import hmac
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
+from kvasir_router.admin.explain import UnknownModelError, explain
+from kvasir_router.admin.views import fleet_view, scaling_view, serving_view
+from kvasir_router.fleet.model import Model
+from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.scaling.signals import external_metrics
+from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
+from kvasir_router.wire.envelope import refusal
+from kvasir_router.wire.responses import error_object
+
+_MAX_SMALL_BODY = 4096
+_MAX_NAMES = 20
+_PAGE = Path(__file__).with_name("page.html")
+_PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'; frame-ancestors 'none'"
+    )
+}
+
+
+class _ProblemError(Exception):
+    """An answer other than what was asked for."""
+
+    def __init__(self, status: int, message: str, code: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
+    policy: str
+
+
+_decode_change = msgspec.json.Decoder(_PolicyChange).decode
+
+
+class Gatherer(Protocol):
+    """Whose numbers the admin port shows, where several processes serve."""
+
+    async def gather(self) -> None:
+        """Put all processes' numbers where the gateway's own would be."""
+
+    def text(self) -> bytes:
+        """All processes' metrics, in Prometheus' text format."""
+
+
+class AdminRoutes:
+    """One method a route."""
+
+    def __init__(self, gateway: Gateway, gatherer: Gatherer | None) -> None:
+        self._gateway = gateway
+        self._gatherer = gatherer
+
+    async def page(self, request: Request) -> Response:
+        """The fleet, for a person."""
+        return Response(_PAGE.read_bytes(), media_type="text/html", headers=_PAGE_HEADERS)
+
+    async def health(self, request: Request) -> Response:
+        """The process is alive and its loop turns."""
+        return _json({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """As on the main port."""
+        ready = self._gateway.ready
+        return _json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        await self._gather()
+        text = self._gatherer.text() if self._gatherer else self._gateway.metrics.text()
+        return Response(text, media_type=CONTENT_TYPE.decode())
+
+    async def fleet(self, request: Request) -> Response:
+        await self._gather()
+        return _json(fleet_view(self._gateway))
+
+    async def serving(self, request: Request) -> Response:
+        """Who opens engine pods' readiness gates asks here."""
+        return _json(serving_view(self._gateway))
+
+    async def scaling(self, request: Request) -> Response:
+        """Signals of one model: a plain object, or `?format=external-metrics`."""
+        await self._gather()
+        report = scaling_view(self._gateway, self._model(request))
+        form = request.query_params.get("format", "plain")
+        if form == "external-metrics":
+            return _json(external_metrics(report, datetime.now(UTC).strftime("%FT%TZ")))
+        if form != "plain":
+            message = f"format {form[:64]!r} is not plain or external-metrics"
+            raise _ProblemError(400, message, "bad_request")
+        return _json(report)
+
+    async def set_policy(self, request: Request) -> Response:
+        """Another policy for a model, until discovery names another one or the router ends."""
+        self._authorize(request)
+        model = self._model(request)
+        try:
+            name = _decode_change(await _body(request, _MAX_SMALL_BODY)).policy
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            message = f'the body must be {{"policy": NAME}}: {error}'
+            raise _ProblemError(400, message, "bad_request") from None
+        try:
+            self._gateway.fleet.set_policy(model, name)
+        except ValueError as error:
+            raise _ProblemError(400, str(error), "bad_request") from None
+        return _json({"model": model.name, "policy": name})
+
+    async def explain(self, request: Request) -> Response:
+        """Where a request with this body would go and why; it goes nowhere."""
+        body = await _body(request, self._gateway.settings.limits.body_bytes)
+        path = request.query_params.get("path", "/v1/chat/completions")
+        try:
+            return _json(explain(self._gateway, body, path))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _ProblemError(400, refusal(body, error)[0], "bad_request") from None
+        except UnknownModelError as error:
+            raise _ProblemError(404, str(error), "model_not_found") from None
+
+    async def _gather(self) -> None:
+        if self._gatherer is not None:
+            await self._gatherer.gather()
+
+    def _authorize(self, request: Request) -> None:
+        """What changes something needs the fleet secret, if there is one."""
+        secret = self._gateway.settings.fleet_secret
+        sent = request.headers.get(FLEET_SECRET_HEADER, "")
+        if secret and not hmac.compare_digest(sent.encode(), secret.encode()):
+            raise _ProblemError(
+                401, f"send the fleet secret in the header {FLEET_SECRET_HEADER}", "unauthorized"
+            )
+
+    def _model(self, request: Request) -> Model:
+        name = request.path_params["model"]
+        model = self._gateway.fleet.models.get(name)
+        if model is None:
+            models = ", ".join(list(self._gateway.fleet.models)[:_MAX_NAMES]) or "none"
+            message = f"there is no model {name[:256]!r}; models here: {models}"
+            raise _ProblemError(404, message, "model_not_found")
+        return model
+
+
+def make_admin_app(gateway: Gateway, gatherer: Gatherer | None = None) -> Starlette:
+    """The application on the admin port, for operators and probes; not for clients."""
+    routes = AdminRoutes(gateway, gatherer)
+    return Starlette(
+        routes=[
+            Route("/", routes.page),
+            Route("/health", routes.health),
+            Route("/ready", routes.ready),
+            Route("/metrics", routes.metrics),
+            Route("/serving", routes.serving),
+            Route("/debug/fleet", routes.fleet),
+            Route("/debug/route", routes.explain, methods=["POST"]),
+            Route("/scaling/{model:path}", routes.scaling),
+            Route("/policy/{model:path}", routes.set_policy, methods=["PUT", "POST"]),
+        ],
+        exception_handlers={_ProblemError: _answer_problem, HTTPException: _answer_no_route},
+    )
+
+
+async def _answer_problem(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, _ProblemError)  # noqa: S101 - registered for these alone
+    return _json(error_object(problem.status, str(problem), problem.code), problem.status)
+
+
+async def _answer_no_route(request: Request, problem: Exception) -> Response:
+    """Starlette's own 404 and 405."""
+    assert isinstance(problem, HTTPException)  # noqa: S101 - registered for these alone
+    what = f"{request.method} {request.url.path[:256]}"
+    allowed = (problem.headers or {}).get("Allow")
+    if allowed:
+        message, code = f"{what} is not possible; use {allowed}", "method_not_allowed"
+    else:
+        message, code = f"there is no route {what} on the admin port", "not_found"
+    answer = _json(error_object(problem.status_code, message, code), problem.status_code)
+    answer.headers.update(problem.headers or {})
+    return answer
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """Raises _ProblemError when it is larger than `limit` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _ProblemError(413, f"the body is larger than {limit} bytes", "request_too_large")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")

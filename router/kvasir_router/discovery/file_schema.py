@@ -1,0 +1,182 @@
+"""What a discovery file may say, checked: each refusal names the field, the value and a remedy."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from kvasir.model_uri import MAX_URI_LENGTH, parse_model_uri
+from kvasir_router.discovery.specs import CanarySpec, EngineKind, ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.policy.registry import POLICIES
+
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FileReplica(_Strict):
+    """One engine by its base URL, and what it offers besides HTTP."""
+
+    id: Name
+    url: str
+    draining: bool = False
+    engine: EngineKind = EngineKind.KVASIR
+    grpc_port: Port | None = None
+    kv_events: str | None = None
+    kv_replay: str | None = None
+    node: Name | None = None
+
+    @model_validator(mode="after")
+    def _addresses(self) -> Self:
+        self.address()
+        for field, value in (("kv_events", self.kv_events), ("kv_replay", self.kv_replay)):
+            if value is not None and not _is_zmq_address(value):
+                raise ValueError(f"{field} {value!r} must be of the form tcp://HOST:PORT")
+        if self.kv_replay is not None and self.kv_events is None:
+            raise ValueError("kv_replay is of no use without kv_events; give that address too")
+        if self.grpc_port is not None and self.engine is not EngineKind.KVASIR:
+            raise ValueError(
+                f"grpc_port is only for engine kvasir; leave it out with {self.engine.value}"
+            )
+        return self
+
+    def address(self) -> tuple[str, int, bool]:
+        """Host, port and whether it is TLS. Raises ValueError for anything but
+        `http://HOST:PORT` or `https://HOST:PORT`."""
+        wrong = ValueError(f"url {self.url!r} must be of the form http(s)://HOST:PORT")
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError:  # brackets without an address, or a port that is none
+            raise wrong from None
+        tls = parts.scheme == "https"
+        known = tls or parts.scheme == "http"
+        if not known or not parts.hostname or parts.path.strip("/") or parts.query or port == 0:
+            raise wrong
+        return parts.hostname, port or (443 if tls else 80), tls
+
+    def spec(self) -> ReplicaSpec:
+        host, port, tls = self.address()
+        return ReplicaSpec(
+            self.id,
+            host,
+            port,
+            tls=tls,
+            draining=self.draining,
+            engine=self.engine,
+            grpc_port=self.grpc_port,
+            kv_events=self.kv_events,
+            kv_replay=self.kv_replay,
+            node=self.node or "",
+        )
+
+
+class FileModel(_Strict):
+    name: Name
+    aliases: list[Name] = []
+    replicas: list[FileReplica] = []
+    policy: str | None = None
+    adapters: list[Name] = []
+    hold: Annotated[float, Field(ge=0, le=86400)] | None = None
+    tokenizer: Annotated[str, Field(min_length=1, max_length=MAX_URI_LENGTH)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        twice = _duplicate(replica.id for replica in self.replicas)
+        if twice is not None:
+            raise ValueError(f"replica id {twice!r} is used twice in model {self.name!r}")
+        if self.policy is not None and self.policy not in POLICIES:
+            raise ValueError(f"policy {self.policy!r} is not one of {', '.join(POLICIES)}")
+        if self.tokenizer is not None:
+            self._check_tokenizer(self.tokenizer)
+        return self
+
+    def _check_tokenizer(self, tokenizer: str) -> None:
+        parse_model_uri(tokenizer).require_local()
+        if self.replicas and not any(replica.kv_events for replica in self.replicas):
+            raise ValueError(
+                f"tokenizer of model {self.name!r} is of no use: give its replicas kv_events too"
+            )
+
+    @property
+    def names(self) -> list[str]:
+        return [self.name, *self.aliases, *self.adapters]
+
+    def spec(self) -> ModelSpec:
+        return ModelSpec(
+            name=self.name,
+            aliases=tuple(self.aliases),
+            replicas=tuple(replica.spec() for replica in self.replicas),
+            policy=self.policy,
+            adapters=tuple(self.adapters),
+            hold=self.hold,
+            tokenizer=self.tokenizer,
+        )
+
+
+class FileCanary(_Strict):
+    """One name for several models."""
+
+    name: Name
+    split: Annotated[dict[Name, Weight], Field(min_length=1, max_length=64)]
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> Self:
+        if not any(self.split.values()):
+            raise ValueError(f"every weight of canary {self.name!r} is 0; raise one")
+        return self
+
+
+class FileConfig(_Strict):
+    models: list[FileModel]
+    canaries: list[FileCanary] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dictionary(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            raise ValueError("must be a dictionary with key `models`")
+        return content
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        names = [name for model in self.models for name in model.names]
+        twice = _duplicate([*names, *(canary.name for canary in self.canaries)])
+        if twice is not None:
+            raise ValueError(f"name {twice!r} is given to a model, alias, adapter or canary twice")
+        models = {model.name for model in self.models}
+        for canary in self.canaries:
+            for name in canary.split.keys() - models:
+                raise ValueError(f"canary {canary.name!r} splits to {name!r}, which is no model")
+        return self
+
+    def snapshot(self) -> Snapshot:
+        """In the file's order, models first."""
+        return (
+            *(model.spec() for model in self.models),
+            *(CanarySpec(each.name, tuple(each.split.items())) for each in self.canaries),
+        )
+
+
+def _is_zmq_address(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        return False
+    whole = not (parts.path or parts.query or parts.fragment or parts.username)
+    return parts.scheme == "tcp" and parts.hostname not in (None, "*") and bool(port) and whole
+
+
+def _duplicate(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

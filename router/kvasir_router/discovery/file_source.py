@@ -1,0 +1,84 @@
+"""Models and replicas from a YAML (or JSON) file, read again when it changes.
+
+models:
+  - name: kvasir-tiny
+    aliases: [tiny]
+    policy: kv_aware             # default: the router's --policy
+    adapters: [tiny-sql]         # LoRA adapters that its replicas serve, by name
+    hold: 300                    # seconds that requests wait while it has no replica that serves
+    replicas:
+      - id: r0
+        url: "http://127.0.0.1:8000"
+        grpc_port: 8001          # load and prompt reports (kvasir serve --grpc-port)
+        kv_events: "tcp://127.0.0.1:5557"
+        kv_replay: "tcp://127.0.0.1:5558"
+      - {id: r1, url: "http://127.0.0.1:8010", draining: true}
+      - {id: r2, url: "http://127.0.0.1:8020", engine: vllm}   # or sglang, openai
+  - name: llama
+    tokenizer: meta-llama/Llama-3.1-8B-Instruct   # or a directory: with it, KV events count
+    replicas:
+      - {id: r0, url: "http://10.0.0.7:8000", engine: vllm, kv_events: "tcp://10.0.0.7:5557"}
+  - name: kvasir-tiny-v2
+canaries:
+  - name: chat                   # one name for several models, by weight
+    split: {kvasir-tiny: 95, kvasir-tiny-v2: 5}
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import structlog
+
+from kvasir_router.discovery.file_schema import FileConfig
+from kvasir_router.discovery.specs import DiscoveryError, Snapshot
+from kvasir_router.yaml_file import FileWatch, YamlFileError, read_yaml
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+
+_log = structlog.get_logger("kvasir_router.discovery")
+
+
+class FileSource:
+    """A discovery file at `path`, looked at every `interval` seconds.
+
+    `reported` is called after each attempt to read a changed file, with whether it was good.
+    """
+
+    def __init__(self, path: Path, reported: Callable[[bool], None], interval: float = 0.5) -> None:
+        self._path = path
+        self._reported = reported
+        self._interval = interval
+        self._watch = FileWatch(path)
+
+    async def load(self) -> Snapshot:
+        self._watch.changed()
+        snapshot = await asyncio.to_thread(read_snapshot, self._path)
+        self._reported(True)
+        return snapshot
+
+    async def watch(self) -> AsyncIterator[Snapshot]:
+        while True:
+            await asyncio.sleep(self._interval)
+            if not self._watch.changed():
+                continue
+            try:
+                snapshot = await self.load()
+            except DiscoveryError as error:
+                self._reported(False)
+                _log.error("discovery file refused, the last good one stays", error=str(error))
+            except Exception:
+                self._reported(False)
+                _log.exception("discovery file not read, the last good one stays")
+            else:
+                _log.info("discovery file read", models=len(snapshot))
+                yield snapshot
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Raises DiscoveryError."""
+    try:
+        content = read_yaml(path, "discovery file", FileConfig, MAX_FILE_BYTES, quote=True)
+    except YamlFileError as error:
+        raise DiscoveryError(str(error)) from None
+    return content.snapshot()

@@ -1,0 +1,192 @@
+"""One replica's KV events: from its publisher's sockets, through the recovery, to the index."""
+
+import asyncio
+import time
+from functools import partial
+
+import structlog
+import zmq
+
+from kvasir.wire.kv_events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    KVEventError,
+    decode_batch,
+    parse_frames,
+)
+from kvasir_router.feeds.event_recovery import Batch, Recovery
+from kvasir_router.feeds.event_replay import Replay
+from kvasir_router.feeds.event_sockets import EventPlumbing
+from kvasir_router.feeds.event_subscription import Subscription
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.block_sink import BlockSink
+
+_log = structlog.get_logger("kvasir_router.feeds")
+
+_REOPEN_SECONDS = 0.1
+_REPLAY_END = -1
+
+
+class EventFeed:
+    """Subscribed from its making until `close`. The Subscriber of its connection, and the Output of
+    its recovery."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        address: str,
+        replay_address: str | None,
+        sink: BlockSink,
+        plumbing: EventPlumbing,
+    ) -> None:
+        self._replica = replica
+        self._address = address
+        self._replay_address = replay_address
+        self._sink = sink
+        self._plumbing = plumbing
+        self._recovery = Recovery(self, can_replay=replay_address is not None)
+        self._replay: Replay | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refused = False
+        self._subscription: Subscription | None = None
+        self._reopening: asyncio.TimerHandle | None = None
+        self._open()
+
+    def close(self) -> None:
+        """Hear no more."""
+        self.stop_replay()
+        self._close()
+        if self._reopening is not None:
+            self._reopening.cancel()
+
+    def emptied(self) -> None:
+        """The engine's process is known to be gone."""
+        self._recovery.emptied()
+
+    # Output
+
+    def apply(self, batch: Batch) -> None:
+        """Recovery's next batch: give its events to the sink."""
+        sink, replica = self._sink, self._replica
+        replica.feeds["kv_batches"] += 1
+        for event in batch.events:
+            if isinstance(event, BlockStored):
+                sink.stored(replica, event)
+            elif isinstance(event, BlockRemoved):
+                sink.removed(replica, event)
+            else:
+                sink.cleared(replica)
+
+    def clear(self) -> None:
+        """Recovery lost the thread."""
+        self._replica.feeds["kv_cleared"] += 1
+        self._sink.cleared(self._replica)
+
+    def start_replay(self, number: int) -> None:
+        """Recovery needs what came before."""
+        self._replica.feeds["kv_replays"] += 1
+        self._read(False)
+        self._replay = Replay(
+            partial(self._plumbing.open, zmq.DEALER, self._replica.spec.engine),
+            self._plumbing.pump,
+            self._replay_address or "",
+            number,
+            self._replayed,
+        )
+        task = asyncio.create_task(self._run(self._replay))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop_replay(self) -> None:
+        """Recovery needs it no longer."""
+        replay, self._replay = self._replay, None
+        if replay is not None:
+            replay.abandon()
+            self._read(True)
+
+    # Subscriber
+
+    def connected(self) -> None:
+        """The publisher is there, perhaps another one than before."""
+        self._refused = False
+        self._recovery.connected(time.monotonic())
+
+    def disconnected(self) -> None:
+        """It is not any more."""
+        self._close()
+        self._reopening = asyncio.get_running_loop().call_later(_REOPEN_SECONDS, self._open)
+
+    def refused(self) -> None:
+        """It does not want us."""
+        if not self._refused:
+            self._refused = True
+            _log.warning(
+                "KV events refused; is the fleet secret the engine's?", replica=self._replica.id
+            )
+
+    def published(self, frames: list[bytes]) -> None:
+        """A step's events."""
+        batch = self._parse(frames)
+        if batch is not None and batch.number >= 0:
+            self._recovery.live(batch, time.monotonic())
+
+    def _open(self) -> None:
+        self._reopening = None
+        socket = self._plumbing.open(zmq.SUB, self._replica.spec.engine)
+        self._subscription = Subscription(socket, self._address, self._plumbing.pump, self)
+        self._read(not self._recovery.replaying)
+
+    def _close(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
+
+    def _read(self, reads: bool) -> None:
+        if self._subscription is not None:
+            self._subscription.read(reads)
+
+    def _parse(self, frames: list[bytes]) -> Batch | None:
+        """None for what has no number. A payload that cannot be read may have said anything: it
+        becomes one that forgets everything."""
+        try:
+            _, number, payload = parse_frames(frames)
+        except KVEventError:
+            self._replica.feeds["kv_bad_messages"] += 1
+            return None
+        if number == _REPLAY_END:
+            return Batch(number, 0.0, [])
+        try:
+            batch = decode_batch(payload)
+        except KVEventError as error:
+            self._replica.feeds["kv_bad_messages"] += 1
+            _log.warning("a KV event batch is unreadable", replica=self._replica.id, error=error)
+            return Batch(number, 0.0, [AllBlocksCleared()])
+        return Batch(number, batch.ts, batch.events)
+
+    # Replay
+
+    async def _run(self, replay: Replay) -> None:
+        async with self._plumbing.replays:
+            whole = await replay.run()
+        if self._replay is not replay:
+            return  # abandoned
+        self._replay = None
+        now = time.monotonic()
+        if whole:
+            self._recovery.replay_ended(now)
+        else:
+            self._replica.feeds["kv_replays_failed"] += 1
+            _log.warning("KV events could not be replayed", replica=self._replica.id)
+            self._recovery.replay_failed(now)
+        self._read(not self._recovery.replaying)
+
+    def _replayed(self, frames: list[bytes]) -> bool:
+        """Whether that was the end."""
+        batch = self._parse(frames)
+        if batch is None:
+            return False
+        if batch.number == _REPLAY_END:
+            return True
+        self._recovery.replayed(batch, time.monotonic())
+        return False

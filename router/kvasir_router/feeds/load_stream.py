@@ -1,0 +1,126 @@
+"""A Kvasir engine's load stream: what it is doing, and that it lives."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kvasir_router.feeds.prompt_stream import hear_prompts
+from kvasir_router.fleet.replica import Replica, Speech
+from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.index.block_sink import BlockSink
+from kvasir_router.wire.tls import Trust
+
+if TYPE_CHECKING:
+    from kvasir_router.feeds import rpc
+
+_log = structlog.get_logger("kvasir_router.feeds")
+
+REPORT_SECONDS = 0.2
+"""Between two messages of an engine, at most."""
+
+_ATTEMPT_SECONDS = 2.0
+"""Without a message, before the connection is given up for a new one. A stopped engine that goes
+on within this time uses the old one."""
+
+_FIRST_BACKOFF = 0.1
+_MAX_BACKOFF = 0.5
+
+
+class LoadFeed:
+    """One replica's WatchLoad, connected again and again, over TLS if it is said whom to `trust`;
+    each connection also carries its prompt reports, if there is a `sink` for them.
+
+    `spoke` is called for every message, `connected` for the first one of each connection.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        grpc_port: int,
+        fleet_secret: str | None,
+        trust: Trust | None,
+        *,
+        spoke: Callable[[Replica, float], None],
+        connected: Callable[[Replica], None],
+        sink: BlockSink | None,
+    ) -> None:
+        self._replica = replica
+        self._port = grpc_port
+        self._secret = fleet_secret
+        self._trust = trust
+        self._spoke = spoke
+        self._connected = connected
+        self._sink = sink
+        self._backoff = _FIRST_BACKOFF
+        self._reported: str | None = None
+        """The last trouble in the log."""
+
+    async def run(self) -> None:
+        """Listen, forever."""
+        # In a thread: the import takes half a second, and requests are served meanwhile
+        client = await asyncio.to_thread(import_module, "kvasir_router.feeds.rpc")
+        while True:
+            try:
+                trouble = await self._attempt(client)
+            except TimeoutError:
+                trouble = f"no message for {_ATTEMPT_SECONDS} s"
+            self._broke(trouble)
+            await asyncio.sleep(self._backoff * random.uniform(0.5, 1.0))
+            self._backoff = min(2 * self._backoff, _MAX_BACKOFF)
+
+    async def _attempt(self, client: Any) -> str:
+        """Listen on one connection until it ends; returns why. Raises TimeoutError."""
+        loop = asyncio.get_running_loop()
+        host = self._replica.pool.host
+        prompts: asyncio.Task[None] | None = None
+        async with client.open_channel(host, self._port, self._secret, self._trust) as channel:
+            try:
+                async with asyncio.timeout(_ATTEMPT_SECONDS) as limit:
+                    async for load in channel.watch_load():
+                        limit.reschedule(loop.time() + _ATTEMPT_SECONDS)
+                        if prompts is None:
+                            prompts = asyncio.create_task(self._hear_prompts(channel))
+                            self._began()
+                        self._take(load)
+            except client.StreamError as error:
+                return str(client.why(error))
+            finally:
+                if prompts is not None:
+                    prompts.cancel()
+        return "the engine ended it"
+
+    async def _hear_prompts(self, channel: "rpc.EngineChannel") -> None:
+        if self._sink is not None:
+            await hear_prompts(channel, self._sink, self._replica)
+
+    def _began(self) -> None:
+        self._backoff = _FIRST_BACKOFF
+        self._reported = None
+        self._connected(self._replica)
+
+    def _take(self, load: Any) -> None:
+        now = time.monotonic()
+        replica = self._replica
+        replica.load.report_every = REPORT_SECONDS
+        replica.load.reported(
+            LoadReport(load.running, load.waiting, load.inflight_tokens, load.kv_usage, now)
+        )
+        self._spoke(replica, now)
+        ready = load.ready and not load.draining
+        replica.heard(Speech.READY if ready else Speech.NOT_READY)
+
+    def _broke(self, trouble: str) -> None:
+        replica = self._replica
+        spoke = replica.speech is not Speech.NONE
+        if spoke:
+            replica.feeds["load_stream_ended"] += 1
+            replica.probe_now.set()
+        if trouble != self._reported:
+            self._reported = trouble
+            log = _log.warning if spoke else _log.info  # an engine that starts is no trouble
+            log("no load stream", replica=replica.id, reason=trouble)

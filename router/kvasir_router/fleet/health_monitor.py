@@ -1,0 +1,176 @@
+"""Asks every replica whether it is ready, and believes requests that fail before the next probe."""
+
+import asyncio
+
+import msgspec
+import structlog
+
+from kvasir_router.discovery.specs import EngineKind
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.model_identity import ModelIdentity
+from kvasir_router.fleet.replica import Health, Replica, Speech
+from kvasir_router.options.router_settings import Probing
+from kvasir_router.wire.upstream_pool import fetch
+
+_log = structlog.get_logger("kvasir_router.health")
+
+# Of the interval, between two probes of a replica that is known by probes alone. With half the
+# timeout and some time to spare, one that hangs is found within a second.
+UNHEARD = 0.4
+
+# A burst of failed requests asks for a probe each; they share one.
+_MIN_PAUSE = 0.05
+
+_PROBED = {
+    EngineKind.VLLM: "/health",
+    EngineKind.SGLANG: "/health",
+    EngineKind.OPENAI: "/v1/models",
+}
+"""What others than Kvasir's engines answer once they serve."""
+
+
+_REFUSE_OTHER_NAMES = frozenset({EngineKind.KVASIR, EngineKind.KVASIR_OPEN, EngineKind.VLLM})
+"""Engines that answer 404 to a request for a name that they do not list."""
+
+
+class _Card(msgspec.Struct):
+    id: str | None = None
+    max_model_len: int | None = None
+    root: str | None = None
+    revision: str | None = None
+    dtype: str | None = None
+    quantization: str | None = None
+
+    @property
+    def identity(self) -> ModelIdentity:
+        return ModelIdentity(self.root, self.revision, self.dtype, self.quantization)
+
+
+class _Cards(msgspec.Struct):
+    data: list[_Card] = []
+
+
+class HealthMonitor:
+    """One task for each replica. `lines` are header lines sent with each probe of a Kvasir engine.
+
+    A replica whose load stream speaks is asked seldom; of any other one nothing else tells that it
+    hangs, so it is asked more often and given half the time.
+    """
+
+    def __init__(self, probing: Probing, lines: bytes) -> None:
+        self._probing = probing
+        self._lines = lines
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        self._limits: dict[Replica, asyncio.Timeout] = {}
+        self._told: dict[Replica, tuple[str, ...]] = {}
+        """Names that each replica served when the log last said so."""
+
+    def watch(self, model: Model, replica: Replica) -> None:
+        self._tasks[replica] = asyncio.create_task(self._watch(model, replica))
+
+    def forget(self, model: Model, replica: Replica) -> None:
+        self._tasks.pop(replica).cancel()
+        self._told.pop(replica, None)
+
+    def suspect(self, replica: Replica) -> None:
+        """Its load stream fell silent: it gets no new request, and little time for a probe."""
+        replica.heard(Speech.SILENT)
+        limit = self._limits.get(replica)
+        if limit is not None and not limit.expired():
+            until = asyncio.get_running_loop().time() + self._probing.suspect_timeout
+            limit.reschedule(min(until, limit.when() or until))
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, model: Model, replica: Replica) -> None:
+        while True:
+            replica.probe_now.clear()
+            before = replica.health
+            seen = await self._probe(replica)
+            if seen is Health.READY and before is not Health.READY:
+                await self._read_card(replica)
+                if self._is_misnamed(model, replica):
+                    seen = Health.NOT_READY
+            replica.observed(seen)
+            hangs = replica.health is Health.SUSPECT and before is not Health.SUSPECT
+            if replica.health is not before:
+                _log.info(
+                    "replica health",
+                    model=model.name,
+                    replica=replica.id,
+                    was=before.value,
+                    now=replica.health.value,
+                )
+            if hangs:
+                replica.probe_now.set()  # once more: then requests in flight hear of it
+            await self._pause(replica)
+
+    def _is_misnamed(self, model: Model, replica: Replica) -> bool:
+        """Whether each request would be refused, because the engine lists names, but not the
+        model's. The log says so when that, or a missing alias, is new."""
+        told = self._told.get(replica)
+        names = self._told[replica] = replica.served_names
+        missing = model.names - set(names) if names else ()
+        if missing and names != told:
+            _log.error(
+                "a replica does not serve the names that its model has here: start it with "
+                "--served-model-name, or name the model as it does",
+                model=model.name,
+                replica=replica.id,
+                missing=sorted(missing),
+                served=names,
+            )
+        return model.name in missing and replica.spec.engine in _REFUSE_OTHER_NAMES
+
+    async def _pause(self, replica: Replica) -> None:
+        probing = self._probing
+        seconds = probing.startup_interval
+        if replica.ever_ready:
+            seconds = probing.interval if _speaks(replica) else UNHEARD * probing.interval
+        await asyncio.sleep(_MIN_PAUSE)
+        try:
+            async with asyncio.timeout(seconds - _MIN_PAUSE):
+                await replica.probe_now.wait()
+        except TimeoutError:
+            pass
+
+    async def _probe(self, replica: Replica) -> Health:
+        probing = self._probing
+        seconds = probing.timeout if _speaks(replica) else probing.timeout / 2
+        if replica.speech is Speech.SILENT:
+            seconds = probing.suspect_timeout
+        try:
+            async with asyncio.timeout(seconds) as self._limits[replica]:
+                path = _PROBED.get(replica.spec.engine, "/ready")
+                status, _ = await fetch(replica.pool, path, self._lines_for(replica))
+        except ConnectionRefusedError:
+            return Health.DOWN
+        except (OSError, TimeoutError):
+            return Health.SUSPECT
+        finally:
+            del self._limits[replica]
+        return Health.READY if status == 200 else Health.NOT_READY
+
+    def _lines_for(self, replica: Replica) -> bytes:
+        return self._lines if replica.spec.engine is EngineKind.KVASIR else b""
+
+    async def _read_card(self, replica: Replica) -> None:
+        """Learn what it computes and its context length, of replicas that tell."""
+        try:
+            async with asyncio.timeout(self._probing.timeout):
+                status, body = await fetch(replica.pool, "/v1/models", self._lines_for(replica))
+            cards = msgspec.json.decode(body, type=_Cards).data if status == 200 else []
+        except (OSError, TimeoutError, msgspec.MsgspecError):
+            return
+        replica.served_names = tuple(card.id for card in cards if card.id is not None)
+        lengths = [card.max_model_len for card in cards if card.max_model_len]
+        replica.max_model_len = min(lengths, default=None)
+        replica.serves = cards[0].identity if cards else None
+
+
+def _speaks(replica: Replica) -> bool:
+    return replica.speech in (Speech.READY, Speech.NOT_READY)

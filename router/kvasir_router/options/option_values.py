@@ -1,0 +1,120 @@
+"""Options of `kvasir router` whose text has a form of its own. Each raises typer.BadParameter."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import typer
+
+from kvasir_router.options.flags import SECRET_VARIABLE
+from kvasir_router.policy.registry import PolicyOptions
+from kvasir_router.scaling.signals import Slo
+
+
+def slo_by_model(targets: Iterable[str]) -> dict[str, Slo]:
+    """From `MODEL=TTFT:ITL`, in seconds."""
+    result = {}
+    for target in targets:
+        found = re.fullmatch(r"(.+)=([0-9.]+):([0-9.]+)", target)
+        try:
+            if found is None:
+                raise ValueError
+            result[found[1]] = slo = Slo(float(found[2]), float(found[3]))
+            if not (slo.ttft and slo.itl):
+                raise ValueError
+        except ValueError:
+            raise typer.BadParameter(
+                f"{target!r} is not of the form MODEL=TTFT:ITL with seconds above 0, as"
+                " llama=1.5:0.05",
+                param_hint="--slo",
+            ) from None
+    return result
+
+
+def discovery_file(discovery: str, config: Path | None) -> Path | None:
+    """The file of --discovery file, and None for kubernetes."""
+    if discovery == "file" and config is None:
+        raise typer.BadParameter(
+            "name the discovery file, or choose --discovery kubernetes", param_hint="--config"
+        )
+    if discovery == "kubernetes" and config is not None:
+        raise typer.BadParameter(
+            "--discovery kubernetes reads no file; leave one of the two out", param_hint="--config"
+        )
+    return config
+
+
+def namespaces(discovery: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Each once."""
+    result = tuple(dict.fromkeys(names))
+    for name in result:
+        if discovery != "kubernetes":
+            reason = "has a meaning only with --discovery kubernetes"
+        elif not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            reason = "is no namespace: use small letters, digits and -, at most 63"
+        else:
+            continue
+        raise typer.BadParameter(f"{name!r} {reason}", param_hint="--watch-namespace")
+    return result
+
+
+def http_url(url: str | None) -> str | None:
+    """The URL as it is; empty counts as none."""
+    if url and not _is_http(url):
+        raise typer.BadParameter(
+            f"{url!r} must be of the form http(s)://HOST[:PORT], as http://127.0.0.1:4318",
+            param_hint="--otlp-endpoint",
+        )
+    return url or None
+
+
+def origins(names: Iterable[str]) -> tuple[str, ...]:
+    """As browsers send them."""
+    result = tuple(names)
+    for name in result:
+        if name != "*" and not (_is_http(name) and name.count("/") == 2):
+            raise typer.BadParameter(
+                f"{name!r} is no origin: write * or http(s)://HOST[:PORT] without a path, as"
+                " https://app.example.com",
+                param_hint="--cors-origin",
+            )
+    return result
+
+
+def session(header: str, cookie: str) -> PolicyOptions:
+    """The names that tell sessions apart."""
+    for name, option in ((header, "--session-header"), (cookie, "--session-cookie")):
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            raise typer.BadParameter(
+                f"{name!r} cannot be such a name: use letters, digits and -", param_hint=option
+            )
+    return PolicyOptions(header, cookie)
+
+
+def fleet_secret(path: Path | None) -> str | None:
+    """From the file, else from the environment."""
+    where = SECRET_VARIABLE if path is None else "--fleet-secret-file"
+    try:
+        secret = os.environ.get(SECRET_VARIABLE, "") if path is None else path.read_text("utf-8")
+    except OSError as error:
+        raise typer.BadParameter(
+            f"cannot read {path}: {error.strerror}", param_hint=where
+        ) from None
+    except UnicodeDecodeError:
+        secret = "\0"  # noqa: S105 - refused below
+    secret = secret.strip()
+    if not secret.isascii() or not (secret or " ").isprintable():
+        raise typer.BadParameter(
+            "the fleet secret must be printable ASCII without line breaks", param_hint=where
+        )
+    return secret or None
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
+        return False

@@ -1,0 +1,127 @@
+"""The clients' port of a process: bound, listened on, and closed without resetting anybody."""
+
+import asyncio
+import ctypes
+import select
+import socket
+import struct
+import time
+from contextlib import suppress
+
+from kvasir_router.options.router_settings import Tls
+from kvasir_router.proxy.connection import ClientConnection
+from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.wire.tls import ServerTls
+
+_BACKLOG = 4096
+
+# Between the last connection that may begin and the listener's end: those whose handshake is under
+# way are completed, and taken out of the backlog.
+_HANDSHAKE_SECONDS = 0.1
+_BACKLOG_SECONDS = 2.0
+
+_SO_ATTACH_FILTER = 26
+# A classic BPF program over the TCP header: of segments with the flag SYN, keep no byte.
+_WITHOUT_SYN = b"".join(
+    struct.pack("=HBBI", *instruction)
+    for instruction in (
+        (0x30, 0, 0, 13),  # ldb [13]
+        (0x45, 0, 1, 0x02),  # jset #SYN
+        (0x06, 0, 0, 0),  # ret #0
+        (0x06, 0, 0, 0x40000),  # ret #262144
+    )
+)
+
+
+class ListenError(OSError):
+    """An address that cannot be listened on; its `strerror` is a sentence with the option."""
+
+
+class ClientPort:
+    """Accepts clients for a gateway. Raises TlsError for bad certificate files."""
+
+    def __init__(self, gateway: Gateway, tls: Tls) -> None:
+        self._gateway = gateway
+        self._tls = ServerTls(tls.cert, tls.key) if tls.cert and tls.key else None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sock: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    async def open(self, sock: socket.socket) -> str:
+        """Accept connections on a bound socket, which is closed by `close`. Returns its URL."""
+        self._sock = sock
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: ClientConnection(self._gateway),
+            sock=sock,
+            backlog=_BACKLOG,
+            ssl=self._tls.context if self._tls else None,
+        )
+        self._gateway.tokenizing.open(self._gateway.fleet.models.values())
+        work = [self._gateway.sweep(), self._gateway.line.watch(), self._gateway.sample()]
+        if self._tls is not None:
+            work.append(self._tls.follow())
+        self._tasks += [asyncio.create_task(each) for each in work]
+        return url_of(sock, "http" if self._tls is None else "https")
+
+    async def close(self) -> None:
+        """Take every connection that has begun, then no more."""
+        sock, self._sock = self._sock, None
+        if sock is None or self._server is None:
+            return
+        turn_away(sock)
+        await asyncio.sleep(_HANDSHAKE_SECONDS)
+        until = time.monotonic() + _BACKLOG_SECONDS
+        poller = select.poll()
+        poller.register(sock, select.POLLIN)
+        while poller.poll(0) and time.monotonic() < until:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.005)
+        self._server.close()
+
+    def leave(self) -> None:
+        """Take no more, when the socket goes on in another process."""
+        if self._server is not None:
+            self._sock = None
+            self._server.close()
+
+    async def stop(self) -> None:
+        """When all clients have left."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def listen(host: str, port: int, option: str, *, shared: bool = False) -> socket.socket:
+    """A bound socket; `shared`: others of this user may bind the port too (SO_REUSEPORT). Raises
+    ListenError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ListenError(
+            error.errno,
+            f"cannot listen on {host}:{port}: {error.strerror}; see --host and {option}",
+        ) from None
+    sock.setblocking(False)
+    return sock
+
+
+def turn_away(sock: socket.socket) -> None:
+    """Let no further connection begin; a client that tries does so again after a second. Without
+    this one that came between the last accept and the close would be reset."""
+    program = ctypes.create_string_buffer(_WITHOUT_SYN)
+    size = len(_WITHOUT_SYN) // 8
+    with suppress(OSError):  # where a sandbox forbids it, the window is microseconds
+        sock.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", size, ctypes.addressof(program))
+        )
+
+
+def url_of(sock: socket.socket, scheme: str = "http") -> str:
+    """The address that it is bound to."""
+    host, port = sock.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

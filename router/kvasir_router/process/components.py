@@ -1,0 +1,82 @@
+"""What every process of a router has: the fleet, the gateway to it, its numbers and its keys."""
+
+import asyncio
+import sys
+from functools import partial
+
+from kvasir_router.admission.admission_metrics import AdmissionCollector
+from kvasir_router.admission.router_count import follow_peers
+from kvasir_router.discovery.specs import ReplicaSpec, Snapshot
+from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.index.index_metrics import IndexCollector
+from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.policy.registry import make_policy
+from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.telemetry.access_log import AccessLog, Output
+from kvasir_router.telemetry.router_metrics import Metrics
+from kvasir_router.tokenizing.tokenizing_metrics import TokenizingCollector
+from kvasir_router.wire.tls import client_context
+from kvasir_router.wire.upstream_pool import ConnectionPool
+
+
+class RouterBase:
+    """Neither listens to clients nor watches replicas by itself."""
+
+    def __init__(self, settings: RouterSettings, log_to: Output | None = None) -> None:
+        """The access log goes to `log_to`, or to stdout."""
+        self.settings = settings
+        self.fleet = Fleet(
+            partial(make_policy, settings.policy, settings.policy_options),
+            self._make_pool,
+            settings.max_in_flight,
+            settings.engine_queue,
+        )
+        self.fleet.policy_options = settings.policy_options
+        self.metrics = Metrics(self.fleet)
+        self._access_log: AccessLog | None = None
+        if settings.access_log:
+            output = log_to or sys.stdout.buffer
+            self._access_log = AccessLog(output, self.metrics.log_line_dropped)
+        self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
+        self.fleet.room = self.gateway.line.room
+        self.metrics.register(TokenizingCollector(self.gateway.tokenizing))
+        self.metrics.register(AdmissionCollector(self.gateway))
+        self.metrics.register(IndexCollector(self.fleet))
+        self.replica_tls = client_context(settings.tls.replica_ca)
+        self._following: list[asyncio.Task[None]] = []
+
+    async def load_keys(self) -> None:
+        """Read the key file, now and whenever it changes. Raises YamlFileError."""
+        keyring = self.gateway.admission.keyring
+        if keyring is not None:
+            await keyring.load()
+            self._following.append(asyncio.create_task(keyring.follow()))
+            if peers := self.settings.routers_dns:
+                self._following.append(asyncio.create_task(follow_peers(keyring, peers)))
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """What exists now."""
+        self.fleet.apply(snapshot)
+        self.gateway.keep_models()
+        self.gateway.knows_models = True
+
+    async def close(self) -> None:
+        """When nothing is under way any more."""
+        for task in self._following:
+            task.cancel()
+        self.fleet.apply(())
+        if self._access_log is not None:
+            self._access_log.close()
+        await self.gateway.tokenizing.stop()
+        if self.gateway.tracer is not None:
+            await asyncio.to_thread(self.gateway.tracer.close)
+
+    def _make_pool(self, spec: ReplicaSpec) -> ConnectionPool:
+        timeouts = self.settings.timeouts
+        return ConnectionPool(
+            spec.host,
+            spec.port,
+            connect_timeout=timeouts.connect,
+            idle_timeout=timeouts.upstream_idle,
+            tls=self.replica_tls if spec.tls else None,
+        )

@@ -1,0 +1,88 @@
+"""All that tells a fleet what exists and how it does: discovery, probes and feeds."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import structlog
+
+from kvasir_router.discovery.file_source import FileSource
+from kvasir_router.discovery.specs import DiscoveryError, Source
+from kvasir_router.feeds.feed_metrics import FeedCollector
+from kvasir_router.feeds.feeds import Feeds
+from kvasir_router.fleet.health_monitor import HealthMonitor
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
+from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.process.components import RouterBase
+from kvasir_router.wire.tls import Trust
+
+_log = structlog.get_logger("kvasir_router.discovery")
+
+
+class FleetWatch:
+    """Keeps the fleet of `router` as its source says, and each replica as it is seen."""
+
+    def __init__(self, router: RouterBase) -> None:
+        settings, fleet, lines = router.settings, router.fleet, router.gateway.fleet_lines
+        self._router = router
+        self._health = HealthMonitor(settings.probing, lines)
+        self._feeds = Feeds(
+            settings.feeding,
+            settings.fleet_secret,
+            lines,
+            Trust.of(router.replica_tls),
+            suspect=self._health.suspect,
+        )
+        self._source = _make_source(settings, router.metrics.discovery_reported)
+        self._following: asyncio.Task[None] | None = None
+        fleet.came = self._came
+        fleet.went = self._went
+        fleet.emptied = self._feeds.emptied
+        fleet.policy_changed = self._feeds.policy_changed
+        router.metrics.register(FeedCollector(fleet))
+
+    async def start(self) -> None:
+        """Raises DiscoveryError when the source is refused."""
+        snapshot = await self._source.load()
+        if snapshot is not None:
+            self._router.apply(snapshot)
+        self._following = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        """See nothing more."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._health.stop()
+        await self._feeds.stop()
+
+    async def _follow(self) -> None:
+        async for snapshot in self._source.watch():
+            try:
+                self._router.apply(snapshot)
+            except Exception:  # the next snapshot may be another matter
+                self._router.metrics.discovery_reported(False)
+                _log.exception("what discovery says cannot be applied")
+
+    def _came(self, model: Model, replica: Replica) -> None:
+        self._health.watch(model, replica)
+        self._feeds.watch(model, replica)
+
+    def _went(self, model: Model, replica: Replica) -> None:
+        self._health.forget(model, replica)
+        self._feeds.forget(model, replica)
+
+
+def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> Source:
+    if settings.config is not None:
+        return FileSource(settings.config, reported)
+    # Imported here: a router with a file does without an HTTP client
+    from kvasir.kube import AccessError, load_access
+    from kvasir_router.discovery.kubernetes_source import KubernetesSource
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of each request
+    try:
+        return KubernetesSource(settings.watch_namespaces, reported, load_access())
+    except AccessError as error:
+        raise DiscoveryError(str(error)) from None

@@ -1,0 +1,82 @@
+"""A router of one process: read the configuration, listen, serve, drain, stop."""
+
+import asyncio
+import signal
+import socket
+
+import structlog
+
+from kvasir_router import compiled
+from kvasir_router.admin.admin_server import AdminServer
+from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.process import malloc_settings
+from kvasir_router.process.client_port import ClientPort, listen, url_of
+from kvasir_router.process.components import RouterBase
+from kvasir_router.process.fleet_watch import FleetWatch
+
+_log = structlog.get_logger("kvasir_router")
+
+
+class RouterServer(RouterBase):
+    """One process's router. `start`, then `stop`; `serve` does both around a signal."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__(settings)
+        self._watch = FleetWatch(self)
+        self._port = ClientPort(self.gateway, settings.tls)
+        self._admin = AdminServer(self.gateway)
+        self._admin_task: asyncio.Task[None] | None = None
+
+    async def start(self, sock: socket.socket, admin_sock: socket.socket) -> None:
+        """Listen on both sockets. Raises DiscoveryError or YamlFileError when the configuration
+        or the key file is refused."""
+        await self.load_keys()
+        await self._watch.start()
+        url = await self._port.open(sock)
+        self._admin_task = asyncio.create_task(self._admin.run_on(admin_sock))
+        _log.info("listening", url=url, admin_url=url_of(admin_sock), compiled=compiled.in_use())
+
+    async def stop(self) -> None:
+        """Not ready at once, but accepting for the pre-stop delay; then what runs may end."""
+        settings = self.settings
+        self.gateway.stopping = True
+        _log.info("stopping", drain_timeout=settings.drain_timeout)
+        await asyncio.sleep(settings.pre_stop_delay)
+        await self._port.close()
+        await self.gateway.drain(settings.drain_timeout)
+        await self._watch.stop()
+        self._admin.should_exit = True
+        await self._port.stop()
+        if self._admin_task is not None:
+            await self._admin_task
+        await self.close()
+        _log.info("stopped")
+
+
+async def serve(settings: RouterSettings) -> None:
+    """Run until SIGTERM or SIGINT, then drain; a second signal ends the drain.
+
+    Raises ListenError when a port is taken, DiscoveryError when the configuration is refused.
+    """
+    with (
+        listen(settings.host, settings.port, "--port") as sock,
+        listen(settings.host, settings.admin_port, "--admin-port") as admin_sock,
+    ):
+        server = RouterServer(settings)
+        stop = _stop_signals()
+        await server.start(sock, admin_sock)
+        malloc_settings.settle()
+        await stop.get()
+        stopping = asyncio.create_task(server.stop())
+        second = asyncio.create_task(stop.get())
+        await asyncio.wait({stopping, second}, return_when=asyncio.FIRST_COMPLETED)
+        second.cancel()
+        stopping.cancel()
+
+
+def _stop_signals() -> asyncio.Queue[int]:
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    return signals

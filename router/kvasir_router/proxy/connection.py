@@ -1,0 +1,398 @@
+"""One client connection: requests in order, answers in order, bounded buffers, deadlines."""
+
+import asyncio
+import math
+import select
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from kvasir_router.proxy.relay import Relay
+from kvasir_router.wire import responses
+from kvasir_router.wire.http_request import Request, RequestError
+from kvasir_router.wire.request_parser import RequestParser
+
+if TYPE_CHECKING:
+    from kvasir_router.proxy.gateway import Gateway
+
+# Bytes a client may be behind before its replica is paused, and has to be to go on.
+_WRITE_HIGH = 256 * 1024
+_WRITE_LOW = 64 * 1024
+
+# Bytes of further requests taken while one is being answered, before the client is paused.
+_MAX_PIPELINED = 256 * 1024
+
+# What one connection may do before the others have their turn: bytes parsed (the rest of a body of
+# known length costs next to nothing, and is not counted), and requests answered at once.
+_TURN_BYTES = 16 * 1024
+_TURN_ANSWERS = 16
+
+# After a refusal the client may still be sending; closing under it would reset the connection
+# before it has read why. Its bytes are thrown away until none came for so long, within limits.
+_LINGER_SECONDS = 2.0
+_LINGER_MOST_SECONDS = 30.0
+_LINGER_MOST_BYTES = 256 * 1024 * 1024
+
+_NOTHING = memoryview(b"")
+
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing waits no time for what is not sent, and says so."""
+
+
+class _HeadRefusedError(RequestError):
+    """A request whose header is reason enough to refuse it, with its answer."""
+
+    def __init__(self, request: Request, answer: responses.Answer) -> None:
+        super().__init__(answer.status, "")
+        self.request = request
+        self.answer = answer
+
+
+class ClientConnection(asyncio.Protocol):
+    """Requests are answered one at a time. While one is in progress the connection is still read,
+    because that is how a client's departure is noticed; a client that half-closes has left."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        self._timeouts = gateway.settings.timeouts
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Request | RequestError] = deque()
+        self._parser = RequestParser(
+            gateway.settings.limits,
+            self._queue.append,
+            self._continue,
+            self._check_head if gateway.admission.keyring is not None else None,
+            gateway.bodies,
+        )
+        self._answering = 0
+        """Bytes of the body of the request in progress."""
+        self._timed = 0
+        self._body_since = 0.0
+        self._pipelined_bytes = 0
+        self._relay: Relay | None = None
+        self._busy = False
+        self._refused = False
+        self._starting = False
+        self._resting = False
+        self._unread = _NOTHING
+        self._owes_continue = False
+        self._reading = True
+        self._writing = True
+        self._closing = False
+        self._lingered = 0
+        self._linger_until = 0.0
+        self._linger_end = 0.0
+        self._idle_since = self._loop.time()
+        self._receiving = False
+        self.deadline = 0.0
+        """Loop time at which `expire` is called."""
+
+    @property
+    def idle(self) -> bool:
+        """Between requests, with nothing of the next one received."""
+        waits = self._queue or self._unread
+        return not (self._busy or self._receiving or self._closing or waits)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(_WRITE_HIGH, _WRITE_LOW)
+        sock = transport.get_extra_info("socket")
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.deadline = self._loop.time() + self._timeouts.header
+        refusal = self._gateway.connected(self)
+        if refusal is not None:
+            self._send_last(refusal)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            self._linger(len(data))
+        elif len(data) <= _TURN_BYTES:
+            self._take(data)
+        else:
+            self._unread = memoryview(data)
+            self._take_turn()
+
+    def eof_received(self) -> None:
+        self._closing = True
+        self._left()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._left()
+        self._queue.clear()
+        self._drop_bodies()
+        self._gateway.disconnected(self)
+
+    def pause_writing(self) -> None:
+        self._writing = False
+        self.deadline = self._loop.time() + self._timeouts.send
+        if self._relay is not None:
+            self._relay.pause()
+
+    def resume_writing(self) -> None:
+        self._writing = True
+        if self._busy:
+            self.deadline = math.inf
+        elif not self._closing:
+            self.deadline = self._loop.time() + self._timeouts.keep_alive
+        if self._relay is not None:
+            self._relay.resume()
+        elif not self._busy:
+            self._next()
+
+    # For those who answer
+
+    def relay(self, relay: Relay) -> None:
+        """`relay` answers the request in progress."""
+        self._relay = relay
+        relay.open()
+
+    def write(self, data: bytes) -> None:
+        """Part of an answer. Slow clients pause their relay, see `pause_writing`. Nothing is
+        written between the loss of the connection and the news of it."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def answer(self, request: Request, answer: responses.Answer) -> None:
+        """The whole answer."""
+        keep_alive = request.keep_alive and not self._gateway.stopping
+        head_only = request.method == b"HEAD"
+        self.write(answer.encode(request.request_id, keep_alive, head_only, request.answer_lines))
+        self.finished(keep_alive)
+
+    def finished(self, keep_alive: bool) -> None:
+        """The answer is complete."""
+        self._relay = None
+        self._busy = False
+        self._parser.give_back(self._answering)
+        self._answering = 0
+        if not keep_alive:
+            self._close_gently()
+            return
+        self._idle_since = self._loop.time()
+        if self._writing:
+            self.deadline = self._idle_since + self._timeouts.keep_alive
+        if self._queue or not self._reading:
+            self._next()
+        if self._owes_continue and not self._busy:
+            self._owes_continue = False
+            if self._parser.in_body:
+                self.write(responses.CONTINUE)
+
+    def abort(self, *, reset: bool = False) -> None:
+        """Cut the connection: the answer cannot be completed. `reset`: so that the client sees more
+        than an end."""
+        self._relay = None
+        self._busy = False
+        self._closing = True
+        if reset and not self._transport.is_closing():
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
+
+    # For the gateway
+
+    def expire(self) -> None:
+        """The deadline has passed: nothing came, or nothing was read, for too long."""
+        now = self._loop.time()
+        if self._closing and self._transport.get_write_buffer_size() and now < self._linger_until:
+            self.deadline = now + _LINGER_SECONDS
+        elif self._closing or not self._writing:
+            self._left()
+            self.abort(reset=self._transport.get_write_buffer_size() > 0)
+        elif self._receiving and not self._busy:
+            self._refuse(RequestError(408, "The request did not arrive in time.", "timeout"))
+        elif self.idle:
+            self._close_idle()
+        else:
+            self.deadline = math.inf
+
+    def stop(self) -> None:
+        """The router is about to exit: end what runs, and close."""
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            relay.cut()
+        if not self._closing:
+            self._transport.close()
+
+    def close_if_idle(self, seconds: float) -> None:
+        """Close it if it has been idle for so long."""
+        if self.idle and self._loop.time() >= self._idle_since + seconds:
+            self._close_idle()
+
+    # Requests
+
+    def _continue(self) -> None:
+        if self._busy or self._queue:
+            self._owes_continue = True  # after the answers before it
+        else:
+            self._transport.write(responses.CONTINUE)
+
+    def _check_head(self, request: Request) -> None:
+        """Before a body is read. Raises RequestError."""
+        answer = self._gateway.refusal(request)
+        if answer is not None:
+            raise _HeadRefusedError(request, answer)
+
+    def _take(self, data: bytes | memoryview) -> None:
+        was_busy = self._busy
+        try:
+            if not self._refused:
+                self._parser.feed(data)
+        except RequestError as refusal:
+            self._refused = True
+            self._queue.append(refusal)
+            self._unread = _NOTHING
+        if not was_busy:
+            self._next()
+        if was_busy or self._queue:
+            self._hold_back(len(data))
+        if self._receiving or self._parser.receiving:
+            self._watch_arrival()
+
+    def _take_turn(self) -> None:
+        """Take a part of a large read, and the rest in turns to come."""
+        budget = _TURN_BYTES
+        while self._unread and (budget or self._parser.missing >= len(self._unread)):
+            if self._closing:
+                self._unread = _NOTHING
+                return
+            missing = self._parser.missing
+            size = max(missing, budget)
+            if missing < size:
+                budget = 0
+            part, self._unread = self._unread[:size], self._unread[size:]
+            self._take(part)
+        if self._unread:
+            self._pause_reading()
+            self._loop.call_soon(self._take_turn)
+        else:
+            self._resume_reading()
+
+    def _next(self) -> None:
+        """Answer requests until one takes its time. Not re-entered by answers given at once."""
+        if self._starting or self._resting:
+            return
+        self._starting = True
+        turns = _TURN_ANSWERS
+        while self._queue and self._writing and not self._busy and not self._closing:
+            if not turns:
+                self._resting = True
+                self._loop.call_soon(self._wake)
+                break
+            turns -= 1
+            item = self._queue.popleft()
+            if isinstance(item, RequestError):
+                self._refuse(item)
+                break
+            self._busy = True
+            self._answering = len(item.body)
+            self.deadline = math.inf
+            self._gateway.handle(self, item)
+        self._starting = False
+        if not self._queue:
+            self._pipelined_bytes = 0
+            if not self._reading:
+                self._resume_reading()
+
+    def _wake(self) -> None:
+        self._resting = False
+        self._next()
+
+    def _hold_back(self, size: int) -> None:
+        self._pipelined_bytes += size
+        if self._pipelined_bytes > _MAX_PIPELINED:
+            self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._closing:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        """When all that was read is taken."""
+        if not (self._reading or self._queue or self._unread or self._closing):
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _watch_arrival(self) -> None:
+        """Give the header one deadline as a whole, and a body one for each pause in it, and one for
+        as much of it as has come."""
+        was, self._receiving = self._receiving, self._parser.receiving
+        if self._busy or self._closing or not self._receiving:
+            return
+        if self._parser.in_body:
+            self.deadline = self._body_deadline()
+        elif not was:
+            self.deadline = self._loop.time() + self._timeouts.header
+
+    def _body_deadline(self) -> float:
+        now, timeouts, parser = self._loop.time(), self._timeouts, self._parser
+        if self._timed != parser.serial:
+            self._timed, self._body_since = parser.serial, now
+        whole = self._body_since + timeouts.body + parser.received / timeouts.body_rate
+        return min(now + timeouts.body, whole)
+
+    # Ends
+
+    def _close_idle(self) -> None:
+        """Unless something has come that the loop has not read yet, which would be lost."""
+        poller = select.poll()
+        poller.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        if not poller.poll(0):
+            self._transport.close()
+
+    def _left(self) -> None:
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            self._busy = False
+            relay.client_gone()
+
+    def _refuse(self, refusal: RequestError) -> None:
+        if isinstance(refusal, _HeadRefusedError):
+            refusal.request.keep_alive = False
+            self._gateway.answer(self, refusal.request, refusal.answer)
+            return
+        self._send_last(
+            responses.error(
+                refusal.status, refusal.message, refusal.code, retry_after=refusal.retry_after
+            )
+        )
+        self._gateway.refused(refusal)
+
+    def _send_last(self, answer: responses.Answer) -> None:
+        self._transport.write(answer.encode(b"", keep_alive=False))
+        self._close_gently()
+
+    def _close_gently(self) -> None:
+        self._closing = True
+        self._queue.clear()
+        self._unread = _NOTHING
+        self._drop_bodies()
+        if self._transport.is_closing():
+            return
+        now = self._loop.time()
+        self._linger_until = now + self._timeouts.send
+        self._linger_end = now + _LINGER_MOST_SECONDS
+        self.deadline = now + _LINGER_SECONDS
+        if not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()  # TLS says itself that nothing more comes
+
+    def _drop_bodies(self) -> None:
+        self._answering = 0
+        self._parser.abandon()
+
+    def _linger(self, size: int) -> None:
+        self._lingered += size
+        self.deadline = min(self._loop.time() + _LINGER_SECONDS, self._linger_end)
+        if self._lingered > _LINGER_MOST_BYTES:
+            self._transport.abort()

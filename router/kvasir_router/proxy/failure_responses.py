@@ -1,0 +1,45 @@
+"""What the client of a request gets that no replica has answered to its end: as an answer before
+the first byte, as the last event of a stream that has begun."""
+
+from kvasir_router.fleet.model import Model
+from kvasir_router.wire.responses import Answer, error
+
+
+def stopping() -> Answer:
+    """The router does not wait any longer."""
+    return error(503, "The router is stopping.", "router_stopping")
+
+
+def not_ready(model: Model) -> Answer:
+    """The replicas that were asked failed, and no more may be."""
+    message = f"Model `{model.name}` has no ready replica; try again soon."
+    return error(503, message, "model_not_ready", retry_after=1)
+
+
+def policy_failed(model: Model) -> Answer:
+    """The model's policy raised for this request."""
+    message = f"The routing policy of model `{model.name}` failed on this request; see its log."
+    return error(500, message, "policy_failed")
+
+
+def poison() -> Answer:
+    """The request was in flight at two engine deaths, or is like one that was."""
+    message = (
+        "Two engines ended while they worked on this request. It and requests like it are refused "
+        "for a minute."
+    )
+    made = error(500, message, "poison_request")
+    made.lines = b"x-should-retry: false\r\n"  # OpenAI's clients obey it
+    return made
+
+
+def too_late(seconds: float) -> Answer:
+    """The deadline has passed."""
+    message = f"The request was not answered within its time of {seconds:g} s (x-request-timeout)."
+    return error(504, message, "deadline_exceeded")
+
+
+def broken_off(model: Model, replica_id: str) -> Answer:
+    """An answer that has begun and cannot be gone on with."""
+    message = f"Replica {replica_id} of model {model.name} broke off this answer."
+    return error(502, message, "replica_failed")

@@ -1,0 +1,151 @@
+"""The routes the router answers itself."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from kvasir_router.admission.admission import forbidden
+from kvasir_router.admission.keyring import Holder
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.target import Target
+from kvasir_router.telemetry import router_metrics
+from kvasir_router.wire import responses as answers
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.responses import Answer
+
+if TYPE_CHECKING:
+    from kvasir_router.proxy.gateway import Gateway
+
+# Engine routes outside /v1/. Any other path is not an API of a model, and not passed on.
+ENGINE_PATHS = frozenset(
+    {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
+)
+_POSTED = re.compile(r"/v1/((chat/)?completions|embeddings|responses|score|rerank|audio/[a-z]+)")
+"""What engines have below /v1/, as far as one who used the wrong method may mean it."""
+
+_MODELS = frozenset({"/v1/models", "/models"})
+_MODEL_PREFIX = "/v1/models/"
+_MAX_NAMES = 20
+_MAX_NAME = 256
+
+
+class LocalRoutes:
+    """GET and HEAD of health, metrics and models; OPTIONS (without CORS)."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        self._routes: dict[str, Callable[[], Answer]] = {
+            "/health": self._health,
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        if request.method == b"OPTIONS":
+            return Answer(200, b"", lines=b"Allow: GET, HEAD, POST, OPTIONS\r\n")
+        route = self._routes.get(request.path)
+        if route is not None:
+            return route()
+        if request.path not in _MODELS and not request.path.startswith(_MODEL_PREFIX):
+            return self.not_found(request)
+        holder = self._gateway.admission.holder(request.authorization)
+        if isinstance(holder, Answer):
+            return holder
+        if request.path in _MODELS:
+            return self._models(holder)
+        return self._one_model(unquote(request.path.removeprefix(_MODEL_PREFIX)), holder)
+
+    def is_metrics(self, request: Request) -> bool:
+        """Whether metrics are asked for, and given here."""
+        is_open = self._gateway.admission.keyring is None
+        return request.path == "/metrics" and request.method != b"OPTIONS" and is_open
+
+    def wrong_method(self, request: Request) -> Answer | None:
+        """For a route that is there with another method."""
+        path, method = request.path, request.method.decode()
+        if path in self._routes or path in _MODELS or path.startswith(_MODEL_PREFIX):
+            allowed = "GET"
+        elif path in ENGINE_PATHS or _POSTED.fullmatch(path):
+            allowed = "POST"
+        else:
+            return None
+        if method.replace("HEAD", "GET") == allowed:
+            return None
+        message = f"{method} is not for {path[:_MAX_NAME]}; use {allowed}."
+        return answers.error(405, message, "method_not_allowed", allow=allowed)
+
+    def not_found(self, request: Request) -> Answer:
+        if answer := self.wrong_method(request):
+            return answer
+        what = f"{request.method.decode()} {request.path[:_MAX_NAME]}"
+        return answers.error(404, f"There is no route {what}.", "not_found")
+
+    def unknown_model(self, name: str, holder: Holder | None) -> Answer:
+        """Of the models that exist, those are named that the key may use."""
+        if holder is not None and not holder.allows(name):
+            return forbidden(holder.key.id, name)
+        names = [known for known, _ in self._targets(holder)]
+        listed = ", ".join(f"`{known}`" for known in names[:_MAX_NAMES]) or "none"
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        message = f"The model `{name[:_MAX_NAME]}` does not exist. Models here: {listed}{more}."
+        return answers.error(404, message, "model_not_found", "model")
+
+    def _health(self) -> Answer:
+        return Answer(200, b'{"status":"ok"}')
+
+    def _ready(self) -> Answer:
+        if self._gateway.ready:
+            return Answer(200, b'{"status":"ready"}')
+        reason = "stopping" if self._gateway.stopping else "no model has a ready replica"
+        for model, replica in self._gateway.fleet.replicas():
+            if replica.served_names and model.name not in replica.served_names:
+                served = ", ".join(replica.served_names[:_MAX_NAMES])[:_MAX_NAME]
+                reason += f"; replica {replica.id} of model {model.name} serves only {served}"
+                break
+        return Answer(503, msgspec.json.encode({"status": "not ready", "reason": reason}))
+
+    def _metrics(self) -> Answer:
+        if self._gateway.admission.keyring is not None:
+            return answers.error(404, "With API keys, metrics are on the admin port.", "not_found")
+        return Answer(200, self._gateway.metrics.text(), router_metrics.CONTENT_TYPE)
+
+    def _targets(self, holder: Holder | None) -> list[tuple[str, Target]]:
+        """What the key may use, by name."""
+        fleet = self._gateway.fleet
+        found = ((name, fleet.find(name, name)) for name in fleet.names())
+        return [
+            (name, target)
+            for name, target in found
+            if target is not None and (holder is None or holder.may_use(name, target))
+        ]
+
+    def _models(self, holder: Holder | None) -> Answer:
+        cards = [model_card(name, target.model) for name, target in self._targets(holder)]
+        return Answer(200, msgspec.json.encode({"object": "list", "data": cards}))
+
+    def _one_model(self, name: str, holder: Holder | None) -> Answer:
+        target = self._gateway.fleet.find(name, name)
+        if target is None:
+            return self.unknown_model(name, holder)
+        if holder is not None and not holder.may_use(name, target):
+            return forbidden(holder.key.id, name)
+        return Answer(200, msgspec.json.encode(model_card(name, target.model)))
+
+
+def model_card(name: str, model: Model) -> dict[str, Any]:
+    """OpenAI's model object, with the context length that every replica can serve."""
+    card: dict[str, Any] = {
+        "id": name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "kvasir",
+        "root": model.name,
+    }
+    lengths = [replica.max_model_len for replica in model.replicas.values()]
+    known = [length for length in lengths if length is not None]
+    if known:
+        card["max_model_len"] = min(known)
+    return card

@@ -1,0 +1,117 @@
+"""What the router reads of a request's body, in one pass."""
+
+from typing import Any
+
+import msgspec
+
+MAX_VALUES = 256 * 1024
+"""JSON values that are decoded, about: each may take 32 times its bytes in memory. Of a body with
+more, only what does not depend on its prompt is read."""
+
+UNREAD: Any = object()
+"""Stands for a prompt that was not decoded."""
+
+_MAX_FIELD = 1024
+_MAX_SHOWN = 60
+_MAX_QUOTED = 64 * 1024
+
+
+class Envelope(msgspec.Struct):
+    """The fields that the router looks at. Only the model's type is checked: the rest is the
+    engine's to refuse."""
+
+    model: str | None = None
+    stream: Any = False
+    stream_options: Any = None
+    n: Any = 1
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    user: Any = None
+    priority: Any = None
+
+    # The prompt and what else decides its tokens (kvasir.wire.text_chain). They are decoded with the
+    # others: a body's strings have to be gone through anyway, and a second time would cost as much.
+    messages: Any = None
+    prompt: Any = None
+    tools: Any = None
+    tool_choice: Any = None
+    documents: Any = None
+    chat_template: Any = None
+    chat_template_kwargs: Any = None
+    reasoning_effort: Any = None
+    add_generation_prompt: Any = None
+    continue_final_message: Any = None
+    add_special_tokens: Any = None
+    cache_salt: Any = None
+
+
+class _Outline(msgspec.Struct):
+    """The envelope's fields besides the prompt's, none of them decoded but the model's name."""
+
+    model: str | None = None
+    stream: msgspec.Raw = msgspec.Raw()
+    stream_options: msgspec.Raw = msgspec.Raw()
+    n: msgspec.Raw = msgspec.Raw()
+    max_tokens: msgspec.Raw = msgspec.Raw()
+    max_completion_tokens: msgspec.Raw = msgspec.Raw()
+    user: msgspec.Raw = msgspec.Raw()
+    priority: msgspec.Raw = msgspec.Raw()
+
+
+_decode_all = msgspec.json.Decoder(Envelope).decode
+_decode_outline = msgspec.json.Decoder(_Outline).decode
+
+
+def decode_envelope(body: bytes) -> Envelope:
+    """The envelope of a JSON body; its prompt is UNREAD where the body is dense. Raises
+    msgspec.ValidationError when `model` is no string, DecodeError when it is no JSON."""
+    if not is_dense(body):
+        return _decode_all(body)
+    outline = _decode_outline(body)
+    envelope = Envelope(model=outline.model, messages=UNREAD, prompt=UNREAD)
+    for name in _Outline.__struct_fields__[1:]:
+        raw = getattr(outline, name)
+        if 0 < len(raw) <= _MAX_FIELD:
+            setattr(envelope, name, msgspec.json.decode(raw))
+    return envelope
+
+
+class DenseBodyError(Exception):
+    """A body that would have to be edited, and has too many values for that."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The body holds more than {MAX_VALUES} values; send a shorter one.")
+
+
+def is_dense(body: bytes) -> bool:
+    """Whether the body may hold more than MAX_VALUES values."""
+    if len(body) <= MAX_VALUES:
+        return False
+    # Each value but the first follows one of these; those within strings are counted, too.
+    return len(body) - len(body.translate(None, b",[{")) > MAX_VALUES
+
+
+def refusal(body: bytes, error: Exception) -> tuple[str, str | None]:
+    """Why a body could not be decoded, in a sentence, and the field that is to blame if one is."""
+    if not body.strip():
+        return "The body is empty: send a JSON object with the `model` to use.", None
+    if isinstance(error, UnicodeDecodeError):
+        return "The body is not UTF-8: JSON is written in it.", None
+    if isinstance(error, RecursionError):
+        return "The body is nested too deeply for a request.", None
+    if not isinstance(error, msgspec.ValidationError):
+        return f"The body is not a JSON object: {error}.", None
+    if len(body) > _MAX_QUOTED:  # what is wrong is not worth reading so much again
+        return "The body must be a JSON object, and its `model` a string.", None
+    try:
+        content = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # behind the `model`
+        return "`model` must be a string.", "model"
+    if not isinstance(content, dict):
+        return f"The body must be a JSON object, not {_shown(content)}.", None
+    return f"`model` must be a string, not {_shown(content['model'])}.", "model"
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value)[: _MAX_SHOWN + 1].decode(errors="ignore")
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,0 +1,116 @@
+"""One request as routing and admission see it: its body is looked into once, and only as far as
+whoever asks needs."""
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kvasir.wire.text_chain import (
+    CHAT_FIELDS,
+    COMPLETION_FIELDS,
+    MAX_MESSAGES,
+    chat_text,
+    completion_pieces,
+    text_hashes,
+)
+from kvasir_router.wire.envelope import UNREAD, Envelope
+from kvasir_router.wire.http_request import Request
+
+if TYPE_CHECKING:
+    from kvasir_router.policy.choice import Kept
+
+BYTES_PER_TOKEN = 4.0
+"""Of a prompt's text, until a model's answers say better."""
+
+
+_chat_fields = attrgetter(*CHAT_FIELDS)
+_NO_CHAT_FIELDS = (None,) * len(CHAT_FIELDS)
+
+
+class Query:
+    """A request for a known model. Everything beyond the envelope is read when first asked for."""
+
+    def __init__(self, request: Request, envelope: Envelope, *, lora: str = "") -> None:
+        self.request = request
+        self.envelope = envelope
+        self.streams = envelope.stream is True
+        """Whether the answer is asked for as server-sent events."""
+        self.lora = lora
+        """Adapter that the model's name stands for; empty = the model itself."""
+        self.kept: Kept | None = None
+        """A choice that was made while it waits."""
+        self._chain: Sequence[int] | None = None
+        self._text_bytes = 0
+        self._body: Mapping[str, Any] | None = None
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The parsed body, which is known to be a JSON object."""
+        if self._body is None:
+            self._body = msgspec.json.decode(self.request.body)
+        return self._body
+
+    @property
+    def chain(self) -> Sequence[int]:
+        """Chained hashes of the prompt's text blocks (kvasir.wire.text_chain); empty for routes
+        without a prompt of text, and for several prompts in one body."""
+        if self._chain is None:
+            self._chain = self._read_prompt()
+        return self._chain
+
+    @property
+    def text_bytes(self) -> int:
+        """Length of the prompt's text; of a body without one, a guess of what it would be."""
+        if self._chain is None:
+            self._chain = self._read_prompt()
+        return self._text_bytes
+
+    def _read_prompt(self) -> Sequence[int]:
+        envelope = self.envelope
+        text, prompt, messages = self._text(), envelope.prompt, envelope.messages
+        if text and not (isinstance(messages, list) and len(messages) > MAX_MESSAGES):
+            self._text_bytes = len(text)
+        elif isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
+            self._text_bytes = int(len(prompt) * BYTES_PER_TOKEN)
+        else:
+            self._text_bytes = len(self.request.body)
+        # As large as the body, and not needed again
+        envelope.messages = envelope.prompt = None
+        return text_hashes(text)
+
+    def _text(self) -> bytes:
+        """The canonical text of the prompt; empty if there is none, or it is too dense or nested
+        too deeply to be read."""
+        if self.envelope.messages is UNREAD:
+            return b""
+        try:
+            return self._canonical_text()
+        except RecursionError:  # it was decoded with less of the stack in use
+            return b""
+
+    def _canonical_text(self) -> bytes:
+        path, envelope = self.request.path, self.envelope
+        if path.endswith("/chat/completions"):
+            given = _chat_fields(envelope)
+            fields = {} if given == _NO_CHAT_FIELDS else dict(zip(CHAT_FIELDS, given, strict=True))
+            return chat_text(fields, envelope.messages, lora=self.lora)
+        if path.endswith("/completions") and isinstance(envelope.prompt, str):
+            fields = {name: getattr(envelope, name) for name in COMPLETION_FIELDS}
+            return b"".join(completion_pieces(fields, envelope.prompt, lora=self.lora))
+        return b""
+
+    def let_go(self) -> None:
+        """Free what is as large as the body, and the way to replicas: nobody asks for it again."""
+        self.request.body = b""
+        self.kept = None
+        self.envelope.messages = self.envelope.prompt = None
+
+    def header(self, name: bytes) -> bytes | None:
+        """A forwarded header's value by its lower-case name; None if absent."""
+        for line in self.request.lines:
+            key, _, value = line.partition(b":")
+            if key.lower() == name:
+                return value.strip()
+        return None

@@ -1,0 +1,128 @@
+"""The connections to one replica."""
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+
+from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
+
+
+class ConnectionPool:
+    """Open connections to `host`:`port`, the most recently used first.
+
+    The number in use is bounded by the replica's requests in flight; at most `max_idle` wait.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        connect_timeout: float,
+        idle_timeout: float,
+        max_idle: int = 512,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self._max_idle = max_idle
+        self._tls = tls
+        self._idle: deque[UpstreamConnection] = deque()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+
+    def take_idle(self) -> UpstreamConnection | None:
+        """An idle connection that is still open and not so old that the replica may close it."""
+        oldest = self._loop.time() - self._idle_timeout
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since < oldest:
+                self._idle.append(connection)
+                self._close_idle()
+                return None
+            if connection.usable:
+                return connection
+        return None
+
+    async def connect(self) -> UpstreamConnection:
+        """Raises OSError or TimeoutError. Names are resolved off the loop."""
+        async with asyncio.timeout(self._connect_timeout):
+            try:
+                transport, connection = await self._loop.create_connection(
+                    lambda: UpstreamConnection(self), self.host, self.port, ssl=self._tls
+                )
+            except UnicodeError as error:
+                raise OSError(f"{self.host!r} is not a host name: {error}") from None
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def release(self, connection: UpstreamConnection) -> None:
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+        if self._closed:
+            self._close_idle()
+        elif len(self._idle) > self._max_idle:
+            self._idle.popleft().abort()
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def close(self) -> None:
+        """Close what is idle; what is in use is closed as it is released."""
+        self._closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        idle, self._idle = self._idle, deque()
+        for connection in idle:
+            connection.abort()
+
+
+class _Collector:
+    """Collects one small answer."""
+
+    def __init__(self, limit: int) -> None:
+        self.result: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self._limit = limit
+        self._status = 0
+        self._body = b""
+
+    def response_started(self, head: ResponseHead) -> None:
+        self._status = head.status
+
+    def response_data(self, data: bytes, last: bool) -> None:
+        self._body += data
+        if self.result.done():
+            return
+        if len(self._body) > self._limit:
+            self.result.set_exception(ConnectionError("the answer is too large"))
+        elif last:
+            self.result.set_result((self._status, self._body))
+
+    def response_broken(self, reason: str) -> None:
+        if not self.result.done():
+            self.result.set_exception(ConnectionError(reason))
+
+
+async def fetch(
+    pool: ConnectionPool, target: str, lines: bytes = b"", limit: int = 1 << 20
+) -> tuple[int, bytes]:
+    """GET over a connection of its own (a probe must also see that the replica accepts).
+
+    Returns status and body; raises OSError (also for a broken or too large answer) or TimeoutError
+    for the connect; the caller bounds the whole.
+    """
+    connection = await pool.connect()
+    connection.reusable = False  # also if the replica does not close: it is aborted below
+    try:
+        collector = _Collector(limit)
+        head = f"GET {target} HTTP/1.1\r\nHost: {pool.authority}\r\nConnection: close\r\n".encode()
+        connection.send(collector, head + lines + b"\r\n", b"")
+        return await collector.result
+    finally:
+        connection.abort()

@@ -1,0 +1,143 @@
+"""The workers' numbers together, for the admin port."""
+
+import asyncio
+import os
+
+from kvasir_router.admission.model_queue import Served
+from kvasir_router.admission.request_queue import WaitingLine
+from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.workers.process_stats import Family, Numbers, Totals, by_labels, text_of
+from kvasir_router.workers.replication.publisher import Hub
+
+_ANSWER_SECONDS = 0.5
+"""That a worker has to tell its numbers; then its last ones count."""
+GATHER_SECONDS = 10.0
+"""Between two times that they are asked for: what a worker counted since is lost with it."""
+
+
+class GatheredLine(WaitingLine):
+    """Who waits in the workers; in this process nobody does."""
+
+    told: dict[int, dict[str, tuple[int, int]]]
+
+    def waiting(self, model: Served) -> int:
+        """WaitingLine.waiting."""
+        return sum(waits.get(model.name, (0, 0))[0] for waits in self.told.values())
+
+    def waiting_tokens(self, model: Served) -> int:
+        """WaitingLine.waiting_tokens."""
+        return sum(waits.get(model.name, (0, 0))[1] for waits in self.told.values())
+
+
+class Gathering:
+    """Asks the workers, and puts the sums where this process's own numbers would be."""
+
+    def __init__(self, gateway: Gateway, hub: Hub) -> None:
+        self._gateway = gateway
+        self._hub = hub
+        self.totals = Totals()
+        self.waits: dict[int, dict[str, tuple[int, int]]] = {}
+        """By process: requests that wait and their tokens, by model."""
+        gateway.line = line = GatheredLine(gateway.settings.waiting)
+        line.told = self.waits
+        self._missing: set[int] = set()
+        self._all_told = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    async def gather(self) -> None:
+        """Have everybody's present numbers; several callers share one asking."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._ask())
+        await asyncio.shield(self._running)
+
+    async def keep(self) -> None:
+        """Gather now and then, forever."""
+        while True:
+            await asyncio.sleep(GATHER_SECONDS)
+            await self.gather()
+
+    def told(self, pid: int, numbers: Numbers) -> None:
+        """A worker answered."""
+        self.totals.told(pid, numbers)
+        self._answered(pid)
+
+    def left(self, pid: int) -> None:
+        """A worker's connection is lost."""
+        self.waits.pop(pid, None)
+        self._answered(pid)
+
+    def bury(self) -> bool:
+        """Whether processes have ended; what they counted stays, for replicas that exist. One that
+        has only lost its connection goes on counting."""
+        fleet = self._gateway.fleet
+        dead = [pid for pid in self.totals.processes if not _lives(pid)]
+        replicas = {
+            (("model", model.name), ("replica", replica.id)) for model, replica in fleet.replicas()
+        }
+        for pid in dead:
+            self.totals.ended(pid, fleet.models.keys() | {""}, replicas)
+        return bool(dead)
+
+    def text(self) -> bytes:
+        """All processes' metrics."""
+        return text_of(self._families())
+
+    def _answered(self, pid: int) -> None:
+        self._missing.discard(pid)
+        if not self._missing:
+            self._all_told.set()
+
+    async def _ask(self) -> None:
+        self._missing = {peer.pid for peer in self._hub.peers if peer.pid is not None}
+        self._all_told.clear()
+        if self._missing:
+            self._hub.ask()
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await self._all_told.wait()
+            except TimeoutError:
+                pass  # one that stands still has its last numbers in the sums
+        self._show()
+
+    def _families(self) -> list[Family]:
+        return self.totals.families(self._gateway.metrics.collect())
+
+    def _show(self) -> None:
+        """Where the views of the fleet look."""
+        gateway, merged = self._gateway, self._families()
+        self.totals.fill(gateway.signals, gateway.fleet.models)
+        self._show_models(merged)
+        served = by_labels(merged, "replica_requests_total")
+        failures = by_labels(merged, "replica_failures_total")
+        for model, replica in gateway.fleet.replicas():
+            key = (("model", model.name), ("replica", replica.id))
+            replica.served = int(served.get(key, 0))
+            replica.failures.clear()
+            for (of_model, (_, reason), of_replica), value in failures.items():
+                if (of_model, of_replica) == key:
+                    replica.failures[reason] = int(value)
+        connections = by_labels(merged, "client_connections")
+        gateway.metrics.connections = int(connections.get((), 0))
+
+    def _show_models(self, merged: list[Family]) -> None:
+        metrics = self._gateway.metrics
+        codes = by_labels(merged, "requests_total")
+        tokens = by_labels(merged, "tokens_total")
+        for name in self._gateway.fleet.models:
+            model = metrics.model(name)
+            model.codes.clear()
+            for labels, value in codes.items():
+                found = dict(labels)
+                if found["model"] == name:
+                    model.codes[int(found["code"])] = int(value)
+            for kind in ("prompt", "cached", "completion"):
+                value = tokens.get((("kind", kind), ("model", name)), 0)
+                setattr(model, f"{kind}_tokens", int(value))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,269 @@
+"""What the index process and the workers tell each other.
+
+Replicas are named by their slot, their row in the load table. KV blocks are their own 128-bit
+hashes (kvasir.wire.block_hash), 16 bytes each, little-endian; text blocks are 8 bytes each.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from kvasir.wire.block_hash import HASH_BYTES
+from kvasir_router.discovery.specs import CanarySpec, ModelSpec, Snapshot
+from kvasir_router.fleet.model_identity import ModelIdentity
+from kvasir_router.fleet.replica import Health, Speech
+from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.workers.process_stats import Numbers
+
+MAX_FRAME_BYTES = 32 * 2**20
+BLOCKS_A_MESSAGE = 512
+"""KV or text blocks in one message: less than half a millisecond's work."""
+
+_KEY = (1 << (8 * HASH_BYTES)) - 1
+
+
+class Message(msgspec.Struct, array_like=True, gc=False):
+    """One thing told."""
+
+
+class Place(msgspec.Struct, array_like=True, gc=False):
+    """A replica of a model, and its slot."""
+
+    model: str
+    id: str
+    host: str
+    port: int
+    slot: int
+
+
+# From the index process
+
+
+class Welcome(Message, tag=0):
+    """What follows is the state as of the news with this number."""
+
+    number: int
+    fresh: bool
+    """The index process has only just begun: what it does not know yet may still be so."""
+
+
+class Discovered(Message, tag=1):
+    """What exists: the snapshot of a discovery source."""
+
+    models: list[ModelSpec]
+    canaries: list[CanarySpec]
+    places: list[Place]
+    created: dict[str, int]
+    """Unix seconds, by model."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return (*self.models, *self.canaries)
+
+
+class PolicyIs(Message, tag=2):
+    """A policy that was set at run time."""
+
+    model: str
+    policy: str
+
+
+class Observed(Message, tag=3):
+    """A probe's verdict."""
+
+    slot: int
+    health: Health
+    max_model_len: int | None
+    serves: ModelIdentity | None
+
+
+class Heard(Message, tag=4):
+    """What the load stream says of itself."""
+
+    slot: int
+    speech: Speech
+
+
+class Loaded(Message, tag=5):
+    """A report of an engine's load."""
+
+    slot: int
+    report: LoadReport
+    report_every: float
+    kv_capacity: int
+
+
+class Known(Message, tag=6):
+    """All that is needed to serve has been told: tables of blocks follow."""
+
+
+class Held(Message, tag=7):
+    """KV blocks are in the replica's cache."""
+
+    slot: int
+    group: int
+    tier: str
+    block_size: int
+    keys: bytes
+
+
+class Dropped(Message, tag=8):
+    """KV blocks have left it."""
+
+    slot: int
+    group: int
+    tier: str
+    keys: bytes
+
+
+class Cleared(Message, tag=9):
+    """Nothing is known to be in it."""
+
+    slot: int
+
+
+class Learned(Message, tag=10):
+    """A prompt report (feeds.sink.PromptReport)."""
+
+    model: str
+    texts: bytes
+    kv_blocks: list[int]
+    kv_hashes: bytes
+
+
+class Remembered(Message, tag=11):
+    """Text blocks that were sent to a replica, the oldest first: the approximate index's list."""
+
+    slot: int
+    texts: bytes
+    at: list[float]
+    sizes: list[int]
+
+
+class Complete(Message, tag=12):
+    """That was the whole state."""
+
+
+class Ask(Message, tag=13):
+    """A worker's numbers are wanted."""
+
+
+class MetricsAre(Message, tag=14):
+    """The answer to AskMetrics."""
+
+    question: int
+    text: bytes
+
+
+# From both
+
+
+class Routed(Message, tag=20):
+    """A prompt was sent to a replica by the process of this column."""
+
+    column: int
+    slot: int
+    texts: bytes
+    known: int
+
+
+class Poisoned(Message, tag=21):
+    """Requests with this digest end engines."""
+
+    digest: bytes
+
+
+# From workers
+
+
+class Hello(Message, tag=30):
+    """The first message."""
+
+    pid: int
+
+
+class Doubt(Message, tag=31):
+    """A request failed at the replica, or it said no: how is it?"""
+
+    slot: int
+
+
+class Again(Message, tag=32):
+    """Something was missed: tell everything anew."""
+
+
+class Waits(Message, tag=33):
+    """Requests that wait in this worker, and their estimated prompt tokens, by model."""
+
+    by_model: dict[str, tuple[int, int]]
+
+
+class Counted(Message, tag=34):
+    """A worker's numbers."""
+
+    numbers: Numbers
+
+
+class AskMetrics(Message, tag=35):
+    """All processes' metrics together are wanted."""
+
+    question: int
+
+
+ToWorker = (
+    Welcome
+    | Discovered
+    | PolicyIs
+    | Observed
+    | Heard
+    | Loaded
+    | Known
+    | Held
+    | Dropped
+    | Cleared
+    | Learned
+    | Remembered
+    | Complete
+    | Ask
+    | MetricsAre
+    | Routed
+    | Poisoned
+)
+ToIndex = Hello | Routed | Poisoned | Doubt | Again | Waits | Counted | AskMetrics | Learned
+
+
+class Frame(msgspec.Struct, array_like=True, gc=False):
+    """What goes over the socket at once. News are numbered, each one more than the last; what is
+    for one worker alone has no number."""
+
+    number: int | None
+    messages: list[ToWorker]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_frame = msgspec.msgpack.Decoder(Frame).decode
+decode_to_index = msgspec.msgpack.Decoder(list[ToIndex]).decode
+
+
+def pack_keys(keys: Iterable[int]) -> bytes:
+    """KV blocks' own hashes."""
+    return b"".join([(key & _KEY).to_bytes(HASH_BYTES, "little") for key in keys])
+
+
+def unpack_keys(packed: bytes) -> list[int]:
+    """What `pack_keys` packed."""
+    read = int.from_bytes
+    return [
+        read(packed[at : at + HASH_BYTES], "little") for at in range(0, len(packed), HASH_BYTES)
+    ]
+
+
+def pack_texts(texts: Sequence[int]) -> bytes:
+    """Text blocks' hashes."""
+    return array("Q", texts).tobytes()
+
+
+def unpack_texts(packed: bytes) -> list[int]:
+    """What `pack_texts` packed."""
+    return array("Q", packed).tolist()

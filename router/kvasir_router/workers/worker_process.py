@@ -1,0 +1,243 @@
+"""A worker: serves clients by what the index process tells, and tells it what it does."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import structlog
+
+from kvasir_router import compiled
+from kvasir_router.fleet.health_monitor import HealthMonitor
+from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica, Speech
+from kvasir_router.policy.kv_aware import KvAware
+from kvasir_router.process import malloc_settings
+from kvasir_router.process.client_port import ClientPort
+from kvasir_router.process.components import RouterBase
+from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
+from kvasir_router.wire.responses import Answer, error
+from kvasir_router.workers.control_channel import GO, LEAVING, READY, TERM, Control
+from kvasir_router.workers.process_metrics import LinkCollector
+from kvasir_router.workers.process_stats import Numbers, families, windows
+from kvasir_router.workers.replication.event_log import learned, slot_of, texts_of
+from kvasir_router.workers.replication.messages import (
+    Ask,
+    AskMetrics,
+    Complete,
+    Counted,
+    Doubt,
+    Known,
+    MetricsAre,
+    Poisoned,
+    Routed,
+    ToWorker,
+    Waits,
+    pack_texts,
+)
+from kvasir_router.workers.replication.replica_state import Follower
+from kvasir_router.workers.replication.subscriber import IndexLink
+from kvasir_router.workers.shared_state import Shared, worker_settings
+from kvasir_router.workers.whole_lines import WholeLines
+
+_log = structlog.get_logger("kvasir_router.workers")
+
+_WAITS_SECONDS = 1.0
+_LOOK_SECONDS, _BUSY_LOOK_SECONDS = 0.05, 0.002
+"""Between two looks at what others have in flight, besides those for each choice: with nobody
+waiting for room here, and with somebody."""
+_METRICS_SECONDS = 2.0
+_TELL_AGAIN_SECONDS = 10.0
+_MAX_TOLD = 65_536
+_TAKE_OVER_SECONDS = 10.0
+_FAREWELL_SECONDS = 0.02
+"""For what was told last to be on its way."""
+
+_NO_METRICS = error(
+    503, "The index process, which adds up the metrics, does not answer.", "metrics_unavailable"
+)
+
+
+class Worker(RouterBase):
+    """One of several processes behind the same port."""
+
+    def __init__(self, shared: Shared, slot: int, column: int) -> None:
+        """`slot`: which worker it is, from 0; `column`: its own in the load table."""
+        super().__init__(worker_settings(shared.settings), WholeLines(1))
+        gateway, settings = self.gateway, self.settings
+        self._slot = slot
+        self._column = column
+        self._table = shared.load
+        self._follower = Follower(self, shared.load, column)
+        self._link = IndexLink(shared.link_path, self._take, self._index_away, self._index_back)
+        self.metrics.register(LinkCollector(self._link))
+        self._follower.missed = self._link.want_all
+        self._follower.doubted = lambda replica: self._link.tell(Doubt(replica.slot))
+        self._probes = HealthMonitor(settings.probing, gateway.fleet_lines)
+        self._probed: list[tuple[Model, Replica]] = []
+        self._known = asyncio.Event()
+        self._telling: asyncio.Task[None] | None = None
+        self._port = ClientPort(gateway, settings.tls)
+        self._questions = count()
+        self._asked: dict[int, Callable[[Answer], None]] = {}
+        self._told: dict[tuple[int, int], float] = {}
+        """When the others were told of texts at replicas (slot, last block), by the clock."""
+        gateway.poison.added = lambda digest: self._link.tell(Poisoned(digest))
+        gateway.ask_metrics = self._ask_metrics
+        if gateway.admission.keyring is not None:
+            gateway.admission.keyring.make_limits = shared.ledger.limits
+        self.fleet.policy_changed = self._follow_policy
+        self.fleet.came = lambda model, replica: self._follow_policy(model)
+
+    async def run(self, control: Control) -> None:
+        """Serve until told to stop, or to make room for another worker."""
+        await self.load_keys()
+        work = self._link.run(), self._look(), self._say()
+        tasks = [asyncio.create_task(each) for each in work]
+        word = asyncio.create_task(control.word())
+        known = asyncio.create_task(self._known.wait())
+        await asyncio.wait({word, known}, return_when=asyncio.FIRST_COMPLETED)
+        if known.done():
+            url = await self._port.open(control.listener)
+            malloc_settings.settle()
+            control.say(READY)
+            form = compiled.in_use()
+            _log.info("worker listening", worker=self._slot, url=url, compiled=form)
+            await self._leave(control, await word)
+        known.cancel()
+        self._link.tell(self._counted())
+        await asyncio.sleep(_FAREWELL_SECONDS)
+        if self._telling is not None:
+            tasks.append(self._telling)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._probes.stop()
+        await self._port.stop()
+        await self.close()
+        _log.info("worker stopped", worker=self._slot)
+
+    async def _leave(self, control: Control, word: bytes) -> None:
+        """Let another worker take over, or stop as the whole router does; then drain."""
+        if word != GO:
+            control.say(LEAVING)
+            word = await self._taken_over(control)
+        self.gateway.stopping = True
+        if word == GO:
+            await asyncio.sleep(self.settings.pre_stop_delay)
+            await self._port.close()
+        else:
+            self._port.leave()  # the socket stays open, and whoever comes is the other worker's
+        draining = asyncio.create_task(self.gateway.drain(self.settings.drain_timeout))
+        second = asyncio.create_task(control.word())
+        await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        second.cancel()
+
+    async def _taken_over(self, control: Control) -> bytes:
+        """Wait until another worker serves, or the whole router stops; not forever."""
+        try:
+            async with asyncio.timeout(_TAKE_OVER_SECONDS):
+                return await control.word()
+        except TimeoutError:
+            _log.warning("no other worker came", worker=self._slot)
+            return TERM
+
+    # From the index process
+
+    def _take(self, message: ToWorker) -> None:
+        self._follower.take(message)
+        if isinstance(message, Known):
+            self._known.set()
+        elif isinstance(message, Complete):
+            if self._follower.teaches:
+                self._telling = asyncio.create_task(self._tell_texts())
+        elif isinstance(message, Ask):
+            self._link.tell(self._counted())
+        elif isinstance(message, MetricsAre):
+            answer = self._asked.pop(message.question, None)
+            if answer is not None:
+                answer(Answer(200, message.text, CONTENT_TYPE))
+
+    def _index_away(self) -> None:
+        """Nobody else looks after the replicas now. What they last said of themselves is old."""
+        for model, replica in self._follower.replicas:
+            replica.heard(Speech.NONE)
+            self._probes.watch(model, replica)
+            self._probed.append((model, replica))
+
+    def _index_back(self) -> None:
+        for model, replica in self._probed:
+            self._probes.forget(model, replica)
+        self._probed = []
+
+    # To the index process
+
+    async def _tell_texts(self) -> None:
+        """A new index process knows no prompts, and so not which blocks matter here."""
+        for model in list(self.fleet.models.values()):
+            if isinstance(model.policy, KvAware):
+                for message in texts_of(model.name, model.policy.index):
+                    await self._link.has_room()
+                    self._link.tell(message)
+
+    def _follow_policy(self, model: Model) -> None:
+        """Tell of what the model's index learns here."""
+        if isinstance(model.policy, KvAware):
+            index = model.policy.index
+            index.when_routed = self._routed
+            index.when_learned = lambda report: self._link.tell(learned(model.name, report))
+
+    def _routed(self, chain: Sequence[int], replica: Replica, known: int) -> None:
+        """Tell the others, if that is news to them: of a text that is known to be there as a whole
+        only now and then, so that it stays young in their lists too."""
+        slot = slot_of(replica)
+        if known >= len(chain):
+            now, text = time.monotonic(), (slot, chain[-1])
+            if now - self._told.get(text, 0.0) < _TELL_AGAIN_SECONDS:
+                return
+            if len(self._told) >= _MAX_TOLD:
+                self._told.clear()
+            self._told[text] = now
+        self._link.tell(Routed(self._column, slot, pack_texts(chain), known))
+
+    def _counted(self) -> Counted:
+        found = families(self.metrics.collect())
+        return Counted(Numbers(found, windows(self.gateway.signals, self.fleet.models)))
+
+    def _ask_metrics(self, answer: Callable[[Answer], None]) -> None:
+        question = next(self._questions)
+        self._asked[question] = answer
+        self._link.tell(AskMetrics(question))
+        asyncio.get_running_loop().call_later(_METRICS_SECONDS, self._give_up, question)
+
+    def _give_up(self, question: int) -> None:
+        answer = self._asked.pop(question, None)
+        if answer is not None:
+            answer(_NO_METRICS)
+
+    async def _say(self) -> None:
+        """How many wait here, forever."""
+        line = self.gateway.line
+        said: dict[str, tuple[int, int]] = {}
+        while True:
+            await asyncio.sleep(_WAITS_SECONDS)
+            waits = {
+                model.name: (line.waiting(model), line.waiting_tokens(model))
+                for model in self.fleet.models.values()
+                if line.waiting(model)
+            }
+            if waits or said:
+                self._link.tell(Waits(waits))
+            said = waits
+
+    async def _look(self) -> None:
+        """Learn of room that others' requests leave, and say that the loop turns, forever."""
+        others, line = self._follower.others, self.gateway.line
+        while True:
+            waits = any(line.waiting(model) for model in self.fleet.models.values())
+            await asyncio.sleep(_BUSY_LOOK_SECONDS if waits else _LOOK_SECONDS)
+            if not waits:
+                others.find()
+            others.look()
+            self._table.beat(self._column)

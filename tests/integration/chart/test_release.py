@@ -1,0 +1,353 @@
+"""Releases on an API server that was empty: install, upgrade, uninstall, and again elsewhere.
+
+It has no nodes: what is installed is accepted, not run. That it runs is e2e/kubernetes.
+"""
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from harness.commands import wait_for
+from harness.control_plane import ControlPlane
+from harness.errors import HarnessError
+from harness.go_modules import GATEWAY_API, PROMETHEUS_OPERATOR, module_directory
+from harness.processes import guard
+from kvasir.kube import load_access
+
+PACKAGES = Path(__file__).parent / "packages"
+"""The first chart that could be installed, with the first definition: what upgrades begin from."""
+CRD = "llmdeployments.kvasir.dev"
+REGISTRY = {"global": {"imageRegistry": "registry.example.com/kvasir"}}
+SECONDS = 60
+
+FOREIGN = (
+    (GATEWAY_API, "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
+    (
+        PROMETHEUS_OPERATOR,
+        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+    ),
+    (
+        PROMETHEUS_OPERATOR,
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+    ),
+)
+"""Definitions of other projects that the chart makes objects of."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One of its own: releases own cluster-wide objects."""
+    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
+    with guard(plane.directory) as watcher:
+        try:
+            plane.start()
+            yield plane
+        finally:
+            plane.stop()
+            watcher.communicate()
+            shutil.rmtree(plane.directory / "etcd", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(helm, plane):
+    """Helm with that cluster."""
+    return helm.on(plane.kubeconfig)
+
+
+def secret(plane: ControlPlane, namespace: str, name: str) -> dict[str, str]:
+    data = plane.kubectl.json("-n", namespace, "get", "secret", name)["data"]
+    return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+
+class Rights:
+    """Asks an API server what somebody may do: SubjectAccessReviews."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        access = load_access(environ={"KUBECONFIG": str(plane.kubeconfig)})
+        self._http = httpx.Client(base_url=access.server, verify=access.context, timeout=30)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __call__(self, who: str, verb: str, what: str, where: str = "", name: str = "") -> bool:
+        """`who` is a service account, NAMESPACE/NAME, or a user; `what` as in `pods/status` or
+        `deployments.apps`; `where` a namespace, all of them if empty."""
+        user = who if "/" not in who else f"system:serviceaccount:{who.replace('/', ':')}"
+        what, _, subresource = what.partition("/")
+        resource, _, group = what.partition(".")
+        attributes = {
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": where,
+            "name": name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(self._http.post(path, json=review).json()["status"]["allowed"])
+
+
+@pytest.fixture(scope="module")
+def may(plane: ControlPlane) -> Iterator[Rights]:
+    rights = Rights(plane)
+    yield rights
+    rights.close()
+
+
+@pytest.mark.slow
+def test_a_releases_life(cluster, plane, charts) -> None:
+    kubectl, chart = plane.kubectl, charts / "kvasir"
+    here = ("--namespace", "kvasir", "--create-namespace")
+
+    said = cluster("install", "kvasir", chart, *here, values=REGISTRY)
+    assert "kubectl get secret -n kvasir kvasir-keys" in said
+    assert 'curl http://127.0.0.1:8080/v1/chat/completions -H "Authorization: Bearer $KEY"' in said
+    kubectl("wait", "--for=condition=established", f"crd/{CRD}", "--timeout=60s")
+    keys, fleet = (secret(plane, "kvasir", f"kvasir-{name}") for name in ("keys", "fleet-secret"))
+    assert len(keys["first-key"]) == 46
+    assert len(fleet["secret"]) == 48
+    plane.apply((charts.parent / "manifests/tiny.yaml").read_text())
+
+    # An upgrade keeps what was made, and what was added to it.
+    more = keys["keys.yaml"] + "  - {id: second, key: kv-fedcba9876543210}\n"
+    encoded = base64.b64encode(more.encode()).decode()
+    patch = json.dumps({"data": {"keys.yaml": encoded}})
+    kubectl("-n", "kvasir", "patch", "secret", "kvasir-keys", "-p", patch)
+    cluster("upgrade", "kvasir", chart, *here, values=REGISTRY | {"router": {"replicas": 3}})
+    assert secret(plane, "kvasir", "kvasir-keys") == keys | {"keys.yaml": more}
+    assert secret(plane, "kvasir", "kvasir-fleet-secret") == fleet
+    router = kubectl.json("-n", "kvasir", "get", "deployment", "kvasir-router")
+    assert router["spec"]["replicas"] == 3
+
+    # Gone, all but the definition and what users made.
+    cluster("uninstall", "kvasir", "--namespace", "kvasir")
+    left = kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    assert "kvasir" not in left
+    left = kubectl("-n", "kvasir", "get", "all,secrets,roles,networkpolicies,pdb", "-o", "name")
+    assert "kvasir-" not in left, left
+    assert "kvasir-tiny" in kubectl("get", "llmd", "-A", "-o", "name")
+
+    # Under another name, in another namespace. The definition is left as it is...
+    there = ("--namespace", "serving", "--create-namespace")
+    said = cluster("install", "prod", chart, *there, values=REGISTRY)
+    assert "is from another release (kvasir/kvasir)" in said
+    assert _owner(plane) == "kvasir/kvasir"
+    # ... until this release is told to take it.
+    adopting = REGISTRY | {"crds": {"adopt": True}}
+    said = cluster("upgrade", "prod", chart, *there, "--take-ownership", values=adopting)
+    assert "another release" not in said
+    assert _owner(plane) == "serving/prod"
+    cluster("upgrade", "prod", chart, *there, values=REGISTRY)
+    assert "kvasir-tiny" in kubectl("get", "llmd", "-A", "-o", "name")
+    cluster("uninstall", "prod", "--namespace", "serving")
+    kubectl("delete", "crd", CRD, "--timeout=60s")
+
+
+@pytest.mark.slow
+def test_the_first_packaged_chart_is_upgraded_with_its_definition(cluster, plane, charts) -> None:
+    [package] = PACKAGES.glob("kvasir-*.tgz")
+    here = ("--namespace", "upgraded", "--create-namespace")
+    cluster("install", "kvasir", package, *here, values=REGISTRY)
+    plane.kubectl("wait", "--for=condition=established", f"crd/{CRD}", "--timeout=60s")
+    before = _schema(plane)
+    keys = secret(plane, "upgraded", "kvasir-keys")
+    plane.kubectl("-n", "upgraded", "apply", "-f", charts.parent / "manifests/tiny.yaml")
+    cluster("upgrade", "kvasir", charts / "kvasir", *here, values=REGISTRY)
+    made = yaml.safe_load((charts / "kvasir/files/crd.yaml").read_text())
+    assert _fields(_schema(plane)) == _fields(made["spec"]["versions"][0])
+    assert _fields(before) < _fields(_schema(plane)), "a field was added since"
+    assert secret(plane, "upgraded", "kvasir-keys") == keys
+    assert "kvasir-tiny" in plane.kubectl("-n", "upgraded", "get", "llmd", "-o", "name")
+    cluster("uninstall", "kvasir", "--namespace", "upgraded")
+    plane.kubectl("delete", "crd", CRD, "--timeout=60s")
+
+
+def _owner(plane: ControlPlane) -> str:
+    notes = plane.kubectl.json("get", "crd", CRD)["metadata"]["annotations"]
+    return "/".join(notes[f"meta.helm.sh/release-{part}"] for part in ("namespace", "name"))
+
+
+def _schema(plane: ControlPlane) -> dict:
+    return plane.kubectl.json("get", "crd", CRD)["spec"]["versions"][0]
+
+
+def _fields(version: dict) -> set[str]:
+    def walk(schema: dict, path: str) -> Iterator[str]:
+        for name, part in schema.get("properties", {}).items():
+            yield f"{path}.{name}"
+            yield from walk(part, f"{path}.{name}")
+        if isinstance(schema.get("items"), dict):
+            yield from walk(schema["items"], f"{path}[]")
+
+    return set(walk(version["schema"]["openAPIV3Schema"], ""))
+
+
+@pytest.fixture(scope="module")
+def defined(plane, charts) -> ControlPlane:
+    """The cluster with all definitions and the namespaces that values name."""
+    files = [charts / "kvasir/files/crd.yaml"]
+    try:
+        files += [module_directory(*module) / path for module, path in FOREIGN]
+    except HarnessError as error:
+        pytest.fail(str(error), pytrace=False)
+    plane.define("\n---\n".join(file.read_text() for file in files))
+    spaces = ("kvasir", "team-a", "team-b")
+    plane.apply(
+        "\n---\n".join(
+            f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}" for name in spaces
+        )
+    )
+    return plane
+
+
+def test_the_api_server_takes_every_object(render, values_name, defined) -> None:
+    objects = render(values_name)
+    text = "\n---\n".join(json.dumps(each) for each in objects)
+    apply = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+    said = defined.kubectl(*apply, "--force-conflicts", input=text)
+    assert said.count("serverside-applied (server dry run)") == len(objects)
+
+
+def test_monitors_come_and_go_with_a_release(cluster, charts, defined) -> None:
+    monitoring = {"podMonitor": {"enabled": True}, "rules": {"enabled": True}}
+    values = REGISTRY | {"crds": {"enabled": False}, "monitoring": monitoring}
+    here = ("--namespace", "watched")
+    cluster("install", "watched", charts / "kvasir", *here, "--create-namespace", values=values)
+    kinds = ("-n", "watched", "get", "podmonitors,prometheusrules", "-o", "name")
+    assert defined.kubectl(*kinds).split() == [
+        "podmonitor.monitoring.coreos.com/watched-kvasir-operator",
+        "podmonitor.monitoring.coreos.com/watched-kvasir-router",
+        "prometheusrule.monitoring.coreos.com/watched-kvasir",
+    ]
+    cluster("uninstall", "watched", *here)
+    assert defined.kubectl(*kinds) == ""
+
+
+@pytest.mark.parametrize("name", ["router", "operator"])
+def test_pods_pass_where_restricted_ones_alone_do(render, find, values_name, defined, name) -> None:
+    namespace = f"restricted-{values_name}-{name}"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    defined.apply(json.dumps(space | {"metadata": {"name": namespace, "labels": labels}}))
+    template = find(render(values_name), "Deployment", f"kvasir-{name}")["spec"]["template"]
+    # Neither is there in this namespace, and neither is looked at.
+    spec = template["spec"] | {"serviceAccountName": "default"}
+    spec.pop("priorityClassName", None)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod", "namespace": namespace},
+        "spec": spec,
+    }
+
+    def is_taken() -> bool:
+        try:
+            defined.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(pod))
+        except HarnessError as error:
+            if "serviceaccount" in str(error):
+                return False  # not made yet
+            raise
+        return True
+
+    wait_for("the default service account", is_taken, SECONDS)
+
+
+READS = ("get", "list", "watch")
+
+
+def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
+    kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    objects = [each for each in render("defaults") if each["kind"] in kinds]
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects))
+    router, operator = "kvasir/kvasir-router", "kvasir/kvasir-operator"
+    reads = [(verb, what) for verb in READS for what in ("llmdeployments.kvasir.dev", "pods")]
+    writes = [
+        (verb, what)
+        for verb in ("create", "update", "patch", "delete")
+        for what in ("pods", "secrets", "deployments.apps", "llmdeployments.kvasir.dev")
+    ]
+    secrets = [(verb, "secrets") for verb in READS]
+    assert [each for each in reads if not may(router, *each)] == []
+    assert [each for each in writes + secrets if may(router, *each)] == []
+
+    needed = [
+        *reads,
+        ("patch", "llmdeployments.kvasir.dev/status"),
+        ("create", "deployments.apps"),
+        ("patch", "services"),
+        ("delete", "jobs.batch"),
+        ("patch", "pods/status"),
+        ("get", "secrets"),
+        ("create", "podmonitors.monitoring.coreos.com"),
+        ("list", "nodes"),
+        ("get", "customresourcedefinitions.apiextensions.k8s.io", "", CRD),
+        ("update", "leases.coordination.k8s.io", "kvasir"),
+    ]
+    refused = [
+        ("list", "secrets"),
+        ("watch", "secrets", "kvasir"),
+        ("delete", "pods"),
+        ("create", "pods"),
+        ("create", "pods/exec"),
+        ("patch", "llmdeployments.kvasir.dev"),
+        ("patch", "llmdeployments.kvasir.dev/scale"),
+        ("delete", "persistentvolumeclaims"),
+        ("create", "clusterroles.rbac.authorization.k8s.io"),
+        ("create", "rolebindings.rbac.authorization.k8s.io", "kvasir"),
+        ("update", "leases.coordination.k8s.io", "default"),
+        ("patch", "nodes"),
+        ("list", "customresourcedefinitions.apiextensions.k8s.io"),
+    ]
+    assert [what for what in needed if not may(operator, *what)] == []
+    assert [what for what in refused if may(operator, *what)] == []
+
+
+def test_rights_end_with_the_namespaces_that_are_watched(render, defined, may) -> None:
+    defined.kubectl("delete", "clusterrolebinding", "-l", "app.kubernetes.io/instance=kvasir")
+    kinds = ("Role", "RoleBinding")
+    objects = [each for each in render("namespaced") if each["kind"] in kinds]
+    assert not [each for each in render("namespaced") if each["kind"].startswith("Cluster")]
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects))
+    for account in ("kvasir/kvasir-router", "kvasir/kvasir-operator"):
+        for namespace, has in (("team-a", True), ("team-b", True), ("default", False)):
+            assert may(account, "list", "pods", namespace) is has
+    assert not may("kvasir/kvasir-operator", "list", "nodes")
+    assert not may("kvasir/kvasir-operator", "patch", "deployments.apps", "kvasir")
+
+
+def test_users_get_their_part_with_view_and_edit(render, find, defined, may) -> None:
+    for name in ("view", "edit"):
+        role = find(render("defaults"), "ClusterRole", f"kvasir-kvasir-{name}")
+        defined.apply(json.dumps(role))
+        defined.kubectl(
+            *("-n", "team-a", "create", "rolebinding", f"{name}er", f"--clusterrole={name}"),
+            f"--user={name}er",
+        )
+    what = "llmdeployments.kvasir.dev"
+    for who, verb, part, allowed in (
+        ("editer", "create", "", True),
+        ("viewer", "list", "", True),
+        ("editer", "list", "", True),
+        ("editer", "patch", "/scale", True),
+        ("viewer", "create", "", False),
+        ("viewer", "patch", "/scale", False),
+        ("editer", "patch", "/status", False),
+    ):
+        if allowed:  # a controller adds roles up, in its own time
+            wait_for(
+                f"{who}'s right to {verb} {what}{part}",
+                lambda right=(who, verb, what + part, "team-a"): may(*right),
+                SECONDS,
+            )
+        assert may(who, verb, what + part, "team-a") is allowed

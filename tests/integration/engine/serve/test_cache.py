@@ -1,0 +1,33 @@
+"""An engine and the cache volume that its model lies on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kvasir_engine
+from kvasir.models.cache.evict import Evictor
+from kvasir.models.cache.volume import Volume
+
+TINY = Path(kvasir_engine.__file__).parent / "assets" / "tiny"
+
+
+def test_a_model_is_not_evicted_while_an_engine_serves_it(
+    serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    volume = Volume(tmp_path / "volume")
+    for name in ("used", "wanted"):
+        shutil.copytree(TINY, volume.directory(name))
+        manifest = {"source": f"hf://org/tiny@{name}", "revision": f"commit-of-{name}", "files": []}
+        (volume.directory(name) / "kvasir-model.json").write_text(json.dumps(manifest))
+    evictor = Evictor(volume, ["wanted"])
+    used = volume.directory("used")
+    served = serve(str(used), "--device", "sim")
+    assert served.get("/v1/models").json()["data"][0]["revision"] == "commit-of-used"
+    assert evictor.keep("wanted", 1) == []
+    assert served.stop() == 0
+    assert evictor.keep("wanted", 1) == ["used"]
+    assert not used.exists()

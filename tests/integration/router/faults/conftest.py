@@ -1,0 +1,96 @@
+"""Simulated engines as processes of their own, with all their feeds, and a load on them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from faults.processes import MODEL, SECRET, SimEngine
+
+from kvasir_router.fleet.replica import Health
+from kvasir_router.options.router_settings import Probing
+
+
+class Load:
+    """Clients that ask for one answer after the other; each must come."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient, clients: int) -> None:
+        self.answers: list[tuple[float, float, int]] = []
+        """Begin, end and status of each."""
+        self._url = url
+        self._client = client
+        self._stopping = False
+        self._tasks = [asyncio.create_task(self._ask(number)) for number in range(clients)]
+
+    async def _ask(self, number: int) -> None:
+        turn = 0
+        while not self._stopping:
+            turn += 1
+            prompt = f"client {number} turn {turn} " + "word " * 60
+            body = {"model": MODEL, "prompt": prompt, "max_tokens": 8, "ignore_eos": True}
+            begun = time.monotonic()
+            response = await self._client.post(f"{self._url}/v1/completions", json=body)
+            self.answers.append((begun, time.monotonic(), response.status_code))
+
+    async def stop(self) -> None:
+        """After the answers that are under way."""
+        self._stopping = True
+        await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
+
+    def between(self, start: float, end: float) -> int:
+        """Answers that came in that time."""
+        return sum(start <= at < end for _, at, _ in self.answers)
+
+
+@pytest.fixture
+async def start_engines(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[list[SimEngine]]]]:
+    started: list[SimEngine] = []
+
+    async def start(count: int, secret: str = SECRET) -> list[SimEngine]:
+        for number in range(count):
+            started.append(SimEngine(f"r{number}", tmp_path, secret))
+            await started[-1].start()
+        return started
+
+    yield start
+    for engine in started:
+        await engine.kill()
+
+
+@pytest.fixture
+async def start_fleet(start_engines, start_router, eventually):
+    """A router over engines; all ready and heard."""
+
+    async def start(count: int, **options: Any):
+        engines = await start_engines(count)
+        router = await start_router(
+            [{"name": MODEL, "replicas": [engine.entry for engine in engines]}],
+            wait=False,
+            fleet_secret=SECRET,
+            probing=Probing(),
+            **options,
+        )
+        replicas = [replica for _, replica in router.server.fleet.replicas()]
+        await eventually(lambda: all(r.health is Health.READY for r in replicas), 120)
+        await eventually(lambda: all(r.load.report is not None for r in replicas))
+        return engines, router, replicas
+
+    return start
+
+
+@pytest.fixture
+async def start_load() -> AsyncIterator[Callable[..., Load]]:
+    loads: list[Load] = []
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(timeout=60, limits=limits, trust_env=False) as client:
+
+        def start(url: str, clients: int) -> Load:
+            loads.append(Load(url, client, clients))
+            return loads[-1]
+
+        yield start
+        for load in loads:
+            await load.stop()

@@ -1,0 +1,293 @@
+"""`kvasir router` as a process: its options, its stop, and what it says when it cannot start."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvasir_router.command import app
+from kvasir_router.options.router_settings import RouterSettings
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "fleet.yaml"
+
+
+@pytest.fixture
+def stream_until(start_replica):
+    """A replica whose streams go on until the event is set."""
+
+    async def start() -> tuple[object, asyncio.Event]:
+        go_on = asyncio.Event()
+
+        async def stream(exchange) -> None:
+            await exchange.start_events()
+            await exchange.chunk(b"data: 1\n\n")
+            await go_on.wait()
+            await exchange.chunk(b"data: 2\n\n")
+            await exchange.end()
+
+        return await start_replica(script=stream), go_on
+
+    return start
+
+
+async def open_stream(router, post):
+    reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
+    writer.write(post(b'{"model": "m"}'))
+    await reader.readuntil(b"data: 1\n\n")
+    return reader, writer
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_and_ends_with_0(
+    config, write_config, model_entry, stream_until, start_process, client, post, number
+) -> None:
+    replica, go_on = await stream_until()
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--pre-stop-delay", "0.5")
+    reader, writer = await open_stream(router, post)
+    router.signal(number)
+    # Not ready, but still accepting.
+    while (await client.get(f"{router.url}/ready")).status_code == 200:
+        pass
+    assert (await client.get(f"{router.admin_url}/ready")).status_code == 503
+    await asyncio.sleep(0.8)
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("127.0.0.1", router.port)
+    go_on.set()
+    assert (await reader.read()).endswith(b"data: 2\n\n\r\n0\r\n\r\n")
+    writer.close()
+    code, out, err = await router.ended()
+    assert code == 0, err
+    records = [json.loads(line) for line in out.splitlines()]
+    [request] = [record for record in records if record.get("model") == "m"]
+    assert request["status"] == 200
+    assert request["bytes"] == 18
+    assert [json.loads(line)["event"] for line in err.splitlines()][-1] == "stopped"
+
+
+async def test_the_drain_timeout_ends_streams_with_an_error_event(
+    config, write_config, model_entry, stream_until, start_process, post
+) -> None:
+    replica, _ = await stream_until()
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--drain-timeout", "0.3", "--no-access-log")
+    reader, writer = await open_stream(router, post)
+    router.signal(signal.SIGTERM)
+    assert b"router_stopping" in await reader.read()
+    writer.close()
+    code, out, _ = await router.ended()
+    assert (code, out) == (0, b"")
+
+
+async def test_clients_that_neither_read_nor_close_do_not_keep_it_up(
+    config, write_config, model_entry, start_replica, start_process, post
+) -> None:
+    async def flood(exchange) -> None:
+        await exchange.start_events()
+        while True:
+            await exchange.chunk(b"data: " + b"x" * 65536 + b"\n\n")
+
+    replica = await start_replica(script=flood)
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--drain-timeout", "0.3")
+    stuck = [await asyncio.open_connection("127.0.0.1", router.port) for _ in range(3)]
+    for _, writer in stuck:
+        writer.write(post(b'{"model": "m"}'))
+        writer.transport.pause_reading()
+    await asyncio.sleep(0.3)
+    router.signal(signal.SIGTERM)
+    code, _, err = await router.ended()
+    assert code == 0, err
+    for _, writer in stuck:
+        writer.transport.abort()
+
+
+async def test_a_second_signal_ends_the_drain(
+    config, write_config, model_entry, stream_until, start_process, post
+) -> None:
+    replica, _ = await stream_until()
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--drain-timeout", "600")
+    _, writer = await open_stream(router, post)
+    router.signal(signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    router.signal(signal.SIGTERM)
+    await router.ended()
+    writer.close()
+
+
+async def test_a_bad_file_at_the_start(config, start_process) -> None:
+    config.write_text("models: [{name: m, oops: 1}]")
+    code, _, err = await (await start_process(config, wait=False)).ended()
+    assert code == 2
+    assert b"models[0].oops" in err
+    assert b"Traceback" not in err
+
+
+async def test_a_port_that_is_taken(config, write_config, start_process) -> None:
+    write_config(config, [])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        router = await start_process(config, "--port", str(port), wait=False)
+        code, _, err = await router.ended()
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1:{port}".encode() in err
+    assert b"--port" in err
+    assert b"Traceback" not in err
+
+
+async def test_the_secret_comes_from_a_file_or_the_environment(
+    config, write_config, model_entry, start_replica, start_process, client, tmp_path, monkeypatch
+) -> None:
+    replica = await start_replica()
+    write_config(config, [model_entry("m", replica)])
+    secret = tmp_path / "secret"
+    secret.write_text("from-file\n")
+    monkeypatch.setenv("KVASIR_FLEET_SECRET", "from-environment")
+    for options, expected in (
+        (["--fleet-secret-file", str(secret)], "from-file"),
+        ([], "from-environment"),
+    ):
+        router = await start_process(config, *options)
+        await client.post(f"{router.url}/v1/x", json={"model": "m"})
+        assert replica.requests[-1].header("x-kvasir-fleet-secret") == expected
+        router.signal(signal.SIGTERM)
+        await router.ended()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "--config"),
+        (["--config", "x", "--policy", "magic"], "least_load, round_robin"),
+        (["--config", "x", "--port", "70000"], "--port"),
+        (["--config", "x", "--port", "80", "--admin-port", "80"], "80 is the API's port (--port)"),
+        (["--config", "x", "--tls-cert", "c"], "give both or neither"),
+        (["--config", "x", "--cors-origin", "app.example.com"], "https://app.example.com"),
+        (["--config", "x", "--cors-origin", "https://a.example/"], "'https://a.example/' is no or"),
+        (["--config", "x", "--session-header", "a b"], "'a b' cannot be such a name"),
+        (["--config", "x", "--session-cookie", "a;b"], "'a;b' cannot be such a name"),
+        (["--config", "x", "--slo", "m=0:0.1"], "'m=0:0.1' is not of the form MODEL=TTFT:ITL"),
+        (["--config", "x", "--otlp-endpoint", "http://"], "'http://' must be of the form"),
+        (["--config", "x", "--otlp-endpoint", "http://a:x"], "'http://a:x' must be of the form"),
+        (["--config", "x", "--discovery", "kubernetes"], "leave one of the two out"),
+    ],
+)
+def test_bad_options_are_explained(options: list[str], words: str) -> None:
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, options)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"two\nlines", "schl\u00fcssel".encode()])
+def test_a_secret_that_is_no_header_is_refused(tmp_path: Path, content: bytes) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(content)
+    options = ["--config", "x", "--fleet-secret-file", str(secret)]
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, options)
+    assert result.exit_code == 2
+    assert "--fleet-secret-file" in result.output
+    assert "printable ASCII" in result.output
+
+
+def test_origins_and_names_that_are_good(monkeypatch) -> None:
+    seen: list[RouterSettings] = []
+    monkeypatch.setattr("kvasir_router.command._run", seen.append)
+    origins = ["*", "https://app.example.com", "http://localhost:3000", "http://[::1]:3000"]
+    options = [word for origin in origins for word in ("--cors-origin", origin)]
+    result = CliRunner().invoke(app, ["--config", "x", "--session-cookie", "a.b_c", *options])
+    assert result.exit_code == 0, result.output
+    assert seen[0].cors_origins == tuple(origins)
+    assert seen[0].policy_options.session_cookie == "a.b_c"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_certificates_that_are_missing_are_named(config, write_config, tmp_path, workers) -> None:
+    write_config(config, [])
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "kvasir_router", "--config", str(config), "--port", "0"),
+            *("--admin-port", "0", "--tls-cert", "none.crt", "--tls-key", "none.key"),
+            *("--workers", workers),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    sentence = "kvasir router: cannot read none.crt: No such file or directory"
+    assert sentence in done.stderr.splitlines()
+
+
+def test_options_that_are_not_given_are_the_settings_own(monkeypatch) -> None:
+    seen: list[RouterSettings] = []
+    monkeypatch.setattr("kvasir_router.command._run", seen.append)
+    for name in ("KVASIR_FLEET_SECRET", "KVASIR_KEYS_FILE", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    result = CliRunner().invoke(app, ["--config", "fleet.yaml"])
+    assert result.exit_code == 0, result.output
+    assert seen == [RouterSettings(config=Path("fleet.yaml"))]
+
+
+def test_help_shows_a_discovery_file() -> None:
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "replicas:" in result.output
+    assert "--drain-timeout" in result.output
+
+
+def test_the_command_loads_nothing_it_does_not_need() -> None:
+    code = (
+        "import sys, kvasir_router.command\n"
+        "heavy = {'fastapi', 'uvloop', 'pydantic', 'prometheus_client', 'httptools'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--slo", "m=fast"), ("--slo", "MODEL=TTFT:ITL")),
+        (("--otlp-endpoint", "localhost:4318"), ("--otlp-endpoint", "http://")),
+        (("--routers", "0"), ("--routers",)),
+    ],
+)
+def test_options_of_admission_and_tracing_are_checked(config, options, words) -> None:
+    runner = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"})
+    result = runner.invoke(app, ["--config", str(config), *options])
+    assert result.exit_code == 2
+    assert all(word in result.output for word in words)
+
+
+def test_a_bad_key_file_ends_the_start_in_one_sentence(config, write_config, tmp_path) -> None:
+    write_config(config, [])
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("keys: [{id: a}]")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "kvasir_router", "--config", str(config)),
+            *("--port", "0", "--admin-port", "0", "--keys-file", str(keys)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "keys[0].hash" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,126 @@
+"""Who may talk to whom, by the chart's and the operator's NetworkPolicies together."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from harness.network_policy import End, allows
+from kvasir.resource import labels
+from kvasir_operator.plan import plan
+from kvasir_operator.plan.observed import Observed
+from kvasir_operator.settings import Images, OperatorSettings
+
+OUTSIDE = End(ip="203.0.113.7")
+STRANGER = End("default", {"app": "stranger"}, "10.0.9.1")
+NEIGHBOUR = End("kvasir", {"app": "neighbour"}, "10.0.9.2")
+PROMETHEUS = End("monitoring", {"app": "prometheus"}, "10.0.9.3")
+TEAM = End("apps", {"app": "chat"}, "10.0.9.4", namespace_labels={"team": "a"})
+PRETENDER = End("default", {labels.COMPONENT: labels.ROUTER}, "10.0.9.5")
+
+ENGINE_PORTS = (labels.HTTP_PORT, labels.GRPC_PORT, labels.EVENTS_PORT, labels.REPLAY_PORT)
+
+
+def pod(objects, name) -> End:
+    """A pod of the chart's Deployment."""
+    [template] = [
+        each["spec"]["template"]
+        for each in objects
+        if each["kind"] == "Deployment" and each["metadata"]["name"] == f"kvasir-{name}"
+    ]
+    ports = {
+        port["name"]: port["containerPort"]
+        for container in template["spec"]["containers"]
+        for port in container["ports"]
+    }
+    return End("kvasir", template["metadata"]["labels"], "10.0.0.1", ports)
+
+
+def engine(component=labels.ENGINE) -> End:
+    return End("models", labels.common_labels("tiny", component), "10.0.1.1")
+
+
+def engine_policies(**network_policy):
+    """What the operator makes for a deployment."""
+    resource = {
+        "apiVersion": "kvasir.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "tiny", "namespace": "models", "uid": "u", "generation": 1},
+        "spec": {"model": {"uri": "builtin://kvasir-tiny"}, "networkPolicy": network_policy},
+    }
+    settings = OperatorSettings(
+        namespace="kvasir", router_namespace="kvasir", images=Images(cpu="x"), fleet_secret="s"
+    )
+    made = plan(Observed(resource, datetime(2026, 1, 1, tzinfo=UTC)), settings)
+    return [each for each in made.manifests if each["kind"] == "NetworkPolicy"]
+
+
+@pytest.fixture
+def policies(render):
+    """policies(values_name, **spec.networkPolicy): the chart's and the operator's."""
+
+    def policies(name, **network_policy):
+        chart = [each for each in render(name) if each["kind"] == "NetworkPolicy"]
+        return chart + engine_policies(**network_policy)
+
+    return policies
+
+
+def test_each_flow_that_is_needed_is_allowed(render, policies) -> None:
+    there = policies("defaults")
+    router, operator = pod(render("defaults"), "router"), pod(render("defaults"), "operator")
+    flows = [
+        *((router, engine(), port) for port in ENGINE_PORTS),
+        (operator, engine(labels.DOWNLOAD), labels.HTTP_PORT),
+        (operator, router, labels.ROUTER_ADMIN_PORT),
+        *((client, router, labels.ROUTER_PORT) for client in (OUTSIDE, STRANGER, NEIGHBOUR)),
+        *((each, OUTSIDE, 443) for each in (router, operator, engine(labels.DOWNLOAD))),
+    ]
+    refused = [flow for flow in flows if not allows(there, *flow)]
+    assert refused == []
+
+
+def test_no_other_pod_gets_in(render, policies) -> None:
+    there = policies("defaults")
+    router, operator = pod(render("defaults"), "router"), pod(render("defaults"), "operator")
+    strangers = (STRANGER, NEIGHBOUR, PROMETHEUS, PRETENDER, OUTSIDE)
+    flows = [
+        *((each, engine(), port) for each in (*strangers, engine()) for port in ENGINE_PORTS),
+        *((each, engine(labels.DOWNLOAD), labels.HTTP_PORT) for each in strangers),
+        *((each, router, labels.ROUTER_ADMIN_PORT) for each in (*strangers, engine())),
+        *((each, operator, 8080) for each in (*strangers, engine(), router)),
+        (operator, router, 22),
+        (router, engine(), 22),
+    ]
+    allowed = [flow for flow in flows if allows(there, *flow)]
+    assert allowed == []
+
+
+def test_who_may_be_a_client_and_who_may_read_metrics_can_be_said(render, policies) -> None:
+    name = "namespaced"
+    there = policies(name, allowedNamespaces=["monitoring"])
+    router, operator = pod(render(name), "router"), pod(render(name), "operator")
+    assert allows(there, TEAM, router, labels.ROUTER_PORT)
+    assert not allows(there, STRANGER, router, labels.ROUTER_PORT)
+    for target, port in ((router, 8081), (operator, 8080), (engine(), labels.HTTP_PORT)):
+        assert allows(there, PROMETHEUS, target, port)
+        assert not allows(there, TEAM, target, port)
+    assert not allows(there, PROMETHEUS, engine(), labels.GRPC_PORT)
+
+
+def test_the_charts_test_reaches_the_router_whoever_else_may_not(render, policies) -> None:
+    [test] = [each for each in render("namespaced") if each["kind"] == "Pod"]
+    chat = End("kvasir", test["metadata"]["labels"], "10.0.9.9")
+    router = pod(render("namespaced"), "router")
+    assert allows(policies("namespaced"), chat, router, labels.ROUTER_PORT)
+
+
+def test_api_servers_reach_the_external_metrics(render, policies) -> None:
+    operator = pod(render("everything"), "operator")
+    there = policies("everything")
+    assert allows(there, OUTSIDE, operator, operator.ports["metrics-api"])
+    assert not allows(there, STRANGER, operator, operator.ports["metrics"])
+
+
+def test_without_policies_nothing_is_refused(render, policies) -> None:
+    there = policies("bare", enabled=False)
+    assert there == []

@@ -1,0 +1,79 @@
+"""Each extra installs alone, imports its part and brings no torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+UV = TOP / ".venv" / "tools" / "bin" / "uv"
+CHECKS = {
+    "router": "import kvasir_router.command, kvasir_router.proxy",
+    "operator": "import kvasir_operator.run",
+    "sim": "import kvasir_engine.server.http.app, kvasir_engine.core.service, "
+    "kvasir_engine.sim.sim_build, kvasir_engine.server.process.serve_command",
+}
+
+
+def uv() -> str:
+    found = str(UV) if UV.exists() else shutil.which("uv")
+    assert found, "uv is missing; scripts/install.sh brings it"
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", CHECKS)
+def test_an_extra_installs_alone_without_torch(extra: str, tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([uv(), "venv", "-q", "--python", sys.executable, tmp_path / "venv"], check=True)
+    install = [uv(), "pip", "install", "-q", "--python", str(python)]
+    subprocess.run([*install, "-r", TOP / "locks" / f"{extra}.txt"], check=True)
+    subprocess.run([*install, "--no-deps", f"{TOP}[{extra}]"], check=True)
+    # -P: the checkout we stand in must not be what is imported.
+    code = f"{CHECKS[extra]}; import sys; print({{'torch', 'transformers'}} & set(sys.modules))"
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    run = [python, "-P", "-c"]
+    loaded = subprocess.run([*run, code], check=True, capture_output=True, text=True, env=env)
+    assert loaded.stdout.strip() == "set()"
+    listed = subprocess.run(
+        [uv(), "pip", "list", "--python", str(python)], check=True, capture_output=True, text=True
+    ).stdout
+    assert not any(line.split()[0] in ("torch", "triton") for line in listed.splitlines() if line)
+    assert (
+        subprocess.run(
+            [uv(), "pip", "check", "--python", str(python)], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+    version = [tmp_path / "venv" / "bin" / "kvasir", "version"]
+    assert subprocess.run(version, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [
+        # Images of engines also download models.
+        ("sim", ["sim", "s3"]),
+        ("engine", ["engine", "s3"]),
+        ("router", ["router"]),
+        ("operator", ["operator"]),
+        ("up", ["engine", "router"]),
+        ("dev", ["dev"]),
+    ],
+)
+def test_a_lock_is_what_pyproject_asks_for(name: str, extras: list[str], tmp_path: Path) -> None:
+    """A dependency added to pyproject.toml without `make lock` would be missing on install."""
+    lock = TOP / "locks" / f"{name}.txt"
+    # uv keeps the pins of the file it overwrites as long as they satisfy what is asked.
+    made = Path(shutil.copy(lock, tmp_path / lock.name))
+    command = [uv(), "pip", "compile", "-q", "pyproject.toml"]
+    command += [argument for extra in extras for argument in ("--extra", extra)]
+    command += ["-c", "locks/constraints.in", "--universal", "--no-emit-index-url", "--no-header"]
+    subprocess.run([*command, "-o", made], cwd=TOP, check=True, capture_output=True)
+    assert made.read_text() == lock.read_text()

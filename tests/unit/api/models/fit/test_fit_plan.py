@@ -1,0 +1,101 @@
+"""Plans: what is asked for, what is suggested, and the remedy when it does not fit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from support.llama_config import LLAMA_8B
+
+from kvasir.models.fit.devices import Device
+from kvasir.models.fit.estimate import Workload
+from kvasir.models.fit.fit_plan import CPU_KV_BYTES, Option, plan_deployment, plan_model
+from kvasir.models.hf_config import parse_shape
+from kvasir.resource import parse_documents
+
+SHAPE = parse_shape(LLAMA_8B)
+CPU = Device("cpu", 64 << 30, is_gpu=False)
+
+
+def gpu(gib: int) -> Device:
+    return Device(f"{gib}g", gib << 30)
+
+
+def option(device: Device, size: int | None = None, **work: Any) -> Option:
+    (made,) = plan_model("m", SHAPE, [device], Workload(**work), tensor_parallel=size).options
+    return made
+
+
+def test_as_many_devices_as_suggested_unless_told() -> None:
+    assert option(gpu(12)).suggested == 4
+    assert option(gpu(12)).fit.tensor_parallel == 4
+    one = option(gpu(12), 1)
+    assert (one.suggested, one.fit.tensor_parallel) == (4, 1)
+    assert one.problem is not None
+    assert "use 4 GPUs with parallelism.tensor 4" in one.problem
+
+
+def test_a_number_that_does_not_divide_the_heads_has_no_fit() -> None:
+    made = option(gpu(80), 3)
+    assert made.fit is None
+    assert made.problem is not None
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "work", "problem"),
+    [
+        (gpu(80), 1, {"max_model_len": 200_000}, r"200000 tokens .* own 131072; lower maxModelLen"),
+        (gpu(24), 8, {"max_model_len": 131_072, "kv_cache_memory_bytes": 1 << 30}, "65536 tokens"),
+        (gpu(24), 8, {"kv_cache_memory_bytes": 1 << 40}, "lower kvCacheMemoryBytes"),
+        (Device("tiny", 1 << 30), 8, {}, "a device with more memory, or a quantised model"),
+    ],
+)
+def test_each_problem_names_its_remedy(
+    device: Device, size: int, work: dict[str, Any], problem: str
+) -> None:
+    made = option(device, size, **work)
+    assert made.problem is not None
+    assert re.search(problem, made.problem), made.problem
+
+
+def test_a_cpu_computes_in_float32_with_a_fixed_cache() -> None:
+    made = option(CPU)
+    assert made.suggested == 1
+    assert made.fit is not None
+    assert made.fit.kv_bytes == CPU_KV_BYTES
+    assert made.fit.weight_bytes == 4 * SHAPE.num_parameters
+
+
+def test_one_device_that_fits_is_enough() -> None:
+    both = plan_model("m", SHAPE, [gpu(1), gpu(80)], Workload(), tensor_parallel=1)
+    assert [each.problem is None for each in both.options] == [False, True]
+    assert both.fits
+    assert not plan_model("m", SHAPE, [gpu(1)], Workload(), tensor_parallel=1).fits
+
+
+def test_json_holds_sizes_only_where_there_are_any() -> None:
+    plan = plan_model("m", SHAPE, [gpu(80)], Workload(max_model_len=4096), replicas=2).as_json()
+    assert (plan["parameters"], plan["replicas"], plan["fits"]) == (8_030_261_248, 2, True)
+    (fits,) = plan["options"]
+    assert (fits["maxModelLen"], fits["kvBytesPerToken"]) == (4096, 128 << 10)
+    (not_divided,) = plan_model("m", SHAPE, [gpu(80)], Workload(), tensor_parallel=3).as_json()[
+        "options"
+    ]
+    assert "kvBytes" not in not_divided
+    assert not_divided["problem"]
+
+
+def test_a_deployments_settings_are_the_plans() -> None:
+    (deployment,) = parse_documents(
+        "apiVersion: kvasir.dev/v1alpha1\nkind: LLMDeployment\nmetadata: {name: d}\n"
+        "spec:\n  model: {uri: 'hf://a/b'}\n  replicas: 3\n  parallelism: {tensor: 2}\n"
+        "  resources: {limits: {nvidia.com/gpu: 2}}\n"
+        "  engine: {config: {maxModelLen: 1000, dtype: auto, blockSize: 32}}\n",
+        "f.yaml",
+    )
+    plan = plan_deployment(deployment, SHAPE, gpu(80))
+    (made,) = plan.options
+    assert (plan.name, plan.replicas) == ("d", 3)
+    assert made.fit is not None
+    assert (made.fit.tensor_parallel, made.fit.max_model_len) == (2, 1000)

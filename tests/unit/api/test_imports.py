@@ -1,0 +1,51 @@
+"""What importing the shared package costs, and that it stays free of the parts' weight."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+API = Path(__file__).parents[3] / "api"
+FORBIDDEN = ("torch", "transformers", "fastapi", "kopf", "kvasir_engine", "kvasir_router", "numpy")
+
+
+def imported(module: str) -> set[str]:
+    """Names of the top-level modules that a fresh interpreter has after importing `module`."""
+    code = f"import {module}, sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(API)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_the_package_itself_brings_nothing() -> None:
+    own = imported("kvasir") - imported("sys")
+    assert own == {"kvasir"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(
+            "llmdeployment",
+            "hf_config",
+            "fit.plan",
+            "fit.cluster",
+            "local.run",
+            "chat.session",
+            "logs",
+        ),
+        *("cli.main", "cli.download", "cli.status", "model_cache.download", "status.tree"),
+    ],
+)
+def test_no_part_brings_the_weight_of_another(module: str) -> None:
+    assert imported(f"kvasir.{module}").isdisjoint(FORBIDDEN)

@@ -1,0 +1,95 @@
+"""What graphs of all kinds share. CUDA's own are recorded on a GPU only: a stand-in says in which
+order it was asked for what."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+from kvasir_engine.device.graph_capture import CapturedSizes, GraphPool
+
+
+class Graph:
+    """Stands for torch.cuda.CUDAGraph."""
+
+    made: list[Graph] = []
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.made.append(self)
+
+    def capture_begin(self, **options: Any) -> None:
+        self.calls.append(options)
+
+    def capture_end(self) -> None:
+        self.calls.append("end")
+
+    def pool(self) -> str:
+        return f"pool {self.made.index(self)}"
+
+
+@pytest.fixture
+def graphs(monkeypatch) -> list[Graph]:
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(Graph, "made", [])
+    return Graph.made
+
+
+class TestGraphPool:
+    def test_all_graphs_are_in_the_first_ones_memory(self, graphs) -> None:
+        pool = GraphPool()
+        found = [pool.record(lambda n=n: n) for n in range(3)]
+        assert found == [(graph, n) for n, graph in enumerate(graphs)]
+        begun = [graph.calls[0] for graph in graphs]
+        assert [each["pool"] for each in begun] == [None, "pool 0", "pool 0"]
+        assert {each["capture_error_mode"] for each in begun} == {"thread_local"}
+
+    def test_a_capture_that_fails_is_ended(self, graphs) -> None:
+        pool = GraphPool()
+        with pytest.raises(ZeroDivisionError):
+            pool.record(lambda: 1 / 0)
+        assert graphs[0].calls[-1] == "end"
+        pool.record(int)
+        assert graphs[1].calls[0]["pool"] is None
+
+
+class TestCapturedSizes:
+    @pytest.fixture
+    def captured(self) -> CapturedSizes[str]:
+        return CapturedSizes("short steps")
+
+    @pytest.mark.parametrize(
+        ("tokens", "found"), [(1, "a"), (16, "a"), (17, "b"), (64, "b"), (65, None)]
+    )
+    def test_the_smallest_that_holds_a_step(self, captured, tokens: int, found: str | None) -> None:
+        captured.capture(lambda: [16, 64], {16: "a", 64: "b"}.__getitem__)
+        assert captured.holding(tokens) == found
+        assert captured.largest == 64
+
+    def test_without_any_none_is_found(self, captured) -> None:
+        assert captured.holding(1) is None
+        assert captured.largest == 0
+
+    def test_out_of_memory_leaves_what_there_is(self, captured, caplog) -> None:
+        def capture(size: int) -> str:
+            if size < 64:
+                raise torch.OutOfMemoryError
+            return str(size)
+
+        with caplog.at_level(logging.WARNING):
+            captured.capture(lambda: [16, 64, 128], capture)
+        assert "short steps: sizes [64, 128] have graphs" in caplog.text
+        assert "--gpu-memory-utilization" in caplog.text
+        assert captured.holding(16) == "64"
+
+    def test_so_does_that_of_measuring(self, captured, caplog) -> None:
+        def sizes() -> list[int]:
+            raise torch.OutOfMemoryError
+
+        with caplog.at_level(logging.WARNING):
+            captured.capture(sizes, str)
+        assert "sizes none have graphs" in caplog.text
+        assert captured.holding(1) is None

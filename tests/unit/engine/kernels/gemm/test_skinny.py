@@ -1,0 +1,62 @@
+"""Linear layers of few tokens against torch's, and the table that says which are computed so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch.nn.functional import linear, silu
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture
+def skinny(triton_interpreter):
+    from kvasir_engine.kernels.gemm import skinny as skinny_gemm
+
+    return skinny_gemm
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 16])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_products(skinny, tokens: int, gated: bool, biased: bool) -> None:
+    # Rows of a wider tensor, and NaN behind the last one.
+    wide = torch.full((tokens + 1, 160), float("nan"))
+    x = wide[:tokens, :128]
+    x.copy_(torch.randn(tokens, 128))
+    weight = torch.randn(64, 128) / 12
+    bias = torch.randn(64) if biased else None
+    want = linear(x, weight, bias)
+    if gated:
+        gate, up = want.chunk(2, dim=-1)
+        want = silu(gate) * up
+    tuning = skinny.SkinnyTuning(outputs=16, inputs=32, warps=1, stages=2, prefetched=128)
+    moved = wide.to(DEVICE)[:tokens, :128]
+    got = skinny.skinny_linear(
+        moved,
+        weight.to(DEVICE),
+        None if bias is None else bias.to(DEVICE),
+        tuning,
+        gated=gated,
+    )
+    torch.testing.assert_close(got.cpu(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_a_table_keeps_only_what_the_kernel_computes(skinny, tmp_path) -> None:
+    from kvasir_engine.kernels.gemm.skinny_table import read_table
+
+    file = tmp_path / "gpu.json"
+    file.write_text(
+        json.dumps(
+            [[64, 512, False, 8, 16, 128, 1, 4, 512], [60, 512, False, 8, 16, 128, 1, 4, 512]]
+        )
+    )
+    assert read_table(file) == {(64, 512, False, 8): skinny.SkinnyTuning(16, 128, 1, 4, 512)}
+
+
+def test_numbers_of_tokens_share_a_measurement(skinny) -> None:
+    from kvasir_engine.kernels.gemm.skinny_table import bucket
+
+    assert [bucket(n) for n in (1, 2, 8, 9, 16, 17, 64)] == [1, 8, 8, 16, 16, 32, 64]

@@ -1,0 +1,136 @@
+"""load_model: dtypes, dummy weights, checkpoints of other layouts, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from kvasir_engine.loader.load_error import ModelLoadError
+from kvasir_engine.loader.load_model import load_model, resolve_dtype
+
+
+def edit_config(source: Path, target: Path, **fields: Any) -> Path:
+    """A copy of a model directory with some config fields changed."""
+    shutil.copytree(source, target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, **fields}))
+    return target
+
+
+def edit_weights(directory: Path, **changes: torch.Tensor | None) -> None:
+    """Add, replace or (None) remove tensors."""
+    tensors = {**load_file(directory / "model.safetensors"), **changes}
+    kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    save_file(kept, directory / "model.safetensors")
+
+
+def parameters(model: Any) -> dict[str, torch.Tensor]:
+    return {name: p.data for name, p in model.named_parameters()}
+
+
+def test_dtype_auto_is_float32_on_a_cpu_and_the_configs_on_a_gpu() -> None:
+    assert resolve_dtype("auto", "bfloat16", torch.device("cpu")) == torch.float32
+    assert resolve_dtype("auto", "bfloat16", torch.device("cuda")) == torch.bfloat16
+    assert resolve_dtype("float16", "bfloat16", torch.device("cuda")) == torch.float16
+    with pytest.raises(ModelLoadError, match="dtype 'int8' is not supported"):
+        resolve_dtype("int8", "bfloat16", torch.device("cpu"))
+
+
+def test_a_model_is_all_of_its_dtype_and_reports_its_size(hf_model_dir) -> None:
+    loaded = load_model(hf_model_dir("llama3"), dtype="bfloat16")
+    weights = parameters(loaded.model)
+    assert {w.dtype for w in weights.values()} == {torch.bfloat16}
+    assert loaded.weight_bytes == 2 * loaded.shape.num_parameters
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize("name", ["gemma3", "olmo2"])
+def test_dummy_weights_follow_the_seed_alone(name, hf_model_dir, tmp_path) -> None:
+    shutil.copy(hf_model_dir(name) / "config.json", tmp_path)
+    one, same, other = (
+        parameters(load_model(tmp_path, load_format="dummy", seed=seed).model) for seed in (1, 1, 2)
+    )
+    assert all(torch.equal(one[key], same[key]) for key in one)
+    assert not any(torch.equal(one[key], other[key]) for key in one)
+    assert all(0 < w.abs().max() < 0.05 for w in one.values())
+
+
+def test_text_part_of_a_multimodal_gemma3(hf_model_dir, hf_logits, paged_model, tmp_path) -> None:
+    text = json.loads((hf_model_dir("gemma3") / "config.json").read_text())
+    tensors = load_file(hf_model_dir("gemma3") / "model.safetensors")
+    tokens = list(range(30))
+    for number, prefix in enumerate(("language_model.model.", "model.language_model.")):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        outer = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"}
+        (directory / "config.json").write_text(json.dumps({**outer, "text_config": text}))
+        renamed = {prefix + name.removeprefix("model."): t for name, t in tensors.items()}
+        renamed["vision_tower.patch.weight"] = torch.ones(1)
+        save_file(renamed, directory / "model.safetensors")
+        paged = paged_model(load_model(directory).model)
+        got = paged.step({"a": tokens})["a"]
+        torch.testing.assert_close(got, hf_logits("gemma3", tokens), atol=1e-4, rtol=1e-4)
+
+
+def test_a_tied_head_in_the_file_is_left_out(hf_model_dir, tmp_path, caplog) -> None:
+    directory = edit_config(hf_model_dir("llama31"), tmp_path / "model")
+    edit_weights(directory, **{"lm_head.weight": torch.zeros(160, 48)})
+    with caplog.at_level(logging.WARNING):
+        assert parameters(load_model(directory).model)["model.embed_tokens.weight"].any()
+    assert caplog.text == ""
+
+
+def test_weights_that_nothing_uses_are_logged(hf_model_dir, tmp_path, caplog) -> None:
+    directory = edit_config(hf_model_dir("llama3"), tmp_path / "model")
+    edit_weights(directory, **{"model.adapter.weight": torch.zeros(1)})
+    with caplog.at_level(logging.WARNING):
+        load_model(directory)
+    assert "1 weights are not used: ['model.adapter.weight']" in caplog.text
+
+
+@pytest.mark.parametrize("model_impl", ["native", "transformers"])
+def test_a_missing_weight_is_refused(model_impl, hf_model_dir, tmp_path) -> None:
+    directory = edit_config(hf_model_dir("llama3"), tmp_path / "model")
+    edit_weights(directory, **{"model.norm.weight": None})
+    with pytest.raises(ModelLoadError, match=r"lacks 1 weights .* model\.norm\.weight"):
+        load_model(directory, model_impl=model_impl)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"architectures": ["NopeForCausalLM"]}, "'NopeForCausalLM' cannot be served"),
+    ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "awq weights are not supported"),
+    ({"hidden_size": None}, "hidden_size"),
+    ({"hidden_act": "relu9"}, "'relu9' is not supported"),
+    ({"rope_parameters": {"rope_type": "spiral"}}, "'spiral' is not supported"),
+    ({"rope_parameters": {"rope_type": "llama3"}}, "needs a field 'factor'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSED)
+def test_configs_that_are_refused(fields, message, hf_model_dir, tmp_path) -> None:
+    directory = edit_config(hf_model_dir("llama3"), tmp_path / "model", **fields)
+    with pytest.raises(ModelLoadError, match=message):
+        load_model(directory)
+
+
+def test_directories_that_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="is not a directory"):
+        load_model(tmp_path / "absent")
+    with pytest.raises(ModelLoadError, match=r"config\.json does not exist"):
+        load_model(tmp_path)
+
+
+def test_out_of_memory_says_how_much_was_asked(hf_model_dir, monkeypatch) -> None:
+    def exhausted(*args: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("kvasir_engine.loader.load_model.build_native", exhausted)
+    with pytest.raises(ModelLoadError, match=r"about 0\.0 GiB on cpu.*--tensor-parallel-size"):
+        load_model(hf_model_dir("llama3"))

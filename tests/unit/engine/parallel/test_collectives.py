@@ -1,0 +1,73 @@
+"""Tensor parallel over gloo: sharded layers give the logits of the whole model."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kvasir_engine.device import collectives
+from kvasir_engine.loader.load_error import ModelLoadError
+from kvasir_engine.loader.load_model import load_model
+
+HERE = Path(__file__).parent
+FAMILIES = ["llama31", "qwen3_one_kv_head", "gemma2", "phi3", "mixtral"]
+
+
+@pytest.fixture(scope="module")
+def logits_of_ranks(hf_model_dir, tmp_path_factory) -> list[dict[str, torch.Tensor]]:
+    """What each of two rank processes computed, by family."""
+    where = tmp_path_factory.mktemp("ranks")
+    outs = [where / str(rank) for rank in range(2)]
+    models = [str(hf_model_dir(name)) for name in FAMILIES]
+    fixed = [sys.executable, str(HERE / "rank.py"), str(HERE / "steps.py"), str(where / "store")]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    processes = [
+        subprocess.Popen(
+            [*fixed, str(rank), "2", str(out), *models], env=env, stderr=subprocess.PIPE
+        )
+        for rank, out in enumerate(outs)
+    ]
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=200)
+            assert process.returncode == 0, errors.decode()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return [dict(zip(FAMILIES, torch.load(out, weights_only=True), strict=True)) for out in outs]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_of_ranks_equal_the_whole_models(name, hf_model_dir, logits_of_ranks) -> None:
+    whole = runpy.run_path(str(HERE / "steps.py"))["run"](load_model(hf_model_dir(name)).model)
+    for rank in logits_of_ranks:
+        torch.testing.assert_close(rank[name], whole, atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture
+def _three_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(rank=1, size=3))
+
+
+@pytest.mark.usefixtures("_three_ranks")
+def test_heads_that_cannot_be_divided_are_refused(hf_model_dir) -> None:
+    with pytest.raises(ModelLoadError, match="tensor-parallel-size"):
+        load_model(hf_model_dir("llama3"))
+
+
+@pytest.mark.usefixtures("_three_ranks")
+def test_the_transformers_backend_is_for_one_rank(hf_model_dir) -> None:
+    with pytest.raises(ModelLoadError, match="tensor-parallel-size 1 only"):
+        load_model(hf_model_dir("olmo2"))
+
+
+def test_a_rank_outside_the_group_is_refused() -> None:
+    with pytest.raises(ValueError, match="rank must be 0 to 1"):
+        collectives.init_tensor_parallel(2, 2, backend="gloo", store=torch.distributed.HashStore())

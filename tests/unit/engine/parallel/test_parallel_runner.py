@@ -1,0 +1,94 @@
+"""The order of sending and running, and who is told when rank 0's part fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvasir_engine.parallel.parallel_runner import TensorParallelRunner
+from kvasir_engine.step_plan import StepOutput
+
+OUTPUT = StepOutput(0, np.array([7], dtype=np.int32))
+
+
+class Rank:
+    """Rank 0's runner, and its step, with a log."""
+
+    def __init__(self, log: list[str], fails: str = "") -> None:
+        self.log, self.fails = log, fails
+
+    def _run(self, what: str) -> None:
+        self.log.append(what)
+        if self.fails == what:
+            raise RuntimeError(what)
+
+    def forward(self, plan: Any) -> None:
+        self._run("forward")
+
+    def sample(self, plan: Any) -> Rank:
+        self._run("sample")
+        return self
+
+    def wait(self) -> StepOutput:
+        self._run("wait")
+        return OUTPUT
+
+    def close(self) -> None:
+        self._run("close")
+
+
+class Others:
+    """The executor's side of it."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def send(self, plan: Any) -> None:
+        self.log.append(f"send {plan}")
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        self.log.append("(")
+        try:
+            yield
+        except RuntimeError as error:
+            raise ValueError(f"blamed: {error}") from error
+        self.log.append(")")
+
+    def close(self) -> None:
+        self.log.append("end others")
+
+
+def make(fails: str = "") -> tuple[Any, list[str]]:
+    log: list[str] = []
+    return TensorParallelRunner(Rank(log, fails), Others(log)), log  # type: ignore[arg-type]
+
+
+def test_a_plan_is_sent_before_it_runs_here() -> None:
+    runner, log = make()
+    runner.forward("plan 1")
+    step = runner.sample("plan 1")
+    assert step.wait() is OUTPUT
+    assert " ".join(log) == "( send plan 1 forward ) ( sample ) ( wait )"
+
+
+def test_the_others_end_before_rank_0_closes() -> None:
+    runner, log = make()
+    runner.close()
+    assert log == ["end others", "close"]
+
+
+@pytest.mark.parametrize("part", ["forward", "sample", "wait"])
+def test_an_error_in_any_part_goes_through_the_executor(part: str) -> None:
+    runner, _ = make(part)
+
+    def step() -> None:
+        runner.forward("plan")
+        runner.sample("plan").wait()
+
+    with pytest.raises(ValueError, match=f"blamed: {part}"):
+        step()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kvasir.text.tokenizer import Tokenizer
+from kvasir.wire.block_hash import chain_hashes
+from kvasir.wire.prompt_report.report import PromptReport
+from kvasir_engine.server.reports import reporter as reporter_module
+from kvasir_engine.server.reports.reporter import PromptReporter
+
+BLOCK = 8
+LONG = "a prompt of more than a block of text. " * 40
+
+
+@pytest.fixture
+def drops() -> list[int]:
+    """What the reporter said to have dropped."""
+    return []
+
+
+@pytest.fixture
+def reporter(byte_tokenizer: Tokenizer, drops: list[int]) -> Iterator[PromptReporter]:
+    made = PromptReporter(byte_tokenizer, BLOCK, count_dropped=drops.append)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def offer(reporter: PromptReporter, byte_tokenizer: Tokenizer) -> Callable[[str], None]:
+    """Give the reporter a completion's prompt."""
+
+    def give(text: str) -> None:
+        ids = byte_tokenizer.encode(text)
+        hashes = chain_hashes(ids, BLOCK)
+        reporter.completion({}, text, ids, hashes, add_special_tokens=True)
+
+    return give
+
+
+async def test_nothing_is_made_while_nobody_watches(reporter: PromptReporter, offer: Any) -> None:
+    offer(LONG)
+    with reporter.subscribe() as subscription:
+        offer("other " + LONG)
+        async with asyncio.timeout(10):
+            reports, dropped = await subscription.take()
+        assert len(reports) == 1
+        assert dropped == 0
+    assert not reporter.watched
+
+
+async def test_a_late_watcher_hears_of_what_others_heard_before(
+    reporter: PromptReporter, offer: Any
+) -> None:
+    with reporter.subscribe() as first:
+        offer(LONG)
+        async with asyncio.timeout(10):
+            [report], _ = await first.take()
+            with reporter.subscribe() as second:
+                offer(LONG)
+                [again], _ = await second.take()
+        assert again == report
+
+
+async def test_a_slow_watcher_loses_the_oldest(
+    reporter: PromptReporter, drops: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter_module, "MAX_QUEUED_REPORTS", 2)
+    with reporter.subscribe() as subscription:
+        for number in range(5):
+            subscription.put(PromptReport([number], [0], bytes(16)))
+        reports, dropped = await subscription.take()
+    assert [list(report.text_hashes) for report in reports] == [[3], [4]]
+    assert dropped == sum(drops) == 3
+
+
+async def test_prompts_beyond_the_queue_are_dropped(
+    reporter: PromptReporter, offer: Any, drops: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter_module, "MAX_QUEUED_PROMPTS", 3)
+    with reporter.subscribe():
+        for number in range(5):
+            offer(f"{number} {LONG}")
+        assert sum(drops) == 2

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import asyncio
+
+from kvasir_engine.server.process.peer_readiness import RollCall
+
+BODY = {"prompt": "abc", "max_tokens": 100, "stream": True}
+
+
+async def test_a_drain_lets_running_requests_finish(server, until):
+    server.core.step_seconds = 0.005
+    running = asyncio.create_task(server.post("/v1/completions", BODY))
+    await until(lambda: server.core.requests)
+    drained = asyncio.create_task(server.lifecycle.drain(20.0))
+    await until(lambda: server.lifecycle.draining)
+    assert (await server.get("/ready")).json() == {"status": "draining"}
+    refused = await server.post("/v1/completions", BODY)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+    await drained
+    assert "[DONE]" in (await running).text
+
+
+async def test_a_process_is_not_ready_before_those_that_share_its_port(server, tmp_path):
+    others = [RollCall(tmp_path, index, 2) for index in range(2)]
+    others[0].here()
+    server.lifecycle.peers = others[0]
+    assert (await server.get("/ready")).json() == {"status": "starting"}
+    others[1].here()
+    assert (await server.get("/ready")).json() == {"status": "ready"}

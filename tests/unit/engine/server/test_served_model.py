@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kvasir_engine.server.served_model import generation_defaults, load_served_model
+from kvasir_engine.server.server_settings import ServerSettings
+
+
+@pytest.fixture
+def model_dir(tmp_path, byte_tokenizer):
+    byte_tokenizer.backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "</s>", "chat_template": "{{ messages }}"})
+    )
+    generation = {"temperature": 0.6, "top_k": 20, "max_new_tokens": 99, "do_sample": True}
+    (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    return tmp_path
+
+
+def settings(model_dir, **given):
+    return ServerSettings(model="org/model", model_dir=model_dir, **given)
+
+
+def test_a_model_directory_is_read(model_dir):
+    model = load_served_model(settings(model_dir))
+    assert model.names == ("org/model",)
+    assert model.chat_template.source == "{{ messages }}"
+    assert model.eos_token_ids == [257]
+    assert model.defaults == {"temperature": 0.6, "top_k": 20, "max_tokens": 99}
+
+
+def test_the_config_says_which_ids_end(model_dir):
+    (model_dir / "config.json").write_text(json.dumps({"eos_token_id": [1, 2]}))
+    assert load_served_model(settings(model_dir)).eos_token_ids == [1, 2]
+
+
+def test_names_and_template_can_be_replaced(model_dir):
+    model = load_served_model(
+        settings(model_dir, served_model_names=("a", "b"), chat_template="{{ 'x' }}")
+    )
+    assert (model.name, model.names) == ("a", ("a", "b"))
+    assert model.chat_template.render([]) == "x"
+
+
+def test_defaults_come_from_where_the_flag_says(model_dir, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    (other / "generation_config.json").write_text(json.dumps({"top_p": 0.5}))
+    assert generation_defaults("vllm", model_dir) == {}
+    assert generation_defaults(str(other), model_dir) == {"top_p": 0.5}
+    assert generation_defaults("auto", tmp_path_factory.mktemp("empty")) == {}

@@ -1,0 +1,89 @@
+"""From settings to a runner: sizes, and what they say when they cannot be had."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kvasir.cli.local.ports import free_ports
+from kvasir_engine.loader.model_directory import resolve_model
+from kvasir_engine.settings import SettingsError, make_settings
+from kvasir_engine.startup.torch_build import assemble, pick_device
+
+TINY = resolve_model("builtin://kvasir-tiny")
+PARTS = {"rehearsal", "weights", "batch", "products", "kernels", "profile", "kv_cache"}
+TINY_BLOCK = 6 * 1024 * 16
+"""Bytes: 6 layers, 2 KV heads of 64, 16 tokens, keys and values in fp32."""
+PETABYTE = 1 << 50
+
+
+def made(**settings: Any) -> Any:
+    options = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "device": "cpu", **settings}
+    return assemble(make_settings("tiny", **options), TINY)
+
+
+@pytest.fixture
+def long_dir(tmp_path: Path) -> Path:
+    """A model of little weight whose cache takes half a MiB a token and has room for 2**21."""
+    shutil.copytree(TINY, tmp_path / "long")
+    config = json.loads((TINY / "config.json").read_text())
+    heads = {"head_dim": 512, "num_attention_heads": 64, "num_key_value_heads": 64}
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "max_position_embeddings": 1 << 21}
+    (tmp_path / "long" / "config.json").write_text(json.dumps({**config, **heads, **sizes}))
+    return tmp_path / "long"
+
+
+def test_the_cache_fills_the_bytes_asked_for() -> None:
+    assembled = made(kv_cache_memory_bytes=100 * TINY_BLOCK)
+    caches = assembled.runner._context.caches
+    assert assembled.num_blocks == [101]
+    assert sum(cache.nbytes for cache in caches) == 101 * TINY_BLOCK
+    assert (assembled.max_model_len, assembled.vocab_size) == (1600, 1792)
+    assert assembled.timings.keys() == PARTS
+
+
+def test_the_cache_is_no_larger_than_all_rows_can_use() -> None:
+    assert made(kv_cache_memory_bytes=1 << 40).num_blocks == [4 * 128 + 64 // 16 + 1]
+
+
+def test_unknown_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto") == torch.device("cpu")
+    with pytest.raises(SettingsError, match="use --device cpu"):
+        pick_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert pick_device("auto") == torch.device("cuda")
+
+
+def test_the_state_of_too_many_rows_names_its_size_and_flags(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def exhausted(**_: Any) -> Any:
+        return torch.empty(PETABYTE, dtype=torch.uint8)
+
+    monkeypatch.setattr("kvasir_engine.runner.torch_runner.SamplingState", exhausted)
+    with pytest.raises(SettingsError, match=r"4 sequences of 2048 tokens.* GiB on cpu.*-num-seqs"):
+        made()
+
+
+def test_a_server_whose_cache_does_not_fit_says_how_much_was_asked(long_dir: Path) -> None:
+    """The process as a user starts it ends with one sentence and status 2."""
+    port = str(free_ports(1)[0])
+    flags = ["--kv-cache-memory-bytes", str(PETABYTE), "--max-num-seqs", "8", "--port", port]
+    command = [sys.executable, "-m", "kvasir", "serve", str(long_dir), "--load-format", "dummy"]
+    done = subprocess.run(
+        [*command, *flags], capture_output=True, text=True, check=False, timeout=120
+    )
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2, said
+    assert "the KV cache needs 8196.01 GiB on cpu" in said
+    for flag in ("--kv-cache-memory-bytes", "--max-num-seqs", "--max-model-len"):
+        assert flag in said
+    assert "Traceback" not in said

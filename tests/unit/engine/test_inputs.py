@@ -1,0 +1,85 @@
+"""From prompts to requests, with the tiny model's tokenizer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kvasir.wire.block_hash import chain_hashes, root_hash
+from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.loader.model_directory import resolve_model
+from kvasir_engine.request import Resume
+from kvasir_engine.sampling_params import ParameterError, SamplingParams
+
+VOCAB = 1792
+
+
+@pytest.fixture(scope="module")
+def maker() -> RequestMaker:
+    directory = resolve_model("builtin://kvasir-tiny")
+    return RequestMaker.load(directory, vocab_size=VOCAB, block_size=4, max_logprobs=5)
+
+
+def test_every_form_of_a_prompt_gives_its_ids(maker: RequestMaker) -> None:
+    text, ids = maker.tokenise("Hello there")
+    assert text == "Hello there"
+    assert maker.tokenise({"prompt": "Hello there"}) == (text, ids)
+    assert maker.tokenise(tuple(ids)) == (None, ids)
+    assert maker.tokenise({"prompt_token_ids": ids, "prompt": "other"}) == (None, ids)
+
+
+@pytest.mark.parametrize("token", [-1, VOCAB, 2**31, 2**64])
+def test_an_id_outside_the_vocabulary_is_named(maker: RequestMaker, token: int) -> None:
+    named = f"names token {token}, .* 0 to {VOCAB - 1}"
+    with pytest.raises(ParameterError, match=f"prompt {named}"):
+        maker.request("r", [1, token], SamplingParams())
+    with pytest.raises(ParameterError, match=f"resume.output_token_ids {named}"):
+        maker.request("r", [1], SamplingParams(), resume=Resume([1, token]))
+
+
+def test_a_text_with_a_token_that_the_model_lacks_is_refused(maker: RequestMaker) -> None:
+    """As Gemma 3's <image_soft_token>, which its tokenizer has and its embedding lacks."""
+    small = dataclasses.replace(maker, vocab_size=2)
+    _, ids = small.tokenise("<|im_end|>")
+    with pytest.raises(ParameterError, match=r"prompt names token \d+, .* 0 to 1\."):
+        small.request("r", ids, SamplingParams())
+    with pytest.raises(ParameterError, match=r"bad_words names token \d+, .* 0 to 1\."):
+        small.request("r", [1], SamplingParams(bad_words=["sort"]))
+    assert small.request("r", [1], SamplingParams()).eos_token_ids == [0]
+
+
+def test_a_request_has_the_hashes_of_its_full_blocks(maker: RequestMaker) -> None:
+    ids = list(range(10, 19))
+    plain = maker.request("r", ids, SamplingParams())
+    salted = maker.request("r", ids, SamplingParams(), cache_salt="tenant")
+    assert plain.block_hashes == chain_hashes(ids, 4, root=root_hash())
+    assert len(plain.block_hashes) == 2 * 16
+    assert plain.block_hashes[16:] != salted.block_hashes[16:]
+
+
+def test_a_request_carries_what_it_was_given(maker: RequestMaker) -> None:
+    resume = Resume([7], 3, 0)
+    made = maker.request("r", [5], SamplingParams(), priority=-2, resume=resume)
+    assert (made.request_id, made.priority, made.resume) == ("r", -2, resume)
+    assert made.eos_token_ids == list(maker.eos_ids) == [2, 0]
+
+
+@pytest.mark.parametrize("params", [{"logprobs": 6}, {"logit_bias": {VOCAB: 1.0}}])
+def test_parameters_are_checked_against_the_model(
+    maker: RequestMaker, params: dict[str, Any]
+) -> None:
+    (field,) = params
+    with pytest.raises(ParameterError) as caught:
+        maker.request("r", [5], SamplingParams(**params))
+    assert caught.value.param == field
+
+
+def test_bad_words_are_banned_at_the_start_and_after_a_space(maker: RequestMaker) -> None:
+    encode = maker.tokenizer.encode
+    forms = [encode(text, add_special_tokens=False) for text in ("sort", " sort")]
+    assert maker.bad_word_ids(["sort"]) == forms
+    assert maker.bad_word_ids(["sort", " sort", "sort"]) == forms
+    made = maker.request("r", [5], SamplingParams(bad_words=["sort"]))
+    assert made.params.bad_words_token_ids == forms

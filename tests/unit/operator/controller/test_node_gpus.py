@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvasir_operator.controller.node_gpus import hardware_for
+from kvasir_operator.plan.observed import Hardware
+
+GIB = 1 << 30
+
+
+def node(gpus: int, **labels: Any) -> dict[str, Any]:
+    names = {"product": "nvidia.com/gpu.product", "memory": "nvidia.com/gpu.memory"}
+    own = {names.get(key, key): str(value) for key, value in labels.items()}
+    return {"metadata": {"labels": own}, "status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "nodes", "profiles", "found"),
+    [
+        ({}, [], {}, Hardware(None, 0)),
+        ({}, [node(8, memory=81920), node(4, memory=24576)], {}, Hardware(24 * GIB, 8)),
+        ({"z": "1"}, [node(8, memory=81920, z=1), node(4, memory=1)], {}, Hardware(80 * GIB, 8)),
+        ({}, [node(1, product="NVIDIA-L40S")], {}, Hardware(None, 1)),
+        ({}, [node(1, product="Odd")], {"Odd": 7}, Hardware(7, 1)),
+        ({}, [node(2)], {"default": 9}, Hardware(9, 2)),
+        ({}, None, {"default": 9}, Hardware(9, None)),
+        ({"nvidia.com/gpu.product": "A"}, None, {"A": 5, "default": 9}, Hardware(5, None)),
+        ({}, None, {}, Hardware(None, None)),
+    ],
+)
+def test_the_smallest_gpu_that_a_pod_may_get(
+    selector: Any, nodes: Any, profiles: Any, found: Hardware
+) -> None:
+    assert hardware_for(selector, nodes, profiles) == found

@@ -1,0 +1,179 @@
+"""One revision after the other: surge, no GPU for it, a bad image, a way back, changed secrets."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kvasir_operator.plan.observed import Hardware
+
+NO_GPU = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+SPEC = {
+    "model": {"uri": "builtin://kvasir-tiny"},
+    "resources": {"limits": {"nvidia.com/gpu": 1}},
+    "replicas": 2,
+}
+NEW = {"engine": {"args": ["--no-overlap"]}}
+
+
+def strategy(make: Any, made: Any) -> tuple[int, int]:
+    rolling = make.manifest(made, "Deployment")["spec"]["strategy"]["rollingUpdate"]
+    return rolling["maxSurge"], rolling["maxUnavailable"]
+
+
+@pytest.fixture
+def serving(world: Any, make: Any) -> Any:
+    """Two engines serve; `old` is their revision."""
+    one = world(SPEC)
+    one.step()
+    one.old = one.revision
+    one.both = [make.pod(name, one.old, up=True, routed=True) for name in "ab"]
+    assert one.pods(*one.both).step().status["phase"] == "Ready"
+    return one
+
+
+def test_a_change_of_arguments_is_another_revision(serving: Any, make: Any) -> None:
+    made = serving.edit(NEW).step()
+    assert serving.revision != serving.old
+    assert make.condition(made, "Ready")[:2] == ("False", "RollingOut")
+    assert make.condition(made, "Progressing")[0] == "True"
+    assert make.condition(made, "Degraded")[0] == "False"
+    assert made.status["phase"] == "Updating"
+    assert strategy(make, made) == (1, 0)
+
+
+def test_scaling_is_no_other_revision(serving: Any) -> None:
+    serving.edit({"replicas": 5}).step()
+    assert serving.revision == serving.old
+
+
+def test_ready_again_only_without_old_pods(serving: Any, make: Any) -> None:
+    serving.edit(NEW).step()
+    new = [make.pod(name, serving.revision, up=True, routed=True) for name in "cd"]
+    made = serving.pods(*new, serving.both[0]).step()
+    assert make.condition(made, "Ready")[0] == "False"
+    made = serving.pods(*new).step()
+    assert make.condition(made, "Ready")[0] == "True"
+
+
+def test_without_a_gpu_for_the_surge_pod_one_goes_first(serving: Any, make: Any) -> None:
+    serving.edit(NEW).step()
+    stuck = make.pod("c", serving.revision, status=make.unschedulable(NO_GPU))
+    serving.pods(*serving.both, stuck)
+    made = serving.later(59).step()
+    assert strategy(make, made) == (1, 0)
+    assert made.requeue == 1
+    made = serving.later(1).step()
+    assert strategy(make, made) == (0, 1)
+    assert make.condition(made, "WorkloadReady")[1] == "InsufficientGPUs"
+    # It has its node now: the rollout goes on that way until it is over
+    made = serving.pods(serving.both[0], make.pod("c", serving.revision)).step()
+    assert strategy(make, made) == (0, 1)
+    status, reason, message = make.condition(made, "WorkloadReady")
+    assert (status, reason) == ("False", "SurgeUnschedulable")
+    assert "one goes before one comes" in message
+    new = [make.pod(name, serving.revision, up=True, routed=True) for name in "cd"]
+    made = serving.pods(*new).step()
+    assert strategy(make, made) == (1, 0)
+    assert make.condition(made, "Ready")[0] == "True"
+
+
+def test_no_gpu_on_the_only_node_with_the_volume_is_no_gpu(serving: Any, make: Any) -> None:
+    serving.edit(NEW).step()
+    message = (
+        "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't match"
+        " PersistentVolume's node affinity."
+    )
+    serving.pods(*serving.both, make.pod("c", serving.revision, status=make.unschedulable(message)))
+    assert strategy(make, serving.later(60).step()) == (0, 1)
+
+
+def test_waiting_for_anything_but_a_gpu_gives_up_nothing(serving: Any, make: Any) -> None:
+    serving.edit(NEW).step()
+    message = "0/2 nodes are available: 2 Insufficient cpu."
+    serving.pods(*serving.both, make.pod("c", serving.revision, status=make.unschedulable(message)))
+    made = serving.later(600).step()
+    assert strategy(make, made) == (1, 0)
+    assert make.condition(made, "WorkloadReady")[1] == "Unschedulable"
+
+
+def test_a_first_start_without_gpus_is_no_rollout(world: Any, make: Any) -> None:
+    one = world(SPEC)
+    one.step()
+    since = make.NOW - timedelta(seconds=600)
+    one.pods(make.pod("a", one.revision, status=make.unschedulable(NO_GPU, since)))
+    made = one.step()
+    assert strategy(make, made) == (1, 0)
+    assert made.status["phase"] == "Pending"
+    status, reason, message = make.condition(made, "Ready")
+    assert (status, reason) == ("False", "InsufficientGPUs")
+    assert "2 Insufficient nvidia.com/gpu" in message
+    message = make.condition(one.see(hardware=Hardware(None, 0)).step(), "Ready")[2]
+    assert "A replica asks for 1 GPUs; of the nodes that it may run on none offers" in message
+
+
+def test_the_users_own_strategy_is_kept(world: Any, make: Any) -> None:
+    one = world({**SPEC, "rolloutStrategy": {"maxSurge": 0, "maxUnavailable": 2}})
+    assert strategy(make, one.plan()) == (0, 2)
+
+
+def test_a_bad_image_leaves_the_old_revision_and_says_why(serving: Any, make: Any) -> None:
+    serving.edit({"engine": {"image": "nowhere/none:1"}}).step()
+    status = make.waiting("ImagePullBackOff", "Back-off pulling image", image="nowhere/none:1")
+    made = serving.pods(*serving.both, make.pod("c", serving.revision, status=status)).step()
+    assert make.condition(made, "Ready")[:2] == ("False", "ImagePullFailed")
+    assert "Image nowhere/none:1 cannot be pulled by pod c" in make.condition(made, "Degraded")[2]
+    assert made.status["phase"] == "Degraded"
+    assert strategy(make, made) == (1, 0)
+
+
+def test_the_way_back_is_the_old_revision(serving: Any, make: Any) -> None:
+    serving.edit({"engine": {"image": "nowhere/none:1"}}).step()
+    serving.edit({"engine": {"image": "cuda:1"}}).step()
+    assert serving.revision == serving.old
+    made = serving.pods(*serving.both).step()
+    assert make.condition(made, "Ready")[0] == "True"
+
+
+def test_a_secret_that_engines_mount_restarts_them(world: Any, make: Any) -> None:
+    source = {"secretKeyRef": {"name": "s", "key": "k"}}
+    spec = {
+        "model": {"uri": "builtin://kvasir-tiny"},
+        "engine": {"env": [{"name": "A", "valueFrom": source}]},
+    }
+    one = world(spec).see(secrets={"s": "u/1"})
+    one.step()
+    first = one.revision
+    one.step()
+    assert one.revision == first
+    one.see(secrets={"s": "u/2"}).step()
+    assert one.revision != first
+
+
+def test_another_fleet_secret_restarts_engines(world: Any, make: Any) -> None:
+    one = world()
+    one.step()
+    first = one.revision
+    one.settings = make.SETTINGS.__class__(images=make.SETTINGS.images, fleet_secret="other")
+    one.step()
+    assert one.revision != first
+
+
+def test_a_missing_secret_leaves_what_runs_alone(serving: Any, make: Any) -> None:
+    source = {"secretKeyRef": {"name": "s", "key": "k"}}
+    serving.edit({"engine": {"env": [{"name": "A", "valueFrom": source}]}, "replicas": 4})
+    made = serving.plan()
+    assert "Deployment" not in [each["kind"] for each in made.manifests]
+    assert made.scale == 4
+    assert make.condition(made, "Ready")[:2] == ("False", "SecretMissing")
+    assert made.status["phase"] == "Degraded"
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 64])
+def test_evictions_take_one_at_a_time(world: Any, make: Any, replicas: int) -> None:
+    made = world({"model": {"uri": "builtin://kvasir-tiny"}, "replicas": replicas}).plan()
+    budget = make.manifest(made, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"

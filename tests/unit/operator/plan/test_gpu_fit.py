@@ -1,0 +1,106 @@
+"""Whether a replica fits, and on how many GPUs, before any engine starts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kvasir_operator.objects import format_time
+from kvasir_operator.plan.observed import Hardware
+
+SMALL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16",
+}
+AUTO = {"model": {"uri": "hf://org/model"}, "parallelism": {"tensor": "auto"}}
+
+
+@pytest.fixture
+def known(world: Any, make: Any) -> Any:
+    """known(spec): a world whose model is downloaded and whose config.json is known."""
+
+    def build(spec: dict[str, Any]) -> Any:
+        claim = {"metadata": {"name": "m-models", "namespace": "ns", "uid": "c"}, "spec": {}}
+        one = world(spec).see(claim=claim)
+        job = make.manifest(one.plan(), "Job")
+        model = json.dumps({"config": SMALL, "weightsBytes": 16_060_522_496})
+        job["metadata"]["annotations"]["kvasir.dev/model-config"] = model
+        done = {"type": "Complete", "status": "True", "lastTransitionTime": format_time(make.NOW)}
+        job["status"] = {"conditions": [done]}
+        return one.see(jobs=(job,))
+
+    return build
+
+
+def gpus(make: Any, made: Any) -> str:
+    pod = make.manifest(made, "Deployment")["spec"]["template"]["spec"]
+    return str(pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+
+
+@pytest.mark.parametrize(("gigabytes", "count"), [(80, "1"), (24, "1"), (12, "2"), (8, "4")])
+def test_auto_takes_as_few_gpus_as_do(known: Any, make: Any, gigabytes: int, count: str) -> None:
+    made = known(AUTO).see(hardware=Hardware(gigabytes << 30, 8)).plan()
+    assert make.condition(made, "Fits")[:2] == ("True", "Fits")
+    assert gpus(make, made) == count
+    assert made.status["fit"]["tensor"] == int(count)
+    assert made.status["fit"]["weightsGiB"] == pytest.approx(14.96, abs=0.5)
+    args = make.manifest(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert ("--tensor-parallel-size" in args) == (count != "1")
+
+
+def test_other_nodes_are_no_reason_to_restart_engines(known: Any, make: Any) -> None:
+    one = known(AUTO).see(hardware=Hardware(12 << 30, 8))
+    one.step()
+    first = make.manifest(one.plan(), "Deployment")
+    assert make.manifest(one.see(hardware=Hardware(80 << 30, 8)).plan(), "Deployment") == first
+    changed = one.edit({"engine": {"config": {"maxModelLen": 1024}}}).plan()
+    assert gpus(make, changed) == "1"
+
+
+def test_what_does_not_fit_is_not_started(known: Any, make: Any) -> None:
+    spec = {"model": {"uri": "hf://org/model"}, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    made = known(spec).see(hardware=Hardware(12 << 30, 8)).plan()
+    status, reason, message = make.condition(made, "Fits")
+    assert (status, reason) == ("False", "DoesNotFit")
+    assert "use 2 GPUs with parallelism.tensor 2" in message
+    assert "Deployment" not in [each["kind"] for each in made.manifests]
+    assert made.status["phase"] == "Failed"
+    assert make.condition(made, "Ready")[1] == "DoesNotFit"
+
+
+def test_auto_keeps_below_the_limit(known: Any, make: Any) -> None:
+    spec = {**AUTO, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    made = known(spec).see(hardware=Hardware(12 << 30, 8)).plan()
+    assert make.condition(made, "Fits")[:2] == ("False", "DoesNotFit")
+    assert "more than resources.limits nvidia.com/gpu 1" in make.condition(made, "Fits")[2]
+
+
+def test_unknown_hardware_keeps_only_auto_waiting(known: Any, make: Any) -> None:
+    made = known(AUTO).plan()
+    assert make.condition(made, "Fits")[:2] == ("Unknown", "Unknown")
+    assert "Deployment" not in [each["kind"] for each in made.manifests]
+    spec = {"model": {"uri": "hf://org/model"}, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    made = known(spec).plan()
+    assert make.condition(made, "Fits")[0] == "Unknown"
+    assert gpus(make, made) == "1"
+
+
+def test_kernels_outlive_pods_on_the_cache_volume(known: Any, make: Any) -> None:
+    spec = {"model": {"uri": "hf://org/model"}, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    pod = make.manifest(known(spec).plan(), "Deployment")["spec"]["template"]["spec"]
+    (cache,) = (m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == "/cache")
+    assert cache["name"] == "models"
+    other = make.merged(spec, {"engine": {"image": "other:1"}})
+    pod = make.manifest(known(other).plan(), "Deployment")["spec"]["template"]["spec"]
+    (another,) = (m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == "/cache")
+    assert another["subPath"] != cache["subPath"]

@@ -1,0 +1,201 @@
+"""What becomes of a cluster's objects, as a table."""
+
+import msgspec
+import pytest
+
+from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Pod
+from kvasir_router.discovery.kubernetes_pods import placed_engine, placed_kserve
+from kvasir_router.discovery.kubernetes_snapshot import snapshot
+from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
+
+
+def of(deployments=(), pods=(), kserve=()):
+    return snapshot(
+        msgspec.convert(list(deployments), list[LLMDeployment]),
+        map(placed_engine, msgspec.convert(list(pods), list[Pod])),
+        map(placed_kserve, msgspec.convert(list(kserve), list[Pod])),
+    )
+
+
+def replicas(*pods):
+    """Of the one model that they belong to."""
+    [model] = of(
+        [{"metadata": {"uid": "u", "name": "tiny", "namespace": "n"}, "spec": {"model": {}}}], pods
+    )
+    return model.replicas
+
+
+def test_a_deployment_with_its_engines(deployment, pod) -> None:
+    it = deployment(
+        "tiny",
+        model={"uri": "x", "name": "kvasir-tiny", "aliases": ["a", "b"]},
+        router={"policy": "session", "holdSeconds": 300},
+    )
+    engine = pod("p1", ip="10.0.0.1", restarts=2)
+    engine["spec"]["nodeName"] = "n1"
+    engine["spec"]["containers"][0]["ports"] += [
+        {"name": "grpc", "containerPort": 8001, "protocol": "TCP"},
+        {"name": "events", "containerPort": 5557},
+        {"name": "replay", "containerPort": 5558},
+    ]
+    replica = ReplicaSpec(
+        "uid-p1/2",
+        "10.0.0.1",
+        8000,
+        grpc_port=8001,
+        kv_events="tcp://10.0.0.1:5557",
+        kv_replay="tcp://10.0.0.1:5558",
+        node="n1",
+    )
+    model = ModelSpec("kvasir-tiny", ("a", "b"), (replica,), policy="session", hold=300.0)
+    assert of([it], [engine]) == (model,)
+
+
+def test_a_deployment_without_engines_is_a_model(deployment) -> None:
+    assert of([deployment("tiny")]) == (ModelSpec("tiny"),)
+
+
+def test_pods_belong_to_the_deployment_of_their_namespace(deployment, pod) -> None:
+    others = [pod("p1", "tiny", "elsewhere"), pod("p2", "other")]
+    assert of([deployment("tiny")], others) == (ModelSpec("tiny"),)
+
+
+def test_a_policy_of_a_newer_version_is_the_routers_own(deployment) -> None:
+    [model] = of([deployment("tiny", router={"policy": "oracle"})])
+    assert model.policy is None
+
+
+def test_a_name_is_the_oldest_deployments(deployment) -> None:
+    old, new = deployment("old"), deployment("new", "other")
+    new["spec"]["model"] |= {"name": "old", "aliases": ["own"]}
+    new["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    assert [each.name for each in of([new, old])] == ["old", "own"]
+    twin = deployment("twin", model={"uri": "x", "name": "old"})
+    twin["metadata"]["uid"] = "uid-0"
+    assert [each.name for each in of([old, twin])] == ["old"]
+    assert [each.name for each in of([twin, old, new])] == ["old", "own"]
+
+
+@pytest.mark.parametrize(
+    ("change", "listed", "draining"),
+    [
+        ({}, True, False),
+        ({"podIP": ""}, False, False),
+        ({"phase": "Failed"}, False, False),
+        ({"phase": "Succeeded"}, False, False),
+        ({"containerStatuses": []}, False, False),
+        ({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}, True, True),
+        ({"conditions": [{"type": "DisruptionTarget", "status": "False"}]}, True, False),
+        ({"conditions": [{"type": "Ready", "status": "False"}]}, True, False),
+        # A readiness probe that failed late says less than the router's own.
+        ({"conditions": [{"type": "ContainersReady", "status": "False"}]}, True, False),
+    ],
+)
+def test_which_pods_serve(pod, change, listed, draining) -> None:
+    it = pod("p1")
+    it["status"] |= change
+    assert [each.draining for each in replicas(it)] == [draining] * listed
+
+
+def test_an_engine_counts_from_the_end_of_its_startup_probe(pod) -> None:
+    assert replicas(pod("p1", started=False)) == ()
+    told = pod("p1", started=False)
+    told["status"]["conditions"] = [{"type": "ContainersReady", "status": "True"}]
+    assert len(replicas(told)) == 1
+
+
+def test_a_container_that_ended_does_not_serve(pod) -> None:
+    it = pod("p1")
+    it["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    assert replicas(it) == ()
+
+
+def test_a_pod_that_is_deleted_drains_at_once(pod, leaving) -> None:
+    assert [each.draining for each in replicas(leaving(pod("p1")))] == [True]
+
+
+def test_ipv6(pod) -> None:
+    it = pod("p1", ip="fd00::7")
+    it["spec"]["containers"][0]["ports"].append({"name": "events", "containerPort": 5557})
+    [replica] = replicas(it)
+    assert (replica.host, replica.kv_events) == ("fd00::7", "tcp://[fd00::7]:5557")
+
+
+def kserve_pod(pod, name, service, namespace="n", engine=None, **options):
+    it = pod(
+        name,
+        service,
+        namespace,
+        label="serving.kserve.io/inferenceservice",
+        container="kserve-container",
+        **options,
+    )
+    if engine is not None:
+        it["metadata"]["labels"]["kvasir.dev/engine"] = engine
+    return it
+
+
+def test_kserves_pods_serve_under_their_services_name(pod) -> None:
+    sidecar = {"name": "queue-proxy", "ports": [{"containerPort": 9}]}
+    own = kserve_pod(pod, "p1", "llama", engine="kvasir-open", port=8081)
+    own["spec"]["containers"].insert(0, sidecar)
+    plain = kserve_pod(pod, "p2", "llama")
+    plain["spec"]["containers"][0]["ports"] = []
+    assert of(kserve=[own, plain]) == (
+        ModelSpec(
+            "llama",
+            replicas=(
+                ReplicaSpec("uid-p1/0", "127.0.0.1", 8081, engine=EngineKind.KVASIR_OPEN),
+                ReplicaSpec("uid-p2/0", "127.0.0.1", 8080, engine=EngineKind.OPENAI),
+            ),
+        ),
+    )
+
+
+def publishing(pod, name, tokenizer):
+    it = kserve_pod(pod, name, "llama", engine="vllm")
+    it["spec"]["containers"][0]["ports"] += [
+        {"name": "events", "containerPort": 5557},
+        {"name": "replay", "containerPort": 5558},
+    ]
+    it["metadata"]["annotations"] = {"kvasir.dev/tokenizer": tokenizer, "other": "x"}
+    return it
+
+
+def test_kv_events_of_kserves_pods_are_read_with_the_tokenizer_they_name(pod) -> None:
+    [model] = of(kserve=[publishing(pod, "p1", "hf://org/llama@v2")])
+    assert model.tokenizer == "hf://org/llama@v2"
+    assert model.replicas[0].kv_events == "tcp://127.0.0.1:5557"
+    assert model.replicas[0].kv_replay == "tcp://127.0.0.1:5558"
+    silent = publishing(pod, "p2", "org/llama")
+    silent["spec"]["containers"][0]["ports"] = []
+    assert [each.tokenizer for each in of(kserve=[silent])] == [None]
+
+
+@pytest.mark.parametrize("tokenizer", ["/etc", "file:///etc", "s3://a/b", "a b", "a/" + "b" * 200])
+def test_a_pod_names_no_file_of_the_routers(pod, tokenizer) -> None:
+    [model] = of(kserve=[publishing(pod, "p1", tokenizer)])
+    assert model.tokenizer is None
+
+
+def test_of_ports_without_names_the_first_serves(pod) -> None:
+    it = kserve_pod(pod, "p1", "llama")
+    it["spec"]["containers"][0]["ports"] = [{"containerPort": 7000}, {"containerPort": 9000}]
+    assert of(kserve=[it])[0].replicas[0].port == 7000
+
+
+def test_a_kserve_pod_never_gets_the_fleets_secret(pod) -> None:
+    """Anybody who may make pods may give them KServe's label, and any other one."""
+    [model] = of(kserve=[kserve_pod(pod, "p1", "llama", engine="kvasir")])
+    assert model.replicas[0].engine is not EngineKind.KVASIR
+
+
+def test_a_deployments_name_comes_before_a_services(deployment, pod) -> None:
+    pods = [
+        kserve_pod(pod, "p1", "tiny"),
+        kserve_pod(pod, "p2", "b", "z"),
+        kserve_pod(pod, "p3", "b"),
+    ]
+    models = of([deployment("tiny")], kserve=pods)
+    assert [(each.name, len(each.replicas)) for each in models] == [("tiny", 0), ("b", 1)]
+    assert models[1].replicas[0].id == "uid-p3/0"

@@ -1,0 +1,142 @@
+"""Feeds of a whole router: what comes in by which way, and when it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
+from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
+from kvasir_engine.kv.event_publisher import KVEventPublisher
+from kvasir_engine.kv.events import StoredBlocks
+from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_router.fleet.replica import Health, Speech
+
+
+class LoadServer(engine_pb2_grpc.EngineServicer):
+    """The load stream of an engine whose HTTP is a FakeReplica."""
+
+    def __init__(self) -> None:
+        self.load = pb.Load(running=1, ready=True)
+        self.silent = False
+        self._server = grpc.aio.server()
+        engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(None)
+
+    async def WatchLoad(self, message: pb.WatchLoadRequest, context: Any) -> None:
+        while True:
+            if not self.silent:
+                await context.write(self.load)
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def start_load() -> AsyncIterator[Callable[..., Any]]:
+    started: list[LoadServer] = []
+
+    async def start() -> LoadServer:
+        started.append(LoadServer())
+        await started[-1].start()
+        return started[-1]
+
+    yield start
+    for server in started:
+        await server.stop()
+
+
+@pytest.fixture
+async def two(start_replica, start_router, model_entry, start_load, eventually) -> Any:
+    """Two replicas that push their load, and the router."""
+    replicas = [await start_replica(), await start_replica()]
+    loads = [await start_load(), await start_load()]
+    entry = model_entry("m", *replicas)
+    for fields, load in zip(entry["replicas"], loads, strict=True):
+        fields["grpc_port"] = load.port
+    router = await start_router([entry])
+    first, second = router.replica("m", "r0"), router.replica("m", "r1")
+    await eventually(lambda: first.speech is second.speech is Speech.READY)
+    return router, replicas, loads, first
+
+
+async def test_silence_takes_a_replica_out_until_both_speak(two, client, eventually) -> None:
+    router, replicas, loads, first = two
+    loads[0].silent = True
+    await eventually(lambda: first.health is Health.SUSPECT)
+    assert first.feeds["load_stream_silent"] == 1
+    replicas[0].requests.clear()
+    for _ in range(10):
+        response = await client.post(f"{router.url}/v1/x", json={"model": "m"})
+        assert response.status_code == 200
+    assert replicas[0].requests == [], "its probes succeed, but it does not say that it lives"
+    loads[0].silent = False
+    await eventually(lambda: first.health is Health.READY)
+
+
+async def test_all_silent_at_once_is_doubted(two, client, eventually) -> None:
+    router, _, loads, first = two
+    for load in loads:
+        load.silent = True
+    await eventually(lambda: first.health is Health.SUSPECT)
+    await eventually(lambda: router.replica("m", "r1").health is Health.SUSPECT)
+    response = await client.post(f"{router.url}/v1/x", json={"model": "m"})
+    assert response.status_code == 200
+
+
+async def test_a_draining_engine_gets_nothing_new(two, client, eventually) -> None:
+    router, replicas, loads, first = two
+    loads[0].load.draining = True
+    await eventually(lambda: first.health is Health.NOT_READY)
+    replicas[0].requests.clear()
+    for _ in range(10):
+        await client.post(f"{router.url}/v1/x", json={"model": "m"})
+    assert replicas[0].requests == []
+    loads[0].load.draining = False
+    await eventually(lambda: first.health is Health.READY)
+
+
+async def test_what_was_heard_is_in_the_metrics(two) -> None:
+    router, _, loads, first = two
+    loads[0].silent = True
+    assert await router.metric("replica_reported_running", replica="r0") == 1
+    assert await router.metric("replica_load_age_seconds", replica="r0") < 60
+    first.feeds["kv_replays"] += 2
+    assert await router.metric("replica_feed_events_total", replica="r0", event="kv_replays") == 2
+
+
+async def test_a_new_policy_learns_what_was_before_it(
+    start_replica, start_router, model_entry, eventually
+) -> None:
+    publisher = KVEventPublisher(
+        "tcp://127.0.0.1:*", "tcp://127.0.0.1:*", groups=[KVGroupSpec((0,), 16)]
+    )
+    publisher.publish([StoredBlocks(0, [b"1" * 16, b"2" * 16], None, list(range(32)))])
+    entry = model_entry("m", await start_replica())
+    entry["replicas"][0] |= {
+        "kv_events": publisher.endpoint,
+        "kv_replay": publisher.replay_endpoint,
+    }
+    router = await start_router([entry | {"policy": "least_load"}])
+    fleet = router.server.fleet
+    model = fleet.models["m"]
+    for _ in range(2):
+        fleet.set_policy(model, "kv_aware")
+        residency = model.policy.index.residency
+        await eventually(lambda held=residency: held.blocks == 2)
+    publisher.close()
+
+
+async def test_a_replica_that_goes_is_not_listened_to(two, write_config, eventually) -> None:
+    router, _, _, first = two
+    write_config(router.config, [])
+    await eventually(lambda: not router.server.fleet.models)
+    report = first.load.report
+    await asyncio.sleep(0.2)
+    assert first.load.report is report

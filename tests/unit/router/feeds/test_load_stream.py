@@ -1,0 +1,167 @@
+"""Load streams over gRPC, from a stand-in whose silence a test commands."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
+from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
+from kvasir_router.feeds.load_stream import REPORT_SECONDS, LoadFeed
+from kvasir_router.fleet.replica import Replica, Speech
+from kvasir_router.index.block_sink import PromptReport
+
+BEAT = 0.05
+
+
+class Engine(engine_pb2_grpc.EngineServicer):
+    """Speaks every BEAT seconds unless `silent`."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.load = pb.Load(running=3, waiting=2, inflight_tokens=700, kv_usage=0.25, ready=True)
+        self.silent = False
+        self.reports: list[pb.PromptReports] = []
+        self.refuses = False
+        self.metadata: list[dict[str, str]] = []
+        self.calls = 0
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+
+    async def start(self) -> "Engine":
+        await self._server.start()
+        return self
+
+    async def stop(self) -> None:
+        await self._server.stop(None)
+
+    async def WatchLoad(self, message: pb.WatchLoadRequest, context: Any) -> None:
+        self.calls += 1
+        self.metadata.append(dict(context.invocation_metadata()))
+        if self.refuses:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+        while True:
+            if not self.silent:
+                await context.write(self.load)
+            await asyncio.sleep(BEAT)
+
+    async def WatchPrompts(self, message: pb.WatchPromptsRequest, context: Any) -> None:
+        self.metadata.append(dict(context.invocation_metadata()))
+        for report in self.reports:
+            await context.write(report)
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def start_engine() -> AsyncIterator[Callable[..., Any]]:
+    started: list[Engine] = []
+
+    async def start(port: int = 0) -> Engine:
+        started.append(await Engine(port).start())
+        return started[-1]
+
+    yield start
+    for engine in started:
+        await engine.stop()
+
+
+@pytest.fixture
+async def listen(make_replica, blocks) -> AsyncIterator[Callable[..., Replica]]:
+    tasks: list[asyncio.Task[None]] = []
+
+    def begin(engine: Engine, secret: str | None = None, **callbacks: Any) -> Replica:
+        replica: Replica = make_replica(grpc_port=engine.port)
+        callbacks = {"spoke": lambda *_: None, "connected": lambda *_: None} | callbacks
+        feed = LoadFeed(replica, engine.port, secret, None, sink=blocks, **callbacks)
+        tasks.append(asyncio.create_task(feed.run()))
+        return replica
+
+    yield begin
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_every_message_is_the_replicas_load(start_engine, listen, eventually) -> None:
+    engine = await start_engine()
+    replica = listen(engine)
+    assert not replica.load.stale, "nothing was heard yet, so nothing is late"
+    await eventually(lambda: replica.load.report is not None)
+    report = replica.load.report
+    assert (report.running, report.waiting, report.inflight_tokens) == (3, 2, 700)
+    assert report.kv_usage == 0.25
+    assert replica.load.report_every == REPORT_SECONDS
+    assert replica.speech is Speech.READY
+    engine.load.running = 9
+    await eventually(lambda: replica.load.report.running == 9)
+
+
+async def test_the_secret_is_in_the_metadata(start_engine, listen, eventually) -> None:
+    engine = await start_engine()
+    listen(engine, "s3cret")
+    await eventually(lambda: len(engine.metadata) == 2)
+    assert all(each["x-kvasir-fleet-secret"] == "s3cret" for each in engine.metadata)
+
+
+@pytest.mark.parametrize("state", [{"draining": True}, {"ready": False}])
+async def test_an_engine_that_takes_nothing_says_so(
+    start_engine, listen, eventually, state
+) -> None:
+    engine = await start_engine()
+    replica = listen(engine)
+    await eventually(lambda: replica.speech is Speech.READY)
+    for name, value in state.items():
+        setattr(engine.load, name, value)
+    await eventually(lambda: replica.speech is Speech.NOT_READY)
+
+
+async def test_a_restarted_engine_is_heard_again_soon(start_engine, listen, eventually) -> None:
+    begun: list[str] = []
+    first = await start_engine()
+    replica = listen(first, connected=lambda replica: begun.append(replica.id))
+    await eventually(lambda: len(begun) == 1)
+    replica.probe_now.clear()
+    await first.stop()
+    await eventually(replica.probe_now.is_set)
+    await asyncio.sleep(1.0)  # refused some times meanwhile
+    second = await start_engine(first.port)
+    # gRPC's own pause after failures is a second at first, and grows to minutes
+    await eventually(lambda: second.calls == 1, 1.0)
+    await eventually(lambda: len(begun) == 2)
+
+
+async def test_a_connection_without_a_word_is_replaced(
+    start_engine, listen, eventually, monkeypatch
+) -> None:
+    monkeypatch.setattr("kvasir_router.feeds.load_stream._ATTEMPT_SECONDS", 0.3)
+    engine = await start_engine()
+    replica = listen(engine)
+    await eventually(lambda: replica.speech is Speech.READY)
+    engine.silent = True
+    await eventually(lambda: engine.calls >= 3)
+    assert replica.feeds["load_stream_ended"] >= 2
+    engine.silent = False
+    engine.load.running = 77
+    await eventually(lambda: replica.load.report.running == 77)
+
+
+async def test_a_refusal_is_asked_again(start_engine, listen, eventually) -> None:
+    engine = await start_engine()
+    engine.refuses = True
+    replica = listen(engine)
+    await eventually(lambda: engine.calls >= 2)
+    assert replica.speech is Speech.NONE
+    engine.refuses = False
+    await eventually(lambda: replica.speech is Speech.READY)
+
+
+async def test_prompt_reports_go_to_the_sink(start_engine, listen, eventually, blocks) -> None:
+    engine = await start_engine()
+    report = pb.PromptReport(text_hashes=[2**64 - 1, 5], kv_blocks=[2, 4], kv_hashes=b"h" * 32)
+    engine.reports = [pb.PromptReports(reports=[report] * 20, dropped=3)]
+    replica = listen(engine)
+    await eventually(lambda: len(blocks.reports) == 20)
+    assert blocks.reports[0] == PromptReport([2**64 - 1, 5], [2, 4], b"h" * 32)
+    assert replica.feeds["prompt_reports_dropped"] == 3

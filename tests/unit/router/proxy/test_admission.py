@@ -1,0 +1,401 @@
+"""Keys, limits and the waiting line, from a client's side."""
+
+import asyncio
+
+import pytest
+
+from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
+from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.discovery.specs import ModelSpec
+
+BODY = {"model": "m", "messages": [], "max_tokens": 100}
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer kv-{name}"}
+
+
+def write_keys(path, *keys: dict) -> None:
+    entries = [ApiKey(hash=hash_key(f"kv-{key['id']}".encode()), **key) for key in keys]
+    path.write_bytes(dump_keys(KeyFile(keys=tuple(entries))))
+
+
+@pytest.fixture
+def keys_file(tmp_path):
+    return tmp_path / "keys.yaml"
+
+
+@pytest.fixture
+async def start(start_replica, start_router, model_entry, keys_file):
+    """A router with keys, for models m and n."""
+
+    async def start(*keys: dict, **options):
+        write_keys(keys_file, *keys)
+        replica = await start_replica()
+        entries = [model_entry("m", replica, aliases=["alias"]), model_entry("n", replica)]
+        router = await start_router(entries, keys_file=keys_file, **options)
+        router.engine = replica
+        return router
+
+    return start
+
+
+def usage(prompt: int, completion: int) -> dict:
+    return {"usage": {"prompt_tokens": prompt, "completion_tokens": completion}}
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer kv-x"}, {"api-key": "kv-a"}])
+async def test_without_a_known_key_nothing_is_answered(start, client, headers) -> None:
+    router = await start({"id": "a"})
+    for method, path in (
+        ("POST", "/v1/chat/completions"),
+        ("GET", "/v1/models"),
+        ("GET", "/models"),
+        ("GET", "/v1/models/m"),
+    ):
+        response = await client.request(method, router.url + path, json=BODY, headers=headers)
+        assert response.status_code == 401
+        assert response.json()["error"]["code"] == "invalid_api_key"
+        assert response.headers["www-authenticate"] == "Bearer"
+    assert router.engine.requests == []
+
+
+async def test_no_body_is_asked_for_or_kept_without_a_known_key(start) -> None:
+    router = await start({"id": "a"})
+    head = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\n%b\r\n\r\n"
+    for length in (b"Content-Length: 60000000", b"Transfer-Encoding: chunked"):
+        for lines in (length, length + b"\r\nExpect: 100-continue"):
+            answer = await router.exchange(head % (b"kv-b", lines))
+            assert answer.startswith(b"HTTP/1.1 401 ")
+            assert b"\r\nConnection: close\r\n" in answer
+            assert b"WWW-Authenticate: Bearer" in answer
+    assert await router.metric("admission_refusals_total", reason="unauthorized") == 4
+    reader, writer = await router.connect()
+    writer.write(head % (b"kv-a", b"Content-Length: 11\r\nExpect: 100-continue"))
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b'{"model":1}')
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+
+
+async def test_a_revoked_key_ends_with_the_next_request_of_its_connection(
+    start, post, keys_file, eventually
+) -> None:
+    router = await start({"id": "a"})
+    keyring = router.server.gateway.admission.keyring
+    request = post(b'{"model":"m"}', b"Authorization: Bearer kv-a", target=b"/v1/x")
+    reader, writer = await router.connect()
+    for _ in range(3):  # from the second on the header is a known one
+        writer.write(request)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        await reader.readuntil(b"}")
+    write_keys(keys_file, {"id": "b"})
+    await eventually(lambda: keyring.find(b"Bearer kv-a") is None)
+    writer.write(request[:-1])
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    writer.close()
+
+
+async def test_probes_need_no_key_and_metrics_are_elsewhere(start, client) -> None:
+    router = await start({"id": "a"})
+    for path in ("/health", "/ready"):
+        assert (await client.get(router.url + path)).status_code == 200
+    assert (await client.get(f"{router.url}/metrics")).status_code == 404
+    text = (await client.get(f"{router.admin_url}/metrics")).text
+    assert "kvasir_router_api_keys 1.0" in text
+
+
+async def test_a_key_lets_in_and_goes_no_further(start, client) -> None:
+    router = await start({"id": "a"})
+    response = await client.post(f"{router.url}/v1/x", json=BODY, headers=bearer("a"))
+    assert response.status_code == 200
+    [request] = router.engine.requests
+    assert request.header("authorization") is None
+    assert "kv-a" not in str(request)
+
+
+async def test_without_a_key_file_the_header_is_the_engines(
+    start_replica, start_router, model_entry, client
+) -> None:
+    replica = await start_replica()
+    router = await start_router([model_entry("m", replica)])
+    await client.post(f"{router.url}/v1/x", json=BODY, headers=bearer("a"))
+    assert replica.requests[0].header("authorization") == "Bearer kv-a"
+
+
+async def test_two_authorizations_are_refused(start, post) -> None:
+    router = await start({"id": "a"})
+    answer = await router.exchange(
+        post(b"{}", b"Authorization: Bearer kv-a", b"Authorization: Bearer kv-b")
+    )
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+async def test_models_are_listed_and_served_as_the_key_allows(start, client) -> None:
+    router = await start({"id": "a", "models": ("m",)}, {"id": "b", "models": ("n*",)})
+    for key, names in (("a", ["m", "alias"]), ("b", ["n"])):
+        listed = (await client.get(f"{router.url}/v1/models", headers=bearer(key))).json()
+        assert [card["id"] for card in listed["data"]] == names
+    for key, name, status in (
+        ("a", "m", 200),
+        ("a", "alias", 200),
+        ("a", "n", 403),
+        ("b", "alias", 403),
+        ("a", "unknown", 403),
+        ("b", "nothing", 404),
+    ):
+        one = await client.get(f"{router.url}/v1/models/{name}", headers=bearer(key))
+        sent = await client.post(f"{router.url}/v1/x", json={"model": name}, headers=bearer(key))
+        assert one.status_code == sent.status_code == status, (key, name)
+        if status == 404:
+            assert "`m`" not in sent.json()["error"]["message"]
+
+
+async def test_a_limit_is_429_and_counted(start, client) -> None:
+    router = await start({"id": "a", "tenant": "t", "requests_per_minute": 2})
+    url = f"{router.url}/v1/x"
+    codes = [(await client.post(url, json=BODY, headers=bearer("a"))).status_code for _ in range(3)]
+    assert codes == [200, 200, 429]
+    last = await client.post(url, json=BODY, headers=bearer("a"))
+    assert last.json()["error"]["type"] == "rate_limit_error"
+    assert 1 <= int(last.headers["retry-after"]) <= 30
+    labels = {"tenant": "t", "reason": "requests_per_minute"}
+    assert await router.metric("admission_refusals_total", **labels) == 2
+    assert await router.metric("tenant_requests_total", tenant="t", code="200") == 2
+
+
+async def test_usage_is_settled_as_the_engine_counts_it(start, client) -> None:
+    router = await start({"id": "a", "tenant": "t", "tokens_per_day": 300})
+    url = f"{router.url}/v1/chat/completions"
+
+    async def answer(exchange) -> None:
+        await exchange.json(200, usage(20, 30))
+
+    router.engine.script = answer
+    codes = [(await client.post(url, json=BODY, headers=bearer("a"))).status_code for _ in range(8)]
+    assert codes == [200] * 6 + [429] * 2
+    assert await router.metric("tenant_tokens_total", tenant="t", kind="prompt") == 120
+    assert await router.metric("tenant_tokens_total", tenant="t", kind="completion") == 180
+    assert await router.metric("tokens_total", model="m", kind="completion") == 180
+
+
+async def test_a_refused_request_costs_nothing(start, client) -> None:
+    router = await start({"id": "a", "tokens_per_day": 300})
+
+    async def answer(exchange) -> None:
+        await exchange.json(400, {"error": {}})
+
+    router.engine.script = answer
+    url = f"{router.url}/v1/chat/completions"
+    codes = [(await client.post(url, json=BODY, headers=bearer("a"))).status_code for _ in range(5)]
+    assert codes == [400] * 5
+
+
+async def test_a_client_that_leaves_pays_for_what_it_got(start, client, eventually) -> None:
+    router = await start({"id": "a", "tenant": "t"})
+
+    async def answer(exchange) -> None:
+        await exchange.start_events()
+        for _ in range(50):
+            await exchange.chunk(b'data: {"x":"' + b"y" * 180 + b'"}\n\n')
+        await exchange.client_left()
+
+    router.engine.script = answer
+    request = {"json": BODY | {"stream": True}, "headers": bearer("a")}
+    async with client.stream("POST", f"{router.url}/v1/chat/completions", **request) as response:
+        async for _ in response.aiter_bytes():
+            break
+
+    tenants = router.server.gateway.tenants.tenants
+    await eventually(lambda: "t" in tenants)
+    assert tenants["t"].prompt_tokens > 0
+    assert 0 < tenants["t"].completion_tokens <= 50
+
+
+async def test_an_edited_file_is_in_use_without_a_restart(
+    start, client, keys_file, eventually
+) -> None:
+    router = await start({"id": "a"})
+    admission = router.server.gateway.admission
+    write_keys(keys_file, {"id": "b"}, {"id": "c"})
+    await eventually(lambda: len(admission.keyring) == 2)
+    url = f"{router.url}/v1/models"
+    assert (await client.get(url, headers=bearer("a"))).status_code == 401
+    assert (await client.get(url, headers=bearer("b"))).status_code == 200
+    keys_file.write_text("keys: 5")
+    await eventually(lambda: admission.reads["refused"] == 1)
+    assert (await client.get(url, headers=bearer("b"))).status_code == 200
+    assert await router.metric("key_file_reads_total", result="refused") == 1
+
+
+async def test_limits_are_divided_by_the_routers_that_a_name_leads_to(
+    start, client, eventually
+) -> None:
+    """Of four, three are gone."""
+    options = {"routers": 4, "routers_dns": "localhost"}
+    router = await start({"id": "a", "requests_per_minute": 4}, **options)
+    await eventually(lambda: router.server.gateway.admission.keyring._routers == 1)
+    url = f"{router.url}/v1/chat/completions"
+    answers = [await client.post(url, json=BODY, headers=bearer("a")) for _ in range(6)]
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert "4 requests a minute" in refused.json()["error"]["message"]
+
+
+# The line
+
+
+async def held(exchange) -> None:
+    """Answers when the test says so."""
+    exchange.request.go = asyncio.Event()
+    await exchange.request.go.wait()
+    await exchange.json(200, {})
+
+
+async def test_a_saturated_model_makes_requests_wait_and_serves_them_in_turn(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    replica = await start_replica(script=held)
+    router = await start_router(
+        [model_entry("m", replica)], max_in_flight=1, waiting=Waiting(requests=2)
+    )
+    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    tasks = [
+        asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY | {"i": i}))
+        for i in range(3)
+    ]
+    await eventually(lambda: line.waiting(model) == 2)
+    refused = await client.post(f"{router.url}/v1/x", json=BODY)
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    scaling = (await client.get(f"{router.admin_url}/scaling/m")).json()
+    assert (scaling["queue"], scaling["concurrency"]) == (2, 3)
+    assert await router.metric("waiting_requests", model="m") == 2
+    for number in range(3):
+        await eventually(lambda number=number: len(replica.requests) == number + 1)
+        await eventually(lambda: hasattr(replica.requests[-1], "go"))
+        replica.requests[-1].go.set()
+    assert [(await task).status_code for task in tasks] == [200] * 3
+
+
+async def test_a_model_without_replicas_holds_requests_until_one_comes(
+    start_replica, start_router, model_entry, write_config, client, eventually
+) -> None:
+    router = await start_router([model_entry("m")], waiting=Waiting())
+    task = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    await eventually(lambda: line.waiting(model) == 1)
+    scaling = (await client.get(f"{router.admin_url}/scaling/m")).json()
+    assert (scaling["replicas"], scaling["queue"]) == (0, 1)
+    replica = await start_replica()
+    write_config(router.config, [model_entry("m", replica)])
+    assert (await task).status_code == 200
+
+
+async def test_patience_has_an_end(start_router, model_entry, client) -> None:
+    router = await start_router([model_entry("m")], waiting=Waiting(hold=0.05))
+    response = await client.post(f"{router.url}/v1/x", json=BODY)
+    assert response.status_code == 503
+    assert response.headers["retry-after"]
+    assert await router.metric("line_refusals_total", model="m", reason="timeout") == 1
+
+
+async def test_a_held_stream_gets_comments_then_its_events(
+    start_replica, start_router, model_entry, write_config, client, eventually
+) -> None:
+    async def answer(exchange) -> None:
+        await exchange.start_events()
+        await exchange.chunk(b'data: {"a":1}\n\ndata: [DONE]\n\n')
+        await exchange.end()
+
+    router = await start_router([model_entry("m")], waiting=Waiting(heartbeat=0.05))
+    body = BODY | {"stream": True}
+    async with client.stream("POST", f"{router.url}/v1/chat/completions", json=body) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        parts = response.aiter_bytes()
+        assert (await anext(parts)).startswith(b":")
+        replica = await start_replica(script=answer)
+        write_config(router.config, [model_entry("m", replica)])
+        rest = b"".join([part async for part in parts])
+    assert rest.endswith(b'data: {"a":1}\n\ndata: [DONE]\n\n')
+
+
+async def test_a_model_may_be_waited_for_longer_than_others(
+    start_router, model_entry, client
+) -> None:
+    router = await start_router([model_entry("m")], waiting=Waiting(hold=0.05))
+    router.server.apply((ModelSpec("m", hold=30.0), ModelSpec("n", hold=0.0)))
+    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    task = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    refused = await client.post(f"{router.url}/v1/x", json={"model": "n"})
+    assert refused.status_code == 503
+    await asyncio.sleep(0.3)
+    assert line.waiting(model) == 1
+    router.server.apply(())
+    assert (await task).status_code == 503
+
+
+async def test_who_waits_while_the_last_replica_goes_is_held(
+    start_replica, start_router, model_entry, write_config, client, eventually
+) -> None:
+    go_on = asyncio.Event()
+
+    async def answer(exchange) -> None:
+        await go_on.wait()
+        await exchange.json(200, {})
+
+    replica = await start_replica(script=answer)
+    waiting = Waiting(timeout=0.3, hold=30.0)
+    router = await start_router([model_entry("m", replica)], waiting=waiting, max_in_flight=1)
+    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    first = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    await eventually(lambda: router.in_flight() == 1)
+    second = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    await eventually(lambda: line.waiting(model) == 1)
+    router.server.apply((ModelSpec("m"),))
+    await asyncio.sleep(0.6)
+    assert line.waiting(model) == 1, "there is no replica any more: it is held, not timed out"
+    go_on.set()
+    assert (await first).status_code == 200
+    other = await start_replica()
+    write_config(router.config, [model_entry("m", other)])
+    assert (await second).status_code == 200
+
+
+async def test_a_held_stream_that_waits_in_vain_ends_with_an_error_event(
+    start_router, model_entry, client
+) -> None:
+    router = await start_router([model_entry("m")], waiting=Waiting(hold=0.3, heartbeat=0.05))
+    body = BODY | {"stream": True}
+    response = await client.post(f"{router.url}/v1/chat/completions", json=body)
+    assert response.status_code == 200
+    assert b'"code":"model_not_ready"' in response.content.rsplit(b"data: ", 1)[1]
+
+
+async def test_a_client_that_leaves_the_line_is_forgotten(
+    start_router, model_entry, post, eventually
+) -> None:
+    router = await start_router([model_entry("m")], waiting=Waiting())
+    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    _, writer = await router.connect()
+    writer.write(post(b'{"model":"m"}'))
+    await eventually(lambda: line.waiting(model) == 1)
+    writer.close()
+    await eventually(lambda: line.waiting(model) == 0)
+    assert await router.metric("client_disconnects_total", model="m") == 1
+
+
+async def test_engines_that_are_down_are_waited_for(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    replica = await start_replica()
+    router = await start_router([model_entry("m", replica)], waiting=Waiting())
+    assert (await client.post(f"{router.url}/v1/x", json=BODY)).status_code == 200
+    await replica.stop()
+    tasks = [asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY)) for _ in range(20)]
+    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    await eventually(lambda: line.waiting(model) == 20)
+    revived = await start_replica(port=replica.port)
+    assert [(await task).status_code for task in tasks] == [200] * 20
+    assert len(revived.requests) == 20

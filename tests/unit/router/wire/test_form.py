@@ -1,0 +1,101 @@
+"""Uploads as multipart forms: the model is a field."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvasir_router.wire.form import FormError, form_type, read_form
+from kvasir_router.wire.http_request import Request
+
+TYPE = b"multipart/form-data; boundary=xyz"
+
+
+def part(name: str, value: bytes, more: str = "") -> bytes:
+    head = f'Content-Disposition: form-data; name="{name}"{more}'
+    return b"--xyz\r\n" + head.encode() + b"\r\n\r\n" + value + b"\r\n"
+
+
+def form(*parts: bytes) -> bytes:
+    return b"".join(parts) + b"--xyz--\r\n"
+
+
+AUDIO = part("file", b"RIFF\r\n\r\n\0" * 1000, '; filename="a;name=model.wav"')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        form(part("model", b"m"), AUDIO),
+        form(AUDIO, part("model", b"m")),
+        form(AUDIO, part("stream", b"false"), part("model", b"m"), part("prompt", b"x" * 5000)),
+        form(
+            b"--xyz\r\nContent-Type: text/plain\r\n"
+            b"content-disposition:form-data;name=model\r\n\r\nm\r\n"
+        ),
+    ],
+)
+def test_the_model_is_found_wherever_it_is(body: bytes) -> None:
+    envelope = read_form(body, TYPE)
+    assert (envelope.model, envelope.stream) == ("m", False)
+
+
+def test_a_stream_is_asked_for_in_words() -> None:
+    assert read_form(form(part("model", b"m"), part("stream", b"True")), TYPE).stream is True
+
+
+def test_a_file_that_is_called_model_is_not_the_model() -> None:
+    assert read_form(form(part("file", b"x", '; filename="model"')), TYPE).model is None
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        b'multipart/form-data; boundary="xyz"',
+        b"Multipart/Form-Data;boundary=xyz",
+        b"multipart/form-data; charset=utf-8; boundary=xyz",
+    ],
+)
+def test_ways_to_write_the_boundary(content_type: bytes) -> None:
+    assert read_form(form(part("model", b"m")), content_type).model == "m"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "word"),
+    [
+        (form(part("model", b"m")), b"multipart/form-data", "boundary"),
+        (b"", TYPE, "begin"),
+        (b"preamble\r\n" + form(part("model", b"m")), TYPE, "begin"),
+        (part("model", b"m"), TYPE, "breaks off"),
+        (b"--xyz\r\nno header\r\n--xyz--", TYPE, "breaks off"),
+        (form(part("model", b"m"), part("model", b"n")), TYPE, "twice"),
+        (form(part("model", b"\xff")), TYPE, "UTF-8"),
+        (form(*[part("x", b"") for _ in range(65)]), TYPE, "64"),
+    ],
+)
+def test_forms_that_are_refused(body: bytes, content_type: bytes, word: str) -> None:
+    with pytest.raises(FormError, match=word):
+        read_form(body, content_type)
+
+
+@given(st.lists(st.sampled_from([b"--xyz", b"--", b"\r\n", b"\r\n\r\n", b"name=", b"model", b"a"])))
+@settings(max_examples=200, deadline=None)
+def test_any_body_is_read_or_refused(parts: list[bytes]) -> None:
+    try:
+        read_form(b"".join(parts), TYPE)
+    except FormError:
+        return
+
+
+def request(path: str, *lines: bytes) -> Request:
+    made = Request()
+    made.path, made.lines = path, list(lines)
+    return made
+
+
+def test_which_requests_are_forms() -> None:
+    line = b"Content-Type: " + TYPE + b"\r\n"
+    assert form_type(request("/v1/audio/transcriptions", line)) == TYPE
+    assert form_type(request("/v1/images/edits", b"Accept: */*\r\n", line.lower())) == TYPE
+    assert form_type(request("/v1/chat/completions", line)) is None
+    assert form_type(request("/v1/audio/speech", b"content-type: application/json\r\n")) is None
+    assert form_type(request("/v1/audio/speech")) is None

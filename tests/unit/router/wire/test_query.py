@@ -1,0 +1,143 @@
+"""What is read of a request's body."""
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+
+from kvasir.wire.text_chain import (
+    BLOCK_BYTES,
+    CHAT_FIELDS,
+    MAX_MESSAGES,
+    chain_hashes,
+    chat_pieces,
+    chat_text,
+)
+from kvasir_router.wire.envelope import MAX_VALUES, UNREAD, Envelope, decode_envelope
+from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.query import BYTES_PER_TOKEN, Query
+
+
+def make_query(path: str, body: object, lora: str = "") -> Query:
+    request = Request()
+    request.path = path
+    request.body = msgspec.json.encode(body)
+    return Query(request, decode_envelope(request.body), lora=lora)
+
+
+def test_only_the_model_is_checked() -> None:
+    envelope = decode_envelope(b'{"model":"m","stream":"perhaps","n":[1],"x":{}}')
+    assert (envelope.model, envelope.stream, envelope.n) == ("m", "perhaps", [1])
+    with pytest.raises(msgspec.ValidationError):
+        decode_envelope(b'{"model":7}')
+
+
+def test_a_conversation_that_goes_on_keeps_its_chain() -> None:
+    first = [{"role": "user", "content": "a" * 4 * BLOCK_BYTES}]
+    more = [*first, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c" * 2000}]
+    short = make_query("/v1/chat/completions", {"model": "m", "messages": first}).chain
+    long = make_query("/v1/chat/completions", {"model": "m", "messages": more}).chain
+    assert len(short) == 4
+    assert list(long[:4]) == list(short)
+    assert len(long) > 7
+
+
+def test_an_adapter_has_a_chain_of_its_own() -> None:
+    body = {"model": "m", "prompt": "a" * BLOCK_BYTES}
+    base = make_query("/v1/completions", body).chain
+    adapted = make_query("/v1/completions", body, lora="a").chain
+    assert base
+    assert base != adapted
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"model": "m", "input": "a" * 4096}),
+        ("/v1/completions", {"model": "m", "prompt": ["a" * 4096, "b" * 4096]}),
+        ("/v1/completions", {"model": "m", "prompt": [1] * 4096}),
+    ],
+)
+def test_what_has_no_single_text_has_no_chain(path: str, body: object) -> None:
+    assert not make_query(path, body).chain
+
+
+def test_headers_are_found_by_their_lower_case_name() -> None:
+    request = Request()
+    request.lines = [b"X-Session-Id:  abc \r\n", b"Other: x\r\n"]
+    query = Query(request, Envelope())
+    assert query.header(b"x-session-id") == b"abc"
+    assert query.header(b"x-none") is None
+
+
+def test_the_prompt_is_held_once_only() -> None:
+    """The chain outlives the decoded prompt, which is as large as the body."""
+    query = make_query("/v1/completions", {"model": "m", "prompt": "a" * 4 * BLOCK_BYTES})
+    chain = query.chain
+    assert query.envelope.prompt is None
+    assert query.chain is chain
+    assert query.text_bytes > 4 * BLOCK_BYTES
+
+
+@pytest.mark.parametrize("field", CHAT_FIELDS)
+def test_what_decides_the_tokens_decides_the_chain(field: str) -> None:
+    body = {"messages": [{"role": "user", "content": "a" * 2 * BLOCK_BYTES}], "tools": [{"a": 1}]}
+    plain = make_query("/v1/chat/completions", body)
+    other = make_query("/v1/chat/completions", body | {field: ["x"]})
+    assert plain.chain == chain_hashes(chat_pieces(body))
+    assert set(plain.chain).isdisjoint(other.chain)
+
+
+def test_a_prompt_of_token_ids_is_as_long_as_they_are_many() -> None:
+    query = make_query("/v1/completions", {"prompt": [123456] * 1000})
+    assert query.text_bytes == 1000 * BYTES_PER_TOKEN
+
+
+def test_messages_behind_a_bound_are_not_hashed_and_those_before_it_are() -> None:
+    messages = [{"role": "user", "content": str(at)} for at in range(MAX_MESSAGES + 1)]
+    pieces = chat_pieces({"messages": messages})
+    assert chat_text({}, messages) == b"".join(pieces[:-1])
+    query = make_query("/v1/chat/completions", {"model": "m", "messages": messages})
+    whole = chain_hashes(pieces)
+    assert list(query.chain) == whole[: len(query.chain)]
+    assert query.text_bytes == len(query.request.body)
+
+
+@pytest.mark.parametrize("filler", [b"{}", b"[[]]", b'{"a":0}', b"7"])
+@pytest.mark.parametrize("field", ["messages", "prompt", "user", "tools", "stream"])
+def test_a_body_of_too_many_values_is_passed_on_unread(field: str, filler: bytes) -> None:
+    count = MAX_VALUES + (1 << 20) // len(filler)
+    body = b'{"%b":[%b],"model":"m","max_tokens":7}' % (
+        field.encode(),
+        b",".join([filler] * count),
+    )
+    envelope = decode_envelope(body)
+    assert (envelope.model, envelope.max_tokens) == ("m", 7)
+    assert envelope.messages is envelope.prompt is UNREAD
+    assert not getattr(envelope, field) or getattr(envelope, field) is UNREAD
+    request = Request()
+    request.path, request.body = "/v1/chat/completions", body
+    query = Query(request, envelope)
+    assert not query.chain
+    assert query.text_bytes == len(body)
+
+
+def test_a_long_text_is_not_taken_for_many_values() -> None:
+    text = "The quick brown fox, as ever, jumps. " * 100_000
+    query = make_query("/v1/chat/completions", {"model": "m", "messages": [{"content": text}]})
+    assert len(query.chain) > 100
+
+
+def test_a_body_that_is_nested_too_deeply_has_no_chain_wherever_it_is_asked_for() -> None:
+    def asked_below(frames: int, query: Query) -> object:
+        return asked_below(frames - 1, query) if frames else bool(query.chain)
+
+    has_chain = []
+    for depth in range(700, 1000, 5):
+        body = b'{"model":"m","tools":%b0%b}' % (b"[" * depth, b"]" * depth)
+        request = Request()
+        request.path, request.body = "/v1/chat/completions", body
+        with suppress(RecursionError):
+            has_chain.append(asked_below(100, Query(request, decode_envelope(body))))
+    assert True in has_chain
+    assert False in has_chain

@@ -1,0 +1,179 @@
+"""The rules of the HTTP front: what is refused, and what a request becomes."""
+
+import itertools
+import re
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvasir_router.wire.http_request import Limits, Request, RequestError
+from kvasir_router.wire.request_parser import RequestParser
+
+
+def parse(*reads: bytes, limits: Limits | None = None) -> list[Request]:
+    requests: list[Request] = []
+    parser = RequestParser(limits or Limits(), requests.append, lambda: None)
+    for read in reads:
+        parser.feed(read)
+    return requests
+
+
+def refusal(*reads: bytes, limits: Limits | None = None) -> int:
+    with pytest.raises(RequestError) as refused:
+        parse(*reads, limits=limits)
+    return refused.value.status
+
+
+def head(*lines: bytes, first: bytes = b"POST /v1/completions HTTP/1.1") -> bytes:
+    return b"\r\n".join((first, b"Host: a", *lines, b"", b""))
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (head(first=b"PUT /v1/files HTTP/1.1"), 405),
+        (head(first=b"DELETE /v1/files HTTP/1.1"), 405),
+        (head(first=b"POST / HTTP/2.0"), 505),
+        (head(b"Expect: 200-ok"), 417),
+        (head(b"Content-Encoding: gzip"), 415),
+        (head(first=b"POST /" + b"a" * 8192 + b" HTTP/1.1"), 414),
+        (head(*[b"X-%d: a" % i for i in range(100)]), 431),
+        (head(b"X: " + b"a" * 33_000), 431),
+        (head(b"Content-Length: 67108865"), 413),
+    ],
+)
+def test_refusals_with_their_own_status(data: bytes, status: int) -> None:
+    assert refusal(data) == status
+
+
+def test_a_header_that_never_ends_is_refused_at_the_limit() -> None:
+    limits = Limits(header_bytes=4096)
+    reads = [b"POST / HTTP/1.1\r\nHost: a\r\nX: ", *[b"a" * 100] * 50]
+    assert refusal(*reads, limits=limits) == 431
+
+
+def test_a_chunked_body_is_refused_when_it_passes_the_limit() -> None:
+    limits = Limits(body_bytes=1000)
+    start = head(b"Transfer-Encoding: chunked")
+    chunk = b"64\r\n" + b"a" * 100 + b"\r\n"
+    assert parse(start, *[chunk] * 10, limits=limits) == []
+    assert refusal(start, *[chunk] * 11, limits=limits) == 413
+
+
+def test_chunk_extensions_may_not_outweigh_the_body() -> None:
+    start = head(b"Transfer-Encoding: chunked")
+    assert refusal(start, *[b"1;x=" + b"y" * 9000 + b"\r\na\r\n"] * 10) == 400
+
+
+def test_chunks_are_joined() -> None:
+    [request] = parse(head(b"Transfer-Encoding: chunked") + b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+    assert request.body == b"abcde"
+    assert request.lines == []
+
+
+def test_headers_for_this_hop_and_for_the_fleet_are_dropped() -> None:
+    [request] = parse(
+        head(
+            b"Authorization: Bearer k",
+            b"Connection: keep-alive, X-Hop",
+            b"X-Hop: 1",
+            b"Keep-Alive: 5",
+            b"TE: trailers",
+            b"Proxy-Authorization: x",
+            b"X-Kvasir-Fleet-Secret: guess",
+            b"x-kvasir-anything: 1",
+            b"Accept-Encoding: gzip",
+            b"Content-Length: 2",
+            b"traceparent: 00-1",
+        )
+        + b"{}"
+    )
+    assert request.lines == [b"traceparent: 00-1\r\n"]
+    assert request.authorization == b"Bearer k"
+
+
+def test_authorization_comes_once() -> None:
+    with pytest.raises(RequestError, match="Authorization"):
+        parse(head(b"Authorization: Bearer a", b"authorization: Bearer b"))
+
+
+@pytest.mark.parametrize("given_id", [b"a b", b"", b"x" * 129, b"\xff"])
+def test_an_unfit_request_id_is_replaced(given_id: bytes) -> None:
+    [request] = parse(head(b"X-Request-Id: " + given_id, b"Content-Length: 0"))
+    assert re.fullmatch(rb"[0-9a-f]{32}", request.request_id)
+
+
+def test_request_ids_differ() -> None:
+    one = head(b"Content-Length: 0")
+    assert len({request.request_id for request in parse(one * 50)}) == 50
+
+
+def test_a_fit_request_id_is_kept() -> None:
+    [request] = parse(head(b"X-Request-ID: req-1", b"Content-Length: 0"))
+    assert request.request_id == b"req-1"
+
+
+@pytest.mark.parametrize(
+    ("data", "keep_alive"),
+    [
+        (head(first=b"GET / HTTP/1.1"), True),
+        (head(b"Connection: close", first=b"GET / HTTP/1.1"), False),
+        (head(b"Connection: keep-alive", first=b"GET / HTTP/1.0"), False),
+        (b"GET / HTTP/1.0\r\n\r\n", False),
+    ],
+)
+def test_keep_alive(data: bytes, keep_alive: bool) -> None:
+    [request] = parse(data)
+    assert request.keep_alive is keep_alive
+
+
+BODIES = st.lists(st.binary(max_size=300), max_size=4)
+
+
+@given(bodies=BODIES, chunked=st.booleans(), cuts=st.sets(st.integers(0, 2000), max_size=8))
+@settings(max_examples=150, deadline=None)
+def test_any_split_into_reads_gives_the_same_requests(
+    bodies: list[bytes], chunked: bool, cuts: set[int]
+) -> None:
+    data = b""
+    for body in bodies:
+        if chunked:
+            data += head(b"Transfer-Encoding: chunked")
+            data += b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            data += b"0\r\n\r\n"
+        else:
+            data += head(b"Content-Length: %d" % len(body)) + body
+    places = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    reads = [data[start:end] for start, end in itertools.pairwise(places)]
+    assert [request.body for request in parse(*reads)] == bodies
+
+
+FRAGMENTS = st.sampled_from(
+    (
+        *(
+            b"POST ",
+            b"GET ",
+            b"/v1/x",
+            b" HTTP/1.1",
+            b"\r\n",
+            b"\r\n\r\n",
+            b"\n",
+            b"Host: a",
+            b": ",
+        ),
+        *(b"Content-Length: 5", b"Transfer-Encoding: chunked", b"0\r\n", b"Expect: x", b"\0"),
+    )
+)
+
+
+@given(st.lists(st.one_of(FRAGMENTS, st.binary(max_size=40)), max_size=30))
+@settings(max_examples=400, deadline=None)
+def test_no_input_does_anything_but_parse_or_be_refused(reads: list[bytes]) -> None:
+    requests: list[Request] = []
+    parser = RequestParser(Limits(), requests.append, lambda: None)
+    with suppress(RequestError):
+        for read in reads:
+            parser.feed(read)
+    assert all(request.path.startswith(("/", "*")) for request in requests)

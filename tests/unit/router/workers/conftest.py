@@ -1,0 +1,7 @@
+"""Hands on the fixtures of tests/support."""
+
+from support.router_workers import until_fixture
+
+__all__ = [
+    "until_fixture",
+]

@@ -1,0 +1,313 @@
+"""The index process's state in a worker: told whole, kept by news, and told again when some is
+missed. Both are parts of this process here, with the real socket between them."""
+
+import asyncio
+import random
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kvasir.wire.block_hash import HASH_BYTES
+from kvasir.wire.kv_events import BlockRemoved, BlockStored
+from kvasir.wire.text_chain import MAX_BLOCKS
+from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
+from kvasir_router.fleet.replica import Health, Speech
+from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.index.block_sink import PromptReport
+from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.process.components import RouterBase
+from kvasir_router.workers.index_process import IndexProcess
+from kvasir_router.workers.replication import publisher as hub_module
+from kvasir_router.workers.replication.event_log import report_of
+from kvasir_router.workers.replication.messages import Known, Learned, Routed, pack_texts
+from kvasir_router.workers.replication.replica_state import Follower
+from kvasir_router.workers.replication.subscriber import IndexLink
+from kvasir_router.workers.shared_memory.load_table import LoadTable
+from kvasir_router.workers.shared_memory.shared_limits import Ledger
+from kvasir_router.workers.shared_state import Shared
+
+MODEL = "m"
+SNAPSHOT = (
+    ModelSpec(
+        MODEL,
+        aliases=("alias",),
+        replicas=(ReplicaSpec("a", "127.0.0.1", 1), ReplicaSpec("b", "127.0.0.1", 2)),
+    ),
+)
+SOURCE = random.Random(1)
+
+
+class Index(IndexProcess):
+    """Without probes and feeds of its own: tests say what is seen."""
+
+    async def begin(self) -> None:
+        self.fleet.came = self.fleet.emptied = self._feeds_lose = lambda model, replica: None
+        self._feeds_follow_policy = lambda model: None
+        self._recall()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            self._hub.connected, sock=self._shared.link_sock.dup()
+        )
+        self._beats = asyncio.create_task(self._hub.beat())
+        self.apply(SNAPSHOT)
+
+    async def end(self) -> None:
+        if self._beats.cancelled():
+            return
+        self._beats.cancel()
+        for peer in self._hub.peers:
+            peer.link.close()
+        self._server.close()
+        await asyncio.gather(self._beats, return_exceptions=True)
+
+
+class Following:
+    """A worker's half."""
+
+    def __init__(self, shared: Shared, column: int) -> None:
+        self.router = RouterBase(shared.settings)
+        self.follower = Follower(self.router, shared.load, column)
+        self.messages: list[Any] = []
+        self.away = 0
+        self.link = IndexLink(shared.link_path, self._take, self._gone, lambda: None)
+        self.follower.missed = self.link.want_all
+        self.task = asyncio.create_task(self.link.run())
+
+    def _take(self, message: Any) -> None:
+        self.messages.append(message)
+        self.follower.take(message)
+
+    def _gone(self) -> None:
+        self.away += 1
+
+    @property
+    def model(self) -> Any:
+        return self.router.fleet.models[MODEL]
+
+    def hits(self, chain: Sequence[int]) -> dict[str, tuple[int, str]]:
+        if MODEL not in self.router.fleet.models:
+            return {}
+        found = self.model.policy.index.match(chain)
+        return {replica.id: (hit.text_blocks, hit.source.value) for replica, hit in found.items()}
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        self.router.fleet.apply(())
+
+
+@pytest.fixture
+async def shared(tmp_path):
+    link_sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link_sock.bind(str(tmp_path / "index.sock"))
+    link_sock.listen(8)
+    settings = RouterSettings(config=tmp_path / "fleet.yaml", access_log=False, workers=2)
+    with socket.socket() as admin_sock, link_sock:
+        yield Shared(settings, tmp_path, LoadTable(6), Ledger(64), link_sock, admin_sock)
+
+
+@pytest.fixture
+async def start(shared):
+    running: list[Any] = []
+
+    async def index() -> Index:
+        column = shared.load.take()
+        assert column is not None
+        made = Index(shared, column)
+        await made.begin()
+        running.append(made)
+        return made
+
+    async def worker() -> Following:
+        column = shared.load.take()
+        assert column is not None
+        running.append(Following(shared, column))
+        return running[-1]
+
+    class Starts:
+        pass
+
+    starts = Starts()
+    starts.index, starts.worker = index, worker
+    yield starts
+    for each in reversed(running):
+        await each.end()
+
+
+def replica(router: RouterBase, name: str) -> Any:
+    return next(each for _, each in router.fleet.replicas() if each.id == name)
+
+
+def tell_prompt(index: Index, holders: str, blocks: int = 4) -> tuple[list[int], list[bytes]]:
+    """A prompt of so many text blocks, two KV blocks each, is in these replicas' caches."""
+    chain = [SOURCE.getrandbits(64) for _ in range(blocks)]
+    names = [SOURCE.randbytes(HASH_BYTES) for _ in range(2 * blocks)]
+    sink = index.fleet.models[MODEL].policy.sink
+    for name in holders:
+        sink.stored(replica(index, name), BlockStored(names, None, [], 16))
+    ends = b"".join(names[1::2])
+    sink.learned(PromptReport(chain, [2 * (at + 1) for at in range(blocks)], ends))
+    return chain, names
+
+
+async def test_the_fleet_and_how_it_does(start, until) -> None:
+    index, worker = await start.index(), await start.worker()
+    await until(lambda: MODEL in worker.router.fleet.models)
+    assert worker.router.fleet.find("alias") is not None
+    seen = replica(index, "a")
+    seen.observed(Health.READY)
+    seen.heard(Speech.READY)
+    seen.load.report_every = 0.2
+    seen.load.kv_capacity = 1000
+    seen.load.reported(LoadReport(3, 1, 500, 0.5, 12.0))
+    copy = replica(worker.router, "a")
+    await until(lambda: copy.load.report is not None)
+    assert copy.health is Health.READY
+    assert copy.speech is Speech.READY
+    assert copy.load.report == seen.load.report
+    assert copy.load.kv_capacity == 1000
+    assert copy.slot == seen.slot
+    index.fleet.set_policy(index.fleet.models[MODEL], "round_robin")
+    await until(lambda: type(worker.model.policy).__name__ == "RoundRobin")
+    index.apply((ModelSpec(MODEL, replicas=SNAPSHOT[0].replicas[:1]),))
+    await until(lambda: len(worker.model.replicas) == 1)
+
+
+async def test_a_worker_knows_no_models_before_discovery_does(shared, start, until) -> None:
+    column = shared.load.take()
+    assert column is not None
+    silent = Index(shared, column)
+    server = await asyncio.get_running_loop().create_unix_server(
+        silent._hub.connected, sock=shared.link_sock.dup()
+    )
+    worker = await start.worker()
+    await until(lambda: any(isinstance(message, Known) for message in worker.messages))
+    assert not worker.router.gateway.knows_models
+    silent.fleet.came = silent.fleet.emptied = silent._feeds_lose = lambda model, replica: None
+    silent.apply(SNAPSHOT)
+    await until(lambda: worker.router.gateway.knows_models)
+    for peer in silent._hub.peers:
+        peer.link.close()
+    server.close()
+    silent.fleet.apply(())
+
+
+async def test_exact_hits_by_news_and_by_the_whole_state(start, until) -> None:
+    index, early = await start.index(), await start.worker()
+    await until(lambda: bool(index._hub.peers))
+    chain, names = tell_prompt(index, "a")
+    late = await start.worker()
+    for worker in (early, late):
+        await until(lambda worker=worker: worker.hits(chain) == {"a": (4, "exact")})
+        assert worker.model.policy.index.residency.blocks == 4, "only ends of text blocks"
+    sink = index.fleet.models[MODEL].policy.sink
+    sink.removed(replica(index, "a"), BlockRemoved(names[-1:]))
+    sink.stored(replica(index, "b"), BlockStored(names[:4], None, [], 16))
+    expected = {"a": (3, "exact"), "b": (2, "exact")}
+    for worker in (early, late):
+        await until(lambda worker=worker: worker.hits(chain) == expected)
+    sink.cleared(replica(index, "a"))
+    for worker in (early, late):
+        await until(lambda worker=worker: worker.hits(chain) == {"b": (2, "exact")})
+
+
+async def test_blocks_that_were_there_before_their_text_was_told(start, until) -> None:
+    index, worker = await start.index(), await start.worker()
+    await until(lambda: bool(index._hub.peers))
+    chain, _ = tell_prompt(index, "ab")
+    await until(lambda: worker.hits(chain) == {"a": (4, "exact"), "b": (4, "exact")})
+
+
+async def test_what_a_worker_routes_and_learns_is_known_to_the_others(start, until) -> None:
+    index, one, other = await start.index(), await start.worker(), await start.worker()
+    await until(lambda: len(index._hub.peers) == 2)
+    await until(lambda: MODEL in one.router.fleet.models)
+    chain = [SOURCE.getrandbits(64) for _ in range(3)]
+    slot = replica(index, "b").slot
+    one.link.tell(Routed(one.follower._column, slot, pack_texts(chain), 0))
+    await until(lambda: other.hits(chain) == {"b": (3, "approximate")})
+    assert one.hits(chain) == {}, "it knows what it did itself"
+    late = await start.worker()
+    await until(lambda: MODEL in late.router.fleet.models)
+    await until(lambda: late.hits(chain) == {"b": (3, "approximate")})
+    keys = [SOURCE.randbytes(HASH_BYTES) for _ in chain]
+    one.link.tell(Learned(MODEL, pack_texts(chain), [1, 2, 3], b"".join(keys)))
+    learned = lambda: [m for m in other.messages if isinstance(m, Learned)]  # noqa: E731
+    await until(lambda: bool(learned()))
+    assert list(report_of(learned()[0]).text_hashes) == chain
+    assert other.model.policy.index.texts.known(chain) == 3
+
+
+async def test_a_worker_that_lags_is_told_everything_anew(start, until, monkeypatch) -> None:
+    index, worker = await start.index(), await start.worker()
+    await until(lambda: bool(index._hub.peers))
+    chain, names = tell_prompt(index, "a")
+    await until(lambda: worker.hits(chain) == {"a": (4, "exact")})
+    monkeypatch.setattr(hub_module, "MAX_BEHIND", 2_000_000)
+    worker.link._link._transport.pause_reading()  # as a stopped process
+    sent = Routed(-1, replica(index, "a").slot, pack_texts(range(1, MAX_BLOCKS + 1)), 0)
+    for _ in range(4_000_000 // len(sent.texts)):
+        index._take(index._hub.peers[0], sent)
+    await until(lambda: index._hub.lagged == 1)
+    sink = index.fleet.models[MODEL].policy.sink
+    sink.removed(replica(index, "a"), BlockRemoved(names[-1:]))
+    assert index._hub.peers[0].link.unsent < 4_000_000
+    worker.link._link._transport.resume_reading()
+    await until(lambda: worker.hits(chain) == {"a": (3, "exact")})
+    assert worker.away == 0, "it is the same connection"
+
+
+async def test_news_that_are_missing_end_the_connection_and_all_is_told_anew(start, until) -> None:
+    index, worker = await start.index(), await start.worker()
+    await until(lambda: bool(index._hub.peers))
+    first = worker.link._link
+    await until(lambda: MODEL in worker.router.fleet.models)
+    worker.link._number -= 1
+    chain, _ = tell_prompt(index, "b")
+    await until(lambda: worker.hits(chain) == {"b": (4, "exact")})
+    assert worker.link._link is not first
+
+
+async def test_stale_knowledge_stays_until_a_new_index_process_knows_better(start, until) -> None:
+    index, worker = await start.index(), await start.worker()
+    await until(lambda: bool(index._hub.peers))
+    replica(index, "a").observed(Health.READY)
+    chain, names = tell_prompt(index, "ab")
+    await until(lambda: worker.hits(chain) == {"a": (4, "exact"), "b": (4, "exact")})
+    copy = replica(worker.router, "a")
+    copy.acquire()
+    await index.end()
+    await until(lambda: worker.away == 1)
+    successor = await start.index()
+    await until(lambda: bool(successor._hub.peers))
+    await until(lambda: not worker.link.is_away)
+    assert replica(worker.router, "a") is copy, "with what it has in flight"
+    assert copy.health is Health.READY
+    assert copy.slot == replica(successor, "a").slot
+    assert worker.hits(chain) == {"a": (4, "exact"), "b": (4, "exact")}
+    # What engines tell again is all there is
+    sink = successor.fleet.models[MODEL].policy.sink
+    ends = b"".join(names[1::2])
+    sink.learned(PromptReport(chain, [2, 4, 6, 8], ends))
+    sink.stored(replica(successor, "a"), BlockStored(names[:2], None, [], 16))
+    await until(lambda: worker.hits(chain) == {"a": (1, "exact"), "b": (4, "exact")})
+    copy.release()
+
+
+async def test_blocks_of_other_engines_are_told_by_their_own_hashes(start, until) -> None:
+    index, worker = await start.index(), await start.worker()
+    foreign = ReplicaSpec("v", "127.0.0.1", 3, engine=EngineKind.VLLM)
+    index.apply((ModelSpec(MODEL, replicas=(foreign,)),))
+    await until(lambda: bool(index._hub.peers))
+    sink = index.fleet.models[MODEL].policy.sink
+    sink.stored(replica(index, "v"), BlockStored([7, 8], None, list(range(32)), 16))
+    own = index.fleet.models[MODEL].policy.index.residency._foreign[replica(index, "v")]
+    ends = [own.table.get(number).to_bytes(HASH_BYTES, "little") for number in (7, 8)]
+    chain = [11, 12]
+    sink.learned(PromptReport(chain, [1, 2], b"".join(ends)))
+    await until(lambda: MODEL in worker.router.fleet.models)
+    await until(lambda: worker.hits(chain) == {"v": (2, "exact")})
+    sink.removed(replica(index, "v"), BlockRemoved([8]))
+    await until(lambda: worker.hits(chain) == {"v": (1, "exact")})
