@@ -1,11 +1,11 @@
 """Finds, for each linear layer and number of tokens, the fastest of cuBLASLt's algorithms.
 
-    python benchmarks/gpu/autotune_gemm.py --model DIR [--model DIR ...] --table F.json [--out F.json]
+    python benchmarks/gpu/autotune_gemm.py --model DIR ... --table F.json [--out F.json]
 
-The heuristic names a dozen for a product; this tries what it names for any of these models' layers
+The heuristic names a dozen for a GEMM; this tries what it names for any of these models' layers
 and any number of tokens, some hundreds: first for a few numbers of tokens, then the best of those
-for all that steps are captured with. --table is what kernels/gemm/algorithm_table.py reads, --out says
-how many microseconds were gained. What a table has already is not timed again.
+for all that steps are captured with. --table is what kernels/gemm/algorithm_table.py reads, --out
+says how many microseconds were gained. What a table has already is not timed again.
 """
 
 from __future__ import annotations

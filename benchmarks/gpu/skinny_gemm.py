@@ -1,6 +1,6 @@
 """Chooses, for each linear layer of a few tokens, between cuBLAS and the skinny kernel, by time.
 
-    python benchmarks/gpu/skinny_gemm.py --model DIR [--model DIR ...] [--out F.json] [--table F.json]
+    python benchmarks/gpu/skinny_gemm.py --model DIR ... [--out F.json] [--table F.json]
 
 For each shape of the models' layers and 1 to 64 tokens: microseconds of the layer and a norm after
 it inside a CUDA graph, and TB/s of weights, which are not in the cache.

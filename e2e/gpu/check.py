@@ -40,10 +40,13 @@ from judging import Judge, Row, Tokens  # noqa: E402
 
 from kvasir_engine.attention import triton_backend  # noqa: E402
 from kvasir_engine.attention.hopper import paged_attention  # noqa: E402
-from kvasir_engine.attention.triton.decode_tuning import DecodeTuning, divided_tuning_for  # noqa: E402
+from kvasir_engine.attention.triton.decode_tuning import (  # noqa: E402
+    DecodeTuning,
+    divided_tuning_for,
+)
 from kvasir_engine.core.build import build_core  # noqa: E402
 from kvasir_engine.request import EngineRequest  # noqa: E402
-from kvasir_engine.runner import batch, prefix_groups
+from kvasir_engine.runner import batch, prefix_groups  # noqa: E402
 from kvasir_engine.runner.graphs import full as decode_graphs  # noqa: E402
 from kvasir_engine.sampling_params import SamplingParams  # noqa: E402
 from kvasir_engine.settings import make_settings  # noqa: E402
@@ -68,7 +71,8 @@ WIDE: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-"""Beside those of tests/unit/engine, whose heads are small: query heads of a KV head, and their size."""
+"""Models beside those of tests/unit/engine, whose heads are small: query heads per KV head and
+head size."""
 WIDE_SCALE = 4
 """Of their prompts, that they have several tiles of keys."""
 ARCHITECTURES = (

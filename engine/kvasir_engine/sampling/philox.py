@@ -3,7 +3,7 @@
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Stateless: the bits are a
 function of key and counter alone, so a token's randomness depends on neither its batch nor on
 what was drawn before. Engines draw by the same function on torch tensors (`gumbel.py`) and in
-Triton (`sampling/gumbel_kernel.py`); this one is what both are compared with, and has their constants.
+Triton (`gumbel_kernel.py`); this one is what both are compared with, and has their constants.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from kvasir_router.fleet.replica import Replica
 class PromptReport(NamedTuple):
     """Text blocks of one prompt, and the KV blocks that each one's chain determines.
 
-    For text block i: its chained hash (kvasir.wire.text_chain) in `text_hashes[i]`, the number of full
-    KV blocks in `kv_blocks[i]`, and the hash of the last of them in `kv_hashes[16 * i : 16 * i +
-    16]` (zeros where there is none).
+    For text block i: its chained hash (kvasir.wire.text_chain) in `text_hashes[i]`, the number of
+    full KV blocks in `kv_blocks[i]`, and the hash of the last of them in `kv_hashes[16 * i : 16 * i
+    + 16]` (zeros where there is none).
     """
 
     text_hashes: Sequence[int]

@@ -1,7 +1,7 @@
 """Going on with a broken stream: what its client has, and the request that asks for the rest.
 
-The engine contract (kvasir_engine.server.openai.router_contract) says why the bytes that the client has
-are enough. They are parsed here and nowhere else, and only when a stream has broken.
+The engine contract (kvasir_engine.server.openai.router_contract) says why the bytes that the client
+has are enough. They are parsed here and nowhere else, and only when a stream has broken.
 """
 
 from collections.abc import Mapping, Sequence

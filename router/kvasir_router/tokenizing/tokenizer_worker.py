@@ -1,5 +1,6 @@
-"""One tokenising process: `python -m kvasir_router.tokenizing.tokenizer_worker`. Jobs come on stdin, answers
-go to stdout; it ends with its router."""
+"""A tokenising process: `python -m kvasir_router.tokenizing.tokenizer_worker`.
+
+It reads jobs from stdin, writes answers to stdout, and ends with its router."""
 
 import os
 import signal

@@ -29,8 +29,8 @@ class Envelope(msgspec.Struct):
     user: Any = None
     priority: Any = None
 
-    # The prompt and what else decides its tokens (kvasir.wire.text_chain). They are decoded with the
-    # others: a body's strings have to be gone through anyway, and a second time would cost as much.
+    # The prompt and what else decides its tokens (kvasir.wire.text_chain). They are decoded with
+    # the others: parsing the body's strings a second time would cost as much again.
     messages: Any = None
     prompt: Any = None
     tools: Any = None

@@ -90,7 +90,7 @@ class RequestParser:
 
     def abandon(self) -> None:
         """Nothing that was received is of use."""
-        self._body = []
+        self._body.clear()
         self.give_back(self._held)
 
     def feed(self, data: bytes | memoryview) -> None:

@@ -1,6 +1,6 @@
 """What the charts render, as it was read and accepted once: snapshots/.
 
-After a change that is meant: KVASIR_ACCEPT_SNAPSHOTS=1 pytest tests/tools/chart, and read the difference.
+After an intended change: KVASIR_ACCEPT_SNAPSHOTS=1 pytest tests/tools/chart, and read the diff.
 """
 
 import os

@@ -53,13 +53,16 @@ async def test_the_routers_commands_serve_the_models_names(tmp_path: Path) -> No
     try:
         await _served(f"http://127.0.0.1:{ports['8080']}", f"http://127.0.0.1:{admin}", config)
     finally:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        for pid in (process.pid, *map(int, children)):
+        for pid in (process.pid, *_children(process.pid)):
             os.kill(pid, signal.SIGTERM)
         await asyncio.wait_for(process.wait(), 60)
         async with asyncio.timeout(60):
             while _runs(process.pid):  # noqa: ASYNC110 - the shell's children, not ours
                 await asyncio.sleep(0.05)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _runs(group: int) -> bool:

@@ -1,7 +1,8 @@
 """Which layers of few tokens the skinny kernel computes, and how: measured, never guessed.
 
-The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU. A line
-is (outputs, inputs, gated, tokens, and SkinnyTuning's fields); what stands in none is cuBLAS's.
+The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU.
+A line is (outputs, inputs, gated, tokens, and SkinnyTuning's fields); cuBLAS computes every other
+layer.
 """
 
 from __future__ import annotations

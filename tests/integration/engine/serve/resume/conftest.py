@@ -95,7 +95,7 @@ class FleetCaller:
 
     @staticmethod
     def resume_fields(events: Sequence[Event], index: int) -> dict[str, Any]:
-        """What is known of choice `index` after `events`, as server/openai/router_contract.py asks for it."""
+        """What is known of choice `index` after `events`, as the router contract asks for it."""
         mine = [event for event in events if event.comment.get("i") == index]
         first = next(event for event in events if "s" in event.comment)
         choices = [choice for event in mine for choice in event.choices]

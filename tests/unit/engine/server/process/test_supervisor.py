@@ -1,4 +1,4 @@
-"""How it ends is tests/integration/engine/serve's, with real processes; here, what it checks before a start."""
+"""What the supervisor checks before a start; tests/integration/engine/serve ends real processes."""
 
 from __future__ import annotations
 
