@@ -21,7 +21,7 @@ from stream_load import Load, Session
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """`sessions` yields one session for each arrival; `rates` a second, by stage."""
 
     name: str
@@ -88,9 +88,9 @@ async def nosharing(scale: Scale, words: Words, source: random.Random) -> AsyncI
         yield session
 
 
-WORKS = (
-    Work("capacity", capacity, {"below": 8, "knee": 20, "past": 30}, 15),
-    Work("chat", chat, {"below": 6, "knee": 22, "past": 34}, 12),
-    Work("agent", agent, {"below": 3, "knee": 10, "past": 15}, 5),
-    Work("nosharing", nosharing, {"below": 12, "knee": 25, "past": 40}, 12),
+WORKLOADS = (
+    Workload("capacity", capacity, {"below": 8, "knee": 20, "past": 30}, 15),
+    Workload("chat", chat, {"below": 6, "knee": 22, "past": 34}, 12),
+    Workload("agent", agent, {"below": 3, "knee": 10, "past": 15}, 5),
+    Workload("nosharing", nosharing, {"below": 12, "knee": 25, "past": 40}, 12),
 )

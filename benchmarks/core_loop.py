@@ -167,7 +167,7 @@ def run(rows: int, steps: int, profile: cProfile.Profile | None = None) -> Clien
         channels = Channels(Path(directory))
         status = CoreStatus(channels.status, create=True)
         core = build_core(settings, TINY_MODEL, watcher=StepClock(status))
-        core.loop.runner = core.assembled.runner = EncodingRunner(core.assembled.runner)
+        core.loop.runner = core.built_runner.runner = EncodingRunner(core.built_runner.runner)
         clients = Clients(channels, rows, steps, profile)
         gc.collect()
         gc.freeze()  # as the core's process does

@@ -38,14 +38,14 @@ SAMPLED_EVERY = 8
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """Prompts and output lengths."""
 
     prompts: list[list[int]]
     lengths: list[int]
 
 
-def make_work(requests: int) -> Work:
+def make_workload(requests: int) -> Workload:
     """The same for every run and engine."""
     draw = random.Random(0)
     prompts = [
@@ -53,7 +53,7 @@ def make_work(requests: int) -> Work:
         for _ in range(requests)
     ]
     low, high = math.log(SHORTEST), math.log(LONGEST)
-    return Work(prompts, [round(math.exp(draw.uniform(low, high))) for _ in range(requests)])
+    return Workload(prompts, [round(math.exp(draw.uniform(low, high))) for _ in range(requests)])
 
 
 class Stopwatch:
@@ -71,7 +71,7 @@ class Stopwatch:
 # -- the engines, each in a process of its own ----------------------------------------------------
 
 
-def run_kvasir(work: Work) -> dict[str, Any]:
+def run_kvasir(work: Workload) -> dict[str, Any]:
     """Seconds and steps of the offline engine."""
     from kvasir_engine import LLM, SamplingParams
 
@@ -91,7 +91,7 @@ def run_kvasir(work: Work) -> dict[str, Any]:
     return {**spent, "steps": llm._core.scheduler.counters.steps - steps}
 
 
-def run_hf(work: Work) -> dict[str, Any]:
+def run_hf(work: Workload) -> dict[str, Any]:
     """Seconds and steps of `generate`, with the attention that was faster in a short trial."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -130,7 +130,7 @@ def run_hf(work: Work) -> dict[str, Any]:
     return {**clock.read(), "steps": steps, "attention": attention}
 
 
-def measure_waste(work: Work) -> dict[str, Any]:
+def measure_waste(work: Workload) -> dict[str, Any]:
     """KV allocated beyond what is used, averaged over steps.
 
     The scheduler decides this, not the device, so the simulated runner takes the same requests.
@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/cpu/")
     parser.add_argument("--run", choices=RUNS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    work = make_work(options.requests)
+    work = make_workload(options.requests)
     if options.run:
         print(json.dumps(RUNS[options.run](work)))
         return
@@ -215,7 +215,7 @@ def main() -> None:
 
 def publish(
     options: argparse.Namespace,
-    work: Work,
+    work: Workload,
     runs: dict[str, list[dict[str, Any]]],
     waste: dict[str, Any],
 ) -> None:

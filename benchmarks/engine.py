@@ -54,7 +54,7 @@ class Engine:
         self._core = core
         self._next = 0
         self.steps = 0
-        self.start_parts = core.assembled.timings
+        self.start_parts = core.built_runner.timings
 
     def generate(self, given: Prompts, lengths: list[int]) -> float:
         """Seconds until the last request's last token."""
@@ -150,7 +150,7 @@ def prefix(engine: Engine) -> Figures:
     return {"prefix4096x256": _rate(engine, given, [64] * 256)}
 
 
-WORKS: dict[str, Callable[[Engine], Figures]] = {
+WORKLOADS: dict[str, Callable[[Engine], Figures]] = {
     "mixed256": mixed256,
     "big1000": big1000,
     "decode": decode,
@@ -199,7 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", required=True, help="directory with a config.json")
     parser.add_argument("--load-format", default="auto", choices=["auto", "dummy"])
-    parser.add_argument("--works", default=",".join(WORKS))
+    parser.add_argument("--works", default=",".join(WORKLOADS))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--repeat", type=int, default=1)
@@ -234,7 +234,7 @@ def main() -> None:
         engine.forget()
         if log is not None:
             log.clear()
-        found = WORKS[name](engine)
+        found = WORKLOADS[name](engine)
         if log is not None:
             tables[name] = log.table(name, time.perf_counter())
             print(*tables[name].rows, sep="\n", flush=True)

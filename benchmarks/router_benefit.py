@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from benefit_works import WORKS, Work
+from benefit_works import WORKLOADS, Workload
 from common import Figure, Report, Table, free_port, wait_for, warn_if_busy
 from router_tools import FORM, process, router_command
 from scaled_router import divide
@@ -73,7 +73,9 @@ class Options:
     save: bool
 
 
-async def measure(work: Work, load: Load, pid: int, words: Words, options: Options) -> list[Stage]:
+async def measure(
+    work: Workload, load: Load, pid: int, words: Words, options: Options
+) -> list[Stage]:
     arrivals = work.sessions(options.scale, words, random.Random(3))
     await arrive(load, arrivals, work.warmup_rate, options.warmup_seconds, random.Random(7))
     lead, counted = options.lead_seconds, options.stage_seconds
@@ -88,7 +90,7 @@ async def measure(work: Work, load: Load, pid: int, words: Words, options: Optio
 
 
 def run_policy(
-    folder: Path, policy: str, work: Work, words: Words, model: Path, options: Options
+    folder: Path, policy: str, work: Workload, words: Words, model: Path, options: Options
 ) -> list[Stage]:
     """A fresh fleet, a router, and every stage."""
     folder.mkdir()
@@ -111,7 +113,9 @@ def run_policy(
             return uvloop.run(measure(work, load, router.pid, words, options))
 
 
-def run_policy_virtually(policy: str, work: Work, words: Words, options: Options) -> list[Stage]:
+def run_policy_virtually(
+    policy: str, work: Workload, words: Words, options: Options
+) -> list[Stage]:
     """The same in virtual time, in this process."""
     divide(options.scale.tokens)
     name = "kv_aware" if policy in KV_AWARE else policy
@@ -175,7 +179,7 @@ def run(options: Options, folder: Path) -> None:
     words.write_model(model, max_tokens=32_768)
     results: dict[tuple[str, str, str], Result] = {}
     tables = []
-    for work in (work for work in WORKS if work.name in options.works):
+    for work in (work for work in WORKLOADS if work.name in options.works):
         rows = []
         # Processes of their own, so that one's load is never late because of another's
         with ProcessPoolExecutor(
@@ -273,7 +277,7 @@ def main() -> None:
     """Parse, run, publish."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--policies", default=POLICIES)
-    parser.add_argument("--works", default=",".join(work.name for work in WORKS))
+    parser.add_argument("--works", default=",".join(work.name for work in WORKLOADS))
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--scale", type=int, default=4, help="real tokens a simulated one is")
     parser.add_argument("--speed", type=float, default=1.0, help="of all clocks")

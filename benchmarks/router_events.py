@@ -25,7 +25,7 @@ from pathlib import Path
 
 import zmq
 from common import Figure, Report, free_port, wait_for, warn_if_busy
-from router_overhead import WORKS, write_work
+from router_overhead import WORKLOADS, write_workload
 from router_tools import FORM, MODEL, Cores, build_native, process, router_command, run_load
 
 from kvasir.wire.block_hash import HASH_BYTES
@@ -80,8 +80,8 @@ def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, float]]
     available = sorted(os.sched_getaffinity(0))
     few = min(options.workers + 1, max(1, len(available) // 2))
     cores = Cores(set(available[:few]), set(available[few:]))
-    native, work = build_native(folder), WORKS[0]
-    write_work(folder / work.name, work, random.Random(1))
+    native, work = build_native(folder), WORKLOADS[0]
+    write_workload(folder / work.name, work, random.Random(1))
     ports, events = ([free_port() for _ in range(REPLICAS)] for _ in range(2))
     entries = [
         {"id": f"r{i}", "url": f"http://127.0.0.1:{port}", "kv_events": f"tcp://127.0.0.1:{event}"}

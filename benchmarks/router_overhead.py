@@ -59,7 +59,7 @@ DIRECT = "direct"
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """One kind of load. `interval_ms` between the events of a stream; None: unary."""
 
     name: str
@@ -72,13 +72,13 @@ class Work:
     """For the ratio to smg."""
 
 
-WORKS = (
-    Work("2kb", 64, 1_900, 256, goal="<= 0.28"),
-    Work("64kb", 32, 65_000, 128, goal="<= 0.28"),
-    Work("400kb", 8, 409_000, 32, goal="<= 0.45"),
-    Work("chunk", 500, 1_900, 256, "events", 0, goal="<= 0.45"),
-    Work("paced", 64, 1_900, 256, "events", 20),
-    Work("latency", 1, 1_900, 256),
+WORKLOADS = (
+    Workload("2kb", 64, 1_900, 256, goal="<= 0.28"),
+    Workload("64kb", 32, 65_000, 128, goal="<= 0.28"),
+    Workload("400kb", 8, 409_000, 32, goal="<= 0.45"),
+    Workload("chunk", 500, 1_900, 256, "events", 0, goal="<= 0.45"),
+    Workload("paced", 64, 1_900, 256, "events", 20),
+    Workload("latency", 1, 1_900, 256),
 )
 
 
@@ -86,22 +86,22 @@ WORKS = (
 class Runs:
     """All that was measured: by work, then router, one a round."""
 
-    by_work: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)
+    by_workload: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)
 
-    def add(self, work: Work, router: str, measured: Measured) -> None:
-        self.by_work.setdefault(work.name, {}).setdefault(router, []).append(measured)
+    def add(self, work: Workload, router: str, measured: Measured) -> None:
+        self.by_workload.setdefault(work.name, {}).setdefault(router, []).append(measured)
 
-    def cpu_us(self, work: Work, router: str) -> list[float]:
-        return [run.cpu_us(work.unit) for run in self.by_work[work.name].get(router, [])]
+    def cpu_us(self, work: Workload, router: str) -> list[float]:
+        return [run.cpu_us(work.unit) for run in self.by_workload[work.name].get(router, [])]
 
-    def ratios(self, work: Work, router: str, other: str) -> list[float]:
+    def ratios(self, work: Workload, router: str, other: str) -> list[float]:
         """Of CPU time, round by round."""
         pairs = zip(self.cpu_us(work, router), self.cpu_us(work, other), strict=False)
         return [ours / theirs for ours, theirs in pairs]
 
     def added_us(self, router: str, quantile: str) -> list[float]:
         """Latency over the mock's own, round by round."""
-        runs = self.by_work["latency"]
+        runs = self.by_workload["latency"]
         pairs = zip(runs[router], runs[DIRECT], strict=True)
         return [a.counts["whole"][quantile] - b.counts["whole"][quantile] for a, b in pairs]
 
@@ -112,7 +112,7 @@ def text(source: random.Random, size: int) -> str:
     return "".join(source.choices(letters, k=size))
 
 
-def write_work(path: Path, work: Work, source: random.Random) -> None:
+def write_workload(path: Path, work: Workload, source: random.Random) -> None:
     systems = [text(source, work.prompt_bytes // 2) for _ in range(SYSTEM_TEXTS)]
     question = work.prompt_bytes - work.prompt_bytes // 2
     stream = {} if work.interval_ms is None else {"stream": True, "seed": work.interval_ms}
@@ -124,11 +124,15 @@ def write_work(path: Path, work: Work, source: random.Random) -> None:
 
 
 def measure(
-    folder: Path, native: Native, routers: Sequence[Router], works: Sequence[Work], options: Options
+    folder: Path,
+    native: Native,
+    routers: Sequence[Router],
+    works: Sequence[Workload],
+    options: Options,
 ) -> Runs:
     cores, runs, source = Cores.split(), Runs(), random.Random(1)
     for work in works:
-        write_work(folder / work.name, work, source)
+        write_workload(folder / work.name, work, source)
     for round_ in range(options.repeat):
         for work in works:
             for router in routers:
@@ -150,7 +154,7 @@ def measure(
     return runs
 
 
-def show(work: Work, router: Router, run: Measured) -> None:
+def show(work: Workload, router: Router, run: Measured) -> None:
     rate = run.counts[work.unit] / run.wall_seconds
     print(
         f"{work.name:8}{router.name:14} {run.cpu_us(work.unit):9.2f} µs, {rate:9.0f}/s, "
@@ -159,7 +163,7 @@ def show(work: Work, router: Router, run: Measured) -> None:
     )
 
 
-def figures(runs: Runs, works: Sequence[Work], policies: Sequence[str]) -> list[Figure]:
+def figures(runs: Runs, works: Sequence[Workload], policies: Sequence[str]) -> list[Figure]:
     """Of the first policy, with its goals."""
     ours, found = policies[0], []
     for work in works:
@@ -176,7 +180,7 @@ def figures(runs: Runs, works: Sequence[Work], policies: Sequence[str]) -> list[
     if any(work.name == "latency" for work in works):
         for quantile in ("p50", "p99"):
             goal = ""
-            if "vllm-router" in runs.by_work["latency"]:
+            if "vllm-router" in runs.by_workload["latency"]:
                 theirs = statistics.median(runs.added_us("vllm-router", quantile))
                 goal = f"<= {theirs:.0f}"
             added = runs.added_us(ours, quantile)
@@ -184,7 +188,7 @@ def figures(runs: Runs, works: Sequence[Work], policies: Sequence[str]) -> list[
     return found
 
 
-def table(runs: Runs, works: Sequence[Work], routers: Sequence[str]) -> Table:
+def table(runs: Runs, works: Sequence[Workload], routers: Sequence[str]) -> Table:
     """Every router, every work."""
     rows = []
     for name in routers:
@@ -219,7 +223,7 @@ class Options:
 
 
 def run(options: Options, folder: Path) -> None:
-    works = [work for work in WORKS if not options.only or work.name in options.only]
+    works = [work for work in WORKLOADS if not options.only or work.name in options.only]
     native, cores = build_native(folder), Cores.split()
     programs = options.programs
     if options.against and programs is None:
@@ -244,7 +248,7 @@ def run(options: Options, folder: Path) -> None:
     publish(runs, works, [router.name for router in routers], options)
 
 
-def publish(runs: Runs, works: Sequence[Work], routers: list[str], options: Options) -> None:
+def publish(runs: Runs, works: Sequence[Workload], routers: list[str], options: Options) -> None:
     ratios = {}
     if "smg" in options.against:
         for work in works:

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from common import Figure, Report, free_port, warn_if_busy
-from router_overhead import WORKS, write_work
+from router_overhead import WORKLOADS, write_workload
 from router_tools import (
     FORM,
     Cores,
@@ -36,7 +36,7 @@ from router_tools import (
 )
 
 REPLICAS = 4
-WORK = WORKS[0]
+WORKLOAD = WORKLOADS[0]
 
 
 def cores_for(workers: int) -> Cores:
@@ -68,8 +68,8 @@ def measure(
             native,
             cores,
             router.port,
-            folder / WORK.name,
-            in_flight=WORK.in_flight * workers,
+            folder / WORKLOAD.name,
+            in_flight=WORKLOAD.in_flight * workers,
             warmup=3.0,
             seconds=seconds,
             pid=router.pid,
@@ -92,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         native = build_native(folder)
-        write_work(folder / WORK.name, WORK, random.Random(1))
+        write_workload(folder / WORKLOAD.name, WORKLOAD, random.Random(1))
         ports = [free_port() for _ in range(REPLICAS)]
         others = cores_for(max(counts)).others
         stack.enter_context(process(native.mock, *map(str, ports), cpus=others))

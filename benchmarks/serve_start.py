@@ -77,7 +77,7 @@ def assembly_seconds() -> dict[str, float]:
         "from kvasir_engine.settings import make_settings; "
         "model = 'builtin://kvasir-tiny'; "
         "core = build_core(make_settings(model), resolve_model(model)); "
-        "print(json.dumps(core.assembled.timings))"
+        "print(json.dumps(core.built_runner.timings))"
     )
     made = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
     timings: dict[str, float] = json.loads(made.stdout)

@@ -29,8 +29,8 @@ from kvasir_engine.attention.torch_reference import TorchAttention
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
 from kvasir_engine.attention.triton.paged_prefill import PrefillTuning
 from kvasir_engine.attention.triton_backend import TritonAttention
-from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
-from kvasir_engine.runner.split_kv_choice import contexts_differ
+from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
+from kvasir_engine.runner.split_kv_choice import needs_split_kv
 
 DEVICE = torch.device("cuda")
 HEADS, KV_HEADS, DIM, BLOCK = 32, 8, 128, 16
@@ -165,8 +165,8 @@ def decode_figures(quick: bool) -> dict[str, Any]:
         q = torch.randn(entries, HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
         results: list[tuple[float, str]] = []
         batch.decode_order = batch.seq_lens.argsort(descending=True).int()
-        batch.uneven = contexts_differ(np.asarray(contexts, dtype=np.int32))
-        for tuning in [None] if quick or batch.uneven else [None, *tunings]:
+        batch.split_kv = needs_split_kv(np.asarray(contexts, dtype=np.int32))
+        for tuning in [None] if quick or batch.split_kv else [None, *tunings]:
             backend.decode_tuning = tuning
             ms = milliseconds(partial(_attend_all, backend, q, caches, batch)) / layers
             results.append((ms, str(tuning or "as chosen")))
@@ -233,9 +233,9 @@ def shared_figures() -> dict[str, Any]:
     tiles = PrefixTiles.for_heads(HEADS // KV_HEADS, BLOCK)
     for entries, common, own in SHARED:
         batch, blocks = make_batch([1] * entries, [common + own] * entries, entries)
-        blocks_in_common = common // BLOCK
-        batch.block_table[:, :blocks_in_common] = batch.block_table[0, :blocks_in_common]
-        group = Group(tuple(range(entries)), blocks_in_common)
+        shared_blocks = common // BLOCK
+        batch.block_table[:, :shared_blocks] = batch.block_table[0, :shared_blocks]
+        group = PrefixGroup(tuple(range(entries)), shared_blocks)
         batch.shared = tiles.on_device([group], entries, DEVICE)
         cache = torch.randn(2, blocks, BLOCK, KV_HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
         q = torch.randn(entries, HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)

@@ -20,15 +20,20 @@ from typing import Any
 import torch
 from gemm import shapes
 
-from kvasir_engine.kernels.gemm.algorithm_table import Choice, Key, read_choices, written
-from kvasir_engine.kernels.gemm.autotune import Contest, Timed, by_torch
+from kvasir_engine.kernels.gemm.algorithm_table import (
+    GemmChoice,
+    GemmKey,
+    format_algorithms,
+    read_algorithms,
+)
+from kvasir_engine.kernels.gemm.autotune import Autotuner, Timed, torch_milliseconds
 from kvasir_engine.kernels.gemm.cublaslt import Algorithm, CublasLt, cublaslt, distinct
-from kvasir_engine.kernels.gemm.tuned_gemm import CANDIDATES, LEAST_TOKENS, chosen
-from kvasir_engine.runner.graphs.full import graph_sizes
-from kvasir_engine.startup.gemm_tuning import LARGE
+from kvasir_engine.kernels.gemm.tuned_gemm import CANDIDATES, MIN_TUNED_TOKENS, chosen
+from kvasir_engine.runner.graphs.full import decode_sizes
+from kvasir_engine.startup.gemm_tuning import MIXED_STEP_TOKENS
 
 DEVICE = torch.device("cuda")
-ASKED = (*range(8, 520, 8), *LARGE)
+ASKED = (*range(8, 520, 8), *MIXED_STEP_TOKENS)
 """Numbers of tokens that the heuristic is asked about."""
 WIDELY = (32, 64, 96, 128, 160, 192, 224, 256, 512, 1024, 2048, 4096, 8192)
 """Those for which all algorithms are tried."""
@@ -58,7 +63,7 @@ class Search:
         self._library = library
         self._table, self._out = table, out
         self._pool = named(library, layers)
-        self._found: dict[Key, Choice] = read_choices(table)
+        self._found: dict[GemmKey, GemmChoice] = read_algorithms(table)
         self._notes: list[dict[str, Any]] = []
         print(f"{len(self._pool)} algorithms", flush=True)
 
@@ -68,8 +73,8 @@ class Search:
         weights = [
             torch.randn(outputs, inputs, device=DEVICE, dtype=torch.bfloat16) for _ in range(copies)
         ]
-        rows = [size for size in graph_sizes(256) if size >= LEAST_TOKENS]
-        sizes = sorted({*rows, *(() if outputs > HEAD else LARGE)})
+        rows = [size for size in decode_sizes(256) if size >= MIN_TUNED_TOKENS]
+        sizes = sorted({*rows, *(() if outputs > HEAD else MIXED_STEP_TOKENS)})
         missing = [size for size in sizes if (size, outputs, inputs) not in self._found]
         kept: list[Algorithm] = []
         for tokens in (size for size in WIDELY if size in missing):
@@ -82,16 +87,16 @@ class Search:
         self, weights: list[torch.Tensor], tokens: int, algorithms: list[Algorithm]
     ) -> list[Timed]:
         began = time.monotonic()
-        contest = Contest(self._library, weights, tokens)
-        own = contest.named(CANDIDATES)
-        ranked = contest.ranked([*own, *algorithms])
+        autotuner = Autotuner(self._library, weights, tokens)
+        own = autotuner.heuristic_candidates(CANDIDATES)
+        ranked = autotuner.ranked([*own, *algorithms])
         choice = chosen(ranked)
         outputs, inputs = weights[0].shape
         self._found[tokens, outputs, inputs] = choice
         self._note(
             tokens=tokens, outputs=outputs, inputs=inputs,
             us=round(ranked[0][0] * 1e3, 1),
-            torch_us=round(by_torch(ranked) * 1e3, 1),
+            torch_us=round(torch_milliseconds(ranked) * 1e3, 1),
             named=choice is None or choice in {tuple(each.data) for each in own},
             seconds=round(time.monotonic() - began, 1),
         )  # fmt: skip
@@ -100,7 +105,7 @@ class Search:
     def _note(self, **note: Any) -> None:
         print(json.dumps(note), flush=True)
         self._notes.append(note)
-        self._table.write_text(written(self._found))
+        self._table.write_text(format_algorithms(self._found))
         if self._out:
             self._out.write_text(json.dumps(self._notes, indent=1))
 

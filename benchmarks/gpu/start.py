@@ -36,7 +36,7 @@ settings = make_settings(sys.argv[1], load_format=sys.argv[2], max_num_seqs=256,
                          max_num_batched_tokens=8192, max_model_len=8192)
 core = build_core(settings, Path(sys.argv[1]))
 print(json.dumps({"imported": imported, "ready": time.time(),
-                  "compiled_in_line": len(compiled), **core.assembled.timings}))
+                  "compiled_in_line": len(compiled), **core.built_runner.timings}))
 """
 SHARDS = 4
 
@@ -88,7 +88,7 @@ def report(size: int, runs: dict[str, list[dict[str, float]]]) -> Report:
     cold, warm, dummy = (runs[name] for name in ("cold", "warm", "dummy"))
     figures = [
         Figure("ready, no compiled kernels", "s", _of(cold, "ready")),
-        Figure("of which the rehearsal", "s", _of(cold, "rehearsal")),
+        Figure("of which the rehearsal", "s", _of(cold, "precompile")),
         Figure("kernels that it left to be compiled", "", _of(cold, "compiled_in_line"), digits=0),
     ]
     if warm:

@@ -10,7 +10,7 @@ import triton
 from judging import Row
 
 from kvasir_engine.settings import EngineSettings
-from kvasir_engine.startup.precompile.precompile import KernelsAhead
+from kvasir_engine.startup.precompile.precompile import Precompiler
 
 COLUMN = "compiled ahead"
 compiled_here: list[str] = []
@@ -29,7 +29,7 @@ def listen() -> None:
 
 def note_ahead(row: Row, settings: EngineSettings, model_dir: Path) -> None:
     """Of the first start with these settings; a fault where a kernel was not compiled ahead."""
-    if not KernelsAhead(settings, model_dir, torch.device("cuda")).mark.exists():
+    if not Precompiler(settings, model_dir, torch.device("cuda")).mark.exists():
         row.faults.append(f"{row.name}, {COLUMN}: it did not happen")
     if compiled_here:
         row.faults.append(f"{row.name}, {COLUMN}: not {', '.join(compiled_here)}")

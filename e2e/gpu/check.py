@@ -42,7 +42,7 @@ from kvasir_engine.attention import triton_backend  # noqa: E402
 from kvasir_engine.attention.hopper import paged_attention  # noqa: E402
 from kvasir_engine.attention.triton.decode_tuning import (  # noqa: E402
     DecodeTuning,
-    divided_tuning_for,
+    split_kv_tuning_for,
 )
 from kvasir_engine.core.build import build_core  # noqa: E402
 from kvasir_engine.request import EngineRequest  # noqa: E402
@@ -152,7 +152,7 @@ class Engine:
 
     def close(self) -> None:
         """Free the device."""
-        self.core.assembled.runner.close()
+        self.core.built_runner.runner.close()
 
 
 def compare_lone(row: Row, given: Tokens, judge: Judge, want: Tokens, engine: Engine) -> None:
@@ -226,10 +226,10 @@ def check_divided(
 ) -> None:
     """Decodes whose keys are divided by length, as if contexts differed much more than they do."""
     with (
-        patch.object(decode_graphs, "contexts_differ", bool_of),
-        patch.object(batch, "contexts_differ", bool_of),
+        patch.object(decode_graphs, "needs_split_kv", bool_of),
+        patch.object(batch, "needs_split_kv", bool_of),
         patch.object(prefix_groups, "BYTES_OF_LAUNCH", 1 << 40),
-        patch.object(triton_backend, "divided_tuning_for", small_parts),
+        patch.object(triton_backend, "split_kv_tuning_for", small_parts),
     ):
         engine = Engine(model_dir, dtype, **size)
         runner: Any = engine.core.loop.runner
@@ -244,7 +244,7 @@ def check_divided(
 
 def small_parts(padded_dim: int) -> DecodeTuning:
     """Few keys a part: these prompts are short."""
-    return replace(divided_tuning_for(padded_dim), keys=32, least_keys=32)
+    return replace(split_kv_tuning_for(padded_dim), keys=32, min_keys=32)
 
 
 def bool_of(lengths: Any) -> bool:

@@ -52,8 +52,8 @@ class LLM:
             tokenizer_dir=None if tokenizer is None else Path(tokenizer),
             chat_template=chat_template,
             trust_remote_code=trusted,
-            vocab_size=self._core.assembled.vocab_size,
-            block_size=self._core.assembled.groups[0].block_size,
+            vocab_size=self._core.built_runner.vocab_size,
+            block_size=self._core.built_runner.groups[0].block_size,
             max_logprobs=self.settings.max_logprobs,
         )
         self._next_handle = 0
@@ -143,7 +143,7 @@ class LLM:
 
     def close(self) -> None:
         """Free the device."""
-        self._core.assembled.runner.close()
+        self._core.built_runner.runner.close()
 
     def _job(
         self, text: str | None, ids: list[int], params: SamplingParams, priority: int

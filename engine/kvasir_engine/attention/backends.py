@@ -8,7 +8,7 @@ import torch
 
 from kvasir_engine.attention.base import AttentionBackend
 from kvasir_engine.attention.torch_reference import TorchAttention
-from kvasir_engine.device.capability import OLDEST_CAPABILITY, kernels_run_on, use_kernel_cache
+from kvasir_engine.device.capability import MIN_CAPABILITY, kernels_run_on, use_kernel_cache
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,6 @@ def make_backend(device: torch.device) -> AttentionBackend:
             "%s has a compute capability below %d.%d: attention and sampling run through the "
             "reference kernels, several times slower.",
             torch.cuda.get_device_name(device),
-            *OLDEST_CAPABILITY,
+            *MIN_CAPABILITY,
         )
     return TorchAttention(device)

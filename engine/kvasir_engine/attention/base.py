@@ -47,11 +47,11 @@ class SharedPrefixes:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyDivision:
+class KVSplits:
     """Decodes' keys in parts that programs take, on the device."""
 
     parts: torch.Tensor
-    """[parts, fields] int32, by `kernels.decode_parts`."""
+    """[parts, fields] int32, by `attention.triton.split_kv`."""
     arrivals: torch.Tensor
     """[entries x KV heads] int32: how many of an entry's parts have ended, 0 between layers."""
 
@@ -86,9 +86,9 @@ class AttentionBatch:
     """What decodes may attend to together; a backend may pass it over."""
     tiles: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
     """How a backend divided the prefills, by a tile's tokens: once for all layers."""
-    uneven: bool = False
+    split_kv: bool = False
     """Whether some decodes' contexts are much longer than others'."""
-    divisions: dict[object, KeyDivision] = field(default_factory=dict, init=False)
+    kv_splits: dict[object, KVSplits] = field(default_factory=dict, init=False)
     """How a backend divided the decodes' keys then, by how layers are launched."""
 
 
@@ -116,7 +116,7 @@ class AttentionBackend(Protocol):
     graph_safe: bool
     """Decodes only launch kernels, sized by the batch's `max_seq_len` at most."""
 
-    def write(
+    def write_new_kv(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:
         """Store k, v [tokens, kv_heads, head_dim] at `slots` of cache
@@ -174,7 +174,7 @@ def attend(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     """
     context = current_context()
     slots = context.batch_of(spec).slot_mapping
-    context.backend.write(context.caches[spec.layer], k, v, slots)
+    context.backend.write_new_kv(context.caches[spec.layer], k, v, slots)
     return attend_cached(spec, q)
 
 

@@ -59,10 +59,10 @@ class TorchAttention:
         self.limits = CPU_LIMITS if device.type == "cpu" else CUDA_LIMITS
         self._groups: dict[int, tuple[AttentionBatch, list[_DecodeGroup]]] = {}
 
-    def write(
+    def write_new_kv(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:
-        """AttentionBackend.write."""
+        """AttentionBackend.write_new_kv."""
         flat = cache.flatten(1, 2)
         flat[0].index_copy_(0, slots, k)
         flat[1].index_copy_(0, slots, v)

@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KeyDivision, SharedPrefixes
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVSplits, SharedPrefixes
 from kvasir_engine.attention.hopper import paged_attention
 from kvasir_engine.attention.hopper.attend_tiles import ROWS
 from kvasir_engine.attention.triton.decode_tuning import (
     DecodeTuning,
-    divided_tuning_for,
     num_parts,
-    own_tuning_for,
+    split_kv_tuning_for,
+    suffix_tuning_for,
     tuning_for,
 )
 from kvasir_engine.attention.triton.kv_write import write_kv
-from kvasir_engine.attention.triton.merge import MOST_PARTS
+from kvasir_engine.attention.triton.merge import MAX_SPLITS
 from kvasir_engine.attention.triton.paged_decode import paged_decode
 from kvasir_engine.attention.triton.paged_prefill import PrefillTuning, paged_prefill, tile_tokens
 from kvasir_engine.attention.triton.shared_prefix import (
@@ -28,7 +28,7 @@ from kvasir_engine.attention.triton.shared_prefix import (
     SharedTuning,
     shared_prefix,
 )
-from kvasir_engine.attention.triton.split_kv import make_division
+from kvasir_engine.attention.triton.split_kv import make_kv_splits
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.device.upload import upload
 
@@ -50,13 +50,13 @@ class TritonAttention:
         self.shared_tuning = SharedTuning()
         self.prefill_tuning = PrefillTuning()
         self._tile_bytes = tile_bytes(device)
-        self.by_hopper = paged_attention.runs_on(device)
+        self.by_hopper = paged_attention.supports_device(device)
         """Whether its kernels compute what fits them."""
 
-    def write(
+    def write_new_kv(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:
-        """AttentionBackend.write."""
+        """AttentionBackend.write_new_kv."""
         write_kv(cache, k, v, slots)
 
     def attend(
@@ -89,13 +89,13 @@ class TritonAttention:
         count = batch.num_decodes
         longest = min(spec.window or batch.max_seq_len, batch.max_seq_len)
         prefixes = batch.shared if spec.window is None else None
-        divided = batch.uneven and spec.window is None and prefixes is None
+        divided = batch.split_kv and spec.window is None and prefixes is None
         tuning = self._decode_tuning(
             spec, cache, count, divided=divided, shared=prefixes is not None
         )
         shared = None
         if prefixes is not None:
-            shared = self._shared_keys(spec, cache, prefixes, longest // tuning.least_keys)
+            shared = self._shared_keys(spec, cache, prefixes, longest // tuning.min_keys)
         parts = 1
         if not divided:
             parts = num_parts(count, spec.num_kv_heads, longest, self._multiprocessors, tuning)
@@ -112,7 +112,7 @@ class TritonAttention:
             tuning=tuning,
             shared=shared,
             order=batch.decode_order,
-            division=_division(spec, batch, tuning) if divided else None,
+            splits=_kv_splits(spec, batch, tuning) if divided else None,
         )
 
     def _decode_tuning(
@@ -121,9 +121,9 @@ class TritonAttention:
         row, programs = _row(spec, cache), count * spec.num_kv_heads
         tuning = self.decode_tuning
         if tuning is None and divided:
-            tuning = divided_tuning_for(row[0])
+            tuning = split_kv_tuning_for(row[0])
         elif tuning is None:
-            tuning = (own_tuning_for if shared else tuning_for)(programs, row[0])
+            tuning = (suffix_tuning_for if shared else tuning_for)(programs, row[0])
         return tuning.fitted(*row, self._tile_bytes)
 
     def _shared_keys(
@@ -133,12 +133,12 @@ class TritonAttention:
         tuning = self.shared_tuning.fitted(*_row(spec, cache), self._tile_bytes)
         attend: PrefixAttention = partial(shared_prefix, tuning=tuning)
         at_once = tuning.rows
-        if self.by_hopper and paged_attention.fits(spec, cache):
+        if self.by_hopper and paged_attention.supports_layer(spec, cache):
             attend, at_once = paged_attention.hopper_shared_prefix, ROWS
         rows = len(prefixes.prefix_lens) * spec.num_heads // spec.num_kv_heads
         programs = -(-rows // at_once) * spec.num_kv_heads
         parts = 1
-        while parts * 2 <= min(MOST_PARTS, most, self._multiprocessors // programs):
+        while parts * 2 <= min(MAX_SPLITS, most, self._multiprocessors // programs):
             parts *= 2
         return SharedKeys(prefixes, parts, attend)
 
@@ -152,21 +152,21 @@ class TritonAttention:
     ) -> None:
         heads = spec.num_heads, spec.num_kv_heads
         of_batch = cache, batch.block_table, batch.seq_lens, batch.query_start
-        if self.by_hopper and paged_attention.fits(spec, cache):
-            tiles = self._divide(batch, paged_attention.tile_tokens(*heads))
+        if self.by_hopper and paged_attention.supports_layer(spec, cache):
+            tiles = self._prefill_tiles(batch, paged_attention.hopper_tile_tokens(*heads))
             paged_attention.hopper_prefill(
                 q, *of_batch, tiles, out,
                 scale=spec.scale, window=spec.window, softcap=spec.softcap,
             )  # fmt: skip
             return
         tuning = self.prefill_tuning.fitted(*_row(spec, cache), self._tile_bytes)
-        tiles = self._divide(batch, tile_tokens(*heads, tuning))
+        tiles = self._prefill_tiles(batch, tile_tokens(*heads, tuning))
         paged_prefill(
             q, *of_batch, tiles, out,
             scale=spec.scale, window=spec.window, softcap=spec.softcap, tuning=tuning,
         )  # fmt: skip
 
-    def _divide(self, batch: AttentionBatch, tokens: int) -> torch.Tensor:
+    def _prefill_tiles(self, batch: AttentionBatch, tokens: int) -> torch.Tensor:
         """Tiles of `tokens` new tokens of a batch's prefills."""
         tiles = batch.tiles.get(tokens)
         if tiles is None:
@@ -181,14 +181,14 @@ def _row(spec: AttentionSpec, cache: torch.Tensor) -> tuple[int, int]:
     return max(16, 1 << (spec.head_dim - 1).bit_length()), cache.element_size()
 
 
-def _division(spec: AttentionSpec, batch: AttentionBatch, tuning: DecodeTuning) -> KeyDivision:
+def _kv_splits(spec: AttentionSpec, batch: AttentionBatch, tuning: DecodeTuning) -> KVSplits:
     """Of the decodes' keys, for all layers like this one."""
     key = spec.num_kv_heads, tuning
-    division = batch.divisions.get(key)
-    if division is None:
+    splits = batch.kv_splits.get(key)
+    if splits is None:
         lens = batch.seq_lens[: batch.num_decodes]
-        division = batch.divisions[key] = make_division(lens, spec.num_kv_heads, tuning)
-    return division
+        splits = batch.kv_splits[key] = make_kv_splits(lens, spec.num_kv_heads, tuning)
+    return splits
 
 
 def _tiles(lens: npt.NDArray[np.int32], tokens: int, first_entry: int) -> npt.NDArray[np.int32]:

@@ -74,7 +74,9 @@ class Steps:
 
     def prompt(self, tokens: int) -> list[int]:
         """Random token ids."""
-        ids: list[int] = self._draw.integers(self._core.assembled.vocab_size, size=tokens).tolist()
+        ids: list[int] = self._draw.integers(
+            self._core.built_runner.vocab_size, size=tokens
+        ).tolist()
         return ids
 
     def add(self, prompt_tokens: int, output_tokens: int) -> None:

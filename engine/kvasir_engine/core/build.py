@@ -13,7 +13,7 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.settings import EngineSettings
-from kvasir_engine.startup.built_runner import Assembled
+from kvasir_engine.startup.built_runner import BuiltRunner
 
 if TYPE_CHECKING:
     from kvasir_engine.parallel.executor import OnRankDeath
@@ -27,7 +27,7 @@ class Core:
     """A core that is ready to take requests."""
 
     loop: CoreLoop
-    assembled: Assembled
+    built_runner: BuiltRunner
 
     @property
     def scheduler(self) -> Scheduler:
@@ -48,36 +48,36 @@ def build_core(
     `on_rank_death` is called with the reason when a tensor-parallel rank ends by itself. Raises
     ModelLoadError and SettingsError, whose messages say what to change.
     """
-    assembled = _assemble(settings, model_dir, on_rank_death)
+    built_runner = _build_runner(settings, model_dir, on_rank_death)
     kv = KVManager(
-        assembled.groups,
-        assembled.num_blocks,
+        built_runner.groups,
+        built_runner.num_blocks,
         caching=settings.cache.enable_prefix_caching,
-        listeners=listeners(assembled.groups) if listeners else None,
+        listeners=listeners(built_runner.groups) if listeners else None,
     )
     scheduler = Scheduler(
         settings.scheduler,
         kv,
-        max_model_len=assembled.max_model_len,
-        vocab_size=assembled.vocab_size,
+        max_model_len=built_runner.max_model_len,
+        vocab_size=built_runner.vocab_size,
         seed=settings.seed,
     )
-    loop = CoreLoop(scheduler, assembled.runner, overlap=settings.overlap, watcher=watcher)
-    return Core(loop, assembled)
+    loop = CoreLoop(scheduler, built_runner.runner, overlap=settings.overlap, watcher=watcher)
+    return Core(loop, built_runner)
 
 
-def _assemble(
+def _build_runner(
     settings: EngineSettings, model_dir: Path, on_rank_death: OnRankDeath | None
-) -> Assembled:
+) -> BuiltRunner:
     # torch is imported only when it computes: a simulated engine starts without it.
     if settings.device == "sim":
-        from kvasir_engine.sim.sim_build import assemble as assemble_sim
+        from kvasir_engine.sim.sim_build import build_sim_runner
 
-        return assemble_sim(settings, model_dir)
+        return build_sim_runner(settings, model_dir)
     if settings.tensor_parallel_size > 1:
-        from kvasir_engine.parallel.parallel_build import assemble_parallel
+        from kvasir_engine.parallel.parallel_build import build_parallel_runner
 
-        return assemble_parallel(settings, model_dir, on_death=on_rank_death)
-    from kvasir_engine.startup.torch_build import assemble
+        return build_parallel_runner(settings, model_dir, on_death=on_rank_death)
+    from kvasir_engine.startup.torch_build import build_torch_runner
 
-    return assemble(settings, model_dir)
+    return build_torch_runner(settings, model_dir)

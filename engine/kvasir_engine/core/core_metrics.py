@@ -44,7 +44,7 @@ class CoreMetrics:
         info = registry.labelled_gauge(
             "cache_config_info", "Of the KV cache.", ("block_size", "num_gpu_blocks")
         )
-        blocks = "/".join(str(count) for count in core.assembled.num_blocks)
+        blocks = "/".join(str(count) for count in core.built_runner.num_blocks)
         info.labels(**registry.labels, block_size=str(block_size), num_gpu_blocks=blocks).set(1)
         self._seen = (0, 0, 0, 0, 0)
 

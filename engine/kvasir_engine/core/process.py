@@ -14,13 +14,13 @@ from kvasir.logs import configure_logging
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.service import CoreService, StepClock
-from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.telemetry import AfterStep, BlockEvents
 from kvasir_engine.errors import UserError
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_engine.parent_death import die_with
+from kvasir_engine.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     from kvasir_engine.parallel.executor import OnRankDeath
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """Exit status: 0 after SIGTERM, 2 for settings that cannot work, 1 for anything else."""
     channels, parent = Channels(Path(sys.argv[1])), int(sys.argv[2])
-    die_with(parent)
+    die_with_parent(parent)
     config = channels.read_config()
     # Read by prometheus_client when it is imported, so set before anything imports that.
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(channels.metrics)
@@ -43,7 +43,7 @@ def main() -> int:
         mendable = isinstance(error, UserError)
         reason = f"{error}" if mendable else f"the core failed: {type(error).__name__}: {error}"
         channels.failure.write_text(reason.partition("\n")[0])
-        status.phase = Phase.DEAD
+        status.phase = CorePhase.DEAD
         return 2 if mendable else 1
 
     def rank_died(reason: Exception) -> None:

@@ -12,7 +12,7 @@ import zmq
 
 from kvasir_engine.core.build import Core
 from kvasir_engine.core.channels import Channels
-from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.telemetry import AfterStep
 from kvasir_engine.messages import (
     Abort,
@@ -38,9 +38,9 @@ from kvasir_engine.step_plan import StepPlan
 log = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
-LOOK_EVERY = 0.01
+LOAD_INTERVAL_SECONDS = 0.01
 """Seconds between two looks at the load: its readers look every 20 ms at most."""
-MAX_MESSAGES_A_STEP = 512
+MAX_MESSAGES_PER_STEP = 512
 """So that a flood of arrivals cannot keep the running requests from their next step."""
 
 
@@ -100,7 +100,7 @@ class CoreService:
         """Serve until SIGTERM or SIGINT. Any exception of a step ends the core."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        made = self.core.assembled
+        made = self.core.built_runner
         ready = CoreReady(
             num_blocks=made.num_blocks,
             max_model_len=made.max_model_len,
@@ -112,13 +112,13 @@ class CoreService:
         )
         for client in range(len(self._clients)):
             self._send(client, ready)
-        self._status.phase = Phase.SERVING
+        self._status.phase = CorePhase.SERVING
         while not self._stopping:
             self._turn()
 
     def close(self) -> None:
         """Close the sockets and the runner."""
-        self.core.assembled.runner.close()
+        self.core.built_runner.runner.close()
         self._context.destroy(linger=0)
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
@@ -159,7 +159,7 @@ class CoreService:
     def _report(self, now: float) -> None:
         """Say what the step did; and how the load is, now and then and before a sleep."""
         load = None
-        if now - self._looked_at >= LOOK_EVERY or self.core.loop.idle:
+        if now - self._looked_at >= LOAD_INTERVAL_SECONDS or self.core.loop.idle:
             self._looked_at = now
             load = self.core.scheduler.load()
             self._status.set_load(load)
@@ -169,7 +169,7 @@ class CoreService:
     # -- in -----------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        for _ in range(MAX_MESSAGES_A_STEP):
+        for _ in range(MAX_MESSAGES_PER_STEP):
             # Asking costs a tenth of the exception that an empty socket raises.
             if not int(self._inbox.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                 return
@@ -185,13 +185,13 @@ class CoreService:
             case Finish(handle):
                 self.core.scheduler.end(handle)
             case Drain(client):
-                self._status.phase = Phase.DRAINING
+                self._status.phase = CorePhase.DRAINING
                 self._draining.add(client)
             case ResetPrefixCache():
                 self.core.scheduler.kv.reset_cache()
 
     def _add(self, request: EngineRequest) -> None:
-        if self._status.phase is Phase.DRAINING:
+        if self._status.phase is CorePhase.DRAINING:
             sentence = "The engine is shutting down and admits no new requests."
             answer: FromCore = Rejected(request.handle, 503, sentence, retry_after=1)
         elif refusal := admission.check(self.core.scheduler, request):

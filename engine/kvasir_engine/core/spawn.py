@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from kvasir_engine.core.channels import Channels, CoreConfig
-from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.core.status import CorePhase, CoreStatus
 
 KILL_AFTER_SECONDS = 5.0
 
@@ -33,13 +33,13 @@ class CoreProcess:
     def wait(self) -> int:
         """Block until it has ended and mark it dead for every client; its exit status."""
         code = self.process.wait()
-        self._status.phase = Phase.DEAD
+        self._status.phase = CorePhase.DEAD
         return code
 
     @property
     def dead(self) -> bool:
         """True once it has said that it ends, which its exit may take a while to follow."""
-        return self._status.phase is Phase.DEAD
+        return self._status.phase is CorePhase.DEAD
 
     def failure(self) -> str:
         """Why it ended, if it knew; empty otherwise."""
@@ -56,6 +56,6 @@ class CoreProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-        self._status.phase = Phase.DEAD
+        self._status.phase = CorePhase.DEAD
         shutil.rmtree(self.channels.directory, ignore_errors=True)
         return code

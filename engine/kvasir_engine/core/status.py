@@ -22,7 +22,7 @@ _AT = {name: i for i, name in enumerate(_FIELDS)}
 _BYTES = 8 * len(_FIELDS)
 
 
-class Phase(IntEnum):
+class CorePhase(IntEnum):
     """What the core is doing."""
 
     STARTING = 0
@@ -47,12 +47,12 @@ class CoreStatus:
         self._map.close()
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> CorePhase:
         """What the core last said it is doing."""
-        return Phase(int(self._values[_AT["phase"]]))
+        return CorePhase(int(self._values[_AT["phase"]]))
 
     @phase.setter
-    def phase(self, phase: Phase) -> None:
+    def phase(self, phase: CorePhase) -> None:
         self._values[_AT["phase"]] = float(phase)
 
     def set_launched_at(self, seconds: float) -> None:

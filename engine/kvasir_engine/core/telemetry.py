@@ -46,14 +46,14 @@ class BlockEvents:
         self._publisher = KVEventPublisher(
             settings.kv_events_endpoint,
             settings.kv_events_replay_endpoint,
-            groups=core.assembled.groups,
+            groups=core.built_runner.groups,
             topic=config.kv_events_topic,
             fleet_secret=os.environ.get("KVASIR_FLEET_SECRET", ""),
         )
 
     def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
         """AfterStep."""
-        self._publisher.publish(self._recorder.take())
+        self._publisher.publish(self._recorder.drain_events())
         dropped = self._publisher.dropped_batches
         if dropped > self._num_dropped:
             self._dropped.inc(dropped - self._num_dropped)

@@ -15,7 +15,7 @@ from kvasir_engine.core.client import (
     LoadSnapshot,
     RequestRejectedError,
 )
-from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.messages import (
     Abort,
     Accepted,
@@ -64,7 +64,7 @@ class RequestStream(AsyncIterator[list[SampleDelta]]):
 
     async def aclose(self) -> None:
         """Stop listening; the request is aborted if it still runs."""
-        self._client.forget(self.request, abort=self.open_samples > 0)
+        self._client.drop_streams(self.request, abort=self.open_samples > 0)
         self.open_samples = 0
 
     def push(self, delta: SampleDelta) -> None:
@@ -78,7 +78,7 @@ class RequestStream(AsyncIterator[list[SampleDelta]]):
         """One sample will bring nothing more."""
         self.open_samples -= 1
         if self.open_samples == 0:
-            self._client.forget(self.request, abort=False)
+            self._client.drop_streams(self.request, abort=False)
 
     def fail(self, error: Exception) -> None:
         """Nothing more will come."""
@@ -137,7 +137,7 @@ class ZmqCoreClient:
         try:
             await stream.admitted
         except asyncio.CancelledError:
-            self.forget(request, abort=True)
+            self.drop_streams(request, abort=True)
             raise
         return stream
 
@@ -164,7 +164,7 @@ class ZmqCoreClient:
     @property
     def alive(self) -> bool:
         """CoreClient.alive."""
-        return not self._closed and self._status.phase is not Phase.DEAD
+        return not self._closed and self._status.phase is not CorePhase.DEAD
 
     def close(self) -> None:
         """CoreClient.close."""
@@ -179,7 +179,7 @@ class ZmqCoreClient:
         self._context.destroy(linger=100)
         self._status.close()
 
-    def forget(self, request: EngineRequest, *, abort: bool) -> None:
+    def drop_streams(self, request: EngineRequest, *, abort: bool) -> None:
         """Drop a request's streams; with `abort`, tell the core."""
         samples = range(request.handle, request.handle + request.params.n)
         known = [handle for handle in samples if self._streams.pop(handle, None) is not None]
@@ -213,7 +213,7 @@ class ZmqCoreClient:
     def _handle(self, message: FromCore) -> None:
         match message:
             case StepTokens():
-                self._take(message)
+                self._deliver_step(message)
             case Accepted(handle):
                 self._admit(handle, None)
             case Rejected():
@@ -230,7 +230,7 @@ class ZmqCoreClient:
                 if not self._drained.done():
                     self._drained.set_result(None)
 
-    def _take(self, message: StepTokens) -> None:
+    def _deliver_step(self, message: StepTokens) -> None:
         streams = self._streams
         for handle, token in zip(
             array("i", message.handles), array("i", message.tokens), strict=True
@@ -253,7 +253,7 @@ class ZmqCoreClient:
         if error is None:
             stream.admitted.set_result(None)
         else:
-            self.forget(stream.request, abort=False)
+            self.drop_streams(stream.request, abort=False)
             stream.fail(error)
 
     def _set_ready(self, message: CoreReady) -> None:
@@ -272,7 +272,7 @@ class ZmqCoreClient:
     async def _watch_core(self) -> None:
         """End every stream when the core dies: it cannot say so itself."""
         # Shared memory cannot wake an event loop.
-        while self._status.phase is not Phase.DEAD:  # noqa: ASYNC110
+        while self._status.phase is not CorePhase.DEAD:  # noqa: ASYNC110
             await asyncio.sleep(DEATH_POLL_SECONDS)
         error = self._death()
         self._fail_all(error)

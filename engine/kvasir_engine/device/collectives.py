@@ -60,7 +60,7 @@ def all_gather(x: torch.Tensor) -> torch.Tensor:
     return torch.cat(parts, dim=-1)
 
 
-def least(numbers: list[int], device: torch.device) -> list[int]:
+def all_reduce_min(numbers: list[int], device: torch.device) -> list[int]:
     """The smallest of each number over ranks, the same list on all of them."""
     if _current.size == 1:
         return numbers

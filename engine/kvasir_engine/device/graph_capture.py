@@ -96,7 +96,7 @@ class CapturedSizes(Generic[T]):
         """The largest captured size, 0 without any."""
         return self._sizes[-1] if self._sizes else 0
 
-    def holding(self, tokens: int) -> T | None:
+    def smallest_holding(self, tokens: int) -> T | None:
         """Return what was captured for the smallest size that holds `tokens`, or None."""
         at = bisect_left(self._sizes, tokens)
         return None if at == len(self._sizes) else self._by_size[self._sizes[at]]

@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def or_raise(shortage: Callable[[], ValueError]) -> Iterator[None]:
+def raise_on_out_of_memory(shortage: Callable[[], ValueError]) -> Iterator[None]:
     """Raise what `shortage` makes when the block runs out of memory, on the host or on a device."""
     try:
         yield

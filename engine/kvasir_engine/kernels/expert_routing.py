@@ -13,14 +13,14 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
-from kvasir_engine.kernels.rank_sort import order
+from kvasir_engine.kernels.rank_sort import rank_sort
 
-MOST_COMPARED = 4096
+MAX_COMPARED = 4096
 """Assignments up to which comparing all of them is faster than a sort."""
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class ExpertBlocks:
     """Runs of one expert's assignments, on the device; all int32."""
 
     order: torch.Tensor
@@ -84,7 +84,7 @@ def route(
 
 
 @triton.jit
-def _cut(
+def _cut_blocks(
     ids_ptr, experts_ptr, first_ptr, end_ptr, count, experts, most,
     ROWS: tl.constexpr, PADDED: tl.constexpr, BLOCKS: tl.constexpr, CHUNK: tl.constexpr,
     PDL: tl.constexpr,
@@ -112,16 +112,16 @@ def _cut(
     tl.store(end_ptr + block, tl.sum(tl.where(mine, end[None, :], 0), 1), mask=own)
 
 
-def make_blocks(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks:
+def make_expert_blocks(chosen: torch.Tensor, num_experts: int, rows: int) -> ExpertBlocks:
     """Blocks of at most `rows` assignments of `chosen` [tokens, k] expert ids, int32."""
     count = chosen.numel()
-    if count > MOST_COMPARED:
-        return _blocks_by_sort(chosen, num_experts, rows)
+    if count > MAX_COMPARED:
+        return _expert_blocks_by_sort(chosen, num_experts, rows)
     most = -(-count // rows) + min(num_experts, count)
     experts, first, end = torch.empty((3, most), dtype=torch.int32, device=chosen.device).unbind(0)
     options = launch_options(chosen.device)
-    by_expert = order(chosen)
-    _cut[(triton.cdiv(most, 32),)](
+    by_expert = rank_sort(chosen)
+    _cut_blocks[(triton.cdiv(most, 32),)](
         chosen,
         experts,
         first,
@@ -135,10 +135,10 @@ def make_blocks(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks:
         CHUNK=64,
         **options,
     )
-    return Blocks(by_expert, experts, first, end)
+    return ExpertBlocks(by_expert, experts, first, end)
 
 
-def _blocks_by_sort(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks:
+def _expert_blocks_by_sort(chosen: torch.Tensor, num_experts: int, rows: int) -> ExpertBlocks:
     flat = chosen.flatten()
     ordered, by_expert = flat.sort(stable=True)
     device, count = flat.device, len(flat)
@@ -150,7 +150,7 @@ def _blocks_by_sort(chosen: torch.Tensor, num_experts: int, rows: int) -> Blocks
     experts = torch.searchsorted(blocks_before, block, right=True)
     known = experts.clamp(max=num_experts - 1)
     within = block - torch.where(known > 0, blocks_before[known - 1], 0)
-    return Blocks(
+    return ExpertBlocks(
         order=by_expert.int(),
         experts=experts.int(),
         first=(starts[known] + within * rows).int(),

@@ -1,7 +1,7 @@
 """Experts of all tokens as two grouped products, whose launches depend on no value.
 
 Assignments (token, expert) come sorted by expert and cut into blocks of one expert each
-(`moe_blocks.py`). After vLLM's fused_moe, without its padding of the sorted list.
+(`expert_routing.py`). After vLLM's fused_moe, without its padding of the sorted list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
-from kvasir_engine.kernels.expert_routing import Blocks
+from kvasir_engine.kernels.expert_routing import ExpertBlocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,20 @@ class MoETuning:
     stages: int
 
 
-FEW = MoETuning(16, 64, 128, 4, 4)
-SOME = MoETuning(64, 64, 64, 4, 4)
-MANY = MoETuning(128, 64, 64, 8, 3)
+SMALL_TILES = MoETuning(16, 64, 128, 4, 4)
+MEDIUM_TILES = MoETuning(64, 64, 64, 4, 4)
+LARGE_TILES = MoETuning(128, 64, 64, 8, 3)
 
 
-def tuning_for(assignments: int, experts: int) -> MoETuning:
+def moe_tuning_for(assignments: int, experts: int) -> MoETuning:
     """By how many assignments an expert has on average."""
     if assignments <= 16 * experts:
-        return FEW
-    return SOME if assignments <= 128 * experts else MANY
+        return SMALL_TILES
+    return MEDIUM_TILES if assignments <= 128 * experts else LARGE_TILES
 
 
 @triton.jit
-def _product(
+def _tile_gemm(
     a_rows, w_rows, a_mask, w_mask, k_size,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr,
     STAGES: tl.constexpr,
@@ -60,7 +60,7 @@ def _product(
 
 
 @triton.jit
-def _grouped(
+def _grouped_gemm(
     x_ptr,
     w_ptr,
     out_ptr,
@@ -98,10 +98,10 @@ def _grouped(
     matrices: tl.constexpr = 2 if GATED else 1
     w_rows = w_ptr + (expert.to(tl.int64) * n_size * matrices + n) * k_size
     a_rows = x_ptr + a_row * k_size
-    acc = _product(a_rows, w_rows, own, inside, k_size, BM, BN, BK, EVEN, STAGES)
+    acc = _tile_gemm(a_rows, w_rows, own, inside, k_size, BM, BN, BK, EVEN, STAGES)
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
-        up = _product(
+        up = _tile_gemm(
             a_rows, w_rows + n_size.to(tl.int64) * k_size, own, inside, k_size, BM, BN, BK, EVEN,
             STAGES,
         )  # fmt: skip
@@ -115,10 +115,10 @@ def _grouped(
     tl.store(where, out, mask=own[:, None] & inside[None, :])
 
 
-def grouped(
+def grouped_gemm(
     x: torch.Tensor,
     matrices: torch.Tensor,
-    blocks: Blocks,
+    blocks: ExpertBlocks,
     tuning: MoETuning,
     *,
     top_k: int,
@@ -134,7 +134,7 @@ def grouped(
     experts, outputs, k_size = matrices.shape
     n_size = outputs // 2 if gated else outputs
     out = torch.empty((len(blocks.order), n_size), dtype=x.dtype, device=x.device)
-    _grouped[(len(blocks.experts), triton.cdiv(n_size, tuning.outputs))](
+    _grouped_gemm[(len(blocks.experts), triton.cdiv(n_size, tuning.outputs))](
         x,
         matrices,
         out,

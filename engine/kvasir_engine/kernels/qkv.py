@@ -32,7 +32,7 @@ def _normed(x, scale, q_weight_ptr, k_weight_ptr, channel, in_head, is_query, OF
 
 
 @triton.jit
-def _put(ptr, head, first, second, a, b, mask, DIM: tl.constexpr):
+def _store_rotated(ptr, head, first, second, a, b, mask, DIM: tl.constexpr):
     """Both channels of each pair, into heads [heads] of a token that begins at `ptr`."""
     at = ptr + head[:, None] * DIM
     tl.store(at + first[None, :], a, mask=mask)
@@ -95,14 +95,14 @@ def _store_qkv(
     a = tl.where(is_value[:, None], raw_a, turned_a.to(raw_a.dtype))
     b = tl.where(is_value[:, None], raw_b, turned_b.to(raw_a.dtype))
     to_query = own & is_query[:, None]
-    _put(q_ptr + token * HEADS * DIM, head, first, second, a, b, to_query, DIM)
+    _store_rotated(q_ptr + token * HEADS * DIM, head, first, second, a, b, to_query, DIM)
     slot = tl.load(slots_ptr + token)
     kv_head = tl.where(is_value, head - KV_HEADS, head) - HEADS
     is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
     to_key, to_value = own & is_key[:, None], own & is_value[:, None]
     cached = cache_ptr + slot * KV_HEADS * DIM
-    _put(cached, kv_head, first, second, a, b, to_key, DIM)
-    _put(cached + value_offset, kv_head, first, second, a, b, to_value, DIM)
+    _store_rotated(cached, kv_head, first, second, a, b, to_key, DIM)
+    _store_rotated(cached + value_offset, kv_head, first, second, a, b, to_value, DIM)
 
 
 def store_qkv(

@@ -33,7 +33,7 @@ def _order(
     tl.store(order_ptr + place, mine, mask=own)
 
 
-def order(keys: torch.Tensor, *, descending: bool = False) -> torch.Tensor:
+def rank_sort(keys: torch.Tensor, *, descending: bool = False) -> torch.Tensor:
     """Indices int32 [n] that sort contiguous `keys`, int32 of n numbers within 2^30 of 0; equal
     ones stay in their order."""
     count = keys.numel()

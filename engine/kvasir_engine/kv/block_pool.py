@@ -101,7 +101,7 @@ class BlockPool:
         for _ in range(count):
             block = self._next[0]
             self._unlink(block)
-            self._forget(block)
+            self._drop_block(block)
             self._refs[block] = 1
             blocks.append(block)
         return blocks
@@ -170,7 +170,7 @@ class BlockPool:
         if contents != set(self._by_hash.values()) or self._refs[0] or 0 in contents:
             raise AssertionError("the hash index and the blocks' contents differ.")
 
-    def _forget(self, block: int) -> None:
+    def _drop_block(self, block: int) -> None:
         content = self._content[block]
         if content is not None:
             self._content[block] = None

@@ -35,7 +35,7 @@ KVEvent = StoredBlocks | RemovedBlocks | Cleared
 
 
 class EventRecorder:
-    """Collects what the block pools of all groups report, in order, until `take`."""
+    """Collects what the block pools of all groups report, in order, until `drain_events`."""
 
     def __init__(self) -> None:
         self._events: list[KVEvent] = []
@@ -44,7 +44,7 @@ class EventRecorder:
         """The listener to give to the pool of `group`."""
         return GroupListener(self._events, group)
 
-    def take(self) -> list[KVEvent]:
+    def drain_events(self) -> list[KVEvent]:
         """The events since the last call."""
         events = self._events.copy()
         self._events.clear()

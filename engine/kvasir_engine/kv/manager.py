@@ -28,7 +28,7 @@ class PrefixHit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
+class _LastLookup:
     """The last look-up: prompts that come one after the other often begin alike."""
 
     root: bytes
@@ -54,7 +54,7 @@ class KVManager:
         self.block_size = groups[0].block_size
         self.caching = caching
         self._anchor = next((i for i, spec in enumerate(groups) if spec.window is None), None)
-        self._last_walk: _Walk | None = None
+        self._last_walk: _LastLookup | None = None
         heard = listeners or [None] * len(groups)
         self.pools = [
             BlockPool(count, caching=caching, listener=listener)
@@ -74,7 +74,7 @@ class KVManager:
         Takes no references.
         """
         blocks, hashes = self._find_full(tokens, root, known_hashes)
-        count = self._longest_common(tokens, root, hashes, len(blocks))
+        count = self._longest_in_all_groups(tokens, root, hashes, len(blocks))
         tables = [
             # Found already, every one of them.
             blocks[:count]
@@ -84,7 +84,7 @@ class KVManager:
         ]
         return PrefixHit(count * self.block_size, tables, hashes[:count])
 
-    def take(self, tables: BlockTables, hit: PrefixHit) -> None:
+    def acquire_prefix(self, tables: BlockTables, hit: PrefixHit) -> None:
         """Reference the hit's blocks and put them into (empty) `tables`."""
         for group, blocks in enumerate(hit.tables):
             first = 0
@@ -99,7 +99,7 @@ class KVManager:
         """Blocks to append to each group so that `num_tokens` tokens fit."""
         return max(0, -(-num_tokens // self.block_size) - len(tables.tables[0]))
 
-    def blocks_kept(self, num_tokens: int, chunk: int) -> list[int]:
+    def max_blocks_held(self, num_tokens: int, chunk: int) -> list[int]:
         """Blocks by group that a sequence of `num_tokens` tokens holds at most.
 
         A group with a window w keeps at most w - 1 tokens before the chunk being computed, and
@@ -198,7 +198,7 @@ class KVManager:
         end = (len(tokens) - 1) // self.block_size
         last, forgotten = self._last_walk, 0 if pool is None else pool.forgotten
         if last is not None and (last.root, last.forgotten) == (root, forgotten):
-            known_alike = min(_alike(last.tokens, tokens) // self.block_size, end)
+            known_alike = min(_common_length(last.tokens, tokens) // self.block_size, end)
             blocks, hashes = last.blocks[:known_alike], last.hashes[:known_alike]
         parent = hashes[-1] if hashes else root
         find = None if pool is None else pool.find
@@ -212,10 +212,10 @@ class KVManager:
             blocks.append(block)
             hashes.append(hash_)
             parent = hash_
-        self._last_walk = _Walk(root, tokens, blocks, hashes, forgotten)
+        self._last_walk = _LastLookup(root, tokens, blocks, hashes, forgotten)
         return blocks[:], hashes[:]
 
-    def _longest_common(
+    def _longest_in_all_groups(
         self, tokens: npt.NDArray[np.int32], root: bytes, hashes: list[bytes], count: int
     ) -> int:
         """The largest number of leading blocks, at most `count`, that every group can serve."""
@@ -293,7 +293,7 @@ class KVManager:
         return blocks
 
 
-def _alike(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> int:
+def _common_length(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> int:
     """How many tokens both begin with."""
     size = min(len(one), len(other))
     differs = one[:size] != other[:size]

@@ -7,7 +7,7 @@ from torch import nn
 
 from kvasir_engine.device.collectives import all_gather, all_reduce, tensor_parallel
 from kvasir_engine.layers.linear import linear
-from kvasir_engine.layers.weights import Piece, Slot, parameter
+from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
 
 
 class VocabParallelEmbedding(nn.Module):
@@ -34,12 +34,12 @@ class VocabParallelEmbedding(nn.Module):
         rows = nn.functional.embedding(local.masked_fill(elsewhere, 0), self.weight)
         return all_reduce(rows.masked_fill(elsewhere[:, None], 0))
 
-    def slots(self, path: str) -> dict[str, Slot]:
+    def slots(self, path: str) -> dict[str, WeightSlot]:
         """This rank's rows, as far as the vocabulary goes."""
         target = self.weight.data[: self._rows_in_checkpoint()]
         shape = (self.vocab_size, self.weight.shape[1])
-        pieces = (Piece(target, 0, self.first),) if target.shape[0] else ()
-        return {f"{path}.weight": Slot(shape, pieces)}
+        shards = (WeightShard(target, 0, self.first),) if target.shape[0] else ()
+        return {f"{path}.weight": WeightSlot(shape, shards)}
 
 
 class ParallelLMHead(VocabParallelEmbedding):

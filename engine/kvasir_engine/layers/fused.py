@@ -22,18 +22,18 @@ class FusedOps:
 
     add_rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     silu_mul: Callable[[torch.Tensor], torch.Tensor]
-    few_tokens: Callable[..., torch.Tensor | None]
-    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]
-    """`kernels.products.multiply`."""
+    skinny_gemm: Callable[..., torch.Tensor | None]
+    tuned_gemm: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]
+    """`kernels.gemm.tuned_gemm`."""
     rotary_table: Callable[
         [torch.Tensor, torch.Tensor, float, torch.dtype], tuple[torch.Tensor, torch.Tensor]
     ]
     store_qkv: Callable[..., torch.Tensor]
     qk_norm: type[QKNorm]
     moe: ModuleType
-    """`kernels.moe`."""
+    """`kernels.grouped_gemm`."""
     moe_blocks: ModuleType
-    """`kernels.moe_blocks`."""
+    """`kernels.expert_routing`."""
 
 
 @cache
@@ -45,8 +45,8 @@ def fused_ops(device: torch.device) -> FusedOps | None:
     from kvasir_engine.kernels import expert_routing as moe_blocks
     from kvasir_engine.kernels import grouped_gemm as moe
     from kvasir_engine.kernels.add_rms_norm import add_rms_norm
-    from kvasir_engine.kernels.gemm.skinny_table import few_tokens
-    from kvasir_engine.kernels.gemm.tuned_gemm import multiply
+    from kvasir_engine.kernels.gemm.skinny_table import skinny_gemm
+    from kvasir_engine.kernels.gemm.tuned_gemm import tuned_gemm
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.rotary_table import rotary_table
     from kvasir_engine.kernels.silu_mul import silu_mul
@@ -54,8 +54,8 @@ def fused_ops(device: torch.device) -> FusedOps | None:
     return FusedOps(
         add_rms_norm,
         silu_mul,
-        few_tokens,
-        multiply,
+        skinny_gemm,
+        tuned_gemm,
         rotary_table,
         store_qkv,
         QKNorm,

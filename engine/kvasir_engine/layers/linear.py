@@ -9,15 +9,15 @@ from torch import nn
 
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.fused import fused_ops
-from kvasir_engine.layers.weights import Piece, Slot, parameter, siblings
+from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter, siblings
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x [tokens, in] times weight [out, in] transposed, plus bias [out]."""
     fused = fused_ops(x.device)
-    out = None if fused is None else fused.few_tokens(x, weight, bias)
+    out = None if fused is None else fused.skinny_gemm(x, weight, bias)
     if out is None and fused is not None and bias is None:
-        out = fused.multiply(x, weight)
+        out = fused.tuned_gemm(x, weight)
     return nn.functional.linear(x, weight, bias) if out is None else out
 
 
@@ -84,28 +84,30 @@ class ColumnParallelLinear(nn.Module):
         """[tokens, inputs] to this rank's [tokens, sum of local outputs]."""
         return linear(x, self.weight, self.bias)
 
-    def slots(self, path: str) -> dict[str, Slot]:
-        """A slot a part, or one of several pieces when fused."""
-        slots: dict[str, Slot] = {}
+    def slots(self, path: str) -> dict[str, WeightSlot]:
+        """A slot a part, or one of several shards when fused."""
+        slots: dict[str, WeightSlot] = {}
         for kind, tensor in (("weight", self.weight), ("bias", self.bias)):
             if tensor is not None:
                 slots.update(self._slots_of(path, kind, tensor.data))
         return slots
 
-    def _slots_of(self, path: str, kind: str, tensor: torch.Tensor) -> dict[str, Slot]:
+    def _slots_of(self, path: str, kind: str, tensor: torch.Tensor) -> dict[str, WeightSlot]:
         targets = torch.split(tensor, [part.local for part in self.parts])
         tail = tuple(tensor.shape[1:])
         if not self.fused:
             names = siblings(path, tuple(part.name for part in self.parts))
             return {
-                f"{name}.{kind}": Slot((part.size, *tail), (Piece(target, 0, part.start),))
+                f"{name}.{kind}": WeightSlot(
+                    (part.size, *tail), (WeightShard(target, 0, part.start),)
+                )
                 for name, part, target in zip(names, self.parts, targets, strict=True)
             }
-        pieces, offset = [], 0
+        shards, offset = [], 0
         for part, target in zip(self.parts, targets, strict=True):
-            pieces.append(Piece(target, 0, offset + part.start))
+            shards.append(WeightShard(target, 0, offset + part.start))
             offset += part.size
-        return {f"{path}.{kind}": Slot((offset, *tail), tuple(pieces))}
+        return {f"{path}.{kind}": WeightSlot((offset, *tail), tuple(shards))}
 
 
 class RowParallelLinear(nn.Module):
@@ -122,12 +124,12 @@ class RowParallelLinear(nn.Module):
         bias = self.bias if tensor_parallel().rank == 0 else None
         return all_reduce(linear(x, self.weight, bias))
 
-    def slots(self, path: str) -> dict[str, Slot]:
+    def slots(self, path: str) -> dict[str, WeightSlot]:
         """The weight's columns of this rank; the whole bias."""
         outputs, local = self.weight.shape
         start = tensor_parallel().rank * local
-        weight = Slot((outputs, self.inputs), (Piece(self.weight.data, 1, start),))
+        weight = WeightSlot((outputs, self.inputs), (WeightShard(self.weight.data, 1, start),))
         if self.bias is None:
             return {f"{path}.weight": weight}
-        bias = Slot((outputs,), (Piece(self.bias.data),))
+        bias = WeightSlot((outputs,), (WeightShard(self.bias.data),))
         return {f"{path}.weight": weight, f"{path}.bias": bias}

@@ -34,7 +34,7 @@ class GatedMLP(nn.Module):
         up = self.gate_up_proj
         fused = fused_ops(x.device)
         if fused is not None and self.act is nn.functional.silu:
-            out = fused.few_tokens(x, up.weight, up.bias, gated=True)
+            out = fused.skinny_gemm(x, up.weight, up.bias, gated=True)
             if out is not None:
                 return out
         return gated(up(x), self.act)

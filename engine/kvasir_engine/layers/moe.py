@@ -11,7 +11,7 @@ from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import linear
-from kvasir_engine.layers.weights import Piece, Slot, parameter
+from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,15 @@ class MoE(nn.Module):
         moe, top_k, experts = fused.moe, self.config.experts_per_token, self.config.num_experts
         scores = linear(x, self.router, None)
         weights, chosen = fused.moe_blocks.route(scores, top_k, normalise=self.config.normalise)
-        tuning = moe.tuning_for(chosen.numel(), experts)
-        blocks = fused.moe_blocks.make_blocks(chosen, experts, tuning.rows)
+        tuning = moe.moe_tuning_for(chosen.numel(), experts)
+        blocks = fused.moe_blocks.make_expert_blocks(chosen, experts, tuning.rows)
         gates = self.act is nn.functional.silu
-        inner = moe.grouped(x.contiguous(), self.gate_up, blocks, tuning, top_k=top_k, gated=gates)
+        inner = moe.grouped_gemm(
+            x.contiguous(), self.gate_up, blocks, tuning, top_k=top_k, gated=gates
+        )
         if not gates:
             inner = gated(inner, self.act)
-        shares = moe.grouped(inner, self.down, blocks, tuning, top_k=top_k, weights=weights)
+        shares = moe.grouped_gemm(inner, self.down, blocks, tuning, top_k=top_k, weights=weights)
         total: torch.Tensor = shares.view(len(x), top_k, -1).sum(1)
         return total
 
@@ -89,17 +91,25 @@ class MoE(nn.Module):
             weights = weights / weights.sum(-1, keepdim=True)
         return weights, chosen
 
-    def slots(self, path: str) -> dict[str, Slot]:
+    def slots(self, path: str) -> dict[str, WeightSlot]:
         """The router's matrix and three of each expert."""
         c, local, start = self.config, self.local, tensor_parallel().rank * self.local
         path = f"{path.rpartition('.')[0]}.{c.names.block}"
-        slots = {f"{path}.gate.weight": Slot(tuple(self.router.shape), (Piece(self.router.data),))}
+        slots = {
+            f"{path}.gate.weight": WeightSlot(
+                tuple(self.router.shape), (WeightShard(self.router.data),)
+            )
+        }
         up_shape = (c.intermediate_size, c.hidden_size)
         for expert in range(c.num_experts):
             gate, up = self.gate_up.data[expert].tensor_split((local,))
-            down = Piece(self.down.data[expert], 1, start)
+            down = WeightShard(self.down.data[expert], 1, start)
             prefix = f"{path}.experts.{expert}"
-            slots[f"{prefix}.{c.names.gate}.weight"] = Slot(up_shape, (Piece(gate, 0, start),))
-            slots[f"{prefix}.{c.names.up}.weight"] = Slot(up_shape, (Piece(up, 0, start),))
-            slots[f"{prefix}.{c.names.down}.weight"] = Slot(up_shape[::-1], (down,))
+            slots[f"{prefix}.{c.names.gate}.weight"] = WeightSlot(
+                up_shape, (WeightShard(gate, 0, start),)
+            )
+            slots[f"{prefix}.{c.names.up}.weight"] = WeightSlot(
+                up_shape, (WeightShard(up, 0, start),)
+            )
+            slots[f"{prefix}.{c.names.down}.weight"] = WeightSlot(up_shape[::-1], (down,))
         return slots

@@ -15,7 +15,7 @@ from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class WeightShard:
     """`target` holds rows start .. start + target.shape[dim] of the checkpoint tensor along dim."""
 
     target: torch.Tensor
@@ -29,18 +29,18 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """One tensor of the checkpoint: its whole shape, and the pieces that this rank keeps."""
+class WeightSlot:
+    """One tensor of the checkpoint: its whole shape, and the shards that this rank keeps."""
 
     shape: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    shards: tuple[WeightShard, ...]
 
 
 @runtime_checkable
 class Loadable(Protocol):
     """A layer with parameters of its own."""
 
-    def slots(self, path: str) -> dict[str, Slot]:
+    def slots(self, path: str) -> dict[str, WeightSlot]:
         """The checkpoint tensors it is made of, by full name; `path` is the module's own."""
         ...
 
@@ -48,17 +48,17 @@ class Loadable(Protocol):
 class WeightedModule(nn.Module):
     """A module whose parameters are in the checkpoint whole, under their own names."""
 
-    def slots(self, path: str) -> dict[str, Slot]:
+    def slots(self, path: str) -> dict[str, WeightSlot]:
         """One slot a parameter."""
         return {
-            f"{path}.{name}": Slot(tuple(p.shape), (Piece(p.data),))
+            f"{path}.{name}": WeightSlot(tuple(p.shape), (WeightShard(p.data),))
             for name, p in self.named_parameters(recurse=False)
         }
 
 
-def model_slots(model: nn.Module) -> dict[str, Slot]:
+def model_slots(model: nn.Module) -> dict[str, WeightSlot]:
     """Every checkpoint tensor that `model` is made of, by full name."""
-    slots: dict[str, Slot] = {}
+    slots: dict[str, WeightSlot] = {}
     for path, module in model.named_modules():
         if isinstance(module, Loadable):
             slots.update(module.slots(path))

@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from kvasir_engine.layers.weights import Slot
+from kvasir_engine.layers.weights import WeightSlot
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.safetensors_stream import TensorFile, buffers_of_thread
 
@@ -45,10 +45,10 @@ class Checkpoint:
             for name in _tensor_names(file)
         }
 
-    def fill(self, slots: Mapping[str, Slot]) -> list[str]:
-        """Copy every slot's pieces into place, in parallel; returns the names that no slot takes.
+    def fill(self, slots: Mapping[str, WeightSlot]) -> list[str]:
+        """Copy every slot's shards into place, in parallel; returns the names that no slot takes.
 
-        Each file is read only where a piece needs it. Raises ModelLoadError when a tensor is
+        Each file is read only where a shard needs it. Raises ModelLoadError when a tensor is
         missing or has another shape than the config asks for.
         """
         missing = [name for name in slots if name not in self.tensors]
@@ -71,7 +71,7 @@ class Checkpoint:
                 done.result()
         return [n for n in self.tensors if n not in slots and not n.endswith(_NOT_WEIGHTS)]
 
-    def _fill_from(self, file: Path, names: list[str], slots: Mapping[str, Slot]) -> None:
+    def _fill_from(self, file: Path, names: list[str], slots: Mapping[str, WeightSlot]) -> None:
         try:
             with safe_open(file, framework="pt") as tensors, closing(TensorFile(file)) as stream:
                 for name in names:
@@ -81,7 +81,7 @@ class Checkpoint:
             raise _unreadable(file, error) from error
 
 
-def _fill_slot(name: str, tensors: Any, stream: TensorFile, slot: Slot) -> None:
+def _fill_slot(name: str, tensors: Any, stream: TensorFile, slot: WeightSlot) -> None:
     lies = stream.tensors[name]
     shape = lies.shape
     if shape != slot.shape:
@@ -89,13 +89,13 @@ def _fill_slot(name: str, tensors: Any, stream: TensorFile, slot: Slot) -> None:
             f"weight {name} has shape {list(shape)} where config.json asks for {list(slot.shape)};"
             f" the config and the weights do not belong together"
         )
-    for piece in slot.pieces:
-        if lies.streams(piece):
-            stream.read(name, piece, buffers_of_thread(piece.target.device))
+    for shard in slot.shards:
+        if lies.streams(shard):
+            stream.read(name, shard, buffers_of_thread(shard.target.device))
             continue
         source = tensors.get_slice(name)
-        ranges = (slice(None),) * piece.dim + (slice(piece.start, piece.stop),)
-        piece.target.copy_(source[ranges] if shape else source[:])
+        ranges = (slice(None),) * shard.dim + (slice(shard.start, shard.stop),)
+        shard.target.copy_(source[ranges] if shape else source[:])
 
 
 def _weight_files(directory: Path) -> list[Path]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LoadFormat = Literal["auto", "dummy", "none"]
+WeightFill = Literal["auto", "dummy", "none"]
 ModelImpl = Literal["auto", "native", "transformers"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -53,7 +53,7 @@ def load_model(
     *,
     dtype: str = "auto",
     device: torch.device | str = "cpu",
-    load_format: LoadFormat = "auto",
+    load_format: WeightFill = "auto",
     model_impl: ModelImpl = "auto",
     trust_remote_code: bool = False,
     max_model_len: int | None = None,
@@ -79,7 +79,7 @@ def load_model(
     begin = time.monotonic()
     native = _is_native(config.shape.architecture, model_impl)
     make = source.native if native else source.transformers
-    with out_of_memory.or_raise(lambda: _too_large(config.shape, kind, device)):
+    with out_of_memory.raise_on_out_of_memory(lambda: _too_large(config.shape, kind, device)):
         model = make(with_weights=load_format == "auto")
         if load_format == "dummy":
             fill_randomly(model, seed)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from kvasir_engine.layers.weights import Piece
+from kvasir_engine.layers.weights import WeightShard
 
 BUFFER_BYTES = 16 << 20
 """Of each of a thread's two buffers."""
@@ -34,9 +34,9 @@ class StoredTensor:
     """None for a type that is not read here."""
     begin: int
 
-    def streams(self, piece: Piece) -> bool:
-        """Whether `piece` is one run of the file's bytes."""
-        return self.dtype is not None and piece.dim == 0 and len(self.shape) > 0
+    def streams(self, shard: WeightShard) -> bool:
+        """Whether `shard` is one run of the file's bytes."""
+        return self.dtype is not None and shard.dim == 0 and len(self.shape) > 0
 
 
 class TensorFile:
@@ -61,21 +61,21 @@ class TensorFile:
         """Nothing can be read any more."""
         os.close(self._fd)
 
-    def read(self, name: str, piece: Piece, buffers: Buffers) -> None:
-        """Copy the piece's rows of `name`, which `StoredTensor.streams` allows, into place."""
+    def read(self, name: str, shard: WeightShard, buffers: PinnedBuffers) -> None:
+        """Copy the shard's rows of `name`, which `StoredTensor.streams` allows, into place."""
         stored = self.tensors[name]
         dtype = stored.dtype or torch.float32
         row_bytes = math.prod(stored.shape[1:]) * dtype.itemsize
         if not row_bytes:
             return
         at_once = max(1, BUFFER_BYTES // row_bytes)
-        for row in range(piece.start, piece.stop, at_once):
-            rows = min(at_once, piece.stop - row)
+        for row in range(shard.start, shard.stop, at_once):
+            rows = min(at_once, shard.stop - row)
             with buffers.next(rows * row_bytes) as memory:
                 self._read_at(memory, stored.begin + row * row_bytes)
                 source = memory.view(dtype).view(rows, *stored.shape[1:])
-                first = row - piece.start
-                piece.target[first : first + rows].copy_(source, non_blocking=True)
+                first = row - shard.start
+                shard.target[first : first + rows].copy_(source, non_blocking=True)
 
     def _read_at(self, memory: torch.Tensor, offset: int) -> None:
         view, done = memory.numpy().data, 0
@@ -86,7 +86,7 @@ class TensorFile:
             done += count
 
 
-class Buffers:
+class PinnedBuffers:
     """Two buffers of one thread, by turns; pinned when they feed a GPU."""
 
     def __init__(self, device: torch.device) -> None:
@@ -119,9 +119,9 @@ class Buffers:
 _local = threading.local()
 
 
-def buffers_of_thread(device: torch.device) -> Buffers:
+def buffers_of_thread(device: torch.device) -> PinnedBuffers:
     """The calling thread's, made when they are first asked for."""
-    made: dict[torch.device, Buffers] = _local.__dict__.setdefault("buffers", {})
+    made: dict[torch.device, PinnedBuffers] = _local.__dict__.setdefault("buffers", {})
     if device not in made:
-        made[device] = Buffers(device)
+        made[device] = PinnedBuffers(device)
     return made[device]

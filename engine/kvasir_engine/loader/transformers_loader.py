@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.device.collectives import tensor_parallel
-from kvasir_engine.layers.weights import Piece, Slot
+from kvasir_engine.layers.weights import WeightShard, WeightSlot
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.models.transformers_backend import ATTENTION_NAME, TransformersForCausalLM
@@ -107,10 +107,10 @@ def _fill(model: Any, checkpoint: Checkpoint) -> bool:
 
     Of a tied tensor's names the one that the checkpoint has is taken.
     """
-    slots: dict[int, tuple[str, Slot]] = {}
+    slots: dict[int, tuple[str, WeightSlot]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in slots or name in checkpoint.tensors:
-            slots[id(tensor)] = (name, Slot(tuple(tensor.shape), (Piece(tensor.data),)))
+            slots[id(tensor)] = (name, WeightSlot(tuple(tensor.shape), (WeightShard(tensor.data),)))
     by_name = dict(slots.values())
     if not by_name.keys() <= checkpoint.tensors.keys():
         return False

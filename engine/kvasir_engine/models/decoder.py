@@ -18,7 +18,7 @@ from kvasir_engine.layers.embedding import (
 from kvasir_engine.layers.mlp import GatedMLP
 from kvasir_engine.layers.norm import RMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, RotaryTable
-from kvasir_engine.layers.weights import Slot, model_slots
+from kvasir_engine.layers.weights import WeightSlot, model_slots
 from kvasir_engine.models.config import ModelConfig
 
 
@@ -115,9 +115,9 @@ class DecoderForCausalLM(nn.Module):
         """CausalLM.logits."""
         table = self.model.embed_tokens if self.lm_head is None else self.lm_head
         logits = project_to_vocab(hidden, table)
-        return logits if self.logit_cap is None else soft_cap(logits.float(), self.logit_cap)
+        return logits if self.logit_cap is None else cap_logits(logits.float(), self.logit_cap)
 
-    def keep_one_of_a_kind(self) -> None:
+    def keep_distinct_layers(self) -> None:
         """Leave out layers that launch what another one before them does."""
         model = self.model
         kinds: dict[Hashable, tuple[nn.Module, int]] = {}
@@ -126,7 +126,7 @@ class DecoderForCausalLM(nn.Module):
         model.layers = nn.ModuleList(layer for layer, _ in kinds.values())
         model.rotary_of_layer = [table for _, table in kinds.values()]
 
-    def checkpoint_slots(self) -> dict[str, Slot]:
+    def checkpoint_slots(self) -> dict[str, WeightSlot]:
         """The checkpoint tensors that the model is made of, by `slot_name`."""
         return model_slots(self)
 
@@ -143,7 +143,7 @@ def _kind_of(layer: nn.Module) -> Hashable:
     return tuple(specs), tuple(type(part) for part in layer.modules())
 
 
-def soft_cap(x: torch.Tensor, cap: float) -> torch.Tensor:
+def cap_logits(x: torch.Tensor, cap: float) -> torch.Tensor:
     """cap * tanh(x / cap)."""
     return torch.tanh(x / cap) * cap
 

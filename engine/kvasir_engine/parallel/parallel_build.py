@@ -11,12 +11,12 @@ from kvasir_engine.parallel.executor import Executor, OnRankDeath
 from kvasir_engine.parallel.parallel_runner import TensorParallelRunner
 from kvasir_engine.parallel.protocol import Progress
 from kvasir_engine.settings import EngineSettings, SettingsError
-from kvasir_engine.startup.built_runner import Assembled
+from kvasir_engine.startup.built_runner import BuiltRunner
 
 
-def assemble_parallel(
+def build_parallel_runner(
     settings: EngineSettings, model_dir: Path, *, on_death: OnRankDeath | None = None
-) -> Assembled:
+) -> BuiltRunner:
     """Start the other ranks, load every rank's shard and agree on the size of the caches.
 
     Raises ModelLoadError and SettingsError, whichever rank they come from, and RankError when a
@@ -26,26 +26,26 @@ def assemble_parallel(
     executor = Executor(settings, model_dir, on_death=on_death)
     try:
         with executor.together():
-            return _assemble(executor, settings, model_dir)
+            return _build_rank_zero(executor, settings, model_dir)
     except BaseException:
         executor.close()
         raise
 
 
-def _assemble(executor: Executor, settings: EngineSettings, model_dir: Path) -> Assembled:
+def _build_rank_zero(executor: Executor, settings: EngineSettings, model_dir: Path) -> BuiltRunner:
     # torch takes as long to import here as in the workers, which have just been started.
     from kvasir_engine.parallel.rendezvous import check_devices, meet
-    from kvasir_engine.startup.torch_build import assemble, pick_device
+    from kvasir_engine.startup.torch_build import build_torch_runner, pick_device
 
     size = settings.tensor_parallel_size
     device = pick_device(settings.device)
     check_devices(size, device)
     executor.wait_for(Progress.IMPORTED)
     meet(0, size, store=executor.store, device=device)
-    assembled = assemble(settings, model_dir)
+    built_runner = build_torch_runner(settings, model_dir)
     executor.wait_for(Progress.READY)
-    assembled.runner = TensorParallelRunner(assembled.runner, executor)
-    return assembled
+    built_runner.runner = TensorParallelRunner(built_runner.runner, executor)
+    return built_runner
 
 
 def check_size(size: int, shape: ModelShape) -> None:

@@ -1,4 +1,4 @@
-"""Step plans as bytes, for the other ranks: typed, without pickle, made from plan.py's fields.
+"""Step plans as bytes, for the other ranks: typed, without pickle, made from step_plan.py's fields.
 
 The encoding is the plan's values in the order of their fields, as little-endian 64-bit words: a
 number is one word, a list or a mapping its length and its items, an array its shape and its data

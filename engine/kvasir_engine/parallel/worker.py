@@ -13,7 +13,7 @@ import sys
 import traceback
 
 from kvasir_engine.parallel.protocol import Progress, Report, WorkerConfig
-from kvasir_engine.parent_death import die_with
+from kvasir_engine.parent_death import die_with_parent
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     # Rank 0 alone decides the end: a signal to the whole process group must not be a death.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
-    die_with(int(sys.argv[2]))
+    die_with_parent(int(sys.argv[2]))
     config = WorkerConfig.decode(sys.stdin.buffer.read())
     try:
         _serve(config)
@@ -38,13 +38,13 @@ def _serve(config: WorkerConfig) -> None:
     from kvasir_engine.parallel.plan_channel import PlanReader
     from kvasir_engine.parallel.plan_codec import decode
     from kvasir_engine.parallel.rendezvous import meet
-    from kvasir_engine.startup.torch_build import assemble, pick_device
+    from kvasir_engine.startup.torch_build import build_torch_runner, pick_device
 
     settings = config.settings
     device = pick_device(settings.device)
     _report(config, Report(Progress.IMPORTED))
     meet(config.rank, settings.tensor_parallel_size, store=config.store, device=device)
-    runner = assemble(settings, config.model_dir).runner
+    runner = build_torch_runner(settings, config.model_dir).runner
     gc.collect()
     gc.freeze()
     _report(config, Report(Progress.READY))

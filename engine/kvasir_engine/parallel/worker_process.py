@@ -15,7 +15,7 @@ _READ_BYTES = 1 << 16
 
 
 class WorkerProcess:
-    """A started worker; the thread that makes it must outlive it (see die_with)."""
+    """A started worker; the thread that makes it must outlive it (see die_with_parent)."""
 
     def __init__(
         self, rank: int, config: Callable[[int], WorkerConfig], env: Mapping[str, str]

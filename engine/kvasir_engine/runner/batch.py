@@ -17,7 +17,7 @@ from kvasir_engine.attention.base import AttentionBatch
 from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.device.upload import upload, upload_all
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_engine.runner.split_kv_choice import contexts_differ
+from kvasir_engine.runner.split_kv_choice import needs_split_kv
 from kvasir_engine.runner.token_inputs import token_inputs_on
 from kvasir_engine.step_plan import (
     BeamMove,
@@ -58,7 +58,7 @@ class _Spans:
     longest: list[int]
     """Upper bounds of lengths, on the CPU."""
     decode_order: torch.Tensor | None = None
-    uneven: bool = False
+    split_kv: bool = False
 
 
 class DeviceBatch:
@@ -82,7 +82,7 @@ class DeviceBatch:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         # One row more than can be owned: what pads a decode to a captured size.
-        self.spare_row = num_rows
+        self.padding_row = num_rows
         rows = num_rows + 1
         self.history = zeros(rows, max_tokens)
         # One beside the other, so that new rows' are written at once.
@@ -190,7 +190,7 @@ class DeviceBatch:
             query_lens=plan.num_new.tolist(),
             longest=longest.tolist(),
             decode_order=decode_order if plan.num_decodes else None,
-            uneven=contexts_differ(plan.starts[: plan.num_decodes]),
+            split_kv=needs_split_kv(plan.starts[: plan.num_decodes]),
         )
         return self._gather(rows, ends, new, spans, token_rows, offsets)
 
@@ -209,10 +209,10 @@ class DeviceBatch:
         inputs = self._gather(rows, ends, ones, spans, rows, None)
         if kernels_run_on(self.device):
             # Not at the top: it imports triton, which the CPU does not need.
-            from kvasir_engine.kernels.rank_sort import order
+            from kvasir_engine.kernels.rank_sort import rank_sort
 
             # Lengths are the same in every group.
-            longest_first = order(inputs.batches[0].seq_lens, descending=True)
+            longest_first = rank_sort(inputs.batches[0].seq_lens, descending=True)
             for batch in inputs.batches:
                 batch.decode_order = longest_first
         return inputs
@@ -246,7 +246,7 @@ class DeviceBatch:
                     query_lens_cpu=spans.query_lens,
                     seq_lens_cpu=spans.longest,
                     decode_order=spans.decode_order,
-                    uneven=spans.uneven,
+                    split_kv=spans.split_kv,
                 )
             )
         return StepInputs(ids, positions, batches, rows, num_new, ends)

@@ -20,16 +20,16 @@ from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.device.upload import upload
 from kvasir_engine.step_plan import Int32Array, StepPlan
 
-MOST_GROUPS = 8
-QUERIES = 128
+MAX_GROUPS = 8
+TILE_QUERIES = 128
 """Of a tile, as many as the kernels multiply at once."""
-LEAST_ENTRIES = 16
-BYTES_OF_LAUNCH = 24 << 20
+MIN_TILE_ENTRIES = 16
+LAUNCH_COST_BYTES = 24 << 20
 """What the memory could deliver in the time of the one kernel more, 6 us."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PrefixGroup:
     """Entries of a batch, and how many leading blocks they have in common."""
 
     entries: tuple[int, ...]
@@ -41,7 +41,7 @@ class Group:
         return (len(self.entries) - 1) * self.blocks
 
 
-def best_groups(tables: list[Int32Array], most: int = MOST_GROUPS) -> list[Group]:
+def best_groups(tables: list[Int32Array], most: int = MAX_GROUPS) -> list[PrefixGroup]:
     """At most `most` disjoint groups of tables, each time the one that saves most among the rest.
 
     Sorted, tables with a common prefix stand beside each other: a group is a rectangle under the
@@ -49,8 +49,8 @@ def best_groups(tables: list[Int32Array], most: int = MOST_GROUPS) -> list[Group
     """
     keys = [table.astype(">i4").tobytes() for table in tables]
     order = sorted(range(len(tables)), key=keys.__getitem__)
-    common = [_common(tables[a], tables[b]) for a, b in pairwise(order)]
-    found: list[Group] = []
+    common = [_shared_blocks(tables[a], tables[b]) for a, b in pairwise(order)]
+    found: list[PrefixGroup] = []
     ranges = [(0, len(common))]
     while ranges and len(found) < most:
         rectangles = [_largest_rectangle(common, *each) for each in ranges]
@@ -58,7 +58,7 @@ def best_groups(tables: list[Int32Array], most: int = MOST_GROUPS) -> list[Group
         (begin, end, height), (first, last) = rectangles[best], ranges.pop(best)
         if not height:
             break
-        found.append(Group(tuple(sorted(order[begin : end + 1])), height))
+        found.append(PrefixGroup(tuple(sorted(order[begin : end + 1])), height))
         # The neighbours of the group's ends belong to no other group of it.
         ranges += [(first, max(first, begin - 1)), (min(last, end + 1), last)]
         ranges = [(a, b) for a, b in ranges if a < b]
@@ -69,7 +69,7 @@ def _area(begin: int, end: int, height: int) -> int:
     return (end - begin) * height
 
 
-def _common(a: Int32Array, b: Int32Array) -> int:
+def _shared_blocks(a: Int32Array, b: Int32Array) -> int:
     """Length of the common prefix."""
     size = min(len(a), len(b))
     differs = np.flatnonzero(a[:size] != b[:size])
@@ -102,13 +102,15 @@ class PrefixTiles:
     @classmethod
     def for_heads(cls, group: int, block_size: int) -> PrefixTiles:
         """`group` query heads share a KV head: a tile is as many queries as a program takes."""
-        return cls(block_size, max(LEAST_ENTRIES, QUERIES // (1 << (group - 1).bit_length())))
+        return cls(
+            block_size, max(MIN_TILE_ENTRIES, TILE_QUERIES // (1 << (group - 1).bit_length()))
+        )
 
     def count(self, entries: int) -> int:
         """Tiles that hold any groups of this many entries."""
-        return -(-entries // self.entries) + MOST_GROUPS
+        return -(-entries // self.entries) + MAX_GROUPS
 
-    def pack(self, groups: list[Group], entries: int) -> Int32Array:
+    def pack(self, groups: list[PrefixGroup], entries: int) -> Int32Array:
         """The arrays of SharedPrefixes for a batch of `entries`, one after the other."""
         tiles = self.count(entries)
         members = np.full((tiles, self.entries), -1, dtype=np.int32)
@@ -131,7 +133,9 @@ class PrefixTiles:
         members, tile_lens, prefix_lens = torch.split(packed, sizes)
         return SharedPrefixes(members.view(tiles, self.entries), tile_lens, prefix_lens)
 
-    def on_device(self, groups: list[Group], entries: int, device: torch.device) -> SharedPrefixes:
+    def on_device(
+        self, groups: list[PrefixGroup], entries: int, device: torch.device
+    ) -> SharedPrefixes:
         """The groups of a batch whose first `entries` are decodes."""
         return self.unpack(upload(self.pack(groups, entries), device), entries)
 
@@ -148,7 +152,7 @@ class PrefixGroups:
         self._tables: dict[int, Int32Array] = {}
         self._first_blocks: Counter[int] = Counter()
         self._asked: bytes | None = None
-        self._groups: list[Group] = []
+        self._groups: list[PrefixGroup] = []
 
     def apply(self, plan: StepPlan, group: int = 0) -> None:
         """Rows that begin anew in this plan; `group` is the KV group whose tables count."""
@@ -171,22 +175,24 @@ class PrefixGroups:
             self._first_blocks[int(table[0])] += 1
         self._asked = None
 
-    def of(self, rows: npt.NDArray[np.int32]) -> list[Group]:
+    def of(self, rows: npt.NDArray[np.int32]) -> list[PrefixGroup]:
         """Groups of a batch's entries worth attending to together; worked out when it changes."""
         asked = rows.tobytes()
         if asked != self._asked:
             self._asked, self._groups = asked, self._worthwhile(rows)
         return self._groups
 
-    def _worthwhile(self, rows: npt.NDArray[np.int32]) -> list[Group]:
+    def _worthwhile(self, rows: npt.NDArray[np.int32]) -> list[PrefixGroup]:
         entries = list(self._candidates(rows))
         if len(entries) < 2:
             return []
         found = best_groups([self._tables[int(rows[entry])] for entry in entries])
-        groups = [Group(tuple(entries[i] for i in each.entries), each.blocks) for each in found]
+        groups = [
+            PrefixGroup(tuple(entries[i] for i in each.entries), each.blocks) for each in found
+        ]
         saved = sum(group.saved for group in groups) * self._block_bytes
         # Partial results are written and read, of the prefix and of what is an entry's own.
-        cost = BYTES_OF_LAUNCH + 4 * self._query_bytes * len(rows)
+        cost = LAUNCH_COST_BYTES + 4 * self._query_bytes * len(rows)
         return groups if saved > cost else []
 
     def _candidates(self, rows: npt.NDArray[np.int32]) -> Iterator[int]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from kvasir_engine.step_plan import Int32Array
 
-LONG = 4096
+MIN_LONG_CONTEXT = 4096
 """Tokens of a context, fewer of which are soon attended to by whatever programs."""
-SLOWER = 16
+PROGRAM_SLOWDOWN = 16
 """A program attends to an entry's keys at this part of the speed that the GPU has for all
 together, about (an H200, 8 KV heads: 17.5 ns a key, and 0.95)."""
-UNDIVIDED = 64
+MIN_ENTRIES_WITHOUT_SPLIT = 64
 """Entries from about which on each one's keys are a single program's; of fewer they are divided
 among so many more."""
 
 
-def contexts_differ(lengths: Int32Array) -> bool:
+def needs_split_kv(lengths: Int32Array) -> bool:
     """Whether the longest of decodes' contexts keeps its programs busy when all others' have ended,
     if each is divided alike."""
     longest = int(lengths.max(initial=0))
-    if longest < LONG:
+    if longest < MIN_LONG_CONTEXT:
         return False
-    divided = max(1, UNDIVIDED // len(lengths))
-    return longest * SLOWER > int(lengths.sum(dtype="int64")) * divided
+    divided = max(1, MIN_ENTRIES_WITHOUT_SPLIT // len(lengths))
+    return longest * PROGRAM_SLOWDOWN > int(lengths.sum(dtype="int64")) * divided

@@ -10,7 +10,7 @@ from kvasir_engine.device.capability import kernels_run_on
 
 
 class TokenInputs(Protocol):
-    """`by_torch`, or the kernel that does the same at once."""
+    """`torch_token_inputs`, or the kernel that does the same at once."""
 
     def __call__(
         self,
@@ -29,7 +29,7 @@ class TokenInputs(Protocol):
         """
 
 
-def by_torch(
+def torch_token_inputs(
     rows: torch.Tensor,
     num_computed: torch.Tensor,
     history: torch.Tensor,
@@ -49,7 +49,7 @@ def by_torch(
 def token_inputs_on(device: torch.device) -> TokenInputs:
     """The faster one there."""
     if not kernels_run_on(device):
-        return by_torch
+        return torch_token_inputs
     # Not at the top: it imports triton, which the CPU does not need.
     from kvasir_engine.kernels.gather_token_inputs import token_inputs
 

@@ -18,7 +18,7 @@ from kvasir_engine.device.upload import upload_all
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
-from kvasir_engine.runner.graph_runner import CudaGraphRunner
+from kvasir_engine.runner.graphs.cuda_graph_runner import CudaGraphRunner
 from kvasir_engine.runner.graphs.full import Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
@@ -191,7 +191,7 @@ class TorchRunner:
     def _sample_decodes(self, hidden: torch.Tensor, inputs: StepInputs) -> torch.Tensor:
         """Sample, append and count as computed a token for each of a decode's rows."""
         # Not at the top: it imports triton, which the CPU does not need.
-        from kvasir_engine.sampling.sample_kernel import AcceptInto, sample
+        from kvasir_engine.sampling.sample_kernel import SampledInto, sample
 
         batch = self.batch
         return sample(
@@ -200,7 +200,7 @@ class TorchRunner:
             # A decode computes a row's last token: the next one's position is its length.
             inputs.batches[0].seq_lens,
             self.sampling.tables,
-            AcceptInto(batch.history, batch.num_tokens, batch.num_computed, batch.spare_row),
+            SampledInto(batch.history, batch.num_tokens, batch.num_computed, batch.padding_row),
         )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Scaled logits, and the Gumbel noise of `runner.gumbel`, within a kernel."""
+"""Scaled logits, and the Gumbel noise of `sampling.gumbel`, within a kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _gumbel(words, APPROXIMATE: tl.constexpr):
 
 
 @triton.jit
-def noise(
+def gumbel_quads(
     first_quad, ints_row, position,
     PURPOSE: tl.constexpr, QUADS: tl.constexpr, ON_GPU: tl.constexpr,
 ):  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvasir_engine.sampling.row_tokens import StepTokens
+from kvasir_engine.sampling.row_tokens import TokenLists
 
 CHUNK_BYTES = 64 << 20
 """Logits worked on at once; temporaries are a few times that."""
@@ -18,7 +18,7 @@ def chunk_rows(vocab_size: int) -> int:
     return max(1, CHUNK_BYTES // (4 * vocab_size))
 
 
-def keep_allowed(logits: Tensor, allowed: StepTokens) -> None:
+def keep_allowed(logits: Tensor, allowed: TokenLists) -> None:
     """Ban every token that is not in the entry's list, in place."""
     flat = logits.view(-1)
     kept = flat.index_select(0, allowed.flat)
@@ -26,7 +26,7 @@ def keep_allowed(logits: Tensor, allowed: StepTokens) -> None:
     flat.index_copy_(0, allowed.flat, kept)
 
 
-def ban_where(logits: Tensor, tokens: StepTokens, banned: Tensor) -> None:
+def ban_where(logits: Tensor, tokens: TokenLists, banned: Tensor) -> None:
     """Ban each token whose `banned` [n] is true, in place.
 
     Adding -inf or 0 lets one entry name a token twice, in any order.

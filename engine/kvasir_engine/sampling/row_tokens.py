@@ -14,7 +14,7 @@ from kvasir_engine.step_plan import Float32Array, Int32Array, Int64Array
 
 
 @dataclass(frozen=True, slots=True)
-class StepTokens:
+class TokenLists:
     """The lists of one step's rows, concatenated; all on the device.
 
     `entries` [lists] are the batch entries that have a list, `owner` [n] is each token's entry,
@@ -40,7 +40,7 @@ class RowTokens:
         self._present = np.zeros(max_rows, dtype=np.bool_)
         self._lists: dict[int, tuple[Int64Array, Float32Array]] = {}
         self._cached_rows: bytes | None = None
-        self._cached: StepTokens | None = None
+        self._cached: TokenLists | None = None
 
     def put(self, row: int, tokens: Int64Array, values: Float32Array | None = None) -> None:
         """Give the row its list; an empty one takes it away. Values default to 0."""
@@ -56,7 +56,7 @@ class RowTokens:
             np.zeros(tokens.size, dtype=np.float32) if values is None else values,
         )
 
-    def of_batch(self, rows: npt.NDArray[np.integer]) -> StepTokens | None:
+    def of_batch(self, rows: npt.NDArray[np.integer]) -> TokenLists | None:
         """The lists of these rows, or None when no row has one."""
         present = self._present[rows]
         if not present.any():
@@ -67,11 +67,11 @@ class RowTokens:
             self._cached_rows = key
         return self._cached
 
-    def _build(self, rows: npt.NDArray[np.integer], entries: Int64Array) -> StepTokens:
+    def _build(self, rows: npt.NDArray[np.integer], entries: Int64Array) -> TokenLists:
         lists = [self._lists[int(rows[entry])] for entry in entries]
         owner = np.repeat(entries, [tokens.size for tokens, _ in lists])
         tokens = np.concatenate([tokens for tokens, _ in lists])
-        return StepTokens(
+        return TokenLists(
             entries=upload(entries, self._device),
             owner=upload(owner, self._device),
             flat=upload(owner * self._vocab_size + tokens, self._device),
@@ -79,14 +79,14 @@ class RowTokens:
         )
 
 
-class RowWords:
+class RowBadWords:
     """Banned words of rows: the last token of each is banned while history ends with the rest."""
 
     def __init__(self, *, max_rows: int, vocab_size: int, device: torch.device) -> None:
         self._last = RowTokens(max_rows=max_rows, vocab_size=vocab_size, device=device)
         self._device = device
         self._prefixes: dict[int, list[list[int]]] = {}
-        self._cached_for: StepTokens | None = None
+        self._cached_for: TokenLists | None = None
         self._cached: Tensor | None = None
 
     def put(self, row: int, words: list[list[int]]) -> None:
@@ -94,7 +94,7 @@ class RowWords:
         self._prefixes[row] = [word[:-1] for word in words]
         self._last.put(row, np.array([word[-1] for word in words], dtype=np.int64))
 
-    def of_batch(self, rows: Int32Array) -> tuple[StepTokens, Tensor] | None:
+    def of_batch(self, rows: Int32Array) -> tuple[TokenLists, Tensor] | None:
         """The words' last tokens and their prefixes, int32 [words, longest] padded left by -1."""
         last = self._last.of_batch(rows)
         if last is None:

@@ -1,7 +1,7 @@
 """Samples a token a row from its logits, without a softmax, a sort or a cumulative sum.
 
 The arg max of logits / temperature + Gumbel noise is a draw from the softmax (Gumbel, 1954). The
-noise is that of `runner.gumbel`: word v % 4 of the Philox4x32-10 block with counter (v // 4,
+noise is that of `sampling.gumbel`: word v % 4 of the Philox4x32-10 block with counter (v // 4,
 position, purpose, sample index). Rows with min-p, top-k or top-p see to these afterwards
 (`truncation.py`); ties with the last kept token are kept.
 """
@@ -15,27 +15,27 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
-from kvasir_engine.sampling.gumbel_kernel import noise, scaled_logits
+from kvasir_engine.sampling.gumbel_kernel import gumbel_quads, scaled_logits
 from kvasir_engine.sampling.philox import PURPOSE_SAMPLE
 from kvasir_engine.sampling.sampling_state import GREEDY_BELOW, SamplingTables
-from kvasir_engine.sampling.truncation import truncated
+from kvasir_engine.sampling.truncation import sample_truncated
 
 CHUNK_QUADS = 1024
 """Philox blocks that a row's second program works on at once: 4096 tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptInto:
-    """Where sampled tokens go: `DeviceBatch`'s arrays by row; rows from `spare_row` on own none."""
+class SampledInto:
+    """Where sampled tokens go: `DeviceBatch`'s arrays by row; none from `padding_row` on."""
 
     history: torch.Tensor
     num_tokens: torch.Tensor
     num_computed: torch.Tensor
-    spare_row: int
+    padding_row: int
 
 
 @triton.jit
-def _best_of_part(
+def _argmax_of_split(
     logits_ptr,
     rows_ptr,
     positions_ptr,
@@ -69,7 +69,9 @@ def _best_of_part(
     )
     if random:
         position = tl.load(positions_ptr + entry)
-        scores += noise(part * QUADS, ints_ptr + row * INTS, position, PURPOSE, QUADS, ON_GPU)
+        scores += gumbel_quads(
+            part * QUADS, ints_ptr + row * INTS, position, PURPOSE, QUADS, ON_GPU
+        )
     tl.store(value_ptr + entry * parts + part, tl.max(scores, 0))
     tl.store(token_ptr + entry * parts + part, first + tl.argmax(scores, 0))
 
@@ -91,7 +93,7 @@ def _choose(
     vocab_size,
     parts,
     history_stride,
-    spare_row,
+    padding_row,
     FLOATS: tl.constexpr,
     INTS: tl.constexpr,
     GREEDY: tl.constexpr,
@@ -113,14 +115,14 @@ def _choose(
     top_k = tl.load(ints + 3).to(tl.int32)
     truncates = (top_p < 1.0) | (min_p > 0.0) | (top_k < vocab_size)
     if (temperature >= GREEDY) & truncates:
-        token = truncated(
+        token = sample_truncated(
             token, logits_ptr + entry.to(tl.int64) * stride, vocab_size, temperature, top_p,
             min_p, top_k, ints, tl.load(positions_ptr + entry), PURPOSE, QUADS, ON_GPU,
         )  # fmt: skip
     tl.store(out_ptr + entry, token)
     if ACCEPT:  # noqa: SIM102
         # `and` would make one condition of it, and compile this where it has nothing to write to.
-        if row < spare_row:
+        if row < padding_row:
             length = tl.load(num_tokens_ptr + row)
             tl.store(history_ptr + row * history_stride + length, token)
             tl.store(num_tokens_ptr + row, length + 1)
@@ -132,7 +134,7 @@ def sample(
     rows: torch.Tensor,
     positions: torch.Tensor,
     tables: SamplingTables,
-    accept: AcceptInto | None = None,
+    accept: SampledInto | None = None,
     *,
     quads: int | None = None,
     chunk_quads: int = CHUNK_QUADS,
@@ -160,7 +162,7 @@ def sample(
         "PURPOSE": PURPOSE_SAMPLE,
         "ON_GPU": logits.is_cuda,
     }
-    _best_of_part[(count, parts)](
+    _argmax_of_split[(count, parts)](
         *given, logits.stride(0), vocab_size, parts, QUADS=quads, **constants, **options
     )
     _choose[(count,)](
@@ -173,7 +175,7 @@ def sample(
         vocab_size,
         parts,
         0 if accept is None else accept.history.stride(0),
-        0 if accept is None else accept.spare_row,
+        0 if accept is None else accept.padding_row,
         QUADS=chunk_quads,
         PADDED_PARTS=triton.next_power_of_2(parts),
         ACCEPT=accept is not None,

@@ -23,7 +23,7 @@ from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.device.upload import upload
 from kvasir_engine.sampling import logits as edits
 from kvasir_engine.sampling.gumbel import gumbel_noise
-from kvasir_engine.sampling.row_tokens import StepTokens
+from kvasir_engine.sampling.row_tokens import TokenLists
 from kvasir_engine.sampling.sampling_state import SamplingState, SamplingTables
 from kvasir_engine.sampling.token_logprobs import Logprobs, token_logprobs
 from kvasir_engine.step_plan import Int32Array, Int64Array
@@ -32,7 +32,7 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Mask: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Maps logits [n, vocab] and their rows [n] to masked logits."""
 SampleKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, SamplingTables], Tensor]
-"""`kernels.sample.sample`."""
+"""`sampling.sample_kernel.sample`."""
 
 
 def _sample_kernel(device: torch.device) -> SampleKernel | None:
@@ -130,13 +130,13 @@ class Sampler:
         return logits
 
     def _ban_words(
-        self, logits: Tensor, batch: SampleBatch, last: StepTokens, prefixes: Tensor
+        self, logits: Tensor, batch: SampleBatch, last: TokenLists, prefixes: Tensor
     ) -> None:
         owners, lengths = batch.rows[last.owner], batch.positions[last.owner]
         banned = edits.ends_with(batch.history, owners, lengths, prefixes)
         edits.ban_where(logits, last, banned)
 
-    def _ban_early_stops(self, logits: Tensor, batch: SampleBatch, stops: StepTokens) -> None:
+    def _ban_early_stops(self, logits: Tensor, batch: SampleBatch, stops: TokenLists) -> None:
         rows = batch.rows[stops.owner]
         outputs = batch.positions[stops.owner] - batch.num_prompt[rows]
         edits.ban_where(logits, stops, outputs < self._state.min_tokens[rows])

@@ -12,7 +12,7 @@ from kvasir_engine.device.upload import upload_all
 from kvasir_engine.sampling.gumbel import NoiseKeys
 from kvasir_engine.sampling.penalties import PenaltyCounts
 from kvasir_engine.sampling.philox import MASK_32, split_seed
-from kvasir_engine.sampling.row_tokens import RowTokens, RowWords
+from kvasir_engine.sampling.row_tokens import RowBadWords, RowTokens
 from kvasir_engine.step_plan import RowFork, RowInit, RowSampling
 
 GREEDY_BELOW = 1e-5
@@ -68,7 +68,7 @@ class SamplingState:
         self.allowed = RowTokens(max_rows=max_rows, vocab_size=vocab_size, device=device)
         self.bias = RowTokens(max_rows=max_rows, vocab_size=vocab_size, device=device)
         self.early_stops = RowTokens(max_rows=max_rows, vocab_size=vocab_size, device=device)
-        self.bad_words = RowWords(max_rows=max_rows, vocab_size=vocab_size, device=device)
+        self.bad_words = RowBadWords(max_rows=max_rows, vocab_size=vocab_size, device=device)
 
     def init_rows(self, inits: list[RowInit]) -> None:
         """Rows begin anew, with the penalty counts of the tokens they already have."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kvasir_engine.sampling.gumbel_kernel import noise, scaled_logits
+from kvasir_engine.sampling.gumbel_kernel import gumbel_quads, scaled_logits
 
 
 @triton.jit
@@ -59,7 +59,7 @@ def _kth_largest(logits_row, vocab_size, temperature, floor, k, TOKENS: tl.const
 
 
 @triton.jit
-def _next_best(
+def _argmax_above(
     logits_row, vocab_size, temperature, pivot, floor, ints_row, position,
     PURPOSE: tl.constexpr, QUADS: tl.constexpr, ON_GPU: tl.constexpr,
 ):  # fmt: skip
@@ -67,7 +67,7 @@ def _next_best(
     best, token = float("-inf"), 0
     for first in range(0, vocab_size, QUADS * 4):
         scaled = scaled_logits(logits_row, first, vocab_size, temperature, QUADS * 4)
-        scores = scaled + noise(first // 4, ints_row, position, PURPOSE, QUADS, ON_GPU)
+        scores = scaled + gumbel_quads(first // 4, ints_row, position, PURPOSE, QUADS, ON_GPU)
         scores = tl.where((scaled > pivot) & (scaled >= floor), scores, float("-inf"))
         largest = tl.max(scores, 0)
         token = tl.where(largest > best, first + tl.argmax(scores, 0), token)
@@ -76,7 +76,7 @@ def _next_best(
 
 
 @triton.jit
-def truncated(
+def sample_truncated(
     token, logits_row, vocab_size, temperature, top_p, min_p, top_k, ints_row, position,
     PURPOSE: tl.constexpr, QUADS: tl.constexpr, ON_GPU: tl.constexpr,
 ):  # fmt: skip
@@ -97,7 +97,7 @@ def truncated(
         if kept | (count == 0):
             searching = 0
         else:
-            token = _next_best(
+            token = _argmax_above(
                 logits_row, vocab_size, temperature, scaled, floor, ints_row, position,
                 PURPOSE, QUADS, ON_GPU,
             )  # fmt: skip

@@ -71,7 +71,7 @@ def _samples(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
         return Refusal(400, "A beam search cannot be resumed; leave resume out.", "resume")
     if request.params.use_beam_search:
         return _beams(scheduler, request)
-    wanted = scheduler.starts.blocks_to_start(len(request.prompt_token_ids), n)
+    wanted = scheduler.admitter.blocks_to_admit(len(request.prompt_token_ids), n)
     for blocks, pool in zip(wanted, scheduler.kv.pools, strict=True):
         if blocks > pool.capacity:
             return Refusal(
@@ -86,7 +86,7 @@ def _samples(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
 def _beams(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
     width, prompt = request.params.n, len(request.prompt_token_ids)
     longest = min(scheduler.max_model_len, prompt + (request.params.max_tokens or 1 << 31))
-    worst = scheduler.starts.beams_worst_case(longest, width)
+    worst = scheduler.admitter.max_beam_blocks(longest, width)
     for blocks, pool in zip(worst, scheduler.kv.pools, strict=True):
         if blocks > pool.capacity:
             return Refusal(

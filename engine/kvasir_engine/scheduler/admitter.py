@@ -6,12 +6,12 @@ import time
 
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
-from kvasir_engine.scheduler.chunked_prefill import Chunks
+from kvasir_engine.scheduler.chunked_prefill import ChunkedPrefill
 from kvasir_engine.scheduler.counters import SchedulerCounters
 from kvasir_engine.scheduler.plan_builder import PlanBuilder, int32
-from kvasir_engine.scheduler.row_blocks import RowBlocks
+from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.step_plan import RowInit
 
@@ -19,12 +19,12 @@ WATERMARK = 0.01
 """Share of the blocks that starting leaves free while anything runs, so that a new prompt does
 not cause a preemption at once."""
 
-LOOK_AGAIN_AFTER = 16
+RETRY_STEPS = 16
 """Steps after which a sequence that found too few blocks is tried again though no more are free:
 its prefix may have been computed by others since. Looking it up costs milliseconds when long."""
 
 
-class Starts:
+class Admitter:
     """Gives sequences their rows, their cached prefix and a first chunk."""
 
     def __init__(
@@ -32,20 +32,20 @@ class Starts:
         kv: KVManager,
         rows: RowTable,
         waiting: WaitingQueue,
-        blocks: RowBlocks,
-        chunks: Chunks,
+        blocks: RowAllocator,
+        chunks: ChunkedPrefill,
         counters: SchedulerCounters,
     ) -> None:
         self._kv = kv
         self._rows = rows
         self._waiting = waiting
         self._blocks = blocks
-        self._chunks = chunks
+        self._prefill = chunks
         self._counters = counters
         self._blocked: tuple[Sequence, list[int], int] | None = None
         """Who found too few blocks, how many must be available, and when to look again anyway."""
 
-    def plan(self, builder: PlanBuilder) -> None:
+    def admit_waiting(self, builder: PlanBuilder) -> None:
         """Start sequences until one must wait; it is not overtaken."""
         while builder.budget > 0 and not builder.short_of_blocks:
             sequence = self._waiting.peek()
@@ -53,43 +53,43 @@ class Starts:
                 return
             group = sequence.beam_group
             started = (
-                self._start(builder, sequence)
+                self._admit(builder, sequence)
                 if group is None
-                else self._start_group(builder, group)
+                else self._admit_group(builder, group)
             )
             if not started:
                 return
 
-    def blocks_to_start(self, num_tokens: int, samples: int) -> list[int]:
+    def blocks_to_admit(self, num_tokens: int, samples: int) -> list[int]:
         """Blocks by group to prefill `num_tokens` and sample; each further sample adds one."""
-        blocks = self._kv.blocks_kept(num_tokens + 1, self._chunks.longest)
+        blocks = self._kv.max_blocks_held(num_tokens + 1, self._prefill.longest)
         return [count + samples - 1 for count in blocks]
 
-    def _start(self, builder: PlanBuilder, sequence: Sequence) -> bool:
+    def _admit(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """False if the sequence must wait."""
-        if self._still_blocked(builder, sequence):
+        if self._is_blocked(builder, sequence):
             return False
         tables = self._kv.new_tables(sequence.request.cache_salt)
         caching = sequence.request.params.prompt_logprobs is None
         tokens = sequence.tokens if caching else sequence.tokens[:1]
         hit = self._kv.find_prefix(tokens, tables.root, sequence.request.block_hashes)
-        wanted = self.blocks_to_start(len(sequence.tokens), 1 + len(sequence.siblings))
+        wanted = self.blocks_to_admit(len(sequence.tokens), 1 + len(sequence.siblings))
         needed = self._available_to_fit(wanted, hit.tables)
         if not self._are_available(needed):
-            self._blocked = (sequence, needed, builder.step_id + LOOK_AGAIN_AFTER)
+            self._blocked = (sequence, needed, builder.step_id + RETRY_STEPS)
             return False
         self._waiting.pop()
-        self._kv.take(tables, hit)
+        self._kv.acquire_prefix(tables, hit)
         sequence.tables = tables
-        self._enter(builder, sequence, hit.num_tokens)
-        self._chunks.plan_one(builder, sequence)
+        self._give_row(builder, sequence, hit.num_tokens)
+        self._prefill.plan_chunk(builder, sequence)
         return True
 
-    def _start_group(self, builder: PlanBuilder, group: BeamGroup) -> bool:
+    def _admit_group(self, builder: PlanBuilder, group: BeamGroup) -> bool:
         """Rows for all beams, when the blocks that the running ones (re)compute into are there."""
         beams = group.search.running
         length = group.lead.num_prompt + len(beams[0].tokens)
-        wanted = [len(beams) * count for count in self.blocks_to_start(length, 1)]
+        wanted = [len(beams) * count for count in self.blocks_to_admit(length, 1)]
         none_cached: list[list[int]] = [[] for _ in self._kv.groups]
         if not self._are_available(self._available_to_fit(wanted, none_cached)):
             return False
@@ -99,22 +99,23 @@ class Starts:
             member.tokens = int32([*member.request.prompt_token_ids, *beam.tokens])
             tables = self._kv.new_tables(member.request.cache_salt)
             hit = self._kv.find_prefix(member.tokens, tables.root, member.request.block_hashes)
-            self._kv.take(tables, hit)
+            self._kv.acquire_prefix(tables, hit)
             member.tables = tables
-            self._enter(builder, member, hit.num_tokens)
+            self._give_row(builder, member, hit.num_tokens)
         for member in idle:
             self._rows.acquire(member)
-            member.state = State.RUNNING
+            member.state = SequenceState.RUNNING
         for member in running:
             if builder.budget > 0:
-                self._chunks.plan_one(builder, member)
+                self._prefill.plan_chunk(builder, member)
         return True
 
-    def beams_worst_case(self, num_tokens: int, width: int) -> list[int]:
+    def max_beam_blocks(self, num_tokens: int, width: int) -> list[int]:
         """Blocks by group of `width` beams of `num_tokens`: all computed anew, none sharing a
         block, and each being given one more."""
         return [
-            width * (count + 1) for count in self._kv.blocks_kept(num_tokens, self._chunks.longest)
+            width * (count + 1)
+            for count in self._kv.max_blocks_held(num_tokens, self._prefill.longest)
         ]
 
     def _available_to_fit(self, wanted: list[int], cached: list[list[int]]) -> list[int]:
@@ -131,22 +132,22 @@ class Starts:
     def _are_available(self, counts: list[int]) -> bool:
         return all(p.num_available >= n for p, n in zip(self._kv.pools, counts, strict=True))
 
-    def _still_blocked(self, builder: PlanBuilder, sequence: Sequence) -> bool:
+    def _is_blocked(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """Whether looking up the prefix of a sequence that did not fit would be in vain."""
         if self._blocked is None or not self._rows.active.any():
             return False
-        who, needed, look_again = self._blocked
-        return who is sequence and builder.step_id < look_again and not self._are_available(needed)
+        who, needed, retry_step = self._blocked
+        return who is sequence and builder.step_id < retry_step and not self._are_available(needed)
 
-    def _enter(self, builder: PlanBuilder, sequence: Sequence, num_cached: int) -> None:
+    def _give_row(self, builder: PlanBuilder, sequence: Sequence, num_cached: int) -> None:
         """The sequence, and its siblings, own rows from now on."""
         t = self._rows
         row = t.acquire(sequence)
-        sequence.state = State.RUNNING
+        sequence.state = SequenceState.RUNNING
         sequence.times.started = sequence.times.started or time.monotonic()
         for sibling in sequence.siblings:
             t.acquire(sibling)
-            sibling.state = State.RUNNING
+            sibling.state = SequenceState.RUNNING
         t.computed[row] = num_cached
         t.committed[row] = num_cached // self._kv.block_size
         t.capacity[row] = num_cached

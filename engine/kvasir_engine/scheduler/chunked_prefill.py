@@ -1,18 +1,18 @@
-"""Chunks: the next tokens of a prompt, or of everything a preempted sequence recomputes."""
+"""ChunkedPrefill: the next tokens of a prompt, or of everything a preempted sequence recomputes."""
 
 from __future__ import annotations
 
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.counters import SchedulerCounters
-from kvasir_engine.scheduler.forks import Forks
+from kvasir_engine.scheduler.forks import ForkPlanner
 from kvasir_engine.scheduler.plan_builder import Chunk, PlanBuilder
-from kvasir_engine.scheduler.row_blocks import RowBlocks
+from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 
 
-class Chunks:
+class ChunkedPrefill:
     """Decides which rows compute how much of their prompt in a step."""
 
     def __init__(
@@ -20,8 +20,8 @@ class Chunks:
         kv: KVManager,
         rows: RowTable,
         waiting: WaitingQueue,
-        blocks: RowBlocks,
-        forks: Forks,
+        blocks: RowAllocator,
+        forks: ForkPlanner,
         counters: SchedulerCounters,
         *,
         longest: int,
@@ -35,7 +35,7 @@ class Chunks:
         self._forks = forks
         self._counters = counters
 
-    def plan(self, builder: PlanBuilder) -> None:
+    def plan_chunks(self, builder: PlanBuilder) -> None:
         """A chunk for every row that is being prefilled, earliest first, while budget is left."""
         if not builder.prefilling:
             return
@@ -47,21 +47,21 @@ class Chunks:
         for sequence in sorted((t.sequence(int(row)) for row in rows), key=self._waiting.key):
             if builder.budget <= 0:
                 return
-            if sequence.state is State.RUNNING:
-                self.plan_one(builder, sequence)
+            if sequence.state is SequenceState.RUNNING:
+                self.plan_chunk(builder, sequence)
 
-    def plan_one(self, builder: PlanBuilder, sequence: Sequence) -> None:
+    def plan_chunk(self, builder: PlanBuilder, sequence: Sequence) -> None:
         """As large a chunk as budget and blocks allow, or none."""
         t, row = self._rows, sequence.row
-        self._blocks.leave_windows(sequence)
+        self._blocks.free_outside_windows(sequence)
         start, total = int(t.computed[row]), int(t.total[row])
         count = min(total - start, builder.budget, self.longest)
         count = self._fit_blocks(builder, sequence, start, count)
         samples = start + count == total
-        if samples and sequence.siblings and not self._forks.plan(builder, sequence):
+        if samples and sequence.siblings and not self._forks.plan_forks(builder, sequence):
             samples = False
             count -= 1
-        if count <= 0 or sequence.state is not State.RUNNING:
+        if count <= 0 or sequence.state is not SequenceState.RUNNING:
             return
         needed = self._kv.blocks_needed(sequence.block_tables, start + count)
         self._blocks.append(builder, sequence, needed)
@@ -82,6 +82,8 @@ class Chunks:
         fitting = (len(tables.tables[0]) + self._kv.num_available) * size - start
         if fitting > 0:
             return min(count, fitting)
-        if self._blocks.others_go_on(builder) or not self._blocks.make_room(builder, sequence, 1):
+        if self._blocks.others_will_release(builder) or not self._blocks.make_room(
+            builder, sequence, 1
+        ):
             return 0
         return min(count, (len(tables.tables[0]) + 1) * size - start)

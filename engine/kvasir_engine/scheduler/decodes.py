@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from kvasir_engine.scheduler.plan_builder import PlanBuilder, int32
-from kvasir_engine.scheduler.row_blocks import RowBlocks
+from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.step_plan import Int32Array
 
 
-class Decodes:
+class DecodePlanner:
     """Decides which rows decode in a step."""
 
-    def __init__(self, rows: RowTable, waiting: WaitingQueue, blocks: RowBlocks) -> None:
+    def __init__(self, rows: RowTable, waiting: WaitingQueue, blocks: RowAllocator) -> None:
         self._rows = rows
         self._waiting = waiting
         self._blocks = blocks
 
-    def plan(self, builder: PlanBuilder) -> None:
+    def plan_decodes(self, builder: PlanBuilder) -> None:
         """Add every row with exactly one token to compute, if its block is there."""
         t = self._rows
         left = t.total - t.computed
@@ -44,7 +44,7 @@ class Decodes:
             if not t.active[row]:
                 continue
             sequence = t.sequence(row)
-            self._blocks.leave_windows(sequence)
+            self._blocks.free_outside_windows(sequence)
             if self._blocks.make_room(builder, sequence, 1):
                 self._blocks.append(builder, sequence, 1)
             else:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 
 
-class Releases:
+class DeferredReleases:
     """Rows and blocks on their way back."""
 
     def __init__(self, kv: KVManager, rows: RowTable, requeue: Callable[[Sequence], None]) -> None:
@@ -41,9 +41,9 @@ class Releases:
 
     def add(self, sequence: Sequence) -> None:
         """A sequence leaves its row; one that does already, goes on doing so."""
-        if sequence.state is State.LEAVING:
+        if sequence.state is SequenceState.LEAVING:
             return
-        sequence.state = State.LEAVING
+        sequence.state = SequenceState.LEAVING
         self._leaving.append(sequence)
         self._settle()
 
@@ -56,7 +56,7 @@ class Releases:
     def give_back_row(self, sequence: Sequence) -> None:
         """An unforked sibling's row, which no step ever named."""
         sequence.tokens = self._rows.release(sequence.row)
-        sequence.state = State.WAITING
+        sequence.state = SequenceState.WAITING
 
     def retire(self, step_id: int) -> None:
         """Step `step_id` and all before it have retired."""
@@ -87,7 +87,7 @@ class Releases:
         sequence.tokens = self._rows.release(sequence.row)
         if sequence.preempted:
             sequence.preempted = False
-            sequence.state = State.WAITING
+            sequence.state = SequenceState.WAITING
             self._requeue(sequence)
         else:
-            sequence.state = State.GONE
+            sequence.state = SequenceState.GONE

@@ -10,17 +10,17 @@ from kvasir_engine.kv.groups import NULL_BLOCK
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.counters import SchedulerCounters
 from kvasir_engine.scheduler.plan_builder import ForkCopy, PlanBuilder, int32
-from kvasir_engine.scheduler.row_blocks import RowBlocks
+from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 from kvasir_engine.step_plan import RowFork
 
 
-class Forks:
+class ForkPlanner:
     """Forks siblings off their leads and sees their copies made."""
 
     def __init__(
-        self, kv: KVManager, rows: RowTable, blocks: RowBlocks, counters: SchedulerCounters
+        self, kv: KVManager, rows: RowTable, blocks: RowAllocator, counters: SchedulerCounters
     ) -> None:
         self._kv = kv
         self._rows = rows
@@ -29,7 +29,7 @@ class Forks:
         self._due: list[ForkCopy] = []
         """Copies the next plan makes."""
 
-    def plan(self, builder: PlanBuilder, lead: Sequence) -> bool:
+    def plan_forks(self, builder: PlanBuilder, lead: Sequence) -> bool:
         """Fork the siblings off at the prompt's last token; False if their blocks are not there."""
         total = int(self._rows.total[lead.row])
         lead_needs = self._kv.blocks_needed(lead.block_tables, total)
@@ -37,7 +37,7 @@ class Forks:
         needed = lead_needs + partial * len(lead.siblings)
         if not self._kv.can_append(needed):
             builder.short_of_blocks = True
-            waits = self._blocks.others_go_on(builder)
+            waits = self._blocks.others_will_release(builder)
             if waits or not self._blocks.make_room(builder, lead, needed):
                 return False
         self._blocks.append(builder, lead, lead_needs)
@@ -59,7 +59,7 @@ class Forks:
         t = self._rows
         for copy in self._due:
             row = copy.sibling.row
-            if copy.sibling.state is State.RUNNING and t.total[row] < t.limit[row]:
+            if copy.sibling.state is SequenceState.RUNNING and t.total[row] < t.limit[row]:
                 builder.add_copies(copy.pairs)
 
     def planned(self, builder: PlanBuilder) -> None:

@@ -13,14 +13,14 @@ import numpy as np
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
 from kvasir_engine.scheduler.counters import SchedulerCounters
-from kvasir_engine.scheduler.deferred_release import Releases
+from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 
 
-class RowBlocks:
+class RowAllocator:
     """Appends blocks to rows' tables, and makes room for them."""
 
     def __init__(
@@ -28,7 +28,7 @@ class RowBlocks:
         kv: KVManager,
         rows: RowTable,
         waiting: WaitingQueue,
-        releases: Releases,
+        releases: DeferredReleases,
         counters: SchedulerCounters,
     ) -> None:
         self._kv = kv
@@ -46,7 +46,7 @@ class RowBlocks:
         builder.append_blocks(row, tables, self._kv.append(tables, count))
         self._rows.capacity[row] = len(tables.tables[0]) * self._kv.block_size
 
-    def leave_windows(self, sequence: Sequence) -> None:
+    def free_outside_windows(self, sequence: Sequence) -> None:
         """Give back the blocks that fell out of every window; first, so that they can be had."""
         if self._windowed:
             row = sequence.row
@@ -69,7 +69,7 @@ class RowBlocks:
                 return False
         return True
 
-    def others_go_on(self, builder: PlanBuilder) -> bool:
+    def others_will_release(self, builder: PlanBuilder) -> bool:
         """Whether waiting for blocks will end by itself: something runs and will release some."""
         in_flight = self._releases.retired < builder.step_id - 1
         return bool(len(builder.decodes) or builder.beam_rows or builder.chunks or in_flight)
@@ -107,5 +107,5 @@ class RowBlocks:
         group.offered.clear()
         for member in group.members:
             self._releases.add(member)
-        group.lead.state = State.WAITING
+        group.lead.state = SequenceState.WAITING
         self._waiting.push(group.lead)

@@ -18,27 +18,27 @@ import numpy as np
 
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
-from kvasir_engine.scheduler.admitter import Starts
+from kvasir_engine.scheduler.admitter import Admitter
 from kvasir_engine.scheduler.beams.beam_groups import BeamGroup, make_group
 from kvasir_engine.scheduler.beams.beam_moves import BeamMoves
-from kvasir_engine.scheduler.chunked_prefill import Chunks
+from kvasir_engine.scheduler.chunked_prefill import ChunkedPrefill
 from kvasir_engine.scheduler.counters import SchedulerCounters, SchedulerLoad
-from kvasir_engine.scheduler.decodes import Decodes
-from kvasir_engine.scheduler.deferred_release import Releases
-from kvasir_engine.scheduler.forks import Forks
+from kvasir_engine.scheduler.decodes import DecodePlanner
+from kvasir_engine.scheduler.deferred_release import DeferredReleases
+from kvasir_engine.scheduler.forks import ForkPlanner
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
-from kvasir_engine.scheduler.row_blocks import RowBlocks
+from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, State, make_sequences
+from kvasir_engine.scheduler.sequence import Sequence, SequenceState, make_sequences
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.settings import SchedulerSettings
 from kvasir_engine.step_plan import Int32Array, StepPlan
 
-ENDED_KEPT = 4096
+MAX_ENDED = 4096
 
 
 class Scheduler:
-    """Decides each step. `results.py` takes in what a step produced."""
+    """Decides each step. `step_results.py` takes in what a step produced."""
 
     def __init__(
         self,
@@ -56,20 +56,20 @@ class Scheduler:
         self.rows = RowTable(settings.max_num_seqs, max_model_len + 1)
         self.waiting = WaitingQueue(settings.policy)
         self.counters = SchedulerCounters()
-        self.releases = Releases(kv, self.rows, self.waiting.push)
-        blocks = RowBlocks(kv, self.rows, self.waiting, self.releases, self.counters)
+        self.releases = DeferredReleases(kv, self.rows, self.waiting.push)
+        blocks = RowAllocator(kv, self.rows, self.waiting, self.releases, self.counters)
         most = settings.max_num_batched_tokens
         longest = min(settings.long_prefill_token_threshold or most, most)
-        self._decodes = Decodes(self.rows, self.waiting, blocks)
+        self._decodes = DecodePlanner(self.rows, self.waiting, blocks)
         self.beams = BeamMoves(kv, self.rows, self.waiting, blocks)
-        self._forks = Forks(kv, self.rows, blocks, self.counters)
-        self._chunks = Chunks(
+        self._forks = ForkPlanner(kv, self.rows, blocks, self.counters)
+        self._prefill = ChunkedPrefill(
             kv, self.rows, self.waiting, blocks, self._forks, self.counters, longest=longest
         )
-        self.starts = Starts(kv, self.rows, self.waiting, blocks, self._chunks, self.counters)
+        self.admitter = Admitter(kv, self.rows, self.waiting, blocks, self._prefill, self.counters)
         self.by_handle: dict[int, Sequence] = {}
         self._seeds = np.random.Generator(np.random.Philox(seed))
-        self._ended: deque[Sequence] = deque(maxlen=ENDED_KEPT)
+        self._ended: deque[Sequence] = deque(maxlen=MAX_ENDED)
         self._next_order = 0
         self._next_step = 0
 
@@ -116,7 +116,7 @@ class Scheduler:
     def _retire_group(self, group: BeamGroup) -> None:
         for handle in group.lead.handles:
             self.by_handle.pop(handle, None)
-        self.beams.forget(group)
+        self.beams.drop_group(group)
         self._give_up(group.lead)
         for member in group.members[1:]:
             if member.row >= 0:
@@ -132,7 +132,7 @@ class Scheduler:
 
     def take_ended(self) -> list[Sequence]:
         """Sequences that ended after a first token since the last call, for the metrics."""
-        ended, self._ended = list(self._ended), deque(maxlen=ENDED_KEPT)
+        ended, self._ended = list(self._ended), deque(maxlen=MAX_ENDED)
         return ended
 
     def _give_up(self, sequence: Sequence) -> None:
@@ -140,11 +140,11 @@ class Scheduler:
         if sequence.times.first_token:
             sequence.times.ended = time.monotonic()
             self._ended.append(sequence)
-        if sequence.state is State.WAITING:
+        if sequence.state is SequenceState.WAITING:
             if sequence.lead is None:
                 self.waiting.drop(sequence)
-            sequence.state = State.GONE
-        elif sequence.state is not State.GONE:
+            sequence.state = SequenceState.GONE
+        elif sequence.state is not SequenceState.GONE:
             sequence.preempted = False
             self.rows.active[sequence.row] = False
             self.rows.finished[sequence.row] = True
@@ -183,10 +183,10 @@ class Scheduler:
         """The next step, or None when nothing can be computed now."""
         builder = PlanBuilder(self._next_step, self.settings.max_num_batched_tokens)
         # Whoever makes room preempts rows that are not yet part of the step; so beams go first.
-        self.beams.plan(builder)
-        self._decodes.plan(builder)
-        self._chunks.plan(builder)
-        self.starts.plan(builder)
+        self.beams.plan_moves(builder)
+        self._decodes.plan_decodes(builder)
+        self._prefill.plan_chunks(builder)
+        self.admitter.admit_waiting(builder)
         self._forks.plan_copies(builder)
         logprobs = self.rows.logprobs if self.rows.num_logprobs else None
         plan = builder.build(self.rows.computed, logprobs)

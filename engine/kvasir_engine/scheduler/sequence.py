@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
 
 
-class State(Enum):
+class SequenceState(Enum):
     """WAITING has no row; RUNNING owns one; LEAVING owns one until its last step has retired."""
 
     WAITING = auto()
@@ -56,7 +56,7 @@ class Sequence:
     """Whose sibling it is, until it is forked off."""
     beam_group: BeamGroup | None = None
     """The search it is a beam of."""
-    state: State = State.WAITING
+    state: SequenceState = SequenceState.WAITING
     row: int = -1
     tables: BlockTables | None = None
     preempted: bool = False

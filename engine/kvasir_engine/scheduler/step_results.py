@@ -41,15 +41,15 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     stopped = t.hits_stop(rows, tokens)
     ended = stopped | (known >= t.limit[rows])
     quiet = t.quiet[rows] & ~ended
-    loud: list[int] = []
+    detailed: list[int] = []
     if np.count_nonzero(quiet) == len(rows):
         news = StepNews(t.handle[rows], tokens, t.client[rows])
     else:
         told = rows[quiet]
         news = StepNews(t.handle[told], tokens[quiet], t.client[told])
-        loud = (~quiet).nonzero()[0].tolist()
+        detailed = (~quiet).nonzero()[0].tolist()
     _add_prompt_logprobs(scheduler, output.prompt_logprobs, news)
-    for i in loud:
+    for i in detailed:
         sequence = t.sequence(int(rows[i]))
         delta = _delta(sequence, int(tokens[i]), output, i if live is None else int(live[i]))
         if ended[i]:
@@ -57,7 +57,7 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
         t.quiet[rows[i]] = sequence.request.params.logprobs is None
         news.deltas.append((sequence.request.client, delta))
     scheduler.commit_full_blocks(rows)
-    for i in loud:
+    for i in detailed:
         if ended[i]:
             scheduler.retire(t.sequence(int(rows[i])))
     if plan.beam_samples is not None:

@@ -17,7 +17,7 @@ HANDOVER_SECONDS = 5.0
 """How long responses may take to write their handover event."""
 
 
-class Phase(StrEnum):
+class ServerPhase(StrEnum):
     """What /ready answers."""
 
     STARTING = "starting"
@@ -26,7 +26,7 @@ class Phase(StrEnum):
     DEAD = "dead"
 
 
-class Running(Protocol):
+class RunningResponse(Protocol):
     """A response in progress."""
 
     def hand_over(self) -> None:
@@ -37,12 +37,12 @@ class Running(Protocol):
 class Peers(Protocol):
     """The API processes of this engine."""
 
-    def here(self) -> None:
+    def mark_ready(self) -> None:
         """This one serves."""
         ...
 
     @property
-    def complete(self) -> bool:
+    def all_ready(self) -> bool:
         """All of them do."""
         ...
 
@@ -52,7 +52,7 @@ class Lifecycle:
 
     def __init__(self, client: CoreClient) -> None:
         self._client = client
-        self._running: set[Running] = set()
+        self._running: set[RunningResponse] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
@@ -62,20 +62,20 @@ class Lifecycle:
         """Set where the port is shared with further processes."""
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ServerPhase:
         """The present phase."""
         if not self._client.alive:
-            return Phase.DEAD
+            return ServerPhase.DEAD
         if self._draining:
-            return Phase.DRAINING
-        if self.info is None or (self.peers is not None and not self.peers.complete):
-            return Phase.STARTING
-        return Phase.READY
+            return ServerPhase.DRAINING
+        if self.info is None or (self.peers is not None and not self.peers.all_ready):
+            return ServerPhase.STARTING
+        return ServerPhase.READY
 
     @property
     def ready(self) -> bool:
         """True while new requests are taken."""
-        return self.phase is Phase.READY
+        return self.phase is ServerPhase.READY
 
     @property
     def draining(self) -> bool:
@@ -94,12 +94,12 @@ class Lifecycle:
         try:
             self.info = await self._client.wait_ready()
             if self.peers is not None:
-                self.peers.here()
+                self.peers.mark_ready()
         except EngineDeadError as error:
             logger.error("the engine's core ended: %s", error)
 
     @contextmanager
-    def run(self, response: Running) -> Iterator[None]:
+    def run(self, response: RunningResponse) -> Iterator[None]:
         """Count a response as running for as long as the block lasts."""
         self._running.add(response)
         self._idle.clear()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kvasir_engine.core.client import CoreClient, CoreInfo
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
-from kvasir_engine.server.lifecycle import Lifecycle, Phase
+from kvasir_engine.server.lifecycle import Lifecycle, ServerPhase
 from kvasir_engine.server.openai.errors import ApiError
 from kvasir_engine.server.openai.intake import Intake
 from kvasir_engine.server.reports.reporter import PromptReporter
@@ -14,9 +14,9 @@ from kvasir_engine.server.served_model import ServedModel
 from kvasir_engine.server.server_settings import ServerSettings
 
 _NOT_READY = {
-    Phase.STARTING: "The model is still loading; /ready says when it serves.",
-    Phase.DRAINING: "The server is shutting down and admits no new requests.",
-    Phase.DEAD: "The engine has ended.",
+    ServerPhase.STARTING: "The model is still loading; /ready says when it serves.",
+    ServerPhase.DRAINING: "The server is shutting down and admits no new requests.",
+    ServerPhase.DEAD: "The engine has ended.",
 }
 
 
@@ -65,7 +65,7 @@ class ServerState:
         """
         self.check_model(name)
         phase = self.lifecycle.phase
-        if phase is not Phase.READY:
+        if phase is not ServerPhase.READY:
             raise ApiError(503, _NOT_READY[phase], code=phase.value, headers={"retry-after": "1"})
         if self._intake is None:
             info = self.lifecycle.served_info

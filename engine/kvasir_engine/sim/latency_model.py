@@ -51,7 +51,7 @@ class SpeedProfile:
                 f"speed profile {self.name!r}: gemm_points must be [tokens, ms] pairs with tokens "
                 "increasing from at least 1."
             )
-        for name, low in _LOWEST.items():
+        for name, low in _MINIMUMS.items():
             value = getattr(self, name)
             if not math.isfinite(value) or value < low:
                 raise SettingsError(
@@ -127,7 +127,7 @@ class SpeedProfile:
             raise SettingsError(f"speed profile {path}: {error}") from error
 
 
-_LOWEST = {
+_MINIMUMS = {
     "kv_bytes_per_token": 0.0,
     "kv_bandwidth_bytes_s": 1.0,
     "attention_flops_per_pair": 0.0,

@@ -14,21 +14,21 @@ from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.settings import EngineSettings, SettingsError
 from kvasir_engine.sim.latency_model import BLOCK_TOKENS, SpeedProfile
 from kvasir_engine.sim.sim_runner import SimRunner
-from kvasir_engine.startup.built_runner import Assembled, Timeline, context_length
+from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer, context_length
 
 MAX_TOKENIZER_BYTES = 128 << 20
 
 
-def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
+def build_sim_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
     """A simulated runner for the model whose config.json lies in `model_dir`.
 
     Its KV pool has the profile's size unless `settings.cache.num_blocks` says otherwise. Raises
     SettingsError.
     """
-    timeline = Timeline()
-    with timeline.part("profile"):
+    timer = StartupTimer()
+    with timer.phase("profile"):
         profile = SpeedProfile.load(settings.speed_profile)
-    with timeline.part("config"):
+    with timer.phase("config"):
         try:
             shape = read_shape(model_dir)
         except ConfigError as error:
@@ -44,13 +44,13 @@ def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
         vocab_size=shape.vocab_size,
         ordinary=ordinary,
     )
-    return Assembled(
+    return BuiltRunner(
         runner,
         groups,
         [blocks] * len(groups),
         _fit_context(settings, shape, blocks),
         shape.vocab_size,
-        timeline.seconds,
+        timer.seconds,
         dtype=shape.dtype if settings.dtype == "auto" else settings.dtype,
         quantization=shape.quantization,
     )

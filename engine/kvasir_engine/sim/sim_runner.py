@@ -169,7 +169,7 @@ class SimRunner:
             likeliest = self._greedy[rows]
             if beams is not None:
                 likeliest[beams] = True
-            found = invent_logprobs(words, tokens, likeliest, plan.top_logprobs, ordinary)
+            found = simulated_logprobs(words, tokens, likeliest, plan.top_logprobs, ordinary)
             output.logprobs, output.ranks = found.values, found.ranks
             output.top_ids, output.top_logprobs = found.top_ids, found.top_values
         self._num_tokens[rows] = lengths + 1
@@ -184,7 +184,7 @@ class SimRunner:
         tokens = self._known[row][wanted.first + 1 : wanted.last + 1]
         words = self._words(self._streams[row : row + 1], positions, OF_PROMPT)
         likeliest = np.zeros(len(positions), dtype=np.bool_)
-        found = invent_logprobs(words, tokens, likeliest, wanted.top, self._vocabulary)
+        found = simulated_logprobs(words, tokens, likeliest, wanted.top, self._vocabulary)
         return PromptLogprobs(
             row, wanted.first, found.values, found.ranks, found.top_ids, found.top_values
         )
@@ -209,7 +209,7 @@ def stream_of(seed: int, sample_index: int) -> np.uint64:
 
 
 @dataclass(frozen=True, slots=True)
-class InventedLogprobs:
+class SimulatedLogprobs:
     """Log-probabilities that a model might have given: `values` and `ranks` [n] of the tokens,
     `top_ids` and `top_values` [n, top], most likely first."""
 
@@ -219,9 +219,9 @@ class InventedLogprobs:
     top_values: Float32Array
 
 
-def invent_logprobs(
+def simulated_logprobs(
     words: UInt64Array, tokens: Int32Array, likeliest: npt.NDArray[np.bool_], top: int, ids: range
-) -> InventedLogprobs:
+) -> SimulatedLogprobs:
     """A geometric distribution p (1 - p)^(rank - 1) over the cycle `ids` around each token.
 
     Two further draws from each word [n]: one sets p within 0.3 .. 0.8, one the token's rank, so
@@ -235,7 +235,7 @@ def invent_logprobs(
     skipped[likeliest] = 0
     columns = np.arange(min(top, len(ids)))
     first = tokens - ids.start - skipped
-    return InventedLogprobs(
+    return SimulatedLogprobs(
         values=(np.log(p) + skipped * decay).astype(np.float32),
         ranks=(skipped + 1).astype(np.int32),
         top_ids=(ids.start + (first[:, None] + columns) % len(ids)).astype(np.int32),

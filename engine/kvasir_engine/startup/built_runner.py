@@ -14,7 +14,7 @@ from kvasir_engine.step_runner import Runner
 
 
 @dataclass(slots=True)
-class Assembled:
+class BuiltRunner:
     """A runner with the facts that scheduling depends on."""
 
     runner: Runner
@@ -30,14 +30,14 @@ class Assembled:
     """Of its weights, as its config names the method."""
 
 
-class Timeline:
+class StartupTimer:
     """Seconds by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def part(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Iterator[None]:
         """Time the body as `name`."""
         start = time.monotonic()
         yield

@@ -11,32 +11,49 @@ from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.layers.embedding import VocabParallelEmbedding
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear
 from kvasir_engine.models.causal_lm import CausalLM
-from kvasir_engine.runner.graphs.full import graph_sizes
+from kvasir_engine.runner.graphs.full import decode_sizes
 
-_HALF_TYPES = (torch.float16, torch.bfloat16)
-LARGE = (320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 6144, 8192)
+_HALF_DTYPES = (torch.float16, torch.bfloat16)
+MIXED_STEP_TOKENS = (
+    320,
+    384,
+    448,
+    512,
+    640,
+    768,
+    896,
+    1024,
+    1280,
+    1536,
+    1792,
+    2048,
+    3072,
+    4096,
+    6144,
+    8192,
+)
 """Tokens of steps that do not only decode."""
 
 
-def tune_products(model: CausalLM, device: torch.device, max_rows: int, max_tokens: int) -> None:
+def autotune_gemms(model: CausalLM, device: torch.device, max_rows: int, max_tokens: int) -> None:
     """Choose an algorithm for each shape of the model's layers; the head only decodes."""
     if not isinstance(model, nn.Module) or not kernels_run_on(device):
         return
     # Not at the top: it imports triton, which the CPU does not need.
-    from kvasir_engine.kernels.gemm.tuned_gemm import LEAST_TOKENS, products_on
+    from kvasir_engine.kernels.gemm.tuned_gemm import MIN_TUNED_TOKENS, tuned_gemms_on
 
-    products = products_on(device)
-    if products is None:
+    gemms = tuned_gemms_on(device)
+    if gemms is None:
         return
-    rows = [size for size in graph_sizes(max_rows) if size >= LEAST_TOKENS]
-    large = [size for size in LARGE if LEAST_TOKENS <= size <= max_tokens]
+    rows = [size for size in decode_sizes(max_rows) if size >= MIN_TUNED_TOKENS]
+    large = [size for size in MIXED_STEP_TOKENS if MIN_TUNED_TOKENS <= size <= max_tokens]
     with torch.inference_mode():
         for weights in by_shape(model, ColumnParallelLinear, RowParallelLinear):
-            products.tune(weights, sorted({*rows, *large}))
+            gemms.tune(weights, sorted({*rows, *large}))
         for weights in by_shape(model, VocabParallelEmbedding):
             # The head sees the last token of a row only.
-            products.tune(weights, rows)
-    products.save()
+            gemms.tune(weights, rows)
+    gemms.save()
 
 
 def by_shape(model: nn.Module, *kinds: type[nn.Module]) -> list[list[torch.Tensor]]:
@@ -45,6 +62,6 @@ def by_shape(model: nn.Module, *kinds: type[nn.Module]) -> list[list[torch.Tenso
     for module in model.modules():
         if isinstance(module, kinds) and getattr(module, "bias", None) is None:
             weight = module.get_parameter("weight")
-            if weight.dtype in _HALF_TYPES:
+            if weight.dtype in _HALF_DTYPES:
                 found[weight.shape].append(weight)
     return list(found.values())

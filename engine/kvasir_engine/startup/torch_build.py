@@ -9,18 +9,18 @@ import torch
 
 from kvasir_engine.attention.backends import make_backend
 from kvasir_engine.device import out_of_memory
-from kvasir_engine.device.collectives import least, tensor_parallel
+from kvasir_engine.device.collectives import all_reduce_min, tensor_parallel
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
-from kvasir_engine.loader.load_model import LoadedModel, LoadFormat, load_model
+from kvasir_engine.loader.load_model import LoadedModel, WeightFill, load_model
 from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.runner import kv_cache
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import EngineSettings, SettingsError
 from kvasir_engine.startup import kv_sizing
-from kvasir_engine.startup.built_runner import Assembled, Timeline, context_length
-from kvasir_engine.startup.gemm_tuning import tune_products
-from kvasir_engine.startup.precompile.precompile import KernelsAhead
-from kvasir_engine.startup.warmup import largest_step, run_first_steps
+from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer, context_length
+from kvasir_engine.startup.gemm_tuning import autotune_gemms
+from kvasir_engine.startup.precompile.precompile import Precompiler
+from kvasir_engine.startup.warmup import largest_step, run_warmup_steps
 
 DEFAULT_CPU_KV_BYTES = 1 << 30
 
@@ -34,81 +34,83 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def assemble(settings: EngineSettings, model_dir: Path) -> Assembled:
+def build_torch_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
     """Load the model and make a runner whose caches fill the memory it may use."""
     if settings.tensor_parallel_size != tensor_parallel().size:
         raise SettingsError(
             f"--tensor-parallel-size {settings.tensor_parallel_size} cannot be had in a process "
             f"that has an engine over {tensor_parallel().size} ranks open; close that one first."
         )
-    timeline = Timeline()
+    timer = StartupTimer()
     device = pick_device(settings.device)
-    with KernelsAhead(settings, model_dir, device) as ahead:
-        with timeline.part("rehearsal"):
-            ahead.rehearse(lambda: _rehearse(settings, model_dir, device))
-        return _assemble(settings, model_dir, device, ahead, timeline)
+    with Precompiler(settings, model_dir, device) as precompiler:
+        with timer.phase("precompile"):
+            precompiler.precompile(lambda: _launch_for_precompile(settings, model_dir, device))
+        return _build_loaded(settings, model_dir, device, precompiler, timer)
 
 
-def _assemble(
+def _build_loaded(
     settings: EngineSettings,
     model_dir: Path,
     device: torch.device,
-    ahead: KernelsAhead,
-    timeline: Timeline,
-) -> Assembled:
-    with timeline.part("weights"):
-        load_format: LoadFormat = "dummy" if settings.load_format == "dummy" else "auto"
+    precompiler: Precompiler,
+    timer: StartupTimer,
+) -> BuiltRunner:
+    with timer.phase("weights"):
+        load_format: WeightFill = "dummy" if settings.load_format == "dummy" else "auto"
         loaded = _load(settings, model_dir, device, load_format)
     wanted = context_length(settings, loaded.shape)
     groups = _groups(settings, loaded)
     with (
-        timeline.part("batch"),
-        out_of_memory.or_raise(lambda: _too_many_rows(settings, loaded, groups, wanted)),
+        timer.phase("batch"),
+        out_of_memory.raise_on_out_of_memory(
+            lambda: _too_many_rows(settings, loaded, groups, wanted)
+        ),
     ):
         runner = _make_runner(settings, loaded, groups, wanted)
     if not settings.enforce_eager:
-        with timeline.part("products"):
-            tune_products(
+        with timer.phase("autotune"):
+            autotune_gemms(
                 loaded.model,
                 device,
                 settings.scheduler.max_num_seqs,
                 settings.scheduler.max_num_batched_tokens,
             )
-    with timeline.part("kernels"):
-        ahead.finish()
-    with timeline.part("profile"):
+    with timer.phase("kernels"):
+        precompiler.finish()
+    with timer.phase("profile"):
         budget = _kv_budget(settings, runner, device)
-    with timeline.part("kv_cache"):
-        num_blocks = least(_count_blocks(settings, loaded, groups, budget, wanted), device)
+    with timer.phase("kv_cache"):
+        num_blocks = all_reduce_min(_count_blocks(settings, loaded, groups, budget, wanted), device)
         fitting = kv_sizing.context_that_fits(
             groups, num_blocks, chunk=settings.scheduler.max_num_batched_tokens
         )
         explicit = settings.max_model_len is not None
         length = kv_sizing.fit_context(wanted, explicit, fitting, budget)
         specs = loaded.model.attention_specs
-        with out_of_memory.or_raise(
+        with out_of_memory.raise_on_out_of_memory(
             lambda: _too_many_blocks(num_blocks, _block_bytes(loaded, groups), device)
         ):
             caches = kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device)
         runner.use_caches(caches)
     if runner.can_capture and not settings.enforce_eager:
-        with timeline.part("capture"):
+        with timer.phase("capture"):
             runner.capture()
-            run_first_steps(runner, settings.scheduler.max_num_seqs, min(num_blocks))
-    return Assembled(
+            run_warmup_steps(runner, settings.scheduler.max_num_seqs, min(num_blocks))
+    return BuiltRunner(
         runner,
         groups,
         num_blocks,
         length,
         loaded.shape.vocab_size,
-        timeline.seconds,
+        timer.seconds,
         dtype=str(loaded.dtype).removeprefix("torch."),
         quantization=loaded.shape.quantization,
     )
 
 
 def _load(
-    settings: EngineSettings, model_dir: Path, device: torch.device, load_format: LoadFormat
+    settings: EngineSettings, model_dir: Path, device: torch.device, load_format: WeightFill
 ) -> LoadedModel:
     return load_model(
         model_dir,
@@ -127,17 +129,17 @@ def _groups(settings: EngineSettings, loaded: LoadedModel) -> tuple[KVGroupSpec,
     return group_layers(windows, settings.cache.block_size)
 
 
-def _rehearse(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
-    """All that `assemble` launches, of a native model; for tensors without values."""
+def _launch_for_precompile(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
+    """All that `build_torch_runner` launches, of a native model; for tensors without values."""
     loaded = _load(replace(settings, model_impl="native"), model_dir, device, "none")
     if isinstance(loaded.model, DecoderForCausalLM):
-        loaded.model.keep_one_of_a_kind()
+        loaded.model.keep_distinct_layers()
     groups = _groups(settings, loaded)
     runner = _make_runner(settings, loaded, groups, context_length(settings, loaded.shape))
     _run_largest_step(settings, runner)
     if runner.can_capture and not settings.enforce_eager:
         runner.capture()
-        run_first_steps(runner, settings.scheduler.max_num_seqs, settings.scheduler.max_num_seqs)
+        run_warmup_steps(runner, settings.scheduler.max_num_seqs, settings.scheduler.max_num_seqs)
 
 
 def _make_runner(
@@ -216,7 +218,7 @@ def _kv_budget(settings: EngineSettings, runner: TorchRunner, device: torch.devi
         return settings.cache.kv_cache_memory_bytes
     if device.type != "cuda":
         return DEFAULT_CPU_KV_BYTES
-    with out_of_memory.or_raise(lambda: _too_large_a_step(settings, device)):
+    with out_of_memory.raise_on_out_of_memory(lambda: _too_large_a_step(settings, device)):
         peak = _profile(settings, runner, device)
     free, total = torch.cuda.mem_get_info(device)
     allowed = int(total * settings.cache.gpu_memory_utilization)

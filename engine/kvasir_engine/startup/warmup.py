@@ -10,7 +10,7 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.step_plan import Int32Array, RowInit, RowSampling, StepPlan
 
-FEW_ROWS, SOME_ROWS = 1, 32
+SMALL_BATCH_ROWS, LARGE_BATCH_ROWS = 1, 32
 """Kernels are launched differently for few rows and for some."""
 
 
@@ -49,12 +49,12 @@ def largest_step(
     )
 
 
-def run_first_steps(runner: TorchRunner, num_rows: int, num_blocks: int) -> None:
+def run_warmup_steps(runner: TorchRunner, num_rows: int, num_blocks: int) -> None:
     """Short prompts, then decodes beside a further prompt, so that no request waits for kernels
     that only such steps use. What is written into caches and rows nobody looks at; every row stays
     within its one block. Nothing is run for which there are too few rows or blocks."""
     tokens = min(runner.groups[0].block_size, runner.max_model_len) - 2
-    for decodes in (FEW_ROWS, SOME_ROWS):
+    for decodes in (SMALL_BATCH_ROWS, LARGE_BATCH_ROWS):
         rows = decodes + 1
         # The null block is nobody's.
         if tokens < 1 or rows > num_rows or rows >= num_blocks:
@@ -62,12 +62,12 @@ def run_first_steps(runner: TorchRunner, num_rows: int, num_blocks: int) -> None
         prompts = replace(
             largest_step(tokens * rows, rows, runner.max_model_len, runner.groups), top_logprobs=-1
         )
-        for plan in (prompts, _decodes_beside_a_prompt(prompts)):
+        for plan in (prompts, _mixed_step(prompts)):
             runner.forward(plan)
             runner.sample(plan).wait()
 
 
-def _decodes_beside_a_prompt(prompts: StepPlan) -> StepPlan:
+def _mixed_step(prompts: StepPlan) -> StepPlan:
     """All rows but the last decode; that one begins anew."""
     lengths = prompts.num_new.copy()
     lengths[:-1] = 1

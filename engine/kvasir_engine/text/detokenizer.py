@@ -10,7 +10,7 @@ from kvasir.text.tokenizer import Tokenizer
 
 PROMPT_CONTEXT_TOKENS = 8
 _MAX_PENDING_TOKENS = 16
-_KEPT_TOKENS = 8  # more than a character's 4 bytes
+_WINDOW_TOKENS = 8  # more than a character's 4 bytes
 _INCOMPLETE = "\ufffd"
 
 
@@ -125,7 +125,7 @@ class WindowDetokenizer:
         """Give out all but the last character and go on with a short window."""
         end = len(text) - 1 if keep_last else len(text)
         new = text[len(self._shown) : end]
-        del self._window[:-_KEPT_TOKENS]
+        del self._window[:-_WINDOW_TOKENS]
         self._context = 0
         tail = self._text()
         self._shown = tail[:-1] if keep_last else tail

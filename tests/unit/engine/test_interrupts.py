@@ -105,7 +105,7 @@ def test_an_interrupted_llm_goes_on(
 ) -> None:
     """The signal comes when a step is planned but not launched, or half launched."""
     expected = tokens(llm)
-    runner: Any = type(llm._core.assembled.runner)
+    runner: Any = type(llm._core.built_runner.runner)
     with monkeypatch.context() as patch:
         patch.setattr(runner, method, in_the_nth(call, getattr(runner, method)))
         with pytest.raises(KeyboardInterrupt):

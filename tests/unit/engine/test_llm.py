@@ -125,7 +125,7 @@ def test_a_failed_step_is_one_error_and_the_llm_goes_on(
     """As when the device runs out of memory."""
     prompts = ["One two three four five six seven eight nine ten", "Two"]
     expected = [o.outputs[0].token_ids for o in llm.generate(prompts, GREEDY, use_tqdm=False)]
-    runner: Any = type(llm._core.assembled.runner)
+    runner: Any = type(llm._core.built_runner.runner)
     launch, calls = getattr(runner, method), itertools.count()
 
     def broken(*args: Any) -> Any:

@@ -8,8 +8,8 @@ import sys
 
 CHILD = """
 import sys, time
-from kvasir_engine.parent_death import die_with
-die_with(int(sys.argv[1]))
+from kvasir_engine.parent_death import die_with_parent
+die_with_parent(int(sys.argv[1]))
 print("alive", flush=True)
 time.sleep(60)
 """

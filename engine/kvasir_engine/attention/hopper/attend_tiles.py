@@ -1,7 +1,7 @@
-"""The kernel of `hopper_attention.py`: which queries and keys are a program's, and its warps.
+"""The kernel of `paged_attention.py`: which queries and keys are a program's, and its warps.
 
 A program takes 128 queries, tokens times the query heads of one KV head, and the keys they see;
-`hopper_tiles.py` says what its warps do with them.
+`tiles.py` says what its warps do with them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kvasir_engine.attention.hopper.tiles import HIDDEN, consume, produce, whose
+from kvasir_engine.attention.hopper.tiles import MASKED_SCORE, consume, produce, query_rows
 
 ROWS = 128
 """Queries of a program."""
@@ -22,7 +22,7 @@ OPTIONS = {"num_warps": 4, "maxnreg": 168}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class AttentionShape:
     """What a kernel is compiled for."""
 
     block: int
@@ -47,7 +47,7 @@ def _spans(
     lens_ptr, starts_ptr, which_ptr, table_ptr, table_stride, parts, KEYS: gl.constexpr,
     SHAPE: gl.constexpr,
 ):  # fmt: skip
-    """Which queries and keys are this program's: their table row, `rows` as `whose` takes them,
+    """Which queries and keys are this program's: table row, `rows` as `query_rows` takes them,
     length, first and last key (exclusive), and keys that all queries see, from and to."""
     if SHAPE.shared:
         per_tile: gl.constexpr = SHAPE.tile // SHAPE.tokens
@@ -82,13 +82,13 @@ def _spans(
 
 
 @gluon.jit
-def _leave_out(rows, lse_ptr, kv_head, part, total_parts, SHAPE: gl.constexpr):
+def _write_empty_split(rows, lse_ptr, kv_head, part, total_parts, SHAPE: gl.constexpr):
     """A part without keys weighs nothing."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     row = gl.arange(0, 128, layout)
-    token, own, _ = whose(row, rows, SHAPE)
+    token, own, _ = query_rows(row, rows, SHAPE)
     at = (token * SHAPE.heads + kv_head * SHAPE.group + row % SHAPE.group) * total_parts + part
-    gl.store(lse_ptr + at, gl.full([128], HIDDEN, gl.float32, layout), mask=own)
+    gl.store(lse_ptr + at, gl.full([128], MASKED_SCORE, gl.float32, layout), mask=own)
 
 
 @gluon.jit(
@@ -128,7 +128,7 @@ def attend_tiles(
         if gl.load(rows[0]) < 0:
             return
         if first >= end:
-            _leave_out(rows, lse_ptr, kv_head, part, total_parts, SHAPE)
+            _write_empty_split(rows, lse_ptr, kv_head, part, total_parts, SHAPE)
             return
     elif rows[3] >= rows[2]:
         return

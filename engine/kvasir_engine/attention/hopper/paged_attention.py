@@ -15,30 +15,30 @@ from triton.compiler import CompiledKernel
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvasir_engine.attention.base import AttentionSpec, SharedPrefixes
-from kvasir_engine.attention.hopper.attend_tiles import OPTIONS, ROWS, Shape, attend_tiles
+from kvasir_engine.attention.hopper.attend_tiles import OPTIONS, ROWS, AttentionShape, attend_tiles
 from kvasir_engine.attention.hopper.tiles import CHANNELS, PAGE_LAYOUT
 from kvasir_engine.attention.triton.online_softmax import kernel_scale
 from kvasir_engine.attention.triton.shared_prefix import entries_at_once
 from kvasir_engine.device.launch import launch_options
 
-MOST_HEAD_DIM = 256
+MAX_HEAD_DIM = 256
 
 _compiled: dict[tuple[Any, ...], Any] = {}
 """Kernels by what they are compiled for. Triton would find them, too, but look at each global name
 in their sources at every launch: 60 us of the CPU's."""
 
 
-def runs_on(device: torch.device) -> bool:
+def supports_device(device: torch.device) -> bool:
     """Whether the GPU has the instructions: compute capability 9.0 and no other."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
 
 
-def fits(spec: AttentionSpec, cache: torch.Tensor) -> bool:
+def supports_layer(spec: AttentionSpec, cache: torch.Tensor) -> bool:
     """Whether such a layer over such a cache is computed here."""
     block = cache.shape[2]
     return (
         cache.dtype in (torch.float16, torch.bfloat16)
-        and spec.head_dim <= MOST_HEAD_DIM
+        and spec.head_dim <= MAX_HEAD_DIM
         and spec.num_heads // spec.num_kv_heads <= ROWS
         # Shared memory is swizzled by 8 rows; a head begins at a multiple of 16 bytes: a copy from
         # in between (heads of 12 numbers) was an illegal instruction.
@@ -48,7 +48,7 @@ def fits(spec: AttentionSpec, cache: torch.Tensor) -> bool:
     )
 
 
-def tile_tokens(heads: int, kv_heads: int) -> int:
+def hopper_tile_tokens(heads: int, kv_heads: int) -> int:
     """New tokens of a program."""
     return ROWS // (heads // kv_heads)
 
@@ -67,11 +67,11 @@ def make_shape(
     window: int | None,
     cap: float | None,
     tile: int,
-) -> Shape:
+) -> AttentionShape:
     """Of a prompt, or with `tile` entries of what decodes have in common; made once, since it is
     asked for at every launch."""
-    tokens = tile_tokens(heads, kv_heads)
-    return Shape(
+    tokens = hopper_tile_tokens(heads, kv_heads)
+    return AttentionShape(
         block=block,
         heads=heads,
         group=heads // kv_heads,
@@ -85,7 +85,7 @@ def make_shape(
 
 
 @remembered
-def constants(shape: Shape) -> dict[str, Any]:
+def constants(shape: AttentionShape) -> dict[str, Any]:
     """What `attend_tiles` is compiled with."""
     width = max(CHANNELS.value, triton.next_power_of_2(shape.dim))
     return {"SHAPE": shape, "WIDTH": width, "KEYS": _keys(shape.dim), "STAGES": 2}
@@ -117,7 +117,7 @@ def hopper_prefill(
     window: int | None,
     softcap: float | None,
 ) -> None:
-    """`paged_prefill` in tiles of `tile_tokens`; q and out [tokens, heads, head_dim]."""
+    """`paged_prefill` in tiles of `hopper_tile_tokens`; q and out [tokens, heads, head_dim]."""
     _, heads, dim = q.shape
     _, _, block, kv_heads, _ = cache.shape
     shape = make_shape(block, heads, kv_heads, dim, window, softcap, 0)
@@ -153,7 +153,7 @@ def hopper_shared_prefix(
 
 def _launch(
     grid: tuple[int, int, int],
-    shape: Shape,
+    shape: AttentionShape,
     q: torch.Tensor,
     cache: torch.Tensor,
     block_table: torch.Tensor,

@@ -1,4 +1,4 @@
-"""What the warps of a program of `hopper_attention.py` do, in Gluon for compute capability 9.0.
+"""What the warps of a program of `paged_attention.py` do, in Gluon for compute capability 9.0.
 
 A producer warp has pages of keys and values copied into shared memory, a few tiles ahead. Two
 consumers of four warps each attend to them with 64 queries: while the tensor cores mix one tile's
@@ -23,10 +23,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 LOG2_E = gl.constexpr(1.4426950408889634)
-LOWEST = gl.constexpr(-1e20)
+MIN_RUNNING_MAX = gl.constexpr(-1e20)
 """Where running maxima begin."""
-HIDDEN = gl.constexpr(-1e30)
-"""Of a key that a query does not see: so far below `LOWEST` that its weight is 0."""
+MASKED_SCORE = gl.constexpr(-1e30)
+"""Of a key that a query does not see: so far below `MIN_RUNNING_MAX` that its weight is 0."""
 NO_POSITION = gl.constexpr(0x7FFFFFFF)
 CHANNELS = gl.constexpr(64)
 """Of a page that one copy brings, 128 bytes beside each other, as shared memory is swizzled."""
@@ -93,7 +93,7 @@ def produce(cache, smem, barriers, table_row, column, spans, SHAPE: gl.constexpr
 
 
 @gluon.jit
-def whose(row, rows, SHAPE: gl.constexpr):
+def query_rows(row, rows, SHAPE: gl.constexpr):
     """Of rows of a program: the step's token, whether there is one, and the last position seen."""
     (entries_ptr, first_token, new_tokens, first_new, before, end) = rows
     if SHAPE.shared:
@@ -117,7 +117,7 @@ def _load_queries(q_ptr, q_stride, q, half: gl.constexpr, rows, kv_head, SHAPE: 
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // threads, threads], [4, 1], [1, 0])
     row = half * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout))
     dim = gl.arange(0, q.shape[1], gl.SliceLayout(0, layout))
-    token, own, _ = whose(row, rows, SHAPE)
+    token, own, _ = query_rows(row, rows, SHAPE)
     at = token * q_stride + (kv_head * SHAPE.group + row % SHAPE.group) * SHAPE.dim
     mask = own[:, None] & (dim < SHAPE.dim)[None, :]
     q.store(gl.load(q_ptr + at[:, None] + dim[None, :], mask=mask, other=0.0))
@@ -126,7 +126,7 @@ def _load_queries(q_ptr, q_stride, q, half: gl.constexpr, rows, kv_head, SHAPE: 
 
 @gluon.jit
 def _visible(products, tile, position, spans, SHAPE: gl.constexpr):
-    """The products, HIDDEN where a query does not see the key."""
+    """The products, MASKED_SCORE where a query does not see the key."""
     _, plain_from, plain_to, first_page, last_page, shift, _ = spans
     keys: gl.constexpr = products.shape[1]
     if (tile < plain_from) | (tile >= plain_to):
@@ -139,17 +139,17 @@ def _visible(products, tile, position, spans, SHAPE: gl.constexpr):
         seen = key[None, :] <= position[:, None]
         if SHAPE.window > 0:
             seen = seen & (key[None, :] > (position - SHAPE.window)[:, None])
-        products = gl.where(seen, products, HIDDEN)
+        products = gl.where(seen, products, MASKED_SCORE)
     return products
 
 
 @gluon.jit
-def _weigh(products, best, scale, CAP: gl.constexpr):
+def _softmax_step(products, best, scale, CAP: gl.constexpr):
     """Weights of a tile's keys, what earlier ones shrink by, and the running maximum, base 2."""
     if CAP > 0:
         # CAP * tanh(x / CAP) by exp alone; hidden ones stay hidden.
         capped = CAP * (1.0 - 2.0 / (gl.exp(products * (scale * 2.0 / CAP)) + 1.0))
-        scores = gl.where(products > HIDDEN * 0.1, capped * LOG2_E, HIDDEN)
+        scores = gl.where(products > MASKED_SCORE * 0.1, capped * LOG2_E, MASKED_SCORE)
         higher = gl.maximum(best, gl.max(scores, 1))
         weights = gl.exp2(scores - higher[:, None])
     else:
@@ -183,10 +183,10 @@ def consume(
 
     q = q_smem.index(half)
     _load_queries(q_ptr, q_stride, q, half, rows, kv_head, SHAPE)
-    _, _, position = whose(half * 64 + gl.arange(0, 64, by_row), rows, SHAPE)
+    _, _, position = query_rows(half * 64 + gl.arange(0, 64, by_row), rows, SHAPE)
     nothing = gl.zeros([64, keys], gl.float32, of_scores)
     acc = gl.zeros([64, width], gl.float32, of_sums)
-    best = gl.full([64], LOWEST, gl.float32, by_row)
+    best = gl.full([64], MIN_RUNNING_MAX, gl.float32, by_row)
 
     mbarrier.wait(k_full.index(0), 0)
     pending = warpgroup_mma(
@@ -195,7 +195,7 @@ def consume(
     products = warpgroup_mma_wait(0, deps=[pending])
     mbarrier.arrive(k_free.index(0), count=1)
     products = _visible(products, 0, position, spans, SHAPE)
-    weights, _, best = _weigh(products, best, scale, SHAPE.cap)
+    weights, _, best = _softmax_step(products, best, scale, SHAPE.cap)
     total = gl.sum(weights, 1)
     operand = gl.convert_layout(weights.to(q.dtype), of_weights)
     for tile in range(1, tiles):
@@ -209,7 +209,7 @@ def consume(
         products = warpgroup_mma_wait(1, deps=[pending])
         mbarrier.arrive(k_free.index(stage), count=1)
         products = _visible(products, tile, position, spans, SHAPE)
-        weights, shrink, best = _weigh(products, best, scale, SHAPE.cap)
+        weights, shrink, best = _softmax_step(products, best, scale, SHAPE.cap)
         total = total * shrink + gl.sum(weights, 1)
         acc = warpgroup_mma_wait(0, deps=[mixing])
         mbarrier.arrive(v_free.index(before), count=1)
@@ -219,11 +219,11 @@ def consume(
     mbarrier.wait(v_full.index(last), ((tiles - 1) // stages) & 1)
     mixing = warpgroup_mma(operand, v_smem.index(last), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[mixing])
-    _put(acc, best, total, out_ptr, lse_ptr, half, rows, kv_head, part, total_parts, SHAPE)
+    _store_output(acc, best, total, out_ptr, lse_ptr, half, rows, kv_head, part, total_parts, SHAPE)
 
 
 @gluon.jit
-def _put(
+def _store_output(
     acc, best, total, out_ptr, lse_ptr, half: gl.constexpr, rows, kv_head, part, total_parts,
     SHAPE: gl.constexpr,
 ):  # fmt: skip
@@ -231,7 +231,7 @@ def _put(
     by_row: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
     row = half * 64 + gl.arange(0, 64, by_row)
     dim = gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
-    token, own, _ = whose(row, rows, SHAPE)
+    token, own, _ = query_rows(row, rows, SHAPE)
     at = (token * SHAPE.heads + kv_head * SHAPE.group + row % SHAPE.group) * total_parts + part
     total = gl.convert_layout(total, by_row)
     out = acc / gl.where(total > 0, total, 1.0)[:, None]

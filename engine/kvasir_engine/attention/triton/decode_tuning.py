@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kvasir_engine.attention.triton.merge import MOST_PARTS
+from kvasir_engine.attention.triton.merge import MAX_SPLITS
 from kvasir_engine.device.tile_memory import TileTuning
 
 
@@ -26,7 +26,7 @@ class DecodeTuning(TileTuning):
     stages: int = 3
     parts: int | None = None
     """Of each entry's keys, at most; None = as many as fill the GPU `PROGRAMS_PER_SM` times."""
-    least_keys: int = 128
+    min_keys: int = 128
     """Fewest keys worth a part of their own."""
 
 
@@ -52,14 +52,14 @@ def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
     return next((tuning for most, tuning in _BY_PROGRAMS if programs <= most), _MANY)
 
 
-def own_tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
+def suffix_tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
     """Of what decodes that have a prefix in common have each of its own: few keys."""
     if programs >= 1024 and padded_dim <= 128:
         return _MANY
     return DecodeTuning(keys=32, stages=2 if padded_dim > 128 else 4)
 
 
-def divided_tuning_for(padded_dim: int) -> DecodeTuning:
+def split_kv_tuning_for(padded_dim: int) -> DecodeTuning:
     """Of contexts some of which are much longer than others."""
     return DecodeTuning() if padded_dim > 128 else _LARGE
 
@@ -68,7 +68,7 @@ def num_parts(
     entries: int, kv_heads: int, longest: int, multiprocessors: int, tuning: DecodeTuning
 ) -> int:
     """Parts of the keys: enough programs for the GPU, enough keys for a part."""
-    most = max(1, min(longest // tuning.least_keys, MOST_PARTS))
+    most = max(1, min(longest // tuning.min_keys, MAX_SPLITS))
     if tuning.parts is not None:
         return min(most, tuning.parts)
     wanted = multiprocessors * PROGRAMS_PER_SM // max(1, entries * kv_heads)

@@ -10,9 +10,9 @@ from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.attention.triton.online_softmax import NO_SCORE
 from kvasir_engine.device.launch import begin, launch_options
 
-MOST_PARTS = 128
+MAX_SPLITS = 128
 """Of an entry's own keys, and as many of what it shares."""
-FEW_PARTS = 32
+SMALL_SPLITS = 32
 """Most batches have no more, and take less time when no more are looked at."""
 
 
@@ -30,7 +30,7 @@ def _merge(
     prefix_parts,
     SHARED: tl.constexpr,
     HEADS: tl.constexpr,
-    MOST: tl.constexpr,
+    PADDED_SPLITS: tl.constexpr,
     AT_ONCE: tl.constexpr,
     DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
@@ -38,7 +38,7 @@ def _merge(
 ):
     at = tl.program_id(0).to(tl.int64)
     total_parts = prefix_parts + parts
-    part, dim = tl.arange(0, MOST), tl.arange(0, PADDED_DIM)
+    part, dim = tl.arange(0, PADDED_SPLITS), tl.arange(0, PADDED_DIM)
     written = part < total_parts
     if SHARED:
         # An entry of no group has nothing in the prefix's parts.
@@ -68,7 +68,7 @@ def _merge(
     tl.store(out_ptr + at * DIM + dim, out.to(out_ptr.dtype.element_ty), mask=dim < DIM)
 
 
-def merge_parts(
+def merge_splits(
     partial: torch.Tensor,
     lse: torch.Tensor,
     out: torch.Tensor,
@@ -88,7 +88,7 @@ def merge_parts(
         prefix_parts,
         SHARED=shared is not None,
         HEADS=heads,
-        MOST=FEW_PARTS if total <= FEW_PARTS else 2 * MOST_PARTS,
+        PADDED_SPLITS=SMALL_SPLITS if total <= SMALL_SPLITS else 2 * MAX_SPLITS,
         AT_ONCE=16,
         DIM=dim,
         PADDED_DIM=padded_dim,

@@ -91,7 +91,7 @@ def attend_keys(
 
 
 @triton.jit
-def join_part(best, total, acc, lse, mixed):
+def merge_partial(best, total, acc, lse, mixed):
     """Running maximum, sum and mix of rows after what others have attended to: their scores' `lse`,
     base 2, and what they made, weighted."""
     higher = tl.maximum(best, lse)

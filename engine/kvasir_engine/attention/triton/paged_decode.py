@@ -4,7 +4,7 @@ Each program takes one entry, one KV head and one part of the keys, so that a ba
 still fills the GPU; all query heads of the KV head are rows of one matrix product, padded to the
 16 rows that a tensor core multiplies at least. Parts are merged by their log-sum-exp (Dao et al.,
 "Flash-Decoding for long-context inference", 2023): by a kernel of its own where every entry has as
-many, and where they are divided by length (`decode_parts.py`) by an entry's last program to end.
+many, and where they are divided by length (`split_kv.py`) by an entry's last program to end.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import KeyDivision
+from kvasir_engine.attention.base import KVSplits
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
-from kvasir_engine.attention.triton.merge import merge_parts
+from kvasir_engine.attention.triton.merge import merge_splits
 from kvasir_engine.attention.triton.online_softmax import (
     LOG2_E,
     NO_SCORE,
-    join_part,
     kernel_scale,
+    merge_partial,
     soft_cap,
 )
 from kvasir_engine.attention.triton.shared_prefix import SharedKeys
@@ -29,7 +29,7 @@ from kvasir_engine.device.launch import begin, launch_options
 
 
 @triton.jit
-def _add_prefix(
+def _merge_prefix(
     best, total, acc, parts_ptr, lse_ptr, at, prefix_parts, own, dim, DIM: tl.constexpr
 ):
     """Running maximum, sum and mix of heads `at` after what they have in common with others, of
@@ -42,12 +42,12 @@ def _add_prefix(
             mask=own[:, None] & (dim < DIM)[None, :],
             other=0.0,
         )
-        best, total, acc = join_part(best, total, acc, lse, mixed)
+        best, total, acc = merge_partial(best, total, acc, lse, mixed)
     return best, total, acc
 
 
 @triton.jit
-def _equal_part(
+def _equal_split(
     lens_ptr, order_ptr, prefix_lens_ptr, entry, part, parts,
     SHARED: tl.constexpr, ORDERED: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
@@ -88,7 +88,7 @@ def _merged(
                 other=0.0,
                 cache_modifier=".cg",
             )
-            best, total, acc = join_part(best, total, acc, lse, mixed)
+            best, total, acc = merge_partial(best, total, acc, lse, mixed)
     return best, total, acc
 
 
@@ -104,7 +104,7 @@ def _decode(
     lens_ptr,
     order_ptr,
     prefix_lens_ptr,
-    division_ptr,
+    kv_splits_ptr,
     arrivals_ptr,
     parts_ptr,
     lse_ptr,
@@ -119,7 +119,7 @@ def _decode(
     SHARED: tl.constexpr,
     JOINED: tl.constexpr,
     ORDERED: tl.constexpr,
-    DIVIDED: tl.constexpr,
+    SPLIT_KV: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -138,14 +138,14 @@ def _decode(
     # after the other, and the entries that take longest first.
     kv_head, part = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
     index, count, first = tl.program_id(1), 1, 0
-    if DIVIDED:
-        division = division_ptr + index * FIELDS
-        entry, part, count = tl.load(division), tl.load(division + 1), tl.load(division + 2)
-        start_at, end = tl.load(division + 3), tl.load(division + 4)
+    if SPLIT_KV:
+        splits = kv_splits_ptr + index * FIELDS
+        entry, part, count = tl.load(splits), tl.load(splits + 1), tl.load(splits + 2)
+        start_at, end = tl.load(splits + 3), tl.load(splits + 4)
         if entry < 0:
             return
     else:
-        entry, first, start_at, end = _equal_part(
+        entry, first, start_at, end = _equal_split(
             lens_ptr, order_ptr, prefix_lens_ptr, index, part, parts, SHARED, ORDERED, KEYS, WINDOW
         )
     begin(PDL)
@@ -188,7 +188,7 @@ def _decode(
         acc += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
         best = higher
 
-    if DIVIDED and count > 1:
+    if SPLIT_KV and count > 1:
         at = index * HEADS + head
         tl.store(
             parts_ptr + at[:, None] * DIM + dim[None, :],
@@ -211,7 +211,7 @@ def _decode(
     at = (entry * HEADS + head).to(tl.int64)
     if JOINED:
         grouped = own_row & (first > 0)
-        best, total, acc = _add_prefix(
+        best, total, acc = _merge_prefix(
             best, total, acc, parts_ptr, lse_ptr, at, prefix_parts, grouped, dim, DIM
         )
     weight = tl.where(total > 0, total, 1.0)
@@ -246,14 +246,14 @@ def paged_decode(
     tuning: DecodeTuning,
     shared: SharedKeys | None = None,
     order: torch.Tensor | None = None,
-    division: KeyDivision | None = None,
+    splits: KVSplits | None = None,
 ) -> None:
     """out = attention of q, both [entries, heads, head_dim], over each entry's keys.
 
     cache [2, blocks, block_size, kv_heads, head_dim]; block_table [entries, max_blocks] int32;
     seq_lens [entries] int32, the new token included. `shared` are leading keys that several
     entries have in common, attended to once for all of them. `order` [entries] int32 says which
-    entry is begun first: those that take longest, best. `division` says who attends to what,
+    entry is begun first: those that take longest, best. `splits` says who attends to what,
     instead of `parts` of every entry's keys; there are no window and no shared keys then.
     """
     entries, heads, dim = q.shape
@@ -264,9 +264,9 @@ def paged_decode(
     programs: tuple[int, ...] = kv_heads * parts, entries
     partial, lse = out, out
     shape: tuple[int, ...] = ()
-    if division is not None:
-        programs = kv_heads, len(division.parts)
-        shape = len(division.parts), heads
+    if splits is not None:
+        programs = kv_heads, len(splits.parts)
+        shape = len(splits.parts), heads
     elif split or shared is not None:
         shape = entries, heads, prefix_parts + (parts if split else 0)
     if shape:
@@ -284,8 +284,8 @@ def paged_decode(
         seq_lens,
         seq_lens if order is None else order,
         seq_lens if shared is None else shared.prefixes.prefix_lens,
-        seq_lens if division is None else division.parts,
-        seq_lens if division is None else division.arrivals,
+        seq_lens if splits is None else splits.parts,
+        seq_lens if splits is None else splits.arrivals,
         partial,
         lse,
         partial if split else out,
@@ -299,7 +299,7 @@ def paged_decode(
         SHARED=shared is not None,
         JOINED=shared is not None and not split,
         ORDERED=order is not None,
-        DIVIDED=division is not None,
+        SPLIT_KV=splits is not None,
         HEADS=heads,
         KV_HEADS=kv_heads,
         GROUP=group,
@@ -318,4 +318,4 @@ def paged_decode(
         **launch_options(q.device),
     )
     if split:
-        merge_parts(partial, lse, out, prefix_parts, None if shared is None else shared.prefixes)
+        merge_splits(partial, lse, out, prefix_parts, None if shared is None else shared.prefixes)

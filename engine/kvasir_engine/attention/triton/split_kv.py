@@ -12,24 +12,24 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import KeyDivision
+from kvasir_engine.attention.base import KVSplits
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
 from kvasir_engine.device.launch import begin, launch_options
 
 FIELDS = tl.constexpr(5)
 """Of a part: its entry, or -1 where it is none; which of the entry's it is; how many the entry
 has; its first key and the one after its last. A program begins with one look at these."""
-MOST_EXTRA = 64
+MAX_EXTRA_SPLITS = 64
 """Parts beside one for each entry: one program merges all of an entry's."""
-EXTRA_PROGRAMS = 512
+MAX_EXTRA_PROGRAMS = 512
 """Beside one for each entry and KV head, at most: some four on each multiprocessor."""
 AT_ONCE = 8
-FEW_ENTRIES = 512
+SMALL_ENTRIES = 512
 """Up to which one kernel serves all numbers of entries."""
 
 
 @triton.jit
-def _parts_of(lens, most, KEYS: tl.constexpr):
+def _splits_of(lens, most, KEYS: tl.constexpr):
     """(parts, keys of each): of at most `most` keys before these are rounded up; no part of what
     is no entry and has no keys."""
     parts = tl.maximum(tl.cdiv(lens, most), 1)
@@ -42,26 +42,26 @@ def _parts_of(lens, most, KEYS: tl.constexpr):
     # Parts of a packed copy begin anywhere, and no step should wait for another kernel for that.
     do_not_specialize_on_alignment=["lens_ptr"],
 )
-def _divide(
+def _split_keys(
     lens_ptr,
     parts_ptr,
     entries,
     extra,
-    MOST: tl.constexpr,
+    PADDED_ENTRIES: tl.constexpr,
     AT_ONCE: tl.constexpr,
     KEYS: tl.constexpr,
-    LEAST: tl.constexpr,
+    MIN_KEYS: tl.constexpr,
     PDL: tl.constexpr,
 ):
     begin(PDL)
-    at = tl.arange(0, MOST)
+    at = tl.arange(0, PADDED_ENTRIES)
     lens = tl.load(lens_ptr + at, mask=at < entries, other=0)
     # With so many keys a part at most there are at most `extra` parts more than entries.
-    most = tl.maximum(tl.cdiv(tl.sum(lens.to(tl.int64), 0), extra), LEAST).to(tl.int32)
-    parts, each = _parts_of(lens, most, KEYS)
+    most = tl.maximum(tl.cdiv(tl.sum(lens.to(tl.int64), 0), extra), MIN_KEYS).to(tl.int32)
+    parts, each = _splits_of(lens, most, KEYS)
     mine = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
     my_lens = tl.load(lens_ptr + mine, mask=mine < entries, other=0)
-    my_parts, my_each = _parts_of(my_lens, most, KEYS)
+    my_parts, my_each = _splits_of(my_lens, most, KEYS)
     # The largest first: what is begun first does not end last.
     first = each[None, :] > my_each[:, None]
     first |= (each[None, :] == my_each[:, None]) & (at[None, :] < mine[:, None])
@@ -81,7 +81,7 @@ def _divide(
         tl.store(parts_ptr + unused * FIELDS, -1, mask=unused < entries + extra)
 
 
-def divide_keys(seq_lens: torch.Tensor, *, extra: int, keys: int, least: int) -> torch.Tensor:
+def split_keys(seq_lens: torch.Tensor, *, extra: int, keys: int, least: int) -> torch.Tensor:
     """int32 [entries + extra, FIELDS] for entries of seq_lens [entries] int32 keys.
 
     Parts are multiples of `keys`, but for an entry's last one, and none is made of less than
@@ -89,29 +89,29 @@ def divide_keys(seq_lens: torch.Tensor, *, extra: int, keys: int, least: int) ->
     """
     entries = len(seq_lens)
     parts = torch.empty((entries + extra, FIELDS.value), dtype=torch.int32, device=seq_lens.device)
-    _divide[(triton.cdiv(entries, AT_ONCE),)](
+    _split_keys[(triton.cdiv(entries, AT_ONCE),)](
         seq_lens,
         parts,
         entries,
         extra,
-        MOST=max(FEW_ENTRIES, triton.next_power_of_2(entries)),
+        PADDED_ENTRIES=max(SMALL_ENTRIES, triton.next_power_of_2(entries)),
         AT_ONCE=AT_ONCE,
         KEYS=keys,
-        LEAST=least,
+        MIN_KEYS=least,
         **launch_options(seq_lens.device),
     )
     return parts
 
 
-def make_division(seq_lens: torch.Tensor, kv_heads: int, tuning: DecodeTuning) -> KeyDivision:
+def make_kv_splits(seq_lens: torch.Tensor, kv_heads: int, tuning: DecodeTuning) -> KVSplits:
     """Who attends to what in a step, for all layers that are launched alike."""
-    parts = divide_keys(
+    parts = split_keys(
         seq_lens,
-        extra=max(1, min(MOST_EXTRA, EXTRA_PROGRAMS // kv_heads)),
+        extra=max(1, min(MAX_EXTRA_SPLITS, MAX_EXTRA_PROGRAMS // kv_heads)),
         keys=tuning.keys,
-        least=tuning.least_keys,
+        least=tuning.min_keys,
     )
     # Launched between the two, this is also what lets a decode's programs read the division before
     # their turn: they may do so of all but the last kernel before them.
     arrivals = torch.zeros(len(seq_lens) * kv_heads, dtype=torch.int32, device=seq_lens.device)
-    return KeyDivision(parts, arrivals)
+    return KVSplits(parts, arrivals)

@@ -16,24 +16,24 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 16 << 20
+MAX_TABLE_BYTES = 16 << 20
 """Of a file of choices; a larger one is not ours."""
-Choice = tuple[int, ...] | None
+GemmChoice = tuple[int, ...] | None
 """An algorithm's words; None for torch's choice."""
-Key = tuple[int, int, int]
+GemmKey = tuple[int, int, int]
 """Tokens, outputs, inputs."""
 
 
-class Choices:
+class AlgorithmTable:
     """By key, with the file they are kept in and the one that is shipped."""
 
     def __init__(self, file: Path, shipped: Path | None = None) -> None:
         """A file that is not there holds nothing."""
         self._file = file
-        self._known = read_choices(file)
-        self._shipped = {} if shipped is None else read_choices(shipped)
+        self._known = read_algorithms(file)
+        self._shipped = {} if shipped is None else read_algorithms(shipped)
 
-    def get(self, key: Key, choose: Callable[[], Choice]) -> Choice:
+    def get(self, key: GemmKey, choose: Callable[[], GemmChoice]) -> GemmChoice:
         """What is shipped or known, or what `choose` finds."""
         if key in self._shipped:
             return self._shipped[key]
@@ -41,7 +41,7 @@ class Choices:
             self._known[key] = choose()
         return self._known[key]
 
-    def often_fastest(self, most: int) -> list[tuple[int, ...]]:
+    def shipped_algorithms(self, most: int) -> list[tuple[int, ...]]:
         """Of the algorithms that are shipped: what was best for one shape may be for another."""
         counts = Counter(choice for choice in self._shipped.values() if choice is not None)
         return [choice for choice, _ in counts.most_common(most)]
@@ -53,24 +53,24 @@ class Choices:
         part = self._file.with_suffix(f".{os.getpid()}")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(written(self._known))
+            part.write_text(format_algorithms(self._known))
             part.replace(self._file)
         except OSError as error:
             log.warning("choices of matrix products are not kept: %s.", error)
 
 
-def written(choices: dict[Key, Choice]) -> str:
-    """What `read_choices` reads."""
+def format_algorithms(choices: dict[GemmKey, GemmChoice]) -> str:
+    """What `read_algorithms` reads."""
     lines = [json.dumps([*key, choice]) for key, choice in sorted(choices.items())]
     return "[" + ",\n ".join(lines) + "]\n"
 
 
-def read_choices(file: Path) -> dict[Key, Choice]:
+def read_algorithms(file: Path) -> dict[GemmKey, GemmChoice]:
     """Of a file; none, with a warning, where it makes no sense."""
     try:
-        if file.stat().st_size > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES} bytes")
-        found: dict[Key, Choice] = {}
+        if file.stat().st_size > MAX_TABLE_BYTES:
+            raise ValueError(f"more than {MAX_TABLE_BYTES} bytes")
+        found: dict[GemmKey, GemmChoice] = {}
         for tokens, outputs, inputs, words in json.loads(file.read_bytes()):
             if words is not None and len(words) != 8:
                 raise ValueError(f"{len(words)} words")

@@ -22,7 +22,7 @@ Timed = tuple[float, Algorithm | None]
 """Milliseconds of a product; None is torch's choice."""
 
 
-class Contest:
+class Autotuner:
     """Of algorithms for x [tokens, inputs] and `weights`, used in turn."""
 
     def __init__(self, library: CublasLt, weights: Sequence[torch.Tensor], tokens: int) -> None:
@@ -36,7 +36,7 @@ class Contest:
         calls = max(2, min(len(weights), TIMED_FLOPS // (2 * tokens * weight.numel())))
         self._weights = [weights[call % len(weights)] for call in range(calls)]
 
-    def named(self, most: int) -> list[Algorithm]:
+    def heuristic_candidates(self, most: int) -> list[Algorithm]:
         """What the library's heuristic names."""
         return self._library.candidates(self._problem, most)
 
@@ -56,11 +56,11 @@ class Contest:
         return list(islice(filter(self._is_right, in_order), FINALISTS))
 
     def _runs(self, algorithm: Algorithm) -> bool:
-        able = self._library.runs(self._problem, algorithm)
+        able = self._library.supports(self._problem, algorithm)
         return able and self._launch(algorithm, self._weights[0])
 
     def _launch(self, algorithm: Algorithm, weight: torch.Tensor) -> bool:
-        status = self._library.multiply(self._problem, algorithm, self._x, weight, self._out)
+        status = self._library.launch_gemm(self._problem, algorithm, self._x, weight, self._out)
         return status == 0
 
     def _is_right(self, algorithm: Algorithm) -> bool:
@@ -103,6 +103,6 @@ def _graph(run: Run, weights: Sequence[torch.Tensor]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def by_torch(ranked: Sequence[Timed]) -> float:
+def torch_milliseconds(ranked: Sequence[Timed]) -> float:
     """Milliseconds of torch's choice."""
     return next(time for time, algorithm in ranked if algorithm is None)

@@ -2,7 +2,7 @@
 
 torch takes the first algorithm that cuBLAS's heuristic names. The library (cuBLAS documentation,
 "cublasLtMatmulAlgoGetHeuristic") names several, and which of them is fastest is known by timing
-them: `products.py` does that. An algorithm is 64 bytes that mean something to one version of the
+them: `tuned_gemm.py` does that. An algorithm is 64 bytes that mean something to one version of the
 library on one kind of GPU.
 """
 
@@ -120,7 +120,7 @@ class CublasLt:
             self._call("cublasLtMatmulPreferenceDestroy", preference)
         return [each.algorithm for each in results[: found.value] if each.state == 0]
 
-    def runs(self, problem: Problem, algorithm: Algorithm) -> bool:
+    def supports(self, problem: Problem, algorithm: Algorithm) -> bool:
         """Whether an algorithm, named for another problem, computes this one."""
         found = _Candidate()
         status = self._library.cublasLtMatmulAlgoCheck(
@@ -129,7 +129,7 @@ class CublasLt:
         )  # fmt: skip
         return not status and not found.state and found.workspace <= WORKSPACE_BYTES
 
-    def multiply(
+    def launch_gemm(
         self,
         problem: Problem,
         algorithm: Algorithm,

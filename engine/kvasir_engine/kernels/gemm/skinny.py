@@ -16,7 +16,7 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options, prefetch
 
-MOST_TOKENS = 64
+MAX_SKINNY_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def skinny_linear(
     *,
     gated: bool = False,
 ) -> torch.Tensor:
-    """x [tokens, in] times weight [out, in] transposed, plus bias; at most MOST_TOKENS tokens.
+    """x [tokens, in] times weight [out, in] transposed, plus bias; tokens <= MAX_SKINNY_TOKENS.
 
     `gated`: the weight's first half is a gate: silu(first) * second, [tokens, out / 2]. All
     contiguous but for x's rows; sizes as `fits` says.

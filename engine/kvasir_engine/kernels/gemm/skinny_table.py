@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from kvasir_engine.kernels.gemm.skinny import MOST_TOKENS, SkinnyTuning, fits, skinny_linear
+from kvasir_engine.kernels.gemm.skinny import MAX_SKINNY_TOKENS, SkinnyTuning, fits, skinny_linear
 
-Key = tuple[int, int, bool, int]
-_HALF_TYPES = (torch.bfloat16, torch.float16)
+SkinnyKey = tuple[int, int, bool, int]
+_HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 def bucket(tokens: int) -> int:
@@ -24,7 +24,7 @@ def bucket(tokens: int) -> int:
     return 1 if tokens == 1 else max(8, 1 << (tokens - 1).bit_length())
 
 
-def read_table(file: Path) -> dict[Key, SkinnyTuning]:
+def read_table(file: Path) -> dict[SkinnyKey, SkinnyTuning]:
     """A table's tunings by (outputs, inputs, gated, tokens)."""
     found = {}
     for outputs, inputs, gated, tokens, *fields in json.loads(file.read_bytes()):
@@ -35,18 +35,18 @@ def read_table(file: Path) -> dict[Key, SkinnyTuning]:
 
 
 @cache
-def _table(device: torch.device) -> dict[Key, SkinnyTuning]:
+def _table(device: torch.device) -> dict[SkinnyKey, SkinnyTuning]:
     name = torch.cuda.get_device_name(device).lower().replace(" ", "_")
     file = Path(__file__).with_name(f"{name}.json")
     return read_table(file) if file.is_file() else {}
 
 
-def few_tokens(
+def skinny_gemm(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, gated: bool = False
 ) -> torch.Tensor | None:
     """`skinny_linear` where it was measured to be faster, else None."""
     tokens = x.shape[0]
-    if not 0 < tokens <= MOST_TOKENS or x.dtype not in _HALF_TYPES or x.stride(1) != 1:
+    if not 0 < tokens <= MAX_SKINNY_TOKENS or x.dtype not in _HALF_DTYPES or x.stride(1) != 1:
         return None
     tuning = _table(x.device).get((weight.shape[0], weight.shape[1], gated, bucket(tokens)))
     return None if tuning is None else skinny_linear(x, weight, bias, tuning, gated=gated)

@@ -19,18 +19,18 @@ from pathlib import Path
 import torch
 
 from kvasir.text.tokenizer_conversion import cache_directory
-from kvasir_engine.kernels.gemm.algorithm_table import Choice, Choices
-from kvasir_engine.kernels.gemm.autotune import Contest, Timed, by_torch
+from kvasir_engine.kernels.gemm.algorithm_table import AlgorithmTable, GemmChoice
+from kvasir_engine.kernels.gemm.autotune import Autotuner, Timed, torch_milliseconds
 from kvasir_engine.kernels.gemm.cublaslt import Algorithm, CublasLt, Problem, algorithm_of, cublaslt
 
 log = logging.getLogger(__name__)
 
 CANDIDATES = 12
-OTHERS = 24
+SHIPPED_CANDIDATES = 24
 """Candidates that were fastest for shapes that are shipped."""
-GAIN = 0.985
+MAX_RELATIVE_TIME = 0.985
 """Of the time of torch's choice, at most, for another one to be made."""
-LEAST_TOKENS = 17
+MIN_TUNED_TOKENS = 17
 """Fewer are the skinny kernel's, as are more where it was measured to be faster."""
 
 
@@ -40,17 +40,19 @@ def file_name(library: CublasLt, device: torch.device) -> str:
     return f"{name}-cublaslt-{library.version}.json"
 
 
-class Products:
+class TunedGemms:
     """The chosen algorithms of one device."""
 
     def __init__(self, library: CublasLt, device: torch.device) -> None:
         self._library = library
         self._device = device
         file = file_name(library, device)
-        self._choices = Choices(
-            cache_directory() / "products" / file, Path(__file__).with_name(file)
+        self._choices = AlgorithmTable(
+            cache_directory() / "gemm" / file, Path(__file__).with_name(file)
         )
-        self._others = [algorithm_of(words) for words in self._choices.often_fastest(OTHERS)]
+        self._others = [
+            algorithm_of(words) for words in self._choices.shipped_algorithms(SHIPPED_CANDIDATES)
+        ]
         self._sizes: dict[tuple[int, int], list[int]] = {}
         """Numbers of tokens that were tuned, by (outputs, inputs)."""
         self._algorithms: dict[tuple[int, int, int], Algorithm | None] = {}
@@ -71,11 +73,11 @@ class Products:
         """Keep what was chosen."""
         self._choices.save()
 
-    def multiply(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+    def tuned_gemm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
         """x [tokens, in] times weight [out, in] transposed; None where torch's choice is best."""
         tokens, (outputs, inputs) = len(x), weight.shape
         sizes = self._sizes.get((outputs, inputs))
-        if not sizes or not LEAST_TOKENS <= tokens <= sizes[-1] or x.stride(1) != 1:
+        if not sizes or not MIN_TUNED_TOKENS <= tokens <= sizes[-1] or x.stride(1) != 1:
             return None
         # Between two sizes the larger one's algorithm.
         near = sizes[bisect_left(sizes, tokens)]
@@ -92,36 +94,38 @@ class Products:
         problem = self._problems.get(key)
         if problem is None:
             problem = self._problems[key] = self._library.problem(*key)
-        return self._library.multiply(problem, algorithm, x, weight, out) == 0
+        return self._library.launch_gemm(problem, algorithm, x, weight, out) == 0
 
-    def _fastest(self, weights: Sequence[torch.Tensor], tokens: int) -> Choice:
-        contest = Contest(self._library, weights, tokens)
-        return chosen(contest.ranked([*contest.named(CANDIDATES), *self._others]))
+    def _fastest(self, weights: Sequence[torch.Tensor], tokens: int) -> GemmChoice:
+        autotuner = Autotuner(self._library, weights, tokens)
+        return chosen(
+            autotuner.ranked([*autotuner.heuristic_candidates(CANDIDATES), *self._others])
+        )
 
 
-def chosen(ranked: Sequence[Timed]) -> Choice:
+def chosen(ranked: Sequence[Timed]) -> GemmChoice:
     """The fastest, unless torch's choice is hardly slower."""
     best, algorithm = ranked[0]
-    if algorithm is None or best > GAIN * by_torch(ranked):
+    if algorithm is None or best > MAX_RELATIVE_TIME * torch_milliseconds(ranked):
         return None
     return tuple(algorithm.data)
 
 
-_by_device: dict[torch.device, Products] = {}
+_by_device: dict[torch.device, TunedGemms] = {}
 
 
-def products_on(device: torch.device) -> Products | None:
+def tuned_gemms_on(device: torch.device) -> TunedGemms | None:
     """Of a device, made when first asked for; None where the library cannot be had."""
     if device not in _by_device:
         library = cublaslt(device)
         if library is None:
             log.warning("cuBLASLt is not found: matrix products run as torch chooses.")
             return None
-        _by_device[device] = Products(library, device)
+        _by_device[device] = TunedGemms(library, device)
     return _by_device[device]
 
 
-def multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
-    """`Products.multiply` on x's device, None where nothing was tuned there."""
-    products = _by_device.get(x.device)
-    return None if products is None else products.multiply(x, weight)
+def tuned_gemm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor | None:
+    """`TunedGemms.tuned_gemm` on x's device, None where nothing was tuned there."""
+    gemms = _by_device.get(x.device)
+    return None if gemms is None else gemms.tuned_gemm(x, weight)

@@ -5,7 +5,7 @@ padded with a spare row that no request owns: its one token lies in the null blo
 only the list of rows: token ids, positions, slots and block tables are gathered on the device,
 within the graph, from the persistent batch. A second graph of each size samples, for steps whose
 rows need nothing but temperature and truncation. Two variants are captured when first wanted: one
-attends to shared prefixes once (`prefix_groups.py`), one uses split-KV by length (`uneven.py`).
+attends to shared prefixes once (`prefix_groups.py`), one uses split-KV by length (`split_kv.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import torch
 from kvasir_engine.device.graph_capture import CapturedSizes, GraphPool, capturing
 from kvasir_engine.device.upload import upload
 from kvasir_engine.runner.batch import StepInputs
-from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
-from kvasir_engine.runner.split_kv_choice import contexts_differ
+from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
+from kvasir_engine.runner.split_kv_choice import needs_split_kv
 from kvasir_engine.step_plan import StepPlan
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ ON_DEMAND = {"shared_prefix": "shared prefixes", "split_kv": "contexts of very d
 """Variants captured when first wanted, as a warning names them."""
 
 
-def graph_sizes(max_rows: int) -> list[int]:
+def decode_sizes(max_rows: int) -> list[int]:
     """Return the batch sizes to capture: 1, 2, 4, multiples of 8 up to 256, then of 16, and
     `max_rows` itself, up to 512."""
     sizes = {1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)}
@@ -54,7 +54,7 @@ class _Graph:
     """Packed prefix tiles (`PrefixTiles.pack`), read by the graph."""
     uploaded: bytes = b""
     """The bytes of the row list that `rows` holds now."""
-    groups: list[Group] | None = None
+    groups: list[PrefixGroup] | None = None
     """The groups that `tiles` holds now."""
 
 
@@ -77,20 +77,20 @@ class FullGraphs:
         forward: Callable[[StepInputs], torch.Tensor],
         sample: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None,
         *,
-        spare_row: int,
+        padding_row: int,
         prefix_tiles: PrefixTiles,
         splits_kv: bool,
         device: torch.device,
     ) -> None:
         """`gather` turns rows into the inputs of their decode, `forward` these into hidden states,
         `sample` both into tokens that it appends to the rows; all three only launch kernels.
-        `spare_row` belongs to no request; `splits_kv`: some layers see whole contexts, whose keys
+        `padding_row` belongs to no request; `splits_kv`: some layers see whole contexts, whose keys
         may be split by length."""
         self._pool = pool
         self._gather = gather
         self._forward = forward
         self._sample = sample
-        self._spare_row = spare_row
+        self._spare_row = padding_row
         self._prefix_tiles = prefix_tiles
         self._splits_kv = splits_kv
         self._device = device
@@ -102,19 +102,19 @@ class FullGraphs:
 
     def capture(self, max_rows: int) -> None:
         """Capture the plain graphs of all sizes up to `max_rows`."""
-        sizes = graph_sizes(max_rows)
+        sizes = decode_sizes(max_rows)
         self._plain.capture(lambda: sizes, lambda size: self._capture(size, "plain"))
 
-    def prepare(self, variant: Variant) -> None:
+    def capture_largest(self, variant: Variant) -> None:
         """Compile the kernels of an on-demand variant and capture its largest size."""
         if self._plain.largest:
             self._get_or_capture(variant, self._plain.largest)
 
-    def run(self, plan: StepPlan, groups: list[Group]) -> Replayed | None:
+    def run(self, plan: StepPlan, groups: list[PrefixGroup]) -> Replayed | None:
         """Launch the forward pass of `plan`, attending once to the prefixes that `groups` share;
         None when the step is not a decode of a captured size."""
         count = len(plan.rows)
-        plain = self._plain.holding(count) if plan.num_decodes == count else None
+        plain = self._plain.smallest_holding(count) if plan.num_decodes == count else None
         if plain is None:
             return None
         variant, graph = self._choose(plain, plan, groups)
@@ -126,12 +126,14 @@ class FullGraphs:
         )
         return Replayed(inputs, graph.hidden, graph)
 
-    def _choose(self, plain: _Graph, plan: StepPlan, groups: list[Group]) -> tuple[Variant, _Graph]:
+    def _choose(
+        self, plain: _Graph, plan: StepPlan, groups: list[PrefixGroup]
+    ) -> tuple[Variant, _Graph]:
         """Return the variant that suits the step, and its graph."""
         size = len(plain.rows)
         if groups and (graph := self._with_groups(size, groups)):
             return "shared_prefix", graph
-        splits = self._splits_kv and contexts_differ(plan.starts)
+        splits = self._splits_kv and needs_split_kv(plan.starts)
         if splits and (graph := self._get_or_capture("split_kv", size)):
             return "split_kv", graph
         return "plain", plain
@@ -155,7 +157,7 @@ class FullGraphs:
         graph.rows.copy_(upload(padded, self._device), non_blocking=True)
         graph.uploaded = wanted
 
-    def _with_groups(self, size: int, groups: list[Group]) -> _Graph | None:
+    def _with_groups(self, size: int, groups: list[PrefixGroup]) -> _Graph | None:
         """Return the shared-prefix graph of `size` with `groups` uploaded, None without memory."""
         graph = self._get_or_capture("shared_prefix", size)
         if graph is None or graph.tiles is None:
@@ -205,7 +207,7 @@ class FullGraphs:
     ) -> StepInputs:
         inputs = self._gather(rows)
         for batch in inputs.batches:
-            batch.uneven = variant == "split_kv"
+            batch.split_kv = variant == "split_kv"
         if tiles is not None:
             prefixes = self._prefix_tiles.unpack(tiles, len(rows))
             for batch in inputs.batches:

@@ -43,7 +43,7 @@ def piecewise_sizes(max_tokens: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _Segment:
     """A graph and the attention that follows it; the last has none."""
 
     graph: torch.cuda.CUDAGraph
@@ -56,7 +56,7 @@ class _Piece:
 class _PiecewiseGraph:
     tokens: TokenBuffers
     hidden: torch.Tensor
-    pieces: list[_Piece]
+    segments: list[_Segment]
 
 
 class _SplitAtAttention:
@@ -68,7 +68,7 @@ class _SplitAtAttention:
         """`out` takes the attention output of one layer after the other."""
         self._pool = pool
         self._out = out
-        self.pieces: list[_Piece] = []
+        self.segments: list[_Segment] = []
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def record(self, launch: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -80,13 +80,13 @@ class _SplitAtAttention:
             self._graph.capture_end()
             raise
         self._pool.end(self._graph)
-        self.pieces.append(_Piece(self._graph))
+        self.segments.append(_Segment(self._graph))
         return hidden
 
-    def write(
+    def write_new_kv(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
     ) -> None:
-        """AttentionBackend.write; layers that can be captured write to the cache themselves."""
+        """AttentionBackend.write_new_kv; layers that can be captured write the cache themselves."""
         raise NotImplementedError
 
     def attend(
@@ -101,7 +101,7 @@ class _SplitAtAttention:
         out = self._out[: q.numel()].view(q.shape)
         if self._graph is not None:
             self._pool.end(self._graph)
-            self.pieces.append(_Piece(self._graph, spec, q, out))
+            self.segments.append(_Segment(self._graph, spec, q, out))
             self._graph = self._pool.begin()
         return out
 
@@ -111,8 +111,8 @@ class _NoAttention:
 
     graph_safe = True
 
-    def write(self, *_: Any) -> None:
-        """AttentionBackend.write; layers that can be captured write to the cache themselves."""
+    def write_new_kv(self, *_: Any) -> None:
+        """AttentionBackend.write_new_kv; layers that can be captured write the cache themselves."""
         raise NotImplementedError
 
     def attend(self, spec: AttentionSpec, q: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -167,15 +167,15 @@ class PiecewiseGraphs:
     def run(self, inputs: StepInputs) -> torch.Tensor | None:
         """Return hidden states [>= tokens, hidden size] of a step, overwritten by the next step of
         its size; None when the step is larger than any captured size."""
-        found = self._captured.holding(len(inputs.token_ids))
+        found = self._captured.smallest_holding(len(inputs.token_ids))
         if found is None:
             return None
         tokens = found.tokens.put(inputs)
         self._context.batches = inputs.batches
-        for piece in found.pieces:
-            piece.graph.replay()
-            if piece.spec is not None and piece.q is not None and piece.out is not None:
-                self._attend(piece.spec, piece.q[:tokens], piece.out[:tokens])
+        for segment in found.segments:
+            segment.graph.replay()
+            if segment.spec is not None and segment.q is not None and segment.out is not None:
+                self._attend(segment.spec, segment.q[:tokens], segment.out[:tokens])
         self.steps += 1
         return found.hidden
 
@@ -208,7 +208,7 @@ class PiecewiseGraphs:
             # Warm-up: compiles kernels and creates handles, which a capture may not.
             self._model(inputs.token_ids, inputs.positions)
             hidden = backend.record(lambda: self._model(inputs.token_ids, inputs.positions))
-        return _PiecewiseGraph(inputs, hidden, backend.pieces)
+        return _PiecewiseGraph(inputs, hidden, backend.segments)
 
     def _inputs(self, size: int) -> TokenBuffers:
         return TokenBuffers.of_size(size, self._num_groups, self._device)

@@ -73,7 +73,7 @@ class PrefillGraphs:
         its size; None when it is not a single prompt of a captured size."""
         if len(inputs.rows) != 1 or inputs.batches[0].num_decodes:
             return None
-        found = self._captured.holding(len(inputs.token_ids))
+        found = self._captured.smallest_holding(len(inputs.token_ids))
         if found is None:
             return None
         found.tokens.put(inputs)

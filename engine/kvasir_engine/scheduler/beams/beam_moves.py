@@ -17,9 +17,9 @@ from kvasir_engine.request import SampleDelta
 from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
 from kvasir_engine.scheduler.beams.beam_search import Beam
 from kvasir_engine.scheduler.plan_builder import PlanBuilder, int32
-from kvasir_engine.scheduler.row_blocks import RowBlocks
+from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, State
+from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.step_plan import BeamMove, Float32Array, Int32Array
 
@@ -28,7 +28,7 @@ class BeamMoves:
     """The groups whose candidates are complete, and their way into the next plan."""
 
     def __init__(
-        self, kv: KVManager, rows: RowTable, waiting: WaitingQueue, blocks: RowBlocks
+        self, kv: KVManager, rows: RowTable, waiting: WaitingQueue, blocks: RowAllocator
     ) -> None:
         self._kv = kv
         self._rows = rows
@@ -58,25 +58,25 @@ class BeamMoves:
         self.ready.append(group)
         return None
 
-    def forget(self, group: BeamGroup) -> None:
+    def drop_group(self, group: BeamGroup) -> None:
         """The group has ended."""
         if group in self.ready:
             self.ready.remove(group)
 
-    def plan(self, builder: PlanBuilder) -> None:
+    def plan_moves(self, builder: PlanBuilder) -> None:
         """Move the groups whose candidates have all arrived into this step."""
         waiting: list[BeamGroup] = []
         for group in sorted(self.ready, key=lambda group: self._waiting.key(group.lead)):
             beams = len(group.search.running)
             for member in group.members:
                 if member.tables is not None:
-                    self._blocks.leave_windows(member)
+                    self._blocks.free_outside_windows(member)
             if builder.budget < beams:
                 waiting.append(group)
             elif self._blocks.make_room(builder, group.lead, beams):
                 self._move(builder, group)
                 builder.beam_candidates = max(builder.beam_candidates, group.search.candidates)
-            elif group.lead.state is State.RUNNING:  # not preempted
+            elif group.lead.state is SequenceState.RUNNING:  # not preempted
                 waiting.append(group)
         self.ready = waiting
 

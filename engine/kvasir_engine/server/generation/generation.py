@@ -105,13 +105,13 @@ class Generation:
             [run] = self.runs
             while self._open_samples and run.stream is not None:
                 self._check_interrupted()
-                yield self._take(run, await self._wait(anext(run.stream)))
+                yield self._apply_deltas(run, await self._wait(anext(run.stream)))
             return
         async with contextlib.aclosing(self._merged()) as merged:
             while self._open_samples:
                 self._check_interrupted()
                 run, deltas = await self._wait(anext(merged))
-                yield self._take(run, deltas)
+                yield self._apply_deltas(run, deltas)
 
     async def close(self) -> None:
         """Abort what still runs and count the request; safe to call twice."""
@@ -169,7 +169,7 @@ class Generation:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
 
-    def _take(self, run: PromptRun, deltas: list[SampleDelta]) -> list[SampleUpdate]:
+    def _apply_deltas(self, run: PromptRun, deltas: list[SampleDelta]) -> list[SampleUpdate]:
         if deltas[-1].token_ids:
             self._time(run)
         if len(deltas) == 1:

@@ -19,7 +19,7 @@ from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.http.http_metrics import HttpMetrics
-from kvasir_engine.server.http.middleware import Gate
+from kvasir_engine.server.http.middleware import RequestMiddleware
 from kvasir_engine.server.http.oip_routes import OipRoutes
 from kvasir_engine.server.http.ops_routes import OpsRoutes
 from kvasir_engine.server.http.routes import ApiRoutes, json_response
@@ -66,7 +66,7 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
     # earlier without it.
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Gate, keyring=keyring, count=http_metrics.count)],
+        middleware=[Middleware(RequestMiddleware, keyring=keyring, count=http_metrics.count)],
         exception_handlers=handlers,
         lifespan=lifespan,
     )

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.openai.errors import ApiError
 
-FREE_PATHS = frozenset(
+UNAUTHENTICATED_PATHS = frozenset(
     {"/health", "/ready", "/metrics", "/version", "/v2/health/live", "/v2/health/ready"}
 )
 """What probes and collectors read, who have no key."""
@@ -23,7 +23,7 @@ CountRequest = Callable[[str, int, float], None]
 """Path, status and seconds of an answered request."""
 
 
-class Gate:
+class RequestMiddleware:
     """ASGI middleware without tasks of its own: a stream's chunks pass through one call."""
 
     def __init__(self, app: ASGIApp, keyring: Keyring, count: CountRequest) -> None:
@@ -55,7 +55,7 @@ class Gate:
                 self._count(path, message["status"], time.monotonic() - began)
             await send(message)
 
-        if path in FREE_PATHS or state["fleet"] or self._keyring.admits(headers):
+        if path in UNAUTHENTICATED_PATHS or state["fleet"] or self._keyring.admits(headers):
             await self._app(scope, receive, send_with_id)
         else:
             await _refusal().response()(scope, receive, send_with_id)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from kvasir import __version__
 from kvasir_engine.metric_registry import CONTENT_TYPE
 from kvasir_engine.server.http.routes import json_response
-from kvasir_engine.server.lifecycle import Phase
+from kvasir_engine.server.lifecycle import ServerPhase
 from kvasir_engine.server.server_state import ServerState
 
 
@@ -34,7 +34,7 @@ class OpsRoutes:
     async def ready(self, request: Request) -> Response:
         """GET /ready: 200 while new requests are taken."""
         phase = self._state.lifecycle.phase
-        return json_response({"status": phase.value}, 200 if phase is Phase.READY else 503)
+        return json_response({"status": phase.value}, 200 if phase is ServerPhase.READY else 503)
 
     async def load(self, request: Request) -> Response:
         """GET /load: the whole engine's load, the same from every API process."""

@@ -20,7 +20,7 @@ class ResumeBody(msgspec.Struct, kw_only=True):
     `sample_index` is the choice's index in that answer; the new one holds this choice alone.
     `sent_chars` counts Unicode code points of its text that the client has; `opened` says that it
     has the choice's first event (the role, an echoed prompt), `finished` that it has the one with
-    the finish reason. contract.py explains the rest.
+    the finish reason. router_contract.py explains the rest.
     """
 
     output_token_ids: list[int] = []

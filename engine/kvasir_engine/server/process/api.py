@@ -22,10 +22,10 @@ from kvasir.logs import configure_logging, get_logger
 from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.core.zmq_client import ZmqCoreClient
-from kvasir_engine.parent_death import die_with
+from kvasir_engine.parent_death import die_with_parent
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.process.api_config import ApiConfig, read_api_config
-from kvasir_engine.server.process.peer_readiness import RollCall
+from kvasir_engine.server.process.peer_readiness import PeerReadiness
 
 if TYPE_CHECKING:
     from kvasir_engine.server.server_state import ServerState
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
 def main() -> int:
     """Exit status: 0 after a drain, 1 when the core died or a port was not to be had."""
     channels, index, parent = Channels(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
-    die_with(parent)
+    die_with_parent(parent)
     config = read_api_config(channels)
     configure_logging("api", level=config.log_level)
     # Read by prometheus_client when it is imported, so set before the application is.
@@ -64,7 +64,9 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     client = ZmqCoreClient(channels, index)
     app = create_app(client, load_served_model(config.server), config.server)
     state: ServerState = app.state.server
-    state.lifecycle.peers = RollCall(channels.directory, index, channels.read_config().num_clients)
+    state.lifecycle.peers = PeerReadiness(
+        channels.directory, index, channels.read_config().num_clients
+    )
     gc.freeze()
     server = make_server(app)
     with listen(config.server.host, config.server.port) as listener:

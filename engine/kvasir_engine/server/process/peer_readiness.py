@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-class RollCall:
+class PeerReadiness:
     """A file for each process in the runtime directory that they share."""
 
     def __init__(self, directory: Path, index: int, count: int) -> None:
@@ -16,12 +16,12 @@ class RollCall:
         self._index = index
         self._complete = False
 
-    def here(self) -> None:
+    def mark_ready(self) -> None:
         """This process serves."""
         self._files[self._index].touch()
 
     @property
-    def complete(self) -> bool:
+    def all_ready(self) -> bool:
         """Whether every one has been heard; it stays so."""
         if not self._complete:
             self._complete = all(file.exists() for file in self._files)

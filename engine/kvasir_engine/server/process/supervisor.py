@@ -23,7 +23,7 @@ from kvasir_engine.server.process.api_config import ApiConfig, write_api_config
 from kvasir_engine.server.reports.watch_page import WatchPage
 from kvasir_engine.settings import SettingsError
 
-FAREWELL_SECONDS = 3.0
+SHUTDOWN_GRACE_SECONDS = 3.0
 """After the core's death: what API processes get to fail their requests and end."""
 DRAIN_MARGIN_SECONDS = 10.0
 """Beyond --drain-timeout: handover, flushing, closing."""
@@ -95,7 +95,7 @@ class Engine:
             return 1
         code = self.core.wait()
         print(f"kvasir: {self.core.failure() or 'the core ended'} ({_how(code)})", file=sys.stderr)
-        deadline = time.monotonic() + FAREWELL_SECONDS
+        deadline = time.monotonic() + SHUTDOWN_GRACE_SECONDS
         while any(p.poll() is None for p in self.apis) and time.monotonic() < deadline:
             time.sleep(0.02)
         return code if code > 0 else 1

@@ -78,7 +78,7 @@ class ReportRelay:
         while self._page.number == number:
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
-                    reports, _dropped = await subscription.take()
+                    reports, _dropped = await subscription.next_reports()
             except TimeoutError:
                 continue
             plain = [(list(r.text_hashes), list(r.kv_blocks), r.kv_hashes) for r in reports]

@@ -41,7 +41,7 @@ class Subscription:
         self._reports.append(report)
         self._arrived.set()
 
-    async def take(self) -> tuple[list[PromptReport], int]:
+    async def next_reports(self) -> tuple[list[PromptReport], int]:
         """The reports since the last call, at least one, and how many were dropped before."""
         await self._arrived.wait()
         self._arrived.clear()

@@ -125,7 +125,7 @@ class EngineService:
             # The headers tell the caller that no prompt after them is missed
             await context.send_initial_metadata(())
             while True:
-                reports, dropped = await subscription.take()
+                reports, dropped = await subscription.next_reports()
                 await context.write(convert.prompt_reports(reports, dropped))
 
     def _load(self) -> pb.Load:

@@ -52,7 +52,7 @@ class GrpcServer:
         self._service = service
         self._lifecycle = lifecycle
         self._server = grpc.aio.server(
-            interceptors=(_Gatekeeper(keyring, fleet_only=fleet_only),),
+            interceptors=(_AuthInterceptor(keyring, fleet_only=fleet_only),),
             options=_OPTIONS,
             maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
         )
@@ -99,7 +99,7 @@ class GrpcServer:
             await self._health.set(name, status)
 
 
-class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class _AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Ends calls of strangers before their message is read. Health is open: kubelets ask it."""
 
     def __init__(self, keyring: Keyring, *, fleet_only: bool) -> None:

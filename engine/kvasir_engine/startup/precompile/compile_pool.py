@@ -18,14 +18,14 @@ from typing import Any
 
 import triton
 
-from kvasir_engine.parent_death import die_with
+from kvasir_engine.parent_death import die_with_parent
 
 POLL_SECONDS = 0.005
 NICENESS = 10
 """The start itself goes first."""
 
 
-class Compiling(Executor):
+class CompilePool(Executor):
     """What triton.AsyncCompileMode hands its compilations to."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Compiling(Executor):
         """In the child: it leaves without any of the parent's clean-up."""
         status = 1
         try:
-            die_with(parent)
+            die_with_parent(parent)
             os.nice(NICENESS)
             with self._turns:
                 kernel = compile_it()

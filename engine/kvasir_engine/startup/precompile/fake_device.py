@@ -20,10 +20,10 @@ from triton.runtime.jit import JITFunction
 from kvasir_engine.device import upload
 from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.sampling import sampler
-from kvasir_engine.startup.precompile.shape_only_tensor import WithoutValues
+from kvasir_engine.startup.precompile.shape_only_tensor import ShapeOnlyMode
 
 
-class NoGraph:
+class FakeGraph:
     """torch.cuda.CUDAGraph of launches that do not happen."""
 
     def capture_begin(self, **_: Any) -> None:
@@ -39,7 +39,7 @@ class NoGraph:
         """Nothing is launched."""
 
 
-class NoEvent:
+class FakeEvent:
     """torch.cuda.Event of a device that takes for ever, for which few sizes are worth a graph."""
 
     def __init__(self, **_: Any) -> None:
@@ -51,13 +51,13 @@ class NoEvent:
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def elapsed_time(self, _: NoEvent) -> float:
+    def elapsed_time(self, _: FakeEvent) -> float:
         """Milliseconds."""
         return math.inf
 
 
 @contextmanager
-def rehearsing(device: torch.device, compiler: Executor) -> Iterator[None]:
+def faked_device(device: torch.device, compiler: Executor) -> Iterator[None]:
     """Have `compiler` compile what the body launches on `device`, and launch nothing."""
     launch = JITFunction.run
 
@@ -75,12 +75,12 @@ def rehearsing(device: torch.device, compiler: Executor) -> Iterator[None]:
 
     with (
         _replaced(JITFunction, run=ask_for),
-        _replaced(torch.cuda, CUDAGraph=NoGraph, Event=NoEvent),
+        _replaced(torch.cuda, CUDAGraph=FakeGraph, Event=FakeEvent),
         _replaced(upload, pack=not_copied, pinned=not_copied),
         # Torch's own operations only, which take long to go through without values.
         _replaced(sampler, token_logprobs=lambda *_: None),
         _replaced(HostCopy, wait=nothing_copied),
-        WithoutValues(device),
+        ShapeOnlyMode(device),
         triton.AsyncCompileMode(compiler),
     ):
         yield

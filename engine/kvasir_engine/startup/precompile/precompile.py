@@ -18,17 +18,17 @@ from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.settings import EngineSettings, SettingsError
 
 if TYPE_CHECKING:
-    from kvasir_engine.startup.precompile.compile_pool import Compiling
+    from kvasir_engine.startup.precompile.compile_pool import CompilePool
 
 log = logging.getLogger(__name__)
 
-LEAST_CORES = 4
+MIN_CORES = 4
 """With fewer, compiling side by side gains less than the rehearsal takes."""
-MOST_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 """That a start waits for kernels; what is not compiled by then is compiled where it is launched."""
 
 
-class KernelsAhead:
+class Precompiler:
     """Kernels that other processes compile while a start goes on; as a context, it leaves none of
     them behind."""
 
@@ -36,7 +36,7 @@ class KernelsAhead:
         self._settings = settings
         self._model_dir = model_dir
         self._device = device
-        self._compiling: Compiling | None = None
+        self._compiling: CompilePool | None = None
         self._complete = False
         """Whether the rehearsal went through."""
 
@@ -44,20 +44,20 @@ class KernelsAhead:
     def mark(self) -> Path:
         """A file that is there once a start like this one has all its kernels in the cache."""
         use_kernel_cache()
-        return Path(os.environ["TRITON_CACHE_DIR"]) / "rehearsed" / self._name()
+        return Path(os.environ["TRITON_CACHE_DIR"]) / "precompiled" / self._name()
 
-    def rehearse(self, launches: Callable[[], None]) -> None:
+    def precompile(self, launches: Callable[[], None]) -> None:
         """Run `launches`, which launches all that the start will, and have what it asks for
         compiled, unless that was done before or does not pay."""
         if not self._pays() or self.mark.exists():
             return
         # Not at the top: they import triton, whose cache has its place only now.
-        from kvasir_engine.startup.precompile.compile_pool import Compiling
-        from kvasir_engine.startup.precompile.fake_device import rehearsing
+        from kvasir_engine.startup.precompile.compile_pool import CompilePool
+        from kvasir_engine.startup.precompile.fake_device import faked_device
 
         try:
-            self._compiling = Compiling()
-            with rehearsing(self._device, self._compiling):
+            self._compiling = CompilePool()
+            with faked_device(self._device, self._compiling):
                 launches()
         except (ModelLoadError, SettingsError):
             return  # The start meets it, too, and says so.
@@ -70,7 +70,7 @@ class KernelsAhead:
         """Wait for the kernels."""
         if self._compiling is None:
             return
-        failed, asked = self._compiling.finish(MOST_SECONDS), self._compiling.started
+        failed, asked = self._compiling.finish(MAX_WAIT_SECONDS), self._compiling.started
         if failed:
             log.warning("%d of %d kernels are compiled where they are launched.", failed, asked)
         else:
@@ -90,7 +90,7 @@ class KernelsAhead:
     def _pays(self) -> bool:
         cores = len(os.sched_getaffinity(0))
         alone = tensor_parallel().size == 1
-        return kernels_run_on(self._device) and alone and cores >= LEAST_CORES
+        return kernels_run_on(self._device) and alone and cores >= MIN_CORES
 
     def _name(self) -> str:
         """Of all that decides which kernels a start launches."""

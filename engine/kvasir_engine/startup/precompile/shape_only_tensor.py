@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 
-class Valueless(torch.Tensor):
+class ShapeOnlyTensor(torch.Tensor):
     """Looks like a tensor of a device; operations see the one on the meta device behind it."""
 
     meta: torch.Tensor
@@ -42,8 +42,8 @@ class Valueless(torch.Tensor):
         raise RuntimeError(f"{func} met a tensor without values after the rehearsal.")
 
 
-class WithoutValues(TorchDispatchMode):
-    """Makes tensors of one device, and what operations make of them, `Valueless`."""
+class ShapeOnlyMode(TorchDispatchMode):
+    """Makes tensors of one device, and what operations make of them, `ShapeOnlyTensor`."""
 
     def __init__(self, device: torch.device) -> None:
         """`device` may lack an index; a tensor's own does not."""
@@ -66,14 +66,14 @@ class WithoutValues(TorchDispatchMode):
             return func(*args, **kwargs)
         if func._schema.is_mutable and func._schema.name.endswith("_"):
             return args[0]
-        known: dict[int, Valueless] = {}
+        known: dict[int, ShapeOnlyTensor] = {}
 
         def behind(value: Any) -> Any:
             if isinstance(value, torch.device):
                 return torch.device("meta")
             if not isinstance(value, torch.Tensor):
                 return value
-            if not isinstance(value, Valueless):
+            if not isinstance(value, ShapeOnlyTensor):
                 return value.to("meta")
             known[id(value.meta)] = value
             return value.meta
@@ -83,7 +83,7 @@ class WithoutValues(TorchDispatchMode):
                 return value
             # Some operations return an argument.
             same = known.get(id(value))
-            return Valueless(value, self._device) if same is None else same
+            return ShapeOnlyTensor(value, self._device) if same is None else same
 
         args, kwargs = tree_map(behind, (args, kwargs))
         # In inference mode no tensor could be made that later operations may change.
@@ -93,4 +93,4 @@ class WithoutValues(TorchDispatchMode):
     def _is_ours(self, value: Any) -> bool:
         if isinstance(value, torch.device):
             return value.type == self._device.type
-        return isinstance(value, Valueless)
+        return isinstance(value, ShapeOnlyTensor)

@@ -84,10 +84,10 @@ def check(
     tolerance: float = 1e-5,
     poisoned: bool = False,
     block: int = BLOCK,
-    uneven: bool = False,
+    split_kv: bool = False,
 ) -> None:
     batch, blocks = make_batch(decodes, prefills, slack, block)
-    batch.uneven = uneven
+    batch.split_kv = split_kv
     torch.manual_seed(0)
     cache = torch.randn(2, blocks, block, spec.num_kv_heads, spec.head_dim).to(dtype)
     if poisoned:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kvasir_engine.attention.base import ForwardContext, attend, forward_context
-from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
+from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -31,9 +31,9 @@ class OnDevice:
         batch = self._paged.move(batch, DEVICE)
         return self.real.attend(spec, q.to(DEVICE), cache.to(DEVICE), batch, **given).cpu()
 
-    def write(self, cache, k, v, slots) -> None:
+    def write_new_kv(self, cache, k, v, slots) -> None:
         moved = cache.to(DEVICE)
-        self.real.write(moved, k.to(DEVICE), v.to(DEVICE), slots.to(DEVICE))
+        self.real.write_new_kv(moved, k.to(DEVICE), v.to(DEVICE), slots.to(DEVICE))
         cache.copy_(moved)
 
 
@@ -43,7 +43,7 @@ def backend(triton_interpreter, paged):
     from kvasir_engine.attention.triton_backend import TritonAttention
 
     made = TritonAttention(DEVICE, multiprocessors=2)
-    made.decode_tuning = DecodeTuning(keys=16, least_keys=16)
+    made.decode_tuning = DecodeTuning(keys=16, min_keys=16)
     made.prefill_tuning = made.prefill_tuning.__class__(rows=16, keys=16)
     return OnDevice(made, paged)
 
@@ -82,7 +82,7 @@ def test_contexts_that_differ_much(paged, backend, heads, softcap, decodes) -> N
         decodes=decodes,
         prefills=[(7, 7)],
         poisoned=True,
-        uneven=True,
+        split_kv=True,
         tolerance=2e-5,
     )
 
@@ -92,18 +92,18 @@ def test_contexts_that_differ_much_in_half_precision(paged, backend, extra, monk
     """Of a part at least a whole entry's, and of few programs."""
     from kvasir_engine.attention.triton import split_kv
 
-    monkeypatch.setattr(split_kv, "MOST_EXTRA", extra)
+    monkeypatch.setattr(split_kv, "MAX_EXTRA_SPLITS", extra)
     for window in (None, 20):
         paged.check(
             paged.make_spec(8, 2, head_dim=64, window=window), backend, decodes=[300, 3, 17],
-            prefills=[], dtype=HALF, tolerance=3e-2, poisoned=True, uneven=True, block=16,
+            prefills=[], dtype=HALF, tolerance=3e-2, poisoned=True, split_kv=True, block=16,
         )  # fmt: skip
 
 
 def test_a_layer_after_another_finds_no_part_counted(paged, backend) -> None:
     """The last of an entry's programs makes the count what the next layer's want to find."""
     batch, blocks = paged.make_batch([70, 1, 40], [])
-    batch.uneven = True
+    batch.split_kv = True
     batch = paged.move(batch, DEVICE)
     spec = paged.make_spec()
     for _ in range(3):
@@ -112,9 +112,9 @@ def test_a_layer_after_another_finds_no_part_counted(paged, backend) -> None:
         want = paged.written_out(spec, q, cache, paged.move(batch, torch.device("cpu")))
         got = backend.real.attend(spec, q.to(DEVICE), cache.to(DEVICE), batch)
         torch.testing.assert_close(got.cpu().double(), want, atol=1e-5, rtol=1e-5)
-        (division,) = batch.divisions.values()
-        assert (division.parts[:, 2] > 1).any()
-        assert not division.arrivals.any()
+        (splits,) = batch.kv_splits.values()
+        assert (splits.parts[:, 2] > 1).any()
+        assert not splits.arrivals.any()
 
 
 def test_half_precision(paged, backend) -> None:
@@ -194,7 +194,7 @@ def test_common_prefixes_are_attended_to_once(
     table = batch.block_table
     table[2, :15] = table[4, :15] = table[0, :15]
     table[3, :8] = table[1, :8]
-    groups = [Group((0, 2, 4), 15), Group((1, 3), 8)]
+    groups = [PrefixGroup((0, 2, 4), 15), PrefixGroup((1, 3), 8)]
     shared = batch_with(batch, groups, paged.BLOCK)
     cache = torch.randn(2, blocks, paged.BLOCK, spec.num_kv_heads, spec.head_dim)
     paged.poison(cache, batch)
@@ -227,7 +227,7 @@ def test_common_prefixes_in_half_precision(
     table, blocks = batch.block_table, int(batch.block_table.max()) + 1
     table[2, :10] = table[4, :10] = table[0, :10]
     table[3, :2] = table[1, :2]
-    groups = [Group((0, 2, 4), 10), Group((1, 3), 2)]
+    groups = [PrefixGroup((0, 2, 4), 10), PrefixGroup((1, 3), 2)]
     cache = torch.randn(2, blocks, 16, spec.num_kv_heads, 64).to(HALF)
     paged.poison(cache, batch)
     q = torch.randn(6, spec.num_heads, 64).to(HALF)
@@ -259,18 +259,18 @@ def test_every_entry_of_a_tile_is_computed(paged, backend, heads, per_tile) -> N
     cache = torch.randn(2, blocks, 16, spec.num_kv_heads, 64).to(HALF)
     q = torch.randn(20, spec.num_heads, 64).to(HALF)
     want = paged.written_out(spec, q, cache, batch)
-    shared = PrefixTiles(16, per_tile).on_device([Group(tuple(range(20)), 2)], 20, DEVICE)
+    shared = PrefixTiles(16, per_tile).on_device([PrefixGroup(tuple(range(20)), 2)], 20, DEVICE)
     got = backend.attend(spec, q, cache, replace(batch, shared=shared))
     torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)
 
 
 def test_a_batch_is_divided_once_for_all_layers_of_a_kind(paged, backend) -> None:
     batches = [paged.make_batch([3], [(n, n)])[0] for n in (40, 9)]
-    first = [backend.real._divide(batch, 16) for batch in batches]
+    first = [backend.real._prefill_tiles(batch, 16) for batch in batches]
     assert [len(tiles) for tiles in first] == [3, 1]
-    assert len(backend.real._divide(batches[0], 8)) == 5
+    assert len(backend.real._prefill_tiles(batches[0], 8)) == 5
     for batch, tiles in zip(batches, first, strict=True):
-        assert backend.real._divide(batch, 16) is tiles
+        assert backend.real._prefill_tiles(batch, 16) is tiles
 
 
 @pytest.mark.parametrize("window", [None, 5])

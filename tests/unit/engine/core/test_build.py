@@ -80,7 +80,7 @@ def test_each_groups_pool_gets_its_listener(built) -> None:
 
     run(built(listeners=listeners), 0)
     assert asked == [1]
-    (first, *_) = recorder.take()
+    (first, *_) = recorder.drain_events()
     assert isinstance(first, StoredBlocks)
     assert first.token_ids[:32] == list(range(32))
 

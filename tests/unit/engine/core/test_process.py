@@ -15,7 +15,7 @@ import pytest
 
 from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.client import EngineDeadError
-from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import SamplingParams
@@ -40,7 +40,7 @@ def run(
     return subprocess.Popen([*command, str(parent)], stderr=subprocess.PIPE)
 
 
-def phase(channels: Channels) -> Phase:
+def phase(channels: Channels) -> CorePhase:
     status = CoreStatus(channels.status)
     try:
         return status.phase
@@ -50,7 +50,7 @@ def phase(channels: Channels) -> Phase:
 
 def test_sigterm_is_an_orderly_end(channels: Channels, tiny_dir: Path) -> None:
     with run(channels, tiny_dir, os.getpid()) as core:
-        while phase(channels) is not Phase.SERVING:
+        while phase(channels) is not CorePhase.SERVING:
             assert core.poll() is None
             time.sleep(0.01)
         core.terminate()
@@ -66,7 +66,7 @@ def test_the_users_fault_is_status_2_without_a_traceback(
     assert core.returncode == 2
     assert b"Traceback" not in said
     assert "no-such-profile" in channels.failure.read_text()
-    assert phase(channels) is Phase.DEAD
+    assert phase(channels) is CorePhase.DEAD
 
 
 def test_any_other_end_is_status_1_and_logged(channels: Channels, tiny_dir: Path) -> None:
@@ -79,7 +79,7 @@ def test_any_other_end_is_status_1_and_logged(channels: Channels, tiny_dir: Path
     assert b"the core failed" in said
     assert b"Traceback" in said
     assert channels.failure.read_text()
-    assert phase(channels) is Phase.DEAD
+    assert phase(channels) is CorePhase.DEAD
 
 
 BROKEN = """
@@ -157,4 +157,4 @@ async def test_a_leak_is_logged_and_the_core_goes_on(channels: Channels, tiny_di
 def test_a_core_whose_parent_has_gone_never_starts(channels: Channels, tiny_dir: Path) -> None:
     with run(channels, tiny_dir, parent=1) as core:
         assert core.wait(30) == -signal.SIGKILL
-    assert phase(channels) is Phase.STARTING
+    assert phase(channels) is CorePhase.STARTING

@@ -14,7 +14,7 @@ import pytest
 
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
-from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.settings import make_settings
 
 
@@ -35,10 +35,10 @@ def spawn(tiny_dir: Path) -> Iterator[Callable[..., CoreProcess]]:
 
 def until_serving(core: CoreProcess) -> None:
     status = CoreStatus(core.channels.status)
-    while status.phase is Phase.STARTING:
+    while status.phase is CorePhase.STARTING:
         assert core.process.poll() is None
         time.sleep(0.01)
-    assert status.phase is Phase.SERVING
+    assert status.phase is CorePhase.SERVING
     status.close()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvasir_engine.core.status import CoreStatus, Phase
+from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.scheduler.counters import SchedulerLoad
 
 
@@ -19,7 +19,7 @@ def pages(tmp_path: Path) -> tuple[CoreStatus, CoreStatus]:
 
 def test_a_new_page_is_starting_and_idle(pages: tuple[CoreStatus, CoreStatus]) -> None:
     _, reader = pages
-    assert reader.phase is Phase.STARTING
+    assert reader.phase is CorePhase.STARTING
     load = reader.load()
     assert (load.running, load.waiting, load.inflight_tokens, load.kv_usage) == (0, 0, 0, 0.0)
     assert load.step_age_seconds == load.turn_age_seconds == 0.0
@@ -27,9 +27,9 @@ def test_a_new_page_is_starting_and_idle(pages: tuple[CoreStatus, CoreStatus]) -
 
 def test_the_reader_sees_what_the_writer_sets(pages: tuple[CoreStatus, CoreStatus]) -> None:
     writer, reader = pages
-    writer.phase = Phase.DRAINING
+    writer.phase = CorePhase.DRAINING
     writer.set_load(SchedulerLoad(3, 70_000, 1 << 40, 0.25))
-    assert reader.phase is Phase.DRAINING
+    assert reader.phase is CorePhase.DRAINING
     load = reader.load()
     assert (load.running, load.waiting, load.inflight_tokens) == (3, 70_000, 1 << 40)
     assert load.kv_usage == 0.25

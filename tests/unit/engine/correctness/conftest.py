@@ -182,7 +182,7 @@ def make_engine() -> Iterator[Callable[..., Engine]]:
 
     yield make
     for engine in made:
-        engine.core.assembled.runner.close()
+        engine.core.built_runner.runner.close()
 
 
 @pytest.fixture(scope="session")

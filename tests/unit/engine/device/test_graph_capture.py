@@ -66,11 +66,11 @@ class TestCapturedSizes:
     )
     def test_the_smallest_that_holds_a_step(self, captured, tokens: int, found: str | None) -> None:
         captured.capture(lambda: [16, 64], {16: "a", 64: "b"}.__getitem__)
-        assert captured.holding(tokens) == found
+        assert captured.smallest_holding(tokens) == found
         assert captured.largest == 64
 
     def test_without_any_none_is_found(self, captured) -> None:
-        assert captured.holding(1) is None
+        assert captured.smallest_holding(1) is None
         assert captured.largest == 0
 
     def test_out_of_memory_leaves_what_there_is(self, captured, caplog) -> None:
@@ -83,7 +83,7 @@ class TestCapturedSizes:
             captured.capture(lambda: [16, 64, 128], capture)
         assert "short steps: sizes [64, 128] have graphs" in caplog.text
         assert "--gpu-memory-utilization" in caplog.text
-        assert captured.holding(16) == "64"
+        assert captured.smallest_holding(16) == "64"
 
     def test_so_does_that_of_measuring(self, captured, caplog) -> None:
         def sizes() -> list[int]:
@@ -92,4 +92,4 @@ class TestCapturedSizes:
         with caplog.at_level(logging.WARNING):
             captured.capture(sizes, str)
         assert "sizes none have graphs" in caplog.text
-        assert captured.holding(1) is None
+        assert captured.smallest_holding(1) is None

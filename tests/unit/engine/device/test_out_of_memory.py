@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from kvasir_engine.device.out_of_memory import or_raise
+from kvasir_engine.device.out_of_memory import raise_on_out_of_memory
 
 TOO_MUCH = 1 << 60
 
@@ -27,19 +27,25 @@ def of_python() -> object:
 def test_every_allocator_on_the_host_ends_with_the_given_sentence(allocate) -> None:
     with (
         pytest.raises(ValueError, match="lower it") as caught,
-        or_raise(lambda: ValueError("lower it")),
+        raise_on_out_of_memory(lambda: ValueError("lower it")),
     ):
         allocate()
     assert caught.value.__cause__ is not None
 
 
 def test_a_devices_allocator_too() -> None:
-    with pytest.raises(ValueError, match="lower it"), or_raise(lambda: ValueError("lower it")):
+    with (
+        pytest.raises(ValueError, match="lower it"),
+        raise_on_out_of_memory(lambda: ValueError("lower it")),
+    ):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shape mismatch"), ValueError("no"), OSError(12)])
 def test_other_errors_stay_what_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, or_raise(lambda: ValueError("lower it")):
+    with (
+        pytest.raises(type(error)) as caught,
+        raise_on_out_of_memory(lambda: ValueError("lower it")),
+    ):
         raise error
     assert caught.value is error

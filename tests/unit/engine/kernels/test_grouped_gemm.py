@@ -40,7 +40,7 @@ def make_layer(act: str, experts: int, top_k: int) -> MoE:
 @pytest.mark.parametrize(("experts", "top_k", "act"), [(4, 2, "silu"), (16, 3, "gelu")])
 def test_experts(kernels, monkeypatch, tokens: int, experts: int, top_k: int, act: str) -> None:
     tuning = kernels.moe.MoETuning(16, 16, 16, 1, 2)
-    monkeypatch.setattr(kernels.moe, "tuning_for", lambda *_: tuning)
+    monkeypatch.setattr(kernels.moe, "moe_tuning_for", lambda *_: tuning)
     torch.manual_seed(tokens)
     layer = make_layer(act, experts, top_k)
     x = torch.randn(tokens, 24, device=DEVICE)
@@ -53,10 +53,10 @@ def test_experts(kernels, monkeypatch, tokens: int, experts: int, top_k: int, ac
 def test_blocks_hold_every_assignment_once(kernels, monkeypatch, compared: bool) -> None:
     torch.manual_seed(0)
     if not compared:
-        monkeypatch.setattr(kernels.moe_blocks, "MOST_COMPARED", 0)
+        monkeypatch.setattr(kernels.moe_blocks, "MAX_COMPARED", 0)
     chosen = torch.stack([torch.randperm(9)[:3] for _ in range(30)]).int().to(DEVICE)
     chosen[chosen == 4] = 8
-    blocks = kernels.moe_blocks.make_blocks(chosen, 9, rows=4)
+    blocks = kernels.moe_blocks.make_expert_blocks(chosen, 9, rows=4)
     flat, seen = chosen.flatten().tolist(), []
     for expert, first, end in zip(
         blocks.experts.tolist(), blocks.first.tolist(), blocks.end.tolist(), strict=True

@@ -9,7 +9,7 @@ import torch
 
 from kvasir_engine.layers.activation import gated
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
-from kvasir_engine.runner.token_inputs import by_torch
+from kvasir_engine.runner.token_inputs import torch_token_inputs
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -104,7 +104,7 @@ def test_token_inputs(kernels, count: int) -> None:
     offsets = torch.randint(0, 10, (count,), dtype=torch.int32, device=DEVICE)
     for behind in (None, offsets):
         given = rows, computed, history, table, 4, behind
-        for got, want in zip(kernels.token_inputs(*given), by_torch(*given), strict=True):
+        for got, want in zip(kernels.token_inputs(*given), torch_token_inputs(*given), strict=True):
             assert got.dtype == want.dtype
             assert torch.equal(got, want)
 

@@ -160,7 +160,7 @@ def test_what_the_pools_do_is_announced_with_fresh_hashes(
     socket, _ = subscribe(connect, source)
     tokens = list(range(100, 100 + 3 * BLOCK))
     commit(manager, tokens)
-    source.publish(recorder.take())
+    source.publish(recorder.drain_events())
 
     _, batch = next_batch(socket)
     while any(isinstance(event, AllBlocksCleared) for event in batch.events):
@@ -186,28 +186,28 @@ def test_a_chain_is_one_event_and_a_salted_one_keeps_its_root() -> None:
     manager = KVManager(GROUPS[:1], [9], listeners=[recorder.listener(0)])
     commit(manager, list(range(3 * BLOCK)))
     commit(manager, list(range(BLOCK)), salt="tenant")
-    [plain, salted] = recorder.take()
+    [plain, salted] = recorder.drain_events()
     assert isinstance(plain, StoredBlocks)
     assert isinstance(salted, StoredBlocks)
     assert (len(plain.hashes), plain.parent) == (3, None)
     assert salted.parent == root_hash(cache_salt="tenant")
-    assert recorder.take() == []
+    assert recorder.drain_events() == []
 
 
 def test_evictions_and_a_reset_are_recorded() -> None:
     recorder = EventRecorder()
     manager = KVManager(GROUPS[:1], [4], listeners=[recorder.listener(0)])
     commit(manager, list(range(3 * BLOCK)))
-    [stored] = recorder.take()
+    [stored] = recorder.drain_events()
     commit(manager, list(range(50, 50 + 2 * BLOCK)))
-    gone, new = recorder.take()
+    gone, new = recorder.drain_events()
     manager.reset_cache()
     assert isinstance(stored, StoredBlocks)
     assert isinstance(gone, RemovedBlocks)
     assert set(gone.hashes) <= set(stored.hashes)
     assert len(gone.hashes) == 2
     assert isinstance(new, StoredBlocks)
-    assert recorder.take() == [Cleared()]
+    assert recorder.drain_events() == [Cleared()]
 
 
 def test_late_reader_replays_everything_then_the_end(

@@ -68,7 +68,7 @@ def test_taking_a_hit_holds_its_blocks() -> None:
     free(kv, fill(kv, tokens(12)))
     assert kv.num_available == 39
     tables = kv.new_tables()
-    kv.take(tables, kv.find_prefix(tokens(13), tables.root, b""))
+    kv.acquire_prefix(tables, kv.find_prefix(tokens(13), tables.root, b""))
     assert kv.num_available == 36
     assert len(tables.hashes) == 3
     kv.append(tables, 36)
@@ -107,7 +107,7 @@ def test_a_hit_names_no_block_outside_the_window() -> None:
     hit = kv.find_prefix(tokens(21), tables.root, b"")
     assert hit.tables == [[NULL_BLOCK] * 3 + tables.tables[0][3:]]
     taken = kv.new_tables()
-    kv.take(taken, hit)
+    kv.acquire_prefix(taken, hit)
     assert taken.windows_start == [3]
 
 
@@ -128,7 +128,7 @@ def test_a_hit_is_the_longest_that_every_group_can_serve(
     kv.commit(tables, ids, 40)
     for group, pool in enumerate(kv.pools):
         for index in set(range(10)) - kept[group]:
-            pool._forget(tables.tables[group][index])
+            pool._drop_block(tables.tables[group][index])
 
     def served(blocks: int) -> bool:
         return all(
@@ -151,7 +151,7 @@ def test_a_sequence_holds_no_more_than_blocks_kept(window: int, chunk: int, leng
         kv.release(kv.outside_windows(tables, start))
         kv.append(tables, kv.blocks_needed(tables, min(start + chunk, length)))
         most = [max(m, len(tables.held(group))) for group, m in enumerate(most)]
-    bound = kv.blocks_kept(length, chunk)
+    bound = kv.max_blocks_held(length, chunk)
     assert most[0] == bound[0] == -(-length // SIZE)
     assert most[1] <= bound[1]
 

@@ -23,8 +23,8 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[VocabParallelE
         for rank in range(ranks):
             monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(rank, ranks))
             layer = kind(VOCAB, HIDDEN)
-            for piece in layer.slots("table")["table.weight"].pieces:
-                piece.target.copy_(table()[piece.start : piece.stop])
+            for shard in layer.slots("table")["table.weight"].shards:
+                shard.target.copy_(table()[shard.start : shard.stop])
             layers.append(layer)
         return layers
 

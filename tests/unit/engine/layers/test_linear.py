@@ -17,7 +17,7 @@ from kvasir_engine.layers.linear import (
     qkv_parts,
 )
 from kvasir_engine.layers.moe import ExpertNames, MoE, MoEConfig
-from kvasir_engine.layers.weights import Slot
+from kvasir_engine.layers.weights import WeightSlot
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     return set_rank
 
 
-def ranges(slot: Slot) -> list[tuple[int, int, int]]:
-    """(dimension, start, stop) of each piece."""
-    return [(piece.dim, piece.start, piece.stop) for piece in slot.pieces]
+def ranges(slot: WeightSlot) -> list[tuple[int, int, int]]:
+    """(dimension, start, stop) of each shard."""
+    return [(shard.dim, shard.start, shard.stop) for shard in slot.shards]
 
 
 def test_merged_parts_are_tensors_beside_the_layer(as_rank) -> None:
@@ -55,8 +55,8 @@ def test_fused_parts_are_pieces_of_one_tensor(as_rank) -> None:
     slot = layer.slots("attn.qkv_proj")["attn.qkv_proj.weight"]
     assert slot.shape == (40, 3)
     assert ranges(slot) == [(0, 10, 20), (0, 25, 30), (0, 35, 40)]
-    for piece in slot.pieces:
-        piece.target.fill_(piece.start)
+    for shard in slot.shards:
+        shard.target.fill_(shard.start)
     assert layer.weight[:, 0].tolist() == [10] * 10 + [25] * 5 + [35] * 5
 
 
@@ -107,8 +107,8 @@ def test_vocabulary_is_padded_with_zeros(as_rank) -> None:
         assert slot.shape == (5, 3)
         assert table.weight.shape == (2, 3)
         kept += ranges(slot)
-        for piece in slot.pieces:
-            piece.target.fill_(1)
+        for shard in slot.shards:
+            shard.target.fill_(1)
         assert table.weight.sum() == 3 * sum(stop - start for _, start, stop in ranges(slot))
     assert kept == [(0, 0, 2), (0, 2, 4), (0, 4, 5)]
 
@@ -132,5 +132,5 @@ def test_experts_are_sharded_as_gated_mlps_are(as_rank) -> None:
     assert ranges(slots["layers.0.moe.experts.1.w3.weight"]) == [(0, 3, 6)]
     assert ranges(slots["layers.0.moe.experts.1.w2.weight"]) == [(1, 3, 6)]
     for value, matrix in enumerate(("w1", "w3")):
-        slots[f"layers.0.moe.experts.1.{matrix}.weight"].pieces[0].target.fill_(value)
+        slots[f"layers.0.moe.experts.1.{matrix}.weight"].shards[0].target.fill_(value)
     assert layer.gate_up[1, :, 0].tolist() == [0, 0, 0, 1, 1, 1]

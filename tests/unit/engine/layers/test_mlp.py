@@ -18,7 +18,7 @@ def filled(*, bias: bool, fused: bool) -> tuple[GatedMLP, dict[str, torch.Tensor
     checkpoint = {}
     for name, slot in model_slots(mlp).items():
         checkpoint[name] = source = torch.randn(slot.shape, generator=generator)
-        for piece in slot.pieces:
+        for piece in slot.shards:
             piece.target.copy_(source.narrow(piece.dim, piece.start, piece.stop - piece.start))
     return mlp, checkpoint
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from kvasir_engine.layers.linear import RowParallelLinear
 from kvasir_engine.layers.norm import RMSNorm
-from kvasir_engine.layers.weights import Piece, model_slots, parameter, siblings
+from kvasir_engine.layers.weights import WeightShard, model_slots, parameter, siblings
 
 
 class Layer(nn.Module):
@@ -30,14 +30,14 @@ def test_a_models_slots_have_full_names_and_whole_shapes() -> None:
 
 def test_what_is_written_to_a_slot_is_the_modules_parameter() -> None:
     layer = Layer()
-    (piece,) = model_slots(layer)["norm.weight"].pieces
+    (piece,) = model_slots(layer)["norm.weight"].shards
     piece.target.fill_(5)
     assert layer.norm.weight.tolist() == [5, 5, 5]
 
 
 def test_a_piece_ends_where_its_target_does() -> None:
-    assert Piece(torch.empty(4, 7), dim=0, start=3).stop == 7
-    assert Piece(torch.empty(4, 7), dim=1, start=3).stop == 10
+    assert WeightShard(torch.empty(4, 7), dim=0, start=3).stop == 7
+    assert WeightShard(torch.empty(4, 7), dim=1, start=3).stop == 10
 
 
 def test_siblings_stand_beside_the_module_also_at_the_top() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from kvasir_engine.layers.weights import Piece, Slot
+from kvasir_engine.layers.weights import WeightShard, WeightSlot
 from kvasir_engine.loader.checkpoint import INDEX, Checkpoint
 from kvasir_engine.loader.load_error import ModelLoadError
 
@@ -42,8 +42,8 @@ def test_pieces_come_from_their_ranges_in_the_targets_dtype(directory: Path) -> 
     rows, columns = torch.zeros(2, 4, dtype=torch.bfloat16), torch.zeros(6, 2)
     vector = torch.zeros(6)
     slots = {
-        "a": Slot((6, 4), (Piece(rows, 0, 3), Piece(columns, 1, 2))),
-        "b": Slot((6,), (Piece(vector),)),
+        "a": WeightSlot((6, 4), (WeightShard(rows, 0, 3), WeightShard(columns, 1, 2))),
+        "b": WeightSlot((6,), (WeightShard(vector),)),
     }
     unused = Checkpoint(directory).fill(slots)
     torch.testing.assert_close(rows, TENSORS["a"][3:5].bfloat16(), atol=0, rtol=0)
@@ -55,7 +55,7 @@ def test_pieces_come_from_their_ranges_in_the_targets_dtype(directory: Path) -> 
 def test_names_are_those_of_slots(directory: Path) -> None:
     target = torch.zeros(6)
     checkpoint = Checkpoint(directory, lambda name: f"model.{name}")
-    checkpoint.fill({"model.b": Slot((6,), (Piece(target),))})
+    checkpoint.fill({"model.b": WeightSlot((6,), (WeightShard(target),))})
     torch.testing.assert_close(target, TENSORS["b"], atol=0, rtol=0)
 
 
@@ -63,12 +63,12 @@ def test_more_tensors_than_one_task_takes(tmp_path: Path) -> None:
     tensors = {f"t{i}": torch.tensor([float(i)]) for i in range(100)}
     save_file(tensors, tmp_path / "model.safetensors")
     targets = {name: torch.zeros(1) for name in tensors}
-    Checkpoint(tmp_path).fill({n: Slot((1,), (Piece(t),)) for n, t in targets.items()})
+    Checkpoint(tmp_path).fill({n: WeightSlot((1,), (WeightShard(t),)) for n, t in targets.items()})
     assert all(torch.equal(targets[name], tensors[name]) for name in tensors)
 
 
 def test_missing_weights_are_named_up_to_five(directory: Path) -> None:
-    slots = {f"absent.{i}": Slot((1,), (Piece(torch.zeros(1)),)) for i in range(9)}
+    slots = {f"absent.{i}": WeightSlot((1,), (WeightShard(torch.zeros(1)),)) for i in range(9)}
     with pytest.raises(ModelLoadError, match="lacks 9 weights") as caught:
         Checkpoint(directory).fill(slots)
     assert "absent.4" in str(caught.value)
@@ -77,7 +77,7 @@ def test_missing_weights_are_named_up_to_five(directory: Path) -> None:
 
 def test_another_shape_is_refused(directory: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"weight b has shape \[6\].* asks for \[7\]"):
-        Checkpoint(directory).fill({"b": Slot((7,), (Piece(torch.zeros(7)),))})
+        Checkpoint(directory).fill({"b": WeightSlot((7,), (WeightShard(torch.zeros(7)),))})
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
@@ -123,5 +123,5 @@ def test_a_second_copy_of_the_weights_is_left_out(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "model.safetensors")
     save_file({"a": torch.zeros(1)}, tmp_path / "consolidated.safetensors")
     target = torch.full((1,), 7.0)
-    Checkpoint(tmp_path).fill({"a": Slot((1,), (Piece(target),))})
+    Checkpoint(tmp_path).fill({"a": WeightSlot((1,), (WeightShard(target),))})
     assert target.item() == 1.0

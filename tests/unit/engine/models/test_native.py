@@ -42,7 +42,7 @@ def test_one_layer_of_a_kind_is_kept(hf_model_dir) -> None:
     # Layers with windows and without, each with a rotary table of its own.
     model = load_model(hf_model_dir("gemma3")).model
     windows = [spec.window for spec in model.attention_specs]
-    model.keep_one_of_a_kind()
+    model.keep_distinct_layers()
     kept = [layer.self_attn.spec for layer in model.model.layers]
     assert [(spec.layer, spec.window) for spec in kept] == [(0, 18), (5, None)]
     assert len(set(model.model.rotary_of_layer)) == 2

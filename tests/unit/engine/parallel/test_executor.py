@@ -99,7 +99,7 @@ def test_two_ranks_give_the_tokens_of_one(
         for _ in range(2):
             with pytest.raises(RankError, match=r"^tensor-parallel rank 1 ended \(signal 9\)$"):
                 ranks.run(every_kind_of_job(job))
-    ranks.core.assembled.runner.close()
+    ranks.core.built_runner.runner.close()
     assert not processes.running(other)
     assert tensor_parallel().size == 1
 

@@ -10,7 +10,7 @@ import torch
 
 from kvasir.models.hf_config import read_shape
 from kvasir_engine.loader.load_error import ModelLoadError
-from kvasir_engine.parallel.parallel_build import assemble_parallel, check_size
+from kvasir_engine.parallel.parallel_build import build_parallel_runner, check_size
 from kvasir_engine.parallel.rendezvous import check_devices
 from kvasir_engine.settings import SettingsError, make_settings
 
@@ -70,7 +70,7 @@ def test_the_width_of_experts_limits_the_size(tmp_path: Path) -> None:
 def test_a_broken_config_is_refused_before_any_process_starts(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ModelLoadError, match=r"config\.json"):
-        assemble_parallel(make_settings(str(tmp_path), tensor_parallel_size=2), tmp_path)
+        build_parallel_runner(make_settings(str(tmp_path), tensor_parallel_size=2), tmp_path)
 
 
 def test_more_ranks_than_gpus_are_refused() -> None:

@@ -119,7 +119,7 @@ def test_a_decode_gathered_on_the_device_equals_one_that_the_cpu_knows() -> None
     )
     step = plan(rows=ints(2, 0), num_new=ints(1, 1), starts=ints(19, 39), num_decodes=2)
     known = batch.inputs(step)
-    rows = torch.tensor([2, 0, batch.spare_row])
+    rows = torch.tensor([2, 0, batch.padding_row])
     gathered = batch.decode_inputs(rows)
     for name in ("token_ids", "positions", "num_new", "query_ends"):
         assert torch.equal(getattr(gathered, name)[:2], getattr(known, name)), name

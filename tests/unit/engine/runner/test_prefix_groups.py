@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from kvasir_engine.runner.prefix_groups import Group, PrefixGroups, PrefixTiles, best_groups
+from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixGroups, PrefixTiles, best_groups
 from kvasir_engine.step_plan import RowInit, RowSampling, StepPlan
 
 
@@ -54,7 +54,7 @@ def test_no_more_groups_than_asked_for() -> None:
 def test_tiles() -> None:
     tiles = PrefixTiles(block_size=16, entries=32)
     many = tuple(range(2, 2 + 32 + 1))
-    packed = tiles.pack([Group(many, 3), Group((0, 1), 2)], 40)
+    packed = tiles.pack([PrefixGroup(many, 3), PrefixGroup((0, 1), 2)], 40)
     count = tiles.count(40)
     members, lens, by_entry = np.split(packed, [count * 32, count * 33])
     members = members.reshape(count, 32)
@@ -92,15 +92,15 @@ def test_a_group_must_save_more_than_it_costs() -> None:
     groups.apply(plan({0: table(*range(1, 20)), 1: table(*range(1, 21)), 2: table(50)}))
     assert groups.of(table(0, 1, 2)) == []
     groups.apply(plan({2: table(*range(1, 30))}))
-    assert groups.of(table(0, 1, 2)) == [Group((0, 1, 2), 19)]
+    assert groups.of(table(0, 1, 2)) == [PrefixGroup((0, 1, 2), 19)]
 
 
 def test_groups_are_of_entries_and_follow_the_batch() -> None:
     groups = PrefixGroups(block_size=16, block_bytes=1 << 30, query_bytes=0)
     groups.apply(plan({3: table(1, 2, 9), 5: table(7), 8: table(1, 2, 4)}))
-    assert groups.of(table(3, 5, 8)) == [Group((0, 2), 2)]
+    assert groups.of(table(3, 5, 8)) == [PrefixGroup((0, 2), 2)]
     assert groups.of(table(3, 5)) == []
-    assert groups.of(table(5, 8, 3)) == [Group((1, 2), 2)]
+    assert groups.of(table(5, 8, 3)) == [PrefixGroup((1, 2), 2)]
     kept = groups.of(table(5, 8, 3))
     assert groups.of(table(5, 8, 3)) is kept
     groups.apply(plan({8: table(6)}))

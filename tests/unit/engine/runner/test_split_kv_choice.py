@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvasir_engine.runner.split_kv_choice import contexts_differ
+from kvasir_engine.runner.split_kv_choice import needs_split_kv
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from kvasir_engine.runner.split_kv_choice import contexts_differ
     ],
 )
 def test_one_long_context_among_short_ones(lengths: list[int], differ: bool) -> None:
-    assert contexts_differ(np.array(lengths, dtype=np.int32)) is differ
+    assert needs_split_kv(np.array(lengths, dtype=np.int32)) is differ

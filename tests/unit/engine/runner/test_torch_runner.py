@@ -11,7 +11,7 @@ import torch
 
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import make_settings
-from kvasir_engine.startup.torch_build import assemble
+from kvasir_engine.startup.torch_build import build_torch_runner
 from kvasir_engine.step_plan import PromptLogprobsPlan, RowInit, RowSampling, StepPlan
 
 PROMPTS = {2: [5, 77, 12, 150, 3], 0: [9, 9, 31]}
@@ -21,7 +21,7 @@ PROMPTS = {2: [5, 77, 12, 150, 3], 0: [9, 9, 31]}
 @pytest.fixture
 def runner(hf_model_dir) -> TorchRunner:
     settings = make_settings("m", device="cpu", num_blocks=8, max_num_seqs=3, max_model_len=60)
-    made = assemble(settings, Path(hf_model_dir("llama3"))).runner
+    made = build_torch_runner(settings, Path(hf_model_dir("llama3"))).runner
     assert isinstance(made, TorchRunner)
     return made
 

@@ -13,7 +13,7 @@ from kvasir_engine.sampling.logits import (
     mask_top_k,
     mask_top_k_top_p,
 )
-from kvasir_engine.sampling.row_tokens import StepTokens
+from kvasir_engine.sampling.row_tokens import TokenLists
 
 ROWS, VOCAB = 8, 500
 
@@ -88,9 +88,9 @@ def test_tiny_top_p_keeps_exactly_the_likeliest():
     assert torch.equal(kept.int().argmax(1), logits.argmax(1))
 
 
-def step_tokens(flat: list[int], entries: list[int]) -> StepTokens:
+def step_tokens(flat: list[int], entries: list[int]) -> TokenLists:
     index = torch.tensor(flat)
-    return StepTokens(torch.tensor(entries), index // VOCAB, index, torch.zeros(len(flat)))
+    return TokenLists(torch.tensor(entries), index // VOCAB, index, torch.zeros(len(flat)))
 
 
 def test_keep_allowed_leaves_other_rows_alone():

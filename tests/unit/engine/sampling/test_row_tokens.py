@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from kvasir_engine.sampling.row_tokens import RowTokens, RowWords
+from kvasir_engine.sampling.row_tokens import RowBadWords, RowTokens
 
 VOCAB = 100
 CPU = torch.device("cpu")
@@ -55,7 +55,7 @@ def test_an_empty_list_takes_the_rows_list_away(lists: RowTokens) -> None:
 
 
 def test_words_are_split_into_a_padded_prefix_and_a_last_token() -> None:
-    words = RowWords(max_rows=4, vocab_size=VOCAB, device=CPU)
+    words = RowBadWords(max_rows=4, vocab_size=VOCAB, device=CPU)
     words.put(2, [[5], [1, 2, 3]])
     words.put(0, [[8, 9]])
     found = words.of_batch(rows(2, 0))

@@ -121,7 +121,7 @@ def test_tokens_are_appended_to_all_rows_but_the_spare_one(kernels) -> None:
         torch.tensor([2, 0, 3], device=DEVICE),
         torch.tensor([3, 2, 1], device=DEVICE),
         state.tables,
-        kernels.AcceptInto(history, lengths, computed, spare_row=3),
+        kernels.SampledInto(history, lengths, computed, padding_row=3),
         quads=16,
     )
     assert tokens.tolist() == [4, 9, 6]

@@ -154,7 +154,7 @@ def test_a_search_that_is_let_through_runs_in_the_smallest_cache(
     """Beside a row that makes it give way, too."""
     request: dict[str, Any] = {"n": 3, "use_beam_search": True, "max_tokens": 12}
     roomy = engine_model(windows=windows, num_blocks=(200,) * len(windows), budget=8)
-    worst = roomy.scheduler.starts.beams_worst_case(length + 12, 3)
+    worst = roomy.scheduler.admitter.max_beam_blocks(length + 12, 3)
     found = refusal(
         engine_model(windows=windows, num_blocks=tuple(worst), budget=8), length, **request
     )

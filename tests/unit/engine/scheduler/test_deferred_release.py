@@ -6,9 +6,9 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import SamplingParams
-from kvasir_engine.scheduler.deferred_release import Releases
+from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, State, make_sequences
+from kvasir_engine.scheduler.sequence import Sequence, SequenceState, make_sequences
 
 
 class Fixture:
@@ -18,14 +18,14 @@ class Fixture:
         self.kv = KVManager([KVGroupSpec((0,), 4, None)], [11])
         self.rows = RowTable(4, 17)
         self.requeued: list[Sequence] = []
-        self.releases = Releases(self.kv, self.rows, self.requeued.append)
+        self.releases = DeferredReleases(self.kv, self.rows, self.requeued.append)
 
     def running(self, blocks: int, last_step: int) -> Sequence:
         request = EngineRequest("r", 0, [1, 2], SamplingParams())
         sequence = make_sequences(request, order=0, seed=0, max_model_len=16)
         row = self.rows.acquire(sequence)
         self.rows.last_step[row] = last_step
-        sequence.state, sequence.tables = State.RUNNING, self.kv.new_tables()
+        sequence.state, sequence.tables = SequenceState.RUNNING, self.kv.new_tables()
         self.kv.append(sequence.tables, blocks)
         return sequence
 
@@ -44,9 +44,17 @@ def test_rows_and_blocks_return_with_the_last_step_that_names_them(some: Fixture
     some.releases.add(sequence)
     some.releases.add(sequence)  # leaving twice is leaving once
     some.releases.retire(4)
-    assert (some.free, some.releases.pending, sequence.state) == ((7, 3), True, State.LEAVING)
+    assert (some.free, some.releases.pending, sequence.state) == (
+        (7, 3),
+        True,
+        SequenceState.LEAVING,
+    )
     some.releases.retire(5)
-    assert (some.free, some.releases.pending, sequence.state) == ((10, 4), False, State.GONE)
+    assert (some.free, some.releases.pending, sequence.state) == (
+        (10, 4),
+        False,
+        SequenceState.GONE,
+    )
 
 
 def test_what_no_step_in_flight_names_returns_at_once(some: Fixture) -> None:
@@ -64,7 +72,7 @@ def test_a_preempted_sequence_waits_again_with_the_tokens_known_by_then(some: Fi
     some.rows.history[row, 2], some.rows.known[row] = 8, 3
     some.releases.retire(2)
     assert some.requeued == [sequence]
-    assert (sequence.state, sequence.tokens.tolist()) == (State.WAITING, [1, 2, 8])
+    assert (sequence.state, sequence.tokens.tolist()) == (SequenceState.WAITING, [1, 2, 8])
     assert (sequence.tables, sequence.preempted) == (None, False)
 
 

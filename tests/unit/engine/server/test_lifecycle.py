@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kvasir_engine.server.process.peer_readiness import RollCall
+from kvasir_engine.server.process.peer_readiness import PeerReadiness
 
 BODY = {"prompt": "abc", "max_tokens": 100, "stream": True}
 
@@ -21,9 +21,9 @@ async def test_a_drain_lets_running_requests_finish(server, until):
 
 
 async def test_a_process_is_not_ready_before_those_that_share_its_port(server, tmp_path):
-    others = [RollCall(tmp_path, index, 2) for index in range(2)]
-    others[0].here()
+    others = [PeerReadiness(tmp_path, index, 2) for index in range(2)]
+    others[0].mark_ready()
     server.lifecycle.peers = others[0]
     assert (await server.get("/ready")).json() == {"status": "starting"}
-    others[1].here()
+    others[1].mark_ready()
     assert (await server.get("/ready")).json() == {"status": "ready"}

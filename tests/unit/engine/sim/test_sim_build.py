@@ -13,7 +13,7 @@ from kvasir_engine.settings import (
     SettingsError,
 )
 from kvasir_engine.sim.latency_model import SpeedProfile
-from kvasir_engine.sim.sim_build import assemble, ordinary_tokens
+from kvasir_engine.sim.sim_build import build_sim_runner, ordinary_tokens
 
 CONFIG = {
     "architectures": ["MistralForCausalLM"],
@@ -76,30 +76,30 @@ def test_a_vocabulary_of_special_tokens_is_refused(model_dir):
 def test_a_broken_tokenizer_is_named(model_dir, content):
     (model_dir / "tokenizer.json").write_text(content)
     with pytest.raises(SettingsError, match=r"tokenizer\.json"):
-        assemble(settings(model_dir), model_dir)
+        build_sim_runner(settings(model_dir), model_dir)
 
 
 def test_the_pool_is_the_profiles_unless_overridden(model_dir):
     blocks = SpeedProfile.load("instant").num_kv_blocks
-    assert assemble(settings(model_dir), model_dir).num_blocks == [blocks]
+    assert build_sim_runner(settings(model_dir), model_dir).num_blocks == [blocks]
     large = CacheSettings(block_size=64)
-    assert assemble(settings(model_dir, cache=large), model_dir).num_blocks == [blocks // 4]
+    assert build_sim_runner(settings(model_dir, cache=large), model_dir).num_blocks == [blocks // 4]
     fixed = CacheSettings(num_blocks=40)
-    assert assemble(settings(model_dir, cache=fixed), model_dir).num_blocks == [40]
+    assert build_sim_runner(settings(model_dir, cache=fixed), model_dir).num_blocks == [40]
 
 
 def test_sizes_come_from_the_config(model_dir):
-    assembled = assemble(settings(model_dir), model_dir)
-    assert assembled.vocab_size == 512
-    assert assembled.max_model_len == 4096
-    assert [group.window for group in assembled.groups] == [128]
+    built_runner = build_sim_runner(settings(model_dir), model_dir)
+    assert built_runner.vocab_size == 512
+    assert built_runner.max_model_len == 4096
+    assert [group.window for group in built_runner.groups] == [128]
 
 
 def test_a_context_beyond_the_pool_is_lowered_or_refused(model_dir):
     cache = CacheSettings(num_blocks=11)
-    assert assemble(settings(model_dir, cache=cache), model_dir).max_model_len == 160
+    assert build_sim_runner(settings(model_dir, cache=cache), model_dir).max_model_len == 160
     with pytest.raises(SettingsError, match="--max-model-len 161 does not fit"):
-        assemble(settings(model_dir, cache=cache, max_model_len=161), model_dir)
+        build_sim_runner(settings(model_dir, cache=cache, max_model_len=161), model_dir)
 
 
 def test_a_simulated_core_is_built_without_torch(model_dir):

@@ -15,10 +15,10 @@ import torch
 from kvasir.cli.local.ports import free_ports
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.settings import SettingsError, make_settings
-from kvasir_engine.startup.torch_build import assemble, pick_device
+from kvasir_engine.startup.torch_build import build_torch_runner, pick_device
 
 TINY = resolve_model("builtin://kvasir-tiny")
-PARTS = {"rehearsal", "weights", "batch", "products", "kernels", "profile", "kv_cache"}
+PARTS = {"precompile", "weights", "batch", "autotune", "kernels", "profile", "kv_cache"}
 TINY_BLOCK = 6 * 1024 * 16
 """Bytes: 6 layers, 2 KV heads of 64, 16 tokens, keys and values in fp32."""
 PETABYTE = 1 << 50
@@ -26,7 +26,7 @@ PETABYTE = 1 << 50
 
 def made(**settings: Any) -> Any:
     options = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "device": "cpu", **settings}
-    return assemble(make_settings("tiny", **options), TINY)
+    return build_torch_runner(make_settings("tiny", **options), TINY)
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def long_dir(tmp_path: Path) -> Path:
 
 
 def test_the_cache_fills_the_bytes_asked_for() -> None:
-    assembled = made(kv_cache_memory_bytes=100 * TINY_BLOCK)
-    caches = assembled.runner._context.caches
-    assert assembled.num_blocks == [101]
+    built_runner = made(kv_cache_memory_bytes=100 * TINY_BLOCK)
+    caches = built_runner.runner._context.caches
+    assert built_runner.num_blocks == [101]
     assert sum(cache.nbytes for cache in caches) == 101 * TINY_BLOCK
-    assert (assembled.max_model_len, assembled.vocab_size) == (1600, 1792)
-    assert assembled.timings.keys() == PARTS
+    assert (built_runner.max_model_len, built_runner.vocab_size) == (1600, 1792)
+    assert built_runner.timings.keys() == PARTS
 
 
 def test_the_cache_is_no_larger_than_all_rows_can_use() -> None:

@@ -6,8 +6,8 @@ import pytest
 from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.settings import make_settings
-from kvasir_engine.startup.torch_build import assemble
-from kvasir_engine.startup.warmup import largest_step, run_first_steps
+from kvasir_engine.startup.torch_build import build_torch_runner
+from kvasir_engine.startup.warmup import largest_step, run_warmup_steps
 
 TINY = resolve_model("builtin://kvasir-tiny")
 
@@ -46,11 +46,11 @@ def seen() -> Seen:
     settings = make_settings(
         str(TINY), device="cpu", max_num_seqs=40, num_blocks=50, max_model_len=64
     )
-    return Seen(assemble(settings, TINY).runner)
+    return Seen(build_torch_runner(settings, TINY).runner)
 
 
 def test_prompts_and_decodes_beside_a_prompt(seen) -> None:
-    run_first_steps(seen, 40, 50)
+    run_warmup_steps(seen, 40, 50)
     assert [(plan.num_decodes, len(plan.rows)) for plan in seen.plans] == [
         (0, 2), (1, 2), (0, 33), (32, 33),
     ]  # fmt: skip
@@ -61,5 +61,5 @@ def test_prompts_and_decodes_beside_a_prompt(seen) -> None:
 
 @pytest.mark.parametrize(("rows", "blocks", "steps"), [(1, 50, 0), (2, 50, 2), (40, 20, 2)])
 def test_no_more_than_there_is_room_for(seen, rows: int, blocks: int, steps: int) -> None:
-    run_first_steps(seen, rows, blocks)
+    run_warmup_steps(seen, rows, blocks)
     assert len(seen.plans) == steps

@@ -23,9 +23,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon._runtime import GluonASTSource
 from kvasir_engine.attention.hopper import paged_attention as h
-from kvasir_engine.attention.hopper.attend_tiles import Shape
+from kvasir_engine.attention.hopper.attend_tiles import AttentionShape
 
-shape = Shape({shape})
+shape = AttentionShape({shape})
 types = {{
     "q_ptr": "*bf16",
     "cache": f"tensordesc<bf16[1, 1, {{shape.block}}, 64],{{h.PAGE_LAYOUT.value!r}}>",
@@ -104,5 +104,5 @@ def hopper(triton_interpreter):
 def test_what_it_computes(hopper, heads, dim, dtype, block, fits) -> None:
     spec = AttentionSpec(0, *heads, dim, 1.0)
     cache = torch.empty(2, 1, block, heads[1], dim, dtype=dtype)
-    assert hopper.fits(spec, cache) is fits
-    assert not hopper.runs_on(torch.device("cpu"))
+    assert hopper.supports_layer(spec, cache) is fits
+    assert not hopper.supports_device(torch.device("cpu"))

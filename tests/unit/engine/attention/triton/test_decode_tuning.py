@@ -17,10 +17,10 @@ def test_few_and_very_many_programs_are_small() -> None:
 
 
 def test_small_programs_for_what_many_decodes_do_not_share() -> None:
-    from kvasir_engine.attention.triton.decode_tuning import own_tuning_for
+    from kvasir_engine.attention.triton.decode_tuning import suffix_tuning_for
 
-    assert own_tuning_for(2048, 128).warps < own_tuning_for(512, 128).warps
-    assert own_tuning_for(2048, 256) == own_tuning_for(8, 256)
+    assert suffix_tuning_for(2048, 128).warps < suffix_tuning_for(512, 128).warps
+    assert suffix_tuning_for(2048, 256) == suffix_tuning_for(8, 256)
 
 
 def test_tiles_of_keys_fit_the_shared_memory() -> None:

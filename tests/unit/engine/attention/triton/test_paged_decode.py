@@ -26,10 +26,10 @@ for divided in (False, True):
     for programs in (8, 64, 512, 1024, 2048):
         tuning = decode_tuning.tuning_for(programs, dim)
         if divided:
-            tuning = decode_tuning.divided_tuning_for(dim)
+            tuning = decode_tuning.split_kv_tuning_for(dim)
         tuning = tuning.fitted(dim, size, most)
         constants = dict(
-            SPLIT=False, SHARED=False, JOINED=False, ORDERED=True, DIVIDED=divided, HEADS=32,
+            SPLIT=False, SHARED=False, JOINED=False, ORDERED=True, SPLIT_KV=divided, HEADS=32,
             KV_HEADS=8, GROUP=4, ROWS=16, DIM=dim, PADDED_DIM=dim, BLOCK=16, KEYS=tuning.keys,
             WINDOW=0, CAP=0.0, PRECISION="ieee", AT_ONCE=tuning.warps, PDL=pdl,
         )
@@ -38,8 +38,8 @@ for divided in (False, True):
         found.append(made.metadata.shared)
         if divided:
             break
-division = dict(MOST=512, AT_ONCE=8, KEYS=128, LEAST=128, PDL=pdl)
-compiled(decode_parts._divide, division, dict(entries="i32", extra="i32"), capability)
+splits = dict(PADDED_ENTRIES=512, AT_ONCE=8, KEYS=128, MIN_KEYS=128, PDL=pdl)
+compiled(decode_parts._split_keys, splits, dict(entries="i32", extra="i32"), capability)
 print(max(found))
 """
 

@@ -16,10 +16,10 @@ lengths = st.lists(st.integers(1, 400), min_size=1, max_size=40)
 
 
 def divided(lens, **given):
-    from kvasir_engine.attention.triton.split_kv import divide_keys
+    from kvasir_engine.attention.triton.split_kv import split_keys
 
     seq_lens = torch.tensor(lens, dtype=torch.int32, device=DEVICE)
-    return divide_keys(seq_lens, **given).tolist()
+    return split_keys(seq_lens, **given).tolist()
 
 
 @settings(max_examples=60, deadline=None)

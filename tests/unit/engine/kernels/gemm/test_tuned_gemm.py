@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kvasir_engine.kernels.gemm.algorithm_table import Choices, written
+from kvasir_engine.kernels.gemm.algorithm_table import AlgorithmTable, format_algorithms
 from kvasir_engine.kernels.gemm.cublaslt import Algorithm, algorithm_of, cublaslt
 
 KEY = (256, 4096, 1024)
@@ -21,12 +21,12 @@ def never() -> None:
 
 
 def test_what_was_chosen_is_kept(tmp_path: Path) -> None:
-    file = tmp_path / "products" / "gpu.json"
-    first = Choices(file)
+    file = tmp_path / "gemm" / "gpu.json"
+    first = AlgorithmTable(file)
     assert first.get(KEY, lambda: WORDS) == WORDS
     assert first.get((8, 1, 1), lambda: None) is None
     first.save()
-    second = Choices(file)
+    second = AlgorithmTable(file)
     assert second.get(KEY, never) == WORDS
     assert second.get((8, 1, 1), never) is None
     assert [path.name for path in file.parent.iterdir()] == ["gpu.json"]
@@ -37,7 +37,7 @@ def test_a_file_that_makes_no_sense_is_written_anew(tmp_path: Path, caplog, cont
     file = tmp_path / "gpu.json"
     file.write_text(content)
     with caplog.at_level(logging.WARNING):
-        choices = Choices(file)
+        choices = AlgorithmTable(file)
     assert "timed again" in caplog.text
     assert choices.get(KEY, lambda: WORDS) == WORDS
     choices.save()
@@ -46,7 +46,7 @@ def test_a_file_that_makes_no_sense_is_written_anew(tmp_path: Path, caplog, cont
 
 def test_a_directory_that_cannot_be_written_is_no_error(tmp_path: Path, caplog) -> None:
     (tmp_path / "taken").write_text("")
-    choices = Choices(tmp_path / "taken" / "gpu.json")
+    choices = AlgorithmTable(tmp_path / "taken" / "gpu.json")
     choices.get(KEY, lambda: WORDS)
     choices.save()
     assert "not kept" in caplog.text
@@ -56,11 +56,11 @@ def test_what_is_shipped_comes_first_and_is_not_kept_again(tmp_path: Path) -> No
     shipped, file = tmp_path / "shipped.json", tmp_path / "kept" / "gpu.json"
     other = (9, *WORDS[1:])
     lines = {KEY: WORDS, (64, 4096, 1024): None, (64, 1, 1): other, (128, 1, 1): other}
-    shipped.write_text(written(lines))
-    choices = Choices(file, shipped)
+    shipped.write_text(format_algorithms(lines))
+    choices = AlgorithmTable(file, shipped)
     assert choices.get(KEY, never) == WORDS
     assert choices.get((64, 4096, 1024), never) is None
-    assert choices.often_fastest(1) == [other]
+    assert choices.shipped_algorithms(1) == [other]
     choices.save()
     assert not file.parent.exists()
     choices.get((8, 8, 8), lambda: None)
@@ -87,36 +87,36 @@ def test_torch_chooses_unless_it_is_clearly_slower(times, words) -> None:
 
 def test_shipped_tables_can_be_read() -> None:
     """Whatever GPU they are for."""
-    from kvasir_engine.kernels.gemm import tuned_gemm as products
-    from kvasir_engine.kernels.gemm.algorithm_table import read_choices
+    from kvasir_engine.kernels.gemm import tuned_gemm as gemms
+    from kvasir_engine.kernels.gemm.algorithm_table import read_algorithms
 
-    tables = list(Path(products.__file__).parent.glob("*-cublaslt-*.json"))
+    tables = list(Path(gemms.__file__).parent.glob("*-cublaslt-*.json"))
     assert tables
     for table in tables:
-        choices = read_choices(table)
+        choices = read_algorithms(table)
         assert (256, 28672, 4096) in choices
-        assert all(tokens >= products.LEAST_TOKENS for tokens, _, _ in choices)
+        assert all(tokens >= gemms.MIN_TUNED_TOKENS for tokens, _, _ in choices)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs cuBLASLt on a GPU")
 def test_products_are_right(tmp_path: Path, monkeypatch) -> None:
-    from kvasir_engine.kernels.gemm.tuned_gemm import Products
+    from kvasir_engine.kernels.gemm.tuned_gemm import TunedGemms
 
     monkeypatch.setenv("KVASIR_CACHE", str(tmp_path))
     device = torch.device("cuda", 0)
     library = cublaslt(device)
     assert library is not None
     weights = [torch.randn(512, 256, dtype=torch.bfloat16, device=device) for _ in range(3)]
-    products = Products(library, device)
-    products.tune(weights, [72, 256])
+    gemms = TunedGemms(library, device)
+    gemms.tune(weights, [72, 256])
     # Whatever was fastest here: every algorithm that is named is launched.
     problem = library.problem(200, 512, 256, 256, torch.bfloat16)
     for algorithm in library.candidates(problem, 8):
-        products._algorithms[256, 512, 256] = algorithm_of(tuple(algorithm.data))
+        gemms._algorithms[256, 512, 256] = algorithm_of(tuple(algorithm.data))
         x = torch.randn(200, 256, dtype=torch.bfloat16, device=device)
-        got = products.multiply(x, weights[1])
+        got = gemms.tuned_gemm(x, weights[1])
         want = x.double() @ weights[1].double().T
         assert got is not None
         assert (got.double() - want).norm() / want.norm() < 1e-2
-    assert products.multiply(x[:16], weights[1]) is None
-    assert products.multiply(torch.cat([x, x]), weights[1]) is None
+    assert gemms.tuned_gemm(x[:16], weights[1]) is None
+    assert gemms.tuned_gemm(torch.cat([x, x]), weights[1]) is None

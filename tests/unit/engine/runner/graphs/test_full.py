@@ -17,27 +17,27 @@ from kvasir_engine.attention.base import AttentionBatch
 from kvasir_engine.device.graph_capture import GraphPool
 from kvasir_engine.runner.batch import StepInputs
 from kvasir_engine.runner.graphs import full
-from kvasir_engine.runner.graphs.full import FullGraphs, graph_sizes
+from kvasir_engine.runner.graphs.full import FullGraphs, decode_sizes
 from kvasir_engine.runner.prefix_groups import PrefixTiles
 
 CPU = torch.device("cpu")
 
 
 def test_sizes_are_dense_where_batches_are_small() -> None:
-    assert graph_sizes(24) == [1, 2, 4, 8, 16, 24]
-    assert graph_sizes(256)[-3:] == [240, 248, 256]
-    assert graph_sizes(300)[-3:] == [272, 288, 300]
+    assert decode_sizes(24) == [1, 2, 4, 8, 16, 24]
+    assert decode_sizes(256)[-3:] == [240, 248, 256]
+    assert decode_sizes(300)[-3:] == [272, 288, 300]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 100, 256, 511, 512])
 def test_the_largest_batch_has_a_graph(most: int) -> None:
-    sizes = graph_sizes(most)
+    sizes = decode_sizes(most)
     assert sizes[-1] == most
     assert sizes == sorted(set(sizes))
 
 
 def test_no_graph_is_larger_than_512_rows() -> None:
-    assert graph_sizes(1024)[-1] == 512
+    assert decode_sizes(1024)[-1] == 512
 
 
 class Graph:
@@ -97,7 +97,7 @@ class TestKinds:
         monkeypatch.setattr(full, "capturing", contextlib.nullcontext)
 
         def forward(inputs: StepInputs) -> torch.Tensor:
-            seen.append((len(inputs.rows), inputs.batches[0].uneven))
+            seen.append((len(inputs.rows), inputs.batches[0].split_kv))
             return torch.zeros(len(inputs.rows), 1)
 
         made = FullGraphs(
@@ -105,7 +105,7 @@ class TestKinds:
             gather,
             forward,
             None,
-            spare_row=8,
+            padding_row=8,
             prefix_tiles=PrefixTiles(16, 32),
             splits_kv=True,
             device=CPU,
@@ -116,15 +116,15 @@ class TestKinds:
 
     def test_contexts_that_differ_are_divided_by_a_graph_of_their_own(self, graphs, seen) -> None:
         even = graphs.run(plan([1000] * 5), [])
-        uneven = graphs.run(plan([64_000] + [1000] * 4), [])
+        split_kv = graphs.run(plan([64_000] + [1000] * 4), [])
         again = graphs.run(plan([1000] * 4 + [65_000]), [])
         assert even is not None
-        assert uneven is not None
+        assert split_kv is not None
         assert again is not None
         # Warmed up and recorded, when it was first wanted.
         assert seen == [(8, True)] * 2
-        assert again.graph is uneven.graph is not even.graph
-        assert (even.graph.graph.replays, uneven.graph.graph.replays) == (1, 2)
+        assert again.graph is split_kv.graph is not even.graph
+        assert (even.graph.graph.replays, split_kv.graph.graph.replays) == (1, 2)
         assert graphs.steps == {"plain": 1, "split_kv": 2}
 
     def test_where_all_layers_have_windows_contexts_do_not_matter(
@@ -135,7 +135,7 @@ class TestKinds:
         assert (seen, graphs.steps["split_kv"]) == ([], 0)
 
     def test_the_largest_is_captured_ahead(self, graphs, seen) -> None:
-        graphs.prepare("split_kv")
+        graphs.capture_largest("split_kv")
         assert seen == [(8, True)] * 2
         assert graphs.run(plan([64_000] + [1000] * 6), []) is not None
         assert len(seen) == 2

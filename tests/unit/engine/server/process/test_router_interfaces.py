@@ -28,7 +28,7 @@ async def test_a_watcher_in_the_first_process_hears_the_others(
         with one.prompt_reporter.subscribe() as subscription:
             await until(lambda: other.prompt_reporter.watched)
             other.prompt_reporter.deliver(report)
-            [heard], _ = await subscription.take()
+            [heard], _ = await subscription.next_reports()
     assert heard == report
 
 

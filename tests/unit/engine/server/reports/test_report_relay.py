@@ -40,7 +40,7 @@ async def test_a_report_of_another_process_reaches_the_watcher(two, until) -> No
         await until(lambda: other.watched)
         other.deliver(REPORT)
         async with asyncio.timeout(10):
-            [report], dropped = await subscription.take()
+            [report], dropped = await subscription.next_reports()
     assert (report, dropped) == (REPORT, 0)
     await until(lambda: not other.watched)
 

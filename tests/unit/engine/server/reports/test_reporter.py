@@ -46,7 +46,7 @@ async def test_nothing_is_made_while_nobody_watches(reporter: PromptReporter, of
     with reporter.subscribe() as subscription:
         offer("other " + LONG)
         async with asyncio.timeout(10):
-            reports, dropped = await subscription.take()
+            reports, dropped = await subscription.next_reports()
         assert len(reports) == 1
         assert dropped == 0
     assert not reporter.watched
@@ -58,10 +58,10 @@ async def test_a_late_watcher_hears_of_what_others_heard_before(
     with reporter.subscribe() as first:
         offer(LONG)
         async with asyncio.timeout(10):
-            [report], _ = await first.take()
+            [report], _ = await first.next_reports()
             with reporter.subscribe() as second:
                 offer(LONG)
-                [again], _ = await second.take()
+                [again], _ = await second.next_reports()
         assert again == report
 
 
@@ -72,7 +72,7 @@ async def test_a_slow_watcher_loses_the_oldest(
     with reporter.subscribe() as subscription:
         for number in range(5):
             subscription.put(PromptReport([number], [0], bytes(16)))
-        reports, dropped = await subscription.take()
+        reports, dropped = await subscription.next_reports()
     assert [list(report.text_hashes) for report in reports] == [[3], [4]]
     assert dropped == sum(drops) == 3
 

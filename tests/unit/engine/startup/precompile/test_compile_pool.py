@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import triton
 
-from kvasir_engine.startup.precompile.compile_pool import Compiling
+from kvasir_engine.startup.precompile.compile_pool import CompilePool
 
 LONG = 600.0
 
@@ -38,7 +38,7 @@ def kernel(name: str) -> Callable[[], Any]:
 
 
 def test_kernels_and_launchers_are_made_elsewhere(launchers: Path) -> None:
-    compiling = Compiling()
+    compiling = CompilePool()
     futures = [compiling.submit(kernel(name)) for name in ("one", "two")]
     # Nobody launches them here.
     assert [future.result(timeout=0) for future in futures] == [None, None]
@@ -48,7 +48,7 @@ def test_kernels_and_launchers_are_made_elsewhere(launchers: Path) -> None:
 
 
 def test_what_fails_is_counted(launchers: Path) -> None:
-    compiling = Compiling()
+    compiling = CompilePool()
 
     def fail() -> None:
         raise ValueError("no such instruction")
@@ -60,7 +60,7 @@ def test_what_fails_is_counted(launchers: Path) -> None:
 
 
 def test_what_hangs_is_ended(launchers: Path) -> None:
-    compiling = Compiling()
+    compiling = CompilePool()
     compiling.submit(lambda: time.sleep(LONG))
     (child,) = compiling._running
     assert compiling.finish(0.05) == 1
@@ -71,7 +71,7 @@ def test_what_hangs_is_ended(launchers: Path) -> None:
 def test_ends_may_be_taken_note_of_by_others(launchers: Path) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        compiling = Compiling()
+        compiling = CompilePool()
         compiling.submit(kernel("one"))
         assert compiling.finish(LONG) == 0
     finally:
@@ -83,7 +83,7 @@ def test_cores_bound_what_is_compiled_at_once(
     launchers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    compiling, at_work = Compiling(), tmp_path / "at_work"
+    compiling, at_work = CompilePool(), tmp_path / "at_work"
 
     def alone() -> Any:
         at_work.mkdir()  # fails where another one is
@@ -99,13 +99,13 @@ def test_cores_bound_what_is_compiled_at_once(
 def test_nothing_goes_on_when_the_start_is_killed(tmp_path: Path) -> None:
     program = """
 import os, sys, time
-from kvasir_engine.startup.precompile.compile_pool import Compiling
+from kvasir_engine.startup.precompile.compile_pool import CompilePool
 
 def hang():
     print(os.getpid(), flush=True)
     time.sleep(600)
 
-Compiling().submit(hang)
+CompilePool().submit(hang)
 time.sleep(600)
 """
     start = subprocess.Popen(

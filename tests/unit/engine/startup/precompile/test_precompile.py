@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from kvasir_engine.settings import make_settings
-from kvasir_engine.startup.precompile.precompile import LEAST_CORES, KernelsAhead
+from kvasir_engine.startup.precompile.precompile import MIN_CORES, Precompiler
 
 AHEAD = """
 import logging, os
 from pathlib import Path
 import torch
-from kvasir_engine.startup.precompile.precompile import KernelsAhead
+from kvasir_engine.startup.precompile.precompile import Precompiler
 from kvasir_engine.settings import SettingsError, make_settings
 
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
@@ -29,11 +29,11 @@ def launches():
     add_rms_norm(x, None, torch.empty(64, dtype=torch.bfloat16, device=device), 1e-6)
 
 def start(launches=launches, **settings):
-    with KernelsAhead(make_settings("m", **settings), Path(sys.argv[1]), device) as ahead:
-        ahead.rehearse(launches)
-        ahead.finish()
+    with Precompiler(make_settings("m", **settings), Path(sys.argv[1]), device) as precompiler:
+        precompiler.precompile(launches)
+        precompiler.finish()
     cache = Path(os.environ["TRITON_CACHE_DIR"])
-    done.append([len(list(cache.rglob(each))) for each in ("*.cubin", "rehearsed/*")])
+    done.append([len(list(cache.rglob(each))) for each in ("*.cubin", "precompiled/*")])
 
 """
 
@@ -95,8 +95,8 @@ def test_a_start_that_fails_leaves_no_process(
 ) -> None:
     program = """
 try:
-    with KernelsAhead(make_settings("m"), Path(sys.argv[1]), device) as ahead:
-        ahead.rehearse(launches)
+    with Precompiler(make_settings("m"), Path(sys.argv[1]), device) as precompiler:
+        precompiler.precompile(launches)
         raise MemoryError
 except MemoryError:
     pass
@@ -109,7 +109,7 @@ except ChildProcessError:
 
 
 @pytest.mark.parametrize(
-    ("device", "cores"), [("cpu", LEAST_CORES), ("cuda", LEAST_CORES - 1)], ids=["cpu", "few cores"]
+    ("device", "cores"), [("cpu", MIN_CORES), ("cuda", MIN_CORES - 1)], ids=["cpu", "few cores"]
 )
 def test_it_is_left_out_where_it_does_not_pay(
     device: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -120,6 +120,6 @@ def test_it_is_left_out_where_it_does_not_pay(
     def launches() -> None:
         raise AssertionError
 
-    with KernelsAhead(make_settings("m"), tmp_path, torch.device(device)) as ahead:
-        ahead.rehearse(launches)
-        ahead.finish()
+    with Precompiler(make_settings("m"), tmp_path, torch.device(device)) as precompiler:
+        precompiler.precompile(launches)
+        precompiler.finish()

@@ -5,7 +5,7 @@ from typing import Any
 
 BEGIN = """
 import torch
-from kvasir_engine.startup.precompile.shape_only_tensor import Valueless, WithoutValues
+from kvasir_engine.startup.precompile.shape_only_tensor import ShapeOnlyTensor, ShapeOnlyMode
 
 def seen(x):
     return [str(x.device), str(x.dtype), list(x.shape), list(x.stride()), x.data_ptr()]
@@ -14,7 +14,7 @@ def seen(x):
 
 def test_tensors_of_the_device_have_shapes_and_addresses(without_gpu: Callable[..., Any]) -> None:
     program = """
-with WithoutValues(torch.device("cuda")), torch.inference_mode():
+with ShapeOnlyMode(torch.device("cuda")), torch.inference_mode():
     x = torch.empty(4, 6, dtype=torch.bfloat16, device=device)
     tail = x[1:, 2:]
     product = torch.nn.functional.linear(x, torch.empty(8, 6, dtype=x.dtype, device=device))
@@ -32,18 +32,18 @@ print(json.dumps([seen(each) for each in (x, tail, product, picked)]))
 
 def test_the_hosts_tensors_keep_their_values(without_gpu: Callable[..., Any]) -> None:
     program = """
-with WithoutValues(device):
+with ShapeOnlyMode(device):
     here = torch.arange(3) + 1
     there = here.to(device, non_blocking=True)
     pinned = torch.empty(2, pin_memory=True)
 print(json.dumps([here.tolist(), type(there).__name__, str(there.device), pinned.numel()]))
 """
-    assert without_gpu(BEGIN + program) == [[1, 2, 3], "Valueless", "cuda:0", 2]
+    assert without_gpu(BEGIN + program) == [[1, 2, 3], "ShapeOnlyTensor", "cuda:0", 2]
 
 
 def test_what_works_in_place_returns_its_argument(without_gpu: Callable[..., Any]) -> None:
     program = """
-with WithoutValues(device), torch.inference_mode():
+with ShapeOnlyMode(device), torch.inference_mode():
     x = torch.empty(4, device=device)
     same = [x.zero_() is x, x.copy_(torch.ones(4)) is x, x.view(4) is x]
 print(json.dumps(same))
@@ -53,7 +53,7 @@ print(json.dumps(same))
 
 def test_nothing_is_computed_with_them_afterwards(without_gpu: Callable[..., Any]) -> None:
     program = """
-with WithoutValues(device):
+with ShapeOnlyMode(device):
     x = torch.empty(4, device=device)
 try:
     x + 1

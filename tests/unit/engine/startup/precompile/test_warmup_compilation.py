@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-REHEARSE = """
+PRECOMPILE = """
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from kvasir_engine.startup.precompile.fake_device import rehearsing
-from kvasir_engine.startup.torch_build import _rehearse
+from kvasir_engine.startup.precompile.fake_device import faked_device
+from kvasir_engine.startup.torch_build import _launch_for_precompile
 from kvasir_engine.settings import make_settings
 
 class Asked(Executor):
@@ -29,8 +29,8 @@ def rehearse(model_dir, compiler):
     settings = make_settings(
         model_dir, dtype="bfloat16", max_model_len=256, max_num_seqs=40, max_num_batched_tokens=512
     )
-    with rehearsing(device, compiler):
-        _rehearse(settings, Path(model_dir), device)
+    with faked_device(device, compiler):
+        _launch_for_precompile(settings, Path(model_dir), device)
 
 """
 ALL = """
@@ -49,21 +49,21 @@ def test_every_architecture_can_be_rehearsed(
 ) -> None:
     names = ["llama2", "llama31", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3"]
     names += ["phi3_long", "mixtral", "qwen3_moe"]
-    counts = without_gpu(REHEARSE + ALL, *(str(hf_model_dir(name)) for name in names))
+    counts = without_gpu(PRECOMPILE + ALL, *(str(hf_model_dir(name)) for name in names))
     assert counts.keys() == {hf_model_dir(name).name for name in names}
     assert all(count >= 20 for count in counts.values()), counts
 
 
 COMPILED = """
 from kvasir_engine.attention.hopper import paged_attention as hopper_attention
-from kvasir_engine.startup.precompile.compile_pool import Compiling
+from kvasir_engine.startup.precompile.compile_pool import CompilePool
 from triton.runtime.jit import JITFunction
 
 cache = Path(os.environ["TRITON_CACHE_DIR"])
 own = [JITFunction.run, torch.cuda.CUDAGraph]
 counts = []
 for _ in range(2):
-    compiling = Compiling()
+    compiling = CompilePool()
     rehearse(sys.argv[1], compiling)
     failed = compiling.finish(240.0)
     counts.append([failed, compiling.started, len(list(cache.rglob("*.cubin")))])
@@ -76,7 +76,7 @@ print(json.dumps([counts, left, own == [JITFunction.run, torch.cuda.CUDAGraph]])
 def test_what_it_asks_for_is_compiled_and_nothing_is_left(
     hf_model_dir: Callable[[str], Path], without_gpu: Callable[..., Any]
 ) -> None:
-    program = REHEARSE + "import os, torch\n" + COMPILED
+    program = PRECOMPILE + "import os, torch\n" + COMPILED
     (first, again), left, restored = without_gpu(program, str(hf_model_dir("qwen3")))
     failed, started, files = first
     assert (failed, files) == (0, started)
@@ -93,10 +93,10 @@ from triton.runtime.jit import JITFunction
 
 warmups = []
 JITFunction.run = lambda self, *, grid, warmup: warmups.append(warmup)
-with rehearsing(device, Asked()), ThreadPoolExecutor(1) as other:
+with faked_device(device, Asked()), ThreadPoolExecutor(1) as other:
     launch = partial(JITFunction.run, None, grid=(1,), warmup=False)
     launch()
     other.submit(launch).result()
 print(json.dumps(warmups))
 """
-    assert without_gpu(REHEARSE + program) == [True, False]
+    assert without_gpu(PRECOMPILE + program) == [True, False]

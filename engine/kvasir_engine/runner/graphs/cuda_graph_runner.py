@@ -21,7 +21,7 @@ from kvasir_engine.runner.batch import DeviceBatch, StepInputs
 from kvasir_engine.runner.graphs.full import FullGraphs, Replayed
 from kvasir_engine.runner.graphs.piecewise import PiecewiseGraphs
 from kvasir_engine.runner.graphs.prefill import PrefillGraphs
-from kvasir_engine.runner.prefix_groups import Group, PrefixTiles
+from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
 from kvasir_engine.step_plan import StepPlan
 
 
@@ -48,7 +48,7 @@ class CudaGraphRunner:
             batch.decode_inputs,
             forward,
             sample,
-            spare_row=batch.spare_row,
+            padding_row=batch.padding_row,
             prefix_tiles=prefix_tiles,
             splits_kv=splits_kv,
             device=device,
@@ -64,20 +64,20 @@ class CudaGraphRunner:
         self._piecewise = PiecewiseGraphs(
             pool, model, context, num_groups=num_groups, device=device
         )
-        self._max_rows = batch.spare_row
+        self._max_rows = batch.padding_row
         self._splits_kv = splits_kv
 
     def capture(self, *, shares_prefixes: bool) -> None:
         """Capture every mode, over the KV caches as they are."""
         self._full.capture(self._max_rows)
         if shares_prefixes:
-            self._full.prepare("shared_prefix")
+            self._full.capture_largest("shared_prefix")
         if self._splits_kv:
-            self._full.prepare("split_kv")
+            self._full.capture_largest("split_kv")
         self._piecewise.capture()
         self._prefill.capture()
 
-    def decode(self, plan: StepPlan, groups: list[Group]) -> Replayed | None:
+    def decode(self, plan: StepPlan, groups: list[PrefixGroup]) -> Replayed | None:
         """Launch the forward pass of a decode step; None when it fits no full graph."""
         return self._full.run(plan, groups)
 
