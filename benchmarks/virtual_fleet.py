@@ -32,7 +32,7 @@ from kvasir_engine.settings import SchedulerSettings
 from kvasir_engine.sim.latency_model import SpeedProfile
 from kvasir_engine.sim.sim_runner import SimRunner, SimStep
 from kvasir_engine.step_plan import StepPlan
-from kvasir_router.admission.request_queue import Waiting, WaitingQueue
+from kvasir_router.admission.request_queue import Waiting, WaitingLine
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
@@ -222,7 +222,7 @@ class VirtualRouter:
             self.model.replicas[spec.id, spec.host, number] = replica
         self.model.refresh()
         waiting = Waiting(requests=1_000_000, timeout=1e9)
-        self.line = WaitingQueue(waiting, loop.time, loop.call_soon)
+        self.line = WaitingLine(waiting, loop.time, loop.call_soon)
         self.model.room = lambda: self.line.room(self.model)
 
     @property

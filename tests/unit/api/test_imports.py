@@ -36,15 +36,15 @@ def test_the_package_itself_brings_nothing() -> None:
     "module",
     [
         *(
-            "llmdeployment",
-            "hf_config",
-            "fit.plan",
-            "fit.cluster",
-            "local.run",
-            "chat.session",
+            "resource",
+            "models.hf_config",
+            "models.fit.fit_plan",
+            "models.fit.replica_fit",
+            "models.download.model_download",
             "logs",
         ),
-        *("cli.main", "cli.download", "cli.status", "model_cache.download", "status.tree"),
+        *("cli.main", "cli.download", "cli.status", "cli.deployment_status.tree"),
+        *("cli.local.run_local", "cli.conversation.chat_session"),
     ],
 )
 def test_no_part_brings_the_weight_of_another(module: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
-STUBS = ROOT / "api" / "kvasir" / "proto"
+STUBS = ROOT / "api" / "kvasir" / "wire" / "proto"
 
 
 def test_the_committed_stubs_are_up_to_date(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_the_committed_stubs_are_up_to_date(tmp_path: Path) -> None:
         pytest.skip("grpcio-tools is not installed")
     script = ROOT / "scripts" / "gen_protos.py"
     subprocess.run([sys.executable, script, "--out", tmp_path], check=True, capture_output=True)
-    fresh = tmp_path / "kvasir" / "proto"
+    fresh = tmp_path / "kvasir" / "wire" / "proto"
 
     def files(root: Path) -> dict[str, str]:
         return {
