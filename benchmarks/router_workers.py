@@ -32,7 +32,7 @@ from kvasir.wire.text_chain import text_hashes
 from kvasir_router.index.approximate import ApproximateIndex
 from kvasir_router.index.residency import Residency
 from kvasir_router.workers.replication.messages import (
-    BLOCKS_A_MESSAGE,
+    BLOCKS_PER_MESSAGE,
     Frame,
     Held,
     Routed,
@@ -165,7 +165,7 @@ def blocks() -> list[float]:
                         0,
                         "GPU",
                         16,
-                        pack_keys([source.getrandbits(128) for _ in range(BLOCKS_A_MESSAGE)]),
+                        pack_keys([source.getrandbits(128) for _ in range(BLOCKS_PER_MESSAGE)]),
                     )
                 ],
             )
@@ -181,7 +181,7 @@ def blocks() -> list[float]:
                 keys = unpack_keys(message.keys)
                 residency.hold(replica, message.group, message.tier, message.block_size, keys)
 
-    return least_us(take, count * BLOCKS_A_MESSAGE)
+    return least_us(take, count * BLOCKS_PER_MESSAGE)
 
 
 async def main() -> None:

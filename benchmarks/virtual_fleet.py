@@ -32,7 +32,7 @@ from kvasir_engine.settings import SchedulerSettings
 from kvasir_engine.sim.latency_model import SpeedProfile
 from kvasir_engine.sim.sim_runner import SimRunner, SimStep
 from kvasir_engine.step_plan import StepPlan
-from kvasir_router.admission.request_queue import Waiting, WaitingLine
+from kvasir_router.admission.request_queue import QueueLimits, RequestQueue
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
@@ -141,8 +141,8 @@ class Asked:
         self.done: asyncio.Future[None] = router.loop.create_future()
 
     @property
-    def at_home(self) -> bool:
-        """Waiter.at_home."""
+    def preferred_has_room(self) -> bool:
+        """Waiter.preferred_has_room."""
         return self.model.prefers_room(self.query)
 
     def start(self) -> None:
@@ -221,8 +221,8 @@ class VirtualRouter:
                 engine.told = lambda events, replica=replica: self._told(replica, events)
             self.model.replicas[spec.id, spec.host, number] = replica
         self.model.refresh()
-        waiting = Waiting(requests=1_000_000, timeout=1e9)
-        self.line = WaitingLine(waiting, loop.time, loop.call_soon)
+        waiting = QueueLimits(requests=1_000_000, timeout=1e9)
+        self.line = RequestQueue(waiting, loop.time, loop.call_soon)
         self.model.room = lambda: self.line.room(self.model)
 
     @property
@@ -238,7 +238,7 @@ class VirtualRouter:
         while True:
             for engine in self._engines.values():
                 engine.report()
-            self.line.look()
+            self.line.serve_and_expire()
             await asyncio.sleep(0.1)
 
     def _told(self, replica: Replica, events: list[KVEvent]) -> None:

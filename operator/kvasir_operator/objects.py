@@ -21,7 +21,7 @@ def namespace_of(it: Mapping[str, Any]) -> str:
     return str(it["metadata"].get("namespace", ""))
 
 
-def is_leaving(it: Mapping[str, Any]) -> bool:
+def is_terminating(it: Mapping[str, Any]) -> bool:
     """Whether it is being deleted."""
     return bool(it["metadata"].get("deletionTimestamp"))
 

@@ -27,7 +27,7 @@ from kvasir_operator.objects import (
     container_status,
     format_time,
     holds,
-    is_leaving,
+    is_terminating,
     name_of,
     namespace_of,
 )
@@ -42,7 +42,7 @@ _SERVED, _RESTARTED = "ServedByEveryRouter", "EngineRestarted"
 _log = structlog.get_logger("kvasir_operator.readiness_gates")
 
 
-class Gatekeeper:
+class ReadinessGates:
     """The only one who writes the condition of the gate."""
 
     def __init__(
@@ -80,8 +80,8 @@ class Gatekeeper:
 
     async def _look(self, client: httpx.AsyncClient) -> bool:
         """Once; returns whether a pod waits for routers."""
-        pods = [pod for pod in self._view.engine_pods() if not is_leaving(pod)]
-        waiting = [pod for pod in pods if waits_for_routers(pod)]
+        pods = [pod for pod in self._view.engine_pods() if not is_terminating(pod)]
+        waiting = [pod for pod in pods if awaits_confirmation(pod)]
         served = await self._served_by_all(client) if waiting else None
         for pod in pods:
             verdict = verdict_on(pod, served)
@@ -124,7 +124,7 @@ class Gatekeeper:
             if error.status not in (404, 409):
                 raise
             return
-        self._metrics.write(PODS.plural, "gate")
+        self._metrics.count_write(PODS.plural, "gate")
         _log.info("gate", namespace=namespace_of(pod), pod=name_of(pod), status=status)
 
 
@@ -136,7 +136,7 @@ def run_of(pod: Object) -> str:
     return f"{pod['metadata']['uid']}/{status.get('restartCount', 0)}"
 
 
-def waits_for_routers(pod: Object) -> bool:
+def awaits_confirmation(pod: Object) -> bool:
     """Whether the engine is up and its gate is not open for this run of it."""
     gates = pod["spec"].get("readinessGates") or ()
     gated = any(gate.get("conditionType") == labels.ROUTED for gate in gates)
@@ -152,7 +152,7 @@ def verdict_on(pod: Object, served: Iterable[str] | None) -> tuple[str, str, str
     run = run_of(pod)
     if not run or _is_open(pod):
         return None
-    if waits_for_routers(pod) and served is not None and run in served:
+    if awaits_confirmation(pod) and served is not None and run in served:
         return "True", _SERVED, run
     if holds(pod, labels.ROUTED):
         return "False", _RESTARTED, run

@@ -22,7 +22,7 @@ from kvasir_operator.controller.work_queue import WorkQueue
 from kvasir_operator.health_server import serve
 from kvasir_operator.kinds import LLMDEPLOYMENTS
 from kvasir_operator.lease import Leadership, LeaseLostError
-from kvasir_operator.readiness_gates import Gatekeeper
+from kvasir_operator.readiness_gates import ReadinessGates
 from kvasir_operator.settings import OperatorSettings
 
 _WORKERS = 4
@@ -75,7 +75,7 @@ async def _lead(
     view, queue = View(), WorkQueue()
     await _check_crd(cluster)
     observer = Observer(cluster, view, settings)
-    gatekeeper = Gatekeeper(cluster, view, settings, metrics)
+    gatekeeper = ReadinessGates(cluster, view, settings, metrics)
     watching = Watching(view, queue, settings, gatekeeper.wake)
     reconciler = Reconciler(cluster, view, queue, observer, settings, metrics)
     try:

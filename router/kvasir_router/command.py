@@ -98,7 +98,7 @@ def router(
         canaries:
           - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
-    from kvasir_router.admission.request_queue import Waiting
+    from kvasir_router.admission.request_queue import QueueLimits
     from kvasir_router.options import option_values as values
     from kvasir_router.options import router_settings as s
     from kvasir_router.options.tokenizing_settings import TokenizingSettings
@@ -160,7 +160,7 @@ def router(
         keys_file=keys_file,
         routers=routers,
         routers_dns=routers_dns,
-        waiting=Waiting(requests=max_waiting, timeout=queue_timeout, hold=hold_timeout),
+        waiting=QueueLimits(requests=max_waiting, timeout=queue_timeout, hold=hold_timeout),
         engine_queue=engine_queue,
         slo=Slo(slo_ttft, slo_itl),
         slo_by_model=values.slo_by_model(slo or ()),

@@ -23,7 +23,7 @@ import uvloop
 import yaml
 
 from kvasir.cli.local.ports import free_ports
-from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.options.router_settings import Probing, RouterSettings, Timeouts
 from kvasir_router.process.single_process import RouterServer, listen
@@ -312,7 +312,7 @@ async def start_router(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
                 config=config,
                 limits=limits or Limits(),
                 timeouts=timeouts or Timeouts(),
-                waiting=options.pop("waiting", Waiting(requests=0)),
+                waiting=options.pop("waiting", QueueLimits(requests=0)),
                 probing=options.pop("probing", Probing(0.2, 0.02, 1.0)),
                 access_log=False,
                 drain_timeout=0.1,

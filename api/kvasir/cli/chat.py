@@ -45,12 +45,12 @@ def chat(
     ] = None,
 ) -> None:
     """Talk to a model in the terminal."""
-    from kvasir.cli.conversation.chat_client import AddressError, ChatClient, ChatError, Options
+    from kvasir.cli.conversation.chat_client import AddressError, ChatClient, ChatError, ChatOptions
     from kvasir.cli.conversation.chat_session import Session
 
     try:
         with ChatClient(url, api_key) as client:
-            options = Options(temperature, max_tokens)
+            options = ChatOptions(temperature, max_tokens)
             session = Session(client, model or _only_model(client), system, options)
             if sys.stdin.isatty():
                 import readline  # noqa: F401  (gives input() editing and history)

@@ -15,7 +15,7 @@ from kvasir.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail
 
 if TYPE_CHECKING:
     from kvasir.model_uri import ModelURI
-    from kvasir.models.download.model_download import Options
+    from kvasir.models.download.model_download import DownloadOptions
     from kvasir.models.download.progress import Progress
     from kvasir.models.download.tracker import Tracker
 
@@ -116,12 +116,12 @@ def _options(
     keep: int | None,
     evict: bool,
     in_use: list[str] | None,
-) -> tuple[ModelURI, Options]:
+) -> tuple[ModelURI, DownloadOptions]:
     """What is asked for; ends the command, and leaves a message, when it makes no sense."""
     from kvasir.model_uri import parse_model_uri
     from kvasir.models.cache.layout import model_directory
-    from kvasir.models.download.archive import Limits
-    from kvasir.models.download.model_download import Options
+    from kvasir.models.download.archive import ArchiveLimits
+    from kvasir.models.download.model_download import DownloadOptions
     from kvasir.models.sources.source import Selection
     from kvasir.quantity import parse_bytes
 
@@ -130,9 +130,9 @@ def _options(
         model_directory(parsed, revision)
         if revision is not None and parsed.scheme != "hf":
             raise ValueError(f"--revision has a meaning only with hf://, not with {uri!r}")
-        return parsed, Options(
+        return parsed, DownloadOptions(
             Selection(tuple(include or ())),
-            Limits(bytes=parse_bytes(max_size)),
+            ArchiveLimits(bytes=parse_bytes(max_size)),
             parallel,
             keep,
             evict,
@@ -144,7 +144,7 @@ def _options(
 
 
 def _run(
-    uri: ModelURI, revision: str | None, to: Path, tracker: Tracker, options: Options
+    uri: ModelURI, revision: str | None, to: Path, tracker: Tracker, options: DownloadOptions
 ) -> tuple[Path | None, Progress]:
     from kvasir.models.download.model_download import Download
     from kvasir.models.download_errors import DownloadError
@@ -157,9 +157,9 @@ def _run(
 
 
 def _failure(message: str, permanent: bool) -> Progress:
-    from kvasir.models.download.progress import Phase, Progress
+    from kvasir.models.download.progress import DownloadPhase, Progress
 
-    return Progress(Phase.FAILED, error=message, permanent=permanent)
+    return Progress(DownloadPhase.FAILED, error=message, permanent=permanent)
 
 
 def _leave_message(progress: Progress) -> None:

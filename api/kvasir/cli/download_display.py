@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kvasir.models.download.progress import Phase, Progress
+from kvasir.models.download.progress import DownloadPhase, Progress
 from kvasir.models.download.tracker import Tracker
 from kvasir.quantity import format_bytes
 
@@ -56,13 +56,13 @@ def _write_lines(tracker: Tracker, name: str, ended: threading.Event) -> None:
     while not ended.wait(_LINE_SECONDS):
         progress = tracker.read()
         line = f"{name}: {progress.phase.value}"
-        if progress.phase is Phase.DOWNLOADING:
+        if progress.phase is DownloadPhase.DOWNLOADING:
             line += f" {format_bytes(progress.bytes)} of {format_bytes(progress.total_bytes)}"
         print(line, _left(progress), file=sys.stderr, flush=True)
 
 
 def _left(progress: Progress) -> str:
-    if progress.eta_seconds is None or progress.phase is not Phase.DOWNLOADING:
+    if progress.eta_seconds is None or progress.phase is not DownloadPhase.DOWNLOADING:
         return ""
     minutes, seconds = divmod(progress.eta_seconds, 60)
     return f"{minutes}:{seconds:02} left"

@@ -31,7 +31,7 @@ class ApiError(Exception):
         self.reason = reason
 
     @property
-    def is_passing(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether the same request may succeed later though nobody changes anything."""
         if "field not declared in schema" in str(self):
             return False  # what an apply has too much is answered with 500

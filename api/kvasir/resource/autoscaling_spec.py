@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kvasir.resource.strict_model import Part, rule, rules
+from kvasir.resource.strict_model import StrictModel, rule, rules
 
 
-class Autoscaling(Part):
+class Autoscaling(StrictModel):
     """Bounds of replicas, and what they follow. A KEDA ScaledObject is made of it where KEDA is
     installed, else a HorizontalPodAutoscaler on the external metrics that the operator can serve;
     both change `spec.replicas` by the scale subresource. What was set last stays when this is taken

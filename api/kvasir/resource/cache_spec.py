@@ -7,13 +7,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from kvasir.resource.field_types import ObjectName, Quantity
-from kvasir.resource.strict_model import Part, rule, rules
+from kvasir.resource.strict_model import StrictModel, rule, rules
 
 AccessMode = Literal["ReadWriteOnce", "ReadWriteMany"]
 DEFAULT_SIZE = "100Gi"
 
 
-class ClaimTemplate(Part):
+class ClaimTemplate(StrictModel):
     """The volume claim: an existing one, or what a new one asks for."""
 
     model_config = rules(
@@ -73,7 +73,7 @@ class ClaimTemplate(Part):
         return self
 
 
-class Cache(Part):
+class Cache(StrictModel):
     """Where a downloaded model is kept, on a cluster."""
 
     pvc: ClaimTemplate = ClaimTemplate()

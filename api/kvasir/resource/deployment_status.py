@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kvasir.resource.strict_model import Part
+from kvasir.resource.strict_model import StrictModel
 
 MAX_MESSAGE = 1024
 
 
-class Phase(StrEnum):
+class DeploymentPhase(StrEnum):
     """A deployment in one word; the conditions say more."""
 
     PENDING = "Pending"
@@ -106,7 +106,7 @@ Name = Annotated[str, Field(max_length=256)]
 Count = Annotated[int, Field(ge=0)]
 
 
-class Condition(Part):
+class Condition(StrictModel):
     """One condition, as KEP-1623 has them."""
 
     type: Annotated[str, Field(min_length=1, max_length=64)]
@@ -130,7 +130,7 @@ class Condition(Part):
     """Why, as a sentence."""
 
 
-class CacheStatus(Part):
+class CacheStatus(StrictModel):
     """How far the model's download is."""
 
     phase: Name
@@ -146,7 +146,7 @@ class CacheStatus(Part):
     """Seconds that the rest is expected to take."""
 
 
-class StartupStatus(Part):
+class StartupStatus(StrictModel):
     """Seconds that the start of the newest revision's first replica took."""
 
     schedule_seconds: Count | None = None
@@ -162,7 +162,7 @@ class StartupStatus(Part):
     """From then until every router served it."""
 
 
-class FitStatus(Part):
+class FitStatus(StrictModel):
     """What one replica needs of its GPUs."""
 
     weights_gi_b: Annotated[float, Field(ge=0)] | None = Field(alias="weightsGiB", default=None)
@@ -175,7 +175,7 @@ class FitStatus(Part):
     """GPUs of one replica."""
 
 
-class Status(Part):
+class Status(StrictModel):
     """What the operator tells."""
 
     observed_generation: Count = 0

@@ -16,12 +16,12 @@ from kvasir.resource.field_types import (
     SecretKey,
     Text,
 )
-from kvasir.resource.strict_model import Part, rule, rules
+from kvasir.resource.strict_model import StrictModel, rule, rules
 
 _RESERVED = "[" + ", ".join(f"'{name}'" for name in RESERVED_ENV) + "]"
 
 
-class SecretKeyRef(Part):
+class SecretKeyRef(StrictModel):
     """One key of a Secret in the deployment's namespace."""
 
     name: ObjectName
@@ -31,14 +31,14 @@ class SecretKeyRef(Part):
     """The key in it."""
 
 
-class EnvSource(Part):
+class EnvSource(StrictModel):
     """Where a variable's value comes from."""
 
     secret_key_ref: SecretKeyRef
     """A key of a Secret; engines are restarted, one after the other, when it changes."""
 
 
-class EnvVar(Part):
+class EnvVar(StrictModel):
     """One environment variable of the engine."""
 
     model_config = rules(
@@ -64,7 +64,7 @@ class EnvVar(Part):
         return self
 
 
-class EngineConfig(Part):
+class EngineConfig(StrictModel):
     """The engine's own settings; what is absent is the engine's default."""
 
     max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
@@ -105,7 +105,7 @@ class EngineConfig(Part):
     """How weights are read; `dummy` makes random ones, for benchmarks."""
 
 
-class Engine(Part):
+class Engine(StrictModel):
     """How the engine is run."""
 
     image: Image | None = None

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from kvasir.resource.engine_spec import EngineConfig
 from kvasir.resource.field_types import DNSLabel, LabelKey, LabelValue, Text
 from kvasir.resource.spec import Spec
-from kvasir.resource.strict_model import Part
+from kvasir.resource.strict_model import StrictModel
 
 __all__ = ["API_VERSION", "KIND", "EngineConfig", "LLMDeployment", "Metadata", "Spec"]
 
@@ -21,7 +21,7 @@ API_VERSION = "kvasir.dev/v1alpha1"
 KIND = "LLMDeployment"
 
 
-class Metadata(Part):
+class Metadata(StrictModel):
     """The resource's name, and on a cluster its namespace, labels and annotations."""
 
     name: DNSLabel
@@ -37,7 +37,7 @@ class Metadata(Part):
     """Annotations, on a cluster."""
 
 
-class LLMDeployment(Part):
+class LLMDeployment(StrictModel):
     """A model served by a number of engine replicas."""
 
     api_version: Literal["kvasir.dev/v1alpha1"]

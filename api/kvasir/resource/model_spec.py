@@ -8,13 +8,13 @@ from pydantic import Field, model_validator
 
 from kvasir.model_uri import ModelURI, parse_model_uri
 from kvasir.resource.field_types import ObjectName, Revision, SecretKey, ServedName, SourceURI
-from kvasir.resource.strict_model import Part, rule, rules
+from kvasir.resource.strict_model import StrictModel, rule, rules
 
 _IS_HUB = "(self.uri.startsWith('hf://') || !self.uri.contains('://'))"
 _DOWNLOADED = ("hf", "s3", "oci", "https")
 
 
-class DownloadSecret(Part):
+class DownloadSecret(StrictModel):
     """A Secret in the deployment's namespace."""
 
     name: ObjectName
@@ -25,7 +25,7 @@ class DownloadSecret(Part):
     taken."""
 
 
-class Model(Part):
+class Model(StrictModel):
     """The model to serve and the names it is served under."""
 
     model_config = rules(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from kvasir.resource.field_types import GPUCount, LabelKey, LabelValue, ObjectName, Quantity, Text
-from kvasir.resource.strict_model import RULES, Part, rule
+from kvasir.resource.strict_model import RULES, StrictModel, rule
 
 _OPEN = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 Open = Annotated[dict[str, Any], _OPEN]
@@ -26,7 +26,7 @@ def _free_keys(pairs: dict[str, str]) -> dict[str, str]:
     return pairs
 
 
-class Limits(Part):
+class ResourceLimits(StrictModel):
     """Most that one replica may use."""
 
     gpus: GPUCount = Field(alias="nvidia.com/gpu", default=0)
@@ -39,7 +39,7 @@ class Limits(Part):
     """Main memory, on a cluster."""
 
 
-class Requests(Part):
+class ResourceRequests(StrictModel):
     """What is set aside for one replica."""
 
     cpu: Quantity | None = None
@@ -49,17 +49,17 @@ class Requests(Part):
     """Main memory, on a cluster."""
 
 
-class Resources(Part):
+class Resources(StrictModel):
     """What one replica needs."""
 
-    limits: Limits = Limits()
+    limits: ResourceLimits = ResourceLimits()
     """Most that one replica may use."""
 
-    requests: Requests = Requests()
+    requests: ResourceRequests = ResourceRequests()
     """What is set aside for one replica; the limits if absent."""
 
 
-class Toleration(Part):
+class Toleration(StrictModel):
     """A taint that pods may run in spite of."""
 
     key: LabelKey | None = None
@@ -78,7 +78,7 @@ class Toleration(Part):
     """With NoExecute: how long a pod stays."""
 
 
-class Affinity(Part):
+class Affinity(StrictModel):
     """Rules on nodes and neighbours, as in a PodSpec."""
 
     node_affinity: Open | None = None
@@ -91,14 +91,14 @@ class Affinity(Part):
     """Away from which pods."""
 
 
-class PullSecret(Part):
+class PullSecret(StrictModel):
     """A Secret that images are pulled with."""
 
     name: ObjectName
     """The Secret's name."""
 
 
-class PodTemplate(Part):
+class PodTemplate(StrictModel):
     """What engine and download pods have beside what Kvasir gives them, on a cluster."""
 
     labels: Annotated[

@@ -12,12 +12,12 @@ from kvasir.resource.engine_spec import Engine
 from kvasir.resource.field_types import DNSLabel, TensorSize
 from kvasir.resource.model_spec import Model
 from kvasir.resource.pod_template import PodTemplate, Resources
-from kvasir.resource.strict_model import Part, rule, rules
+from kvasir.resource.strict_model import StrictModel, rule, rules
 
 _GPUS = "string(self.resources.limits.nvidia__dot__com__slash__gpu)"
 
 
-class Parallelism(Part):
+class Parallelism(StrictModel):
     """How one replica is spread over its GPUs."""
 
     tensor: TensorSize = 1
@@ -25,7 +25,7 @@ class Parallelism(Part):
     nvidia.com/gpu, where that is given."""
 
 
-class Lifecycle(Part):
+class Lifecycle(StrictModel):
     """How replicas begin and end."""
 
     drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 45
@@ -40,7 +40,7 @@ class Lifecycle(Part):
     """Seconds that an engine may take to load before its container is started again."""
 
 
-class RolloutStrategy(Part):
+class RolloutStrategy(StrictModel):
     """How a new revision replaces the old one. Where the cluster has no GPU left for a surge pod,
     the operator gives up one replica at a time instead, and says so in a condition."""
 
@@ -64,7 +64,7 @@ class RolloutStrategy(Part):
         return self
 
 
-class Disruption(Part):
+class Disruption(StrictModel):
     """What drains of nodes and other evictions may take away."""
 
     max_unavailable: Annotated[int, Field(ge=0, le=64)] = 1
@@ -72,7 +72,7 @@ class Disruption(Part):
     hold its requests until the next one serves."""
 
 
-class Router(Part):
+class Router(StrictModel):
     """How routers treat the model."""
 
     policy: Literal["kv_aware", "least_load", "round_robin", "prefix_hash", "session"] | None = None
@@ -83,7 +83,7 @@ class Router(Part):
     has started; by default the routers' own, 60."""
 
 
-class NetworkPolicy(Part):
+class NetworkPolicy(StrictModel):
     """Who may reach the engines, where the cluster's network enforces it."""
 
     enabled: bool = True
@@ -95,7 +95,7 @@ class NetworkPolicy(Part):
     """Namespaces whose pods may reach the engines' HTTP port too, such as Prometheus'."""
 
 
-class Monitoring(Part):
+class Monitoring(StrictModel):
     """What is made for Prometheus, where its operator is installed."""
 
     pod_monitor: bool = True
@@ -105,7 +105,7 @@ class Monitoring(Part):
     """A PrometheusRule."""
 
 
-class Spec(Part):
+class Spec(StrictModel):
     """The wanted state."""
 
     model_config = rules(

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 RULES = "x-kubernetes-validations"
 
 
-class Part(BaseModel):
+class StrictModel(BaseModel):
     """A part of the resource: camelCase fields, nothing unknown, no silent conversion."""
 
     model_config = ConfigDict(

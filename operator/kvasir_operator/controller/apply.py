@@ -8,12 +8,12 @@ import structlog
 
 from kvasir.kube import ApiError, Cluster, Kind
 from kvasir.resource import labels
-from kvasir_operator.controller.drift import is_same, stamped
+from kvasir_operator.controller.drift import matches_live, stamped
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.kinds import DEPLOYMENTS, kind_of
-from kvasir_operator.objects import Object, is_leaving, label, name_of, namespace_of
+from kvasir_operator.objects import Object, is_terminating, label, name_of, namespace_of
 from kvasir_operator.plan import Plan
 
 _CREATED_ONCE = ("Job",)
@@ -41,7 +41,7 @@ class Applier:
             try:
                 await self._ensure(manifest, uid)
             except ApiError as error:
-                if error.is_passing:
+                if error.is_transient:
                     raise
                 refused.append(_refusal(manifest, error))
         for manifest in plan.deletions:
@@ -69,7 +69,7 @@ class Applier:
         live = await self._live(kind, manifest)
         if live is not None:
             _require_ours(live, manifest, uid)
-            if is_leaving(live):
+            if is_terminating(live):
                 raise ApiError(409, "Conflict", f"{_named(manifest)} is still being deleted")
             if manifest["kind"] in _CREATED_ONCE:
                 return
@@ -79,7 +79,7 @@ class Applier:
             where = namespace_of(live), name_of(live)
             now = await self._cluster.replace_spec(kind, *where, manifest["spec"], labels.MANAGER)
             self._wrote(kind, live, now, "replace")
-        if now is not None and is_same(wanted, now):
+        if now is not None and matches_live(wanted, now):
             return
         answer = await self._cluster.apply(kind, wanted, labels.MANAGER)
         self._wrote(kind, live, answer, "apply" if live is not None else "create")
@@ -87,10 +87,10 @@ class Applier:
     async def _remove(self, manifest: Object, uid: str) -> None:
         kind = kind_of(manifest)
         live = await self._live(kind, manifest)
-        if live is None or is_leaving(live) or not _is_ours(live, uid):
+        if live is None or is_terminating(live) or not _is_ours(live, uid):
             return
         await self._cluster.delete(kind, namespace_of(live), name_of(live), live["metadata"]["uid"])
-        self._metrics.write(kind.plural, "delete")
+        self._metrics.count_write(kind.plural, "delete")
         _log.info("deleted", kind=kind.plural, namespace=namespace_of(live), name=name_of(live))
 
     async def _live(self, kind: Kind, manifest: Object) -> Object | None:
@@ -104,12 +104,12 @@ class Applier:
     def _wrote(self, kind: Kind, before: Object | None, answer: Object, verb: str) -> None:
         namespace, name = namespace_of(answer), name_of(answer)
         self._view.wrote(kind, before, answer, time.monotonic())
-        self._metrics.write(kind.plural, verb)
+        self._metrics.count_write(kind.plural, verb)
         _log.info(verb, kind=kind.plural, namespace=namespace, name=name)
 
 
 def _has_foreign_parts(manifest: Object, live: Object) -> bool:
-    return manifest["kind"] in _WHOLE and not is_same(live["spec"], manifest["spec"])
+    return manifest["kind"] in _WHOLE and not matches_live(live["spec"], manifest["spec"])
 
 
 def _is_ours(live: Object, uid: str) -> bool:

@@ -9,12 +9,12 @@ import httpx
 
 from kvasir.models.download.progress import MAX_PROGRESS_BYTES, Progress, parse_progress
 from kvasir.resource import labels
-from kvasir_operator.objects import Object, is_leaving, label
+from kvasir_operator.objects import Object, is_terminating, label
 from kvasir_operator.plan.model_download.cache_step import POLL_SECONDS
 from kvasir_operator.pod_http import NoAnswerError, ask
 
 _ANSWER_SECONDS = 2.0
-_MOST = 256
+_MAX_CONCURRENT = 256
 
 
 class Downloads:
@@ -34,7 +34,7 @@ class Downloads:
         found: dict[str, Progress] = {}
         for pod in pods:
             status = pod.get("status") or {}
-            if status.get("phase") == "Running" and status.get("podIP") and not is_leaving(pod):
+            if status.get("phase") == "Running" and status.get("podIP") and not is_terminating(pod):
                 progress = await self._progress(pod)
                 if progress is not None:
                     found[label(pod, "job-name")] = progress
@@ -45,7 +45,7 @@ class Downloads:
         asked, answer = self._answers.get(uid, (0.0, None))
         if answer is None or now - asked >= POLL_SECONDS:
             answer = await self._ask(pod)
-            if len(self._answers) >= _MOST:
+            if len(self._answers) >= _MAX_CONCURRENT:
                 self._answers.clear()
             self._answers[uid] = (now, answer)
         return answer

@@ -30,14 +30,14 @@ def stamped(manifest: Object) -> Object:
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def is_same(wanted: Any, live: Any) -> bool:
+def matches_live(wanted: Any, live: Any) -> bool:
     """Whether everything in `wanted` is so in `live`, which may have more: defaults, and fields
     that others own. Lists of named things are compared by name, all others whole."""
     if isinstance(wanted, dict):
         if live is None:
             return not wanted  # an API server leaves out what is empty
         return isinstance(live, dict) and all(
-            (_is_same_amount if key in _AMOUNTS else is_same)(value, live.get(key))
+            (_is_same_amount if key in _AMOUNTS else matches_live)(value, live.get(key))
             for key, value in wanted.items()
         )
     if not isinstance(wanted, list):
@@ -48,13 +48,13 @@ def is_same(wanted: Any, live: Any) -> bool:
         return False
     key = _key_of(wanted)
     if key is None:
-        return len(wanted) == len(live) and all(map(is_same, wanted, live))
+        return len(wanted) == len(live) and all(map(matches_live, wanted, live))
     by_key = {each.get(key): each for each in live if isinstance(each, dict)}
-    return all(each[key] in by_key and is_same(each, by_key[each[key]]) for each in wanted)
+    return all(each[key] in by_key and matches_live(each, by_key[each[key]]) for each in wanted)
 
 
 def _is_same_amount(wanted: Any, live: Any) -> bool:
-    """As `is_same`, for quantities: an API server writes 1000m as 1."""
+    """As `matches_live`, for quantities: an API server writes 1000m as 1."""
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(
             _is_same_amount(value, live.get(key)) for key, value in wanted.items()

@@ -54,7 +54,7 @@ class Metrics:
         self._seconds.observe(seconds)
         self._waiting.set(waiting)
 
-    def write(self, resource: str, verb: str) -> None:
+    def count_write(self, resource: str, verb: str) -> None:
         """One write was made."""
         self._writes.labels(resource, verb).inc()
 

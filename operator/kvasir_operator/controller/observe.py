@@ -29,7 +29,7 @@ _REMEMBER_SECONDS = 60.0
 Value = TypeVar("Value")
 
 
-class Remembered(Generic[Value]):
+class TimedCache(Generic[Value]):
     """Something that is read again when it is `seconds` old."""
 
     def __init__(self, read: Callable[[], Awaitable[Value]], seconds: float) -> None:
@@ -54,9 +54,9 @@ class Observer:
         self._view = view
         self._settings = settings
         seconds = min(_REMEMBER_SECONDS, settings.resync_seconds)
-        self._optional = Remembered(self._read_optional, seconds)
-        self._nodes = Remembered(self._read_nodes, seconds)
-        self._crd_lacks = Remembered(self._read_crd_lacks, seconds)
+        self._optional = TimedCache(self._read_optional, seconds)
+        self._nodes = TimedCache(self._read_nodes, seconds)
+        self._crd_lacks = TimedCache(self._read_crd_lacks, seconds)
         self._downloads = Downloads()
 
     async def close(self) -> None:

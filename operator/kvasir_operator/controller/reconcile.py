@@ -14,7 +14,7 @@ from kvasir_operator.controller.observe import Observer
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.kinds import JOBS, LLMDEPLOYMENTS
-from kvasir_operator.objects import Object, holds, is_leaving
+from kvasir_operator.objects import Object, holds, is_terminating
 from kvasir_operator.plan import Plan, plan
 from kvasir_operator.plan.observed import Observed
 from kvasir_operator.plan.plan import with_failures
@@ -49,7 +49,7 @@ class Reconciler:
     async def run(self) -> None:
         """For ever. What one key raises is logged, and the key comes back later."""
         while True:
-            key = await self._queue.take()
+            key = await self._queue.next_key()
             started = time.monotonic()
             result = await self._try(key)
             self._metrics.reconciled(result, time.monotonic() - started, len(self._queue))
@@ -74,7 +74,7 @@ class Reconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Once. Returns seconds after which to look again, if that is known. Raises ApiError."""
         resource = self._view.resource(key)
-        if resource is None or is_leaving(resource):
+        if resource is None or is_terminating(resource):
             self._queue.forget(key)
             self._metrics.gone(key)
             return None
@@ -115,5 +115,5 @@ class Reconciler:
             if error.status in (404, 409):
                 return  # it is gone, and the watch will say so
             raise
-        self._metrics.write(LLMDEPLOYMENTS.plural, "status")
+        self._metrics.count_write(LLMDEPLOYMENTS.plural, "status")
         self._view.wrote(LLMDEPLOYMENTS, resource, answer, time.monotonic())

@@ -21,7 +21,7 @@ from kvasir_operator.kinds import (
     PODS,
     SERVICES,
 )
-from kvasir_operator.objects import Object, holds, is_leaving, label, name_of, namespace_of
+from kvasir_operator.objects import Object, holds, is_terminating, label, name_of, namespace_of
 
 CHILDREN = (
     DEPLOYMENTS,
@@ -102,7 +102,7 @@ class View:
         return [
             pod
             for pod in self._index(PODS).get(ROUTERS, ())
-            if namespace_of(pod) == namespace and holds(pod, "Ready") and not is_leaving(pod)
+            if namespace_of(pod) == namespace and holds(pod, "Ready") and not is_terminating(pod)
         ]
 
     def engine_pods(self) -> list[Object]:

@@ -7,7 +7,7 @@ import asyncio
 from typing import NamedTuple
 
 FIRST_DELAY = 0.5
-LONGEST_DELAY = 60.0
+MAX_DELAY = 60.0
 
 
 class Key(NamedTuple):
@@ -20,7 +20,7 @@ class Key(NamedTuple):
 class WorkQueue:
     """What has to be looked at, in the order in which it was said, without repetitions."""
 
-    def __init__(self, first_delay: float = FIRST_DELAY, longest: float = LONGEST_DELAY) -> None:
+    def __init__(self, first_delay: float = FIRST_DELAY, longest: float = MAX_DELAY) -> None:
         self._first_delay = first_delay
         self._longest = longest
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
@@ -53,7 +53,7 @@ class WorkQueue:
             timer.cancel()
         self._timers[key] = loop.call_later(seconds, self.add, key)
 
-    async def take(self) -> Key:
+    async def next_key(self) -> Key:
         """The next key; say `done` or `failed` when the work on it has ended."""
         key = await self._ready.get()
         self._waiting.discard(key)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from kvasir.resource import LLMDeployment
 from kvasir.resource.deployment_files import sentences
-from kvasir.resource.deployment_status import ConditionType, Phase, Reason
+from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
 from kvasir_operator.objects import Object
 from kvasir_operator.plan.autoscaling import add_autoscaling
 from kvasir_operator.plan.conditions import Conditions
@@ -87,7 +87,7 @@ def with_failures(status: Object, failures: Sequence[str], observed: Observed) -
     message = " ".join(failures)
     conditions.set(ConditionType.DEGRADED, True, Reason.APPLY_FAILED, message)
     conditions.set(ConditionType.READY, False, Reason.APPLY_FAILED, message)
-    phase = Phase.DEGRADED if status.get("readyReplicas") else Phase.FAILED
+    phase = DeploymentPhase.DEGRADED if status.get("readyReplicas") else DeploymentPhase.FAILED
     return {**status, "conditions": conditions.as_list(), "phase": phase.value}
 
 
@@ -99,7 +99,7 @@ def _refused(observed: Observed, message: str) -> Plan:
     conditions.set(ConditionType.READY, False, Reason.INVALID_SPEC, message)
     before = observed.resource.get("status") or {}
     kept = {name: before[name] for name in _COUNTS if name in before}
-    return Plan(_status(observed, conditions, {**kept, "phase": Phase.FAILED.value}))
+    return Plan(_status(observed, conditions, {**kept, "phase": DeploymentPhase.FAILED.value}))
 
 
 _COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "selector", "url")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvasir.resource.deployment_status import ConditionType, Phase, Reason
+from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
 from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.workload import Workload
 
@@ -79,17 +79,17 @@ def _set_degraded(draft: Draft, bad: bool, reason: Reason, message: str) -> None
     )
 
 
-def _phase(draft: Draft, workload: Workload, bad: bool, reason: Reason) -> Phase:
+def _phase(draft: Draft, workload: Workload, bad: bool, reason: Reason) -> DeploymentPhase:
     if draft.conditions.is_true(ConditionType.READY):
-        return Phase.READY
+        return DeploymentPhase.READY
     if reason is Reason.SCALED_TO_ZERO:
-        return Phase.IDLE
+        return DeploymentPhase.IDLE
     if workload.serving:
-        return Phase.DEGRADED if bad else Phase.UPDATING
+        return DeploymentPhase.DEGRADED if bad else DeploymentPhase.UPDATING
     if reason in _CAPACITY:
-        return Phase.PENDING
+        return DeploymentPhase.PENDING
     if bad:
-        return Phase.FAILED
+        return DeploymentPhase.FAILED
     if draft.conditions.is_false(ConditionType.MODEL_CACHED):
-        return Phase.CACHING
-    return Phase.STARTING if workload.current or workload.old else Phase.PENDING
+        return DeploymentPhase.CACHING
+    return DeploymentPhase.STARTING if workload.current or workload.old else DeploymentPhase.PENDING

@@ -72,7 +72,7 @@ def _replica(replica: Replica) -> dict[str, Any]:
         "max_model_len": replica.max_model_len,
         "kv_capacity": replica.load.kv_capacity,
         "load": _load(replica),
-        "load_stream": replica.speech.value,
+        "load_stream": replica.load_stream_state.value,
         "feeds": dict(replica.feeds),
     }
 

@@ -86,9 +86,9 @@ class Keyring:
         """Read the file whenever it has changed, forever."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            await self.look()
+            await self.reload_if_changed()
 
-    async def look(self) -> None:
+    async def reload_if_changed(self) -> None:
         """Read the file if it has changed."""
         if not self._watch.changed():
             return

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Protocol
 
 from kvasir_router.admission.fairness import ServiceCounters
-from kvasir_router.admission.tenant_shares import Shares
+from kvasir_router.admission.tenant_shares import TenantShares
 from kvasir_router.admission.ticket import Priority, Ticket
 from kvasir_router.discovery.specs import ModelSpec
 from kvasir_router.wire.http_request import Request
@@ -66,7 +66,7 @@ class Waiter(Protocol):
         """Whether it has begun elsewhere: it goes before others, and not every replica will do."""
 
     @property
-    def at_home(self) -> bool:
+    def preferred_has_room(self) -> bool:
         """Whether the replica that it would choose of all, room or not, has room."""
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class Waiter(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class QueueEntry:
     """One waiting request."""
 
     waiter: Waiter
@@ -92,7 +92,7 @@ class Place:
     """By later ones of its tenant, which preferred the replica that had room."""
 
 
-_Tenants = dict[str, OrderedDict[Place, None]]
+_Tenants = dict[str, OrderedDict[QueueEntry, None]]
 
 
 class ModelQueue:
@@ -104,19 +104,19 @@ class ModelQueue:
     def __init__(self, model: Served) -> None:
         self.model = model
         self.counters = ServiceCounters()
-        self.shares = Shares()
+        self.shares = TenantShares()
         self.count = 0
         self.size = 0
         """Bytes of all bodies in it."""
         self._classes: tuple[_Tenants, ...] = tuple({} for _ in Priority)
         self._served_at: deque[float] = deque(maxlen=_RATE_SAMPLES)
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         for tenants in self._classes:
             for places in tenants.values():
                 yield from places
 
-    def add(self, place: Place, *, first: bool = False) -> None:
+    def add(self, place: QueueEntry, *, first: bool = False) -> None:
         """At the end of its tenant's requests, or before them."""
         ticket = place.waiter.ticket
         tenants = self._classes[ticket.priority]
@@ -130,7 +130,7 @@ class ModelQueue:
         self.count += 1
         self.size += place.size
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: QueueEntry) -> None:
         """It waits no more, for whatever reason."""
         ticket = place.waiter.ticket
         tenants = self._classes[ticket.priority]
@@ -142,7 +142,7 @@ class ModelQueue:
         self.count -= 1
         self.size -= place.size
 
-    def next(self, headroom: float) -> Place | None:
+    def next(self, headroom: float) -> QueueEntry | None:
         """Whose turn it is, if it is anybody's; it stays. The last `headroom` of a model's room is
         for tenants that are under their share."""
         if not self.count:
@@ -151,10 +151,10 @@ class ModelQueue:
         for tenants in self._classes:
             turn = [each for each in tenants if not (is_short and self._is_over(tenants[each]))]
             if turn:
-                return _first_at_home(tenants[self.counters.least(turn)])
+                return _first_with_preferred_room(tenants[self.counters.least(turn)])
         return None
 
-    def dispensable(self, ticket: Ticket) -> Place | None:
+    def dispensable(self, ticket: Ticket) -> QueueEntry | None:
         """Who has to go so that a request with `ticket` may wait, when there is place for one
         only: the newest of the tenant with the most waiting (by its weight) in the last class.
         None when that would be the request itself."""
@@ -179,11 +179,13 @@ class ModelQueue:
         span = max(now - self._served_at[0], 1.0)
         return min(max(ceil(self.count * span / len(self._served_at)), 1), _RETRY_MAX)
 
-    def _is_over(self, places: "OrderedDict[Place, None]") -> bool:
+    def _is_over(self, places: "OrderedDict[QueueEntry, None]") -> bool:
         ticket = next(iter(places)).waiter.ticket
         return self.shares.over(ticket.tenant, ticket.weight, self.model.capacity)
 
-    def _newest_of_longest(self, tenants: _Tenants, ticket: Ticket, anyone: bool) -> Place | None:
+    def _newest_of_longest(
+        self, tenants: _Tenants, ticket: Ticket, anyone: bool
+    ) -> QueueEntry | None:
         def length(tenant: str) -> float:
             places = tenants[tenant]
             return len(places) / next(iter(places)).waiter.ticket.weight
@@ -195,13 +197,13 @@ class ModelQueue:
         return next(reversed(tenants[longest]))
 
 
-def _first_at_home(places: "OrderedDict[Place, None]") -> Place:
+def _first_with_preferred_room(places: "OrderedDict[QueueEntry, None]") -> QueueEntry:
     """The first whose own replica has room, or else the first of all; one that has begun elsewhere
     goes before others."""
     first = next(iter(places))
     if first.overtaken < _MAX_OVERTAKEN and not first.waiter.moving:
         for place in islice(places, _LOOKED_AT):
-            if place.waiter.at_home:
+            if place.waiter.preferred_has_room:
                 first.overtaken += place is not first
                 return place
     return first

@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 
 from kvasir_router.admission.fairness import OUTPUT_WEIGHT
-from kvasir_router.admission.model_queue import ModelQueue, Place, Served, Waiter
+from kvasir_router.admission.model_queue import ModelQueue, QueueEntry, Served, Waiter
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.wire import responses
 from kvasir_router.wire.responses import Answer
@@ -22,7 +22,7 @@ _IDLE_LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueueLimits:
     """How many requests wait, and how long, in seconds."""
 
     requests: int = 1024
@@ -55,13 +55,13 @@ def _call_soon(callback: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(callback)
 
 
-class WaitingLine:
+class RequestQueue:
     """All models' queues. A request is in here between `join` and one of `start`, `refuse` (called
     on it) and `leave` (called by it)."""
 
     def __init__(
         self,
-        settings: Waiting,
+        settings: QueueLimits,
         clock: Callable[[], float] = monotonic,
         soon: Callable[[Callable[[], None]], object] = _call_soon,
     ) -> None:
@@ -70,9 +70,9 @@ class WaitingLine:
         self._clock = clock
         self._soon = soon
         self._queues: dict[Served, ModelQueue] = {}
-        self._places: dict[Waiter, Place] = {}
+        self._entries: dict[Waiter, QueueEntry] = {}
         self._size = 0
-        self._serving: Place | None = None
+        self._serving: QueueEntry | None = None
         self._rejoined = False
         self.refused: Callable[[Served, str], None] = lambda model, reason: None
         """Called with `full` or `timeout`."""
@@ -116,14 +116,14 @@ class WaitingLine:
         elif now >= deadline:
             self._refuse(waiter, "timeout")
         elif self._make_place(queue, ticket, size):
-            place = Place(waiter, deadline, now + self._heartbeat(waiter.model), size)
+            place = QueueEntry(waiter, deadline, now + self._heartbeat(waiter.model), size)
             self._add(queue, place, first=waiter.moving)
         else:
             self._refuse(waiter, "full")
 
     def leave(self, waiter: Waiter) -> None:
         """Its client has gone; nothing if it does not wait."""
-        place = self._places.get(waiter)
+        place = self._entries.get(waiter)
         if place is not None:
             self._remove(place)
 
@@ -194,10 +194,10 @@ class WaitingLine:
     async def watch(self) -> None:
         """Look after those that wait, forever."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS if self._places else _IDLE_LOOK_SECONDS)
-            self.look()
+            await asyncio.sleep(_LOOK_SECONDS if self._entries else _IDLE_LOOK_SECONDS)
+            self.serve_and_expire()
 
-    def look(self) -> None:
+    def serve_and_expire(self) -> None:
         """Start who can be, end who has waited too long, tell the others' clients."""
         for model in list(self._queues):
             self.serve(model)
@@ -212,7 +212,7 @@ class WaitingLine:
 
     # Places
 
-    def _look_at(self, place: Place, now: float, next_beat: float) -> None:
+    def _look_at(self, place: QueueEntry, now: float, next_beat: float) -> None:
         if now >= place.deadline:
             self._end(place, "timeout")
         elif now >= place.beat_at:
@@ -248,19 +248,19 @@ class WaitingLine:
             self._end(other, "full")
         return self._size + size <= settings.body_bytes
 
-    def _add(self, queue: ModelQueue, place: Place, *, first: bool = False) -> None:
+    def _add(self, queue: ModelQueue, place: QueueEntry, *, first: bool = False) -> None:
         queue.add(place, first=first)
-        self._places[place.waiter] = place
+        self._entries[place.waiter] = place
         self._size += place.size
 
-    def _remove(self, place: Place) -> None:
-        del self._places[place.waiter]
+    def _remove(self, place: QueueEntry) -> None:
+        del self._entries[place.waiter]
         self._size -= place.size
         queue = self._queues.get(place.waiter.model)
         if queue is not None:
             queue.remove(place)
 
-    def _end(self, place: Place, reason: str) -> None:
+    def _end(self, place: QueueEntry, reason: str) -> None:
         self._remove(place)
         self._refuse(place.waiter, reason)
 

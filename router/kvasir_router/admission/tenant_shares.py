@@ -8,7 +8,7 @@ _MEMORY_SECONDS = 30.0
 _LARGEST = 1e100
 
 
-class Shares:
+class TenantShares:
     """Service by tenant, that of `t` seconds ago counting exp(-t / 30). A tenant's share is its
     weight over the weights of all tenants that sent something in the last ten seconds.
 

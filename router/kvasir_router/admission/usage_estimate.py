@@ -8,7 +8,7 @@ _EVENT_BYTES = 200
 _TEXT_BYTES = 4
 
 
-def tokens_guessed(ticket: Ticket, *, streamed: bool, sent_bytes: int) -> tuple[int, int]:
+def estimate_usage(ticket: Ticket, *, streamed: bool, sent_bytes: int) -> tuple[int, int]:
     """Prompt and output tokens of a request that has reached an engine which did not tell: the
     prompt's estimate, and what `sent_bytes` of an answer are worth. A client that leaves, or an
     engine that dies, has used what was computed so far."""

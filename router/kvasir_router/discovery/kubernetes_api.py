@@ -34,7 +34,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
     continue_: str = msgspec.field(name="continue", default="")
 
 
-class Page(msgspec.Struct):
+class ObjectPage(msgspec.Struct):
     """A part of a list."""
 
     metadata: ListMeta
@@ -54,7 +54,7 @@ class _Status(msgspec.Struct):
     code: int = 0
 
 
-_decode_page = msgspec.json.Decoder(Page).decode
+_decode_page = msgspec.json.Decoder(ObjectPage).decode
 _decode_event = msgspec.json.Decoder(WatchEvent).decode
 _decode_status = msgspec.json.Decoder(_Status).decode
 
@@ -85,7 +85,7 @@ class KubernetesApi:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def pages(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[Page, None]:
+    async def pages(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[ObjectPage, None]:
         """A list, whole. Raises ApiError, httpx.HTTPError, OSError or msgspec.MsgspecError."""
         query = {**params, "limit": str(PAGE_OBJECTS)}
         while True:

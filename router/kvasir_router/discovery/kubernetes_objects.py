@@ -25,7 +25,7 @@ class PodMetadata(Metadata, frozen=True, rename="camel"):
     annotations: Annotations = Annotations()
 
 
-class Model(msgspec.Struct, frozen=True):
+class ModelSource(msgspec.Struct, frozen=True):
     name: str | None = None
     aliases: tuple[str, ...] = ()
 
@@ -36,7 +36,7 @@ class Router(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeploymentSpec(msgspec.Struct, frozen=True):
-    model: Model
+    model: ModelSource
     router: Router = Router()
 
 

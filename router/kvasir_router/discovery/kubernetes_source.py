@@ -59,10 +59,10 @@ class KubernetesSource:
         self._kserve = self._reflect(read_kserve, _CORE, "pods", labels.KSERVE_SERVICE)
 
     async def load(self) -> None:
-        """Source.load: the first state comes from `watch`, once there is an API server to ask."""
+        """DiscoverySource.load: the first state comes from `watch`, once the API server answers."""
 
     async def watch(self) -> AsyncIterator[Snapshot]:
-        """Source.watch; first when everything has been listed once."""
+        """DiscoverySource.watch; first when everything has been listed once."""
         reflectors: list[Reflector[Any]] = [*self._deployments, *self._engines, *self._kserve]
         tasks = [asyncio.create_task(each.run()) for each in reflectors]
         last: Snapshot | None = None

@@ -25,10 +25,10 @@ _log = structlog.get_logger("kvasir_router.discovery")
 _GONE = 410
 
 # A watch that ends sooner without an event did not work.
-_SHORTEST_WATCH = 1.0
+_MIN_WATCH_SECONDS = 1.0
 
 # The pause begins anew after so long without a failure.
-_FORGET_FAILURES = 60.0
+_FAILURE_RESET_SECONDS = 60.0
 
 _PROBLEMS = (ApiError, httpx.HTTPError, httpx.StreamError, msgspec.MsgspecError, OSError)
 
@@ -155,7 +155,7 @@ class Reflector(Generic[Kind]):
                 self._see(event)
         if _now() >= self._list_due:
             self._version = None
-        if not useful and _now() - began < _SHORTEST_WATCH:
+        if not useful and _now() - began < _MIN_WATCH_SECONDS:
             raise ApiError(0, "Useless", "the watch ended as soon as it had begun")
 
     def _see(self, event: WatchEvent) -> None:
@@ -201,7 +201,7 @@ class Reflector(Generic[Kind]):
                     "the API server does not serve", path=self._collection.path, error=said
                 )
         now = _now()
-        if now - self._failed_at > _FORGET_FAILURES:
+        if now - self._failed_at > _FAILURE_RESET_SECONDS:
             self._failures = 0
         self._failed_at = now
         pause = self._timing.pause * 2 ** min(self._failures, 16)

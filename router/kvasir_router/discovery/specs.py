@@ -83,7 +83,7 @@ class DiscoveryError(Exception):
     """The source cannot say what exists; one sentence on what to correct."""
 
 
-class Source(Protocol):
+class DiscoverySource(Protocol):
     """Where snapshots come from."""
 
     async def load(self) -> Snapshot | None:

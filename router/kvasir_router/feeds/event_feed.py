@@ -17,7 +17,7 @@ from kvasir.wire.kv_events import (
 )
 from kvasir_router.feeds.event_recovery import Batch, Recovery
 from kvasir_router.feeds.event_replay import Replay
-from kvasir_router.feeds.event_sockets import EventPlumbing
+from kvasir_router.feeds.event_sockets import EventSockets
 from kvasir_router.feeds.event_subscription import Subscription
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import BlockSink
@@ -29,8 +29,8 @@ _REPLAY_END = -1
 
 
 class EventFeed:
-    """Subscribed from its making until `close`. The Subscriber of its connection, and the Output of
-    its recovery."""
+    """The KV events of one engine, from creation until `close`: the Subscriber of its connection and
+    the RecoveryActions of its recovery."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class EventFeed:
         address: str,
         replay_address: str | None,
         sink: BlockSink,
-        plumbing: EventPlumbing,
+        plumbing: EventSockets,
     ) -> None:
         self._replica = replica
         self._address = address
@@ -64,7 +64,7 @@ class EventFeed:
         """The engine's process is known to be gone."""
         self._recovery.emptied()
 
-    # Output
+    # RecoveryActions
 
     def apply(self, batch: Batch) -> None:
         """Recovery's next batch: give its events to the sink."""

@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     events: list[KVEvent]
 
 
-class Output(Protocol):
+class RecoveryActions(Protocol):
     """What the recovery has done."""
 
     def apply(self, batch: Batch) -> None:
@@ -44,7 +44,7 @@ class Output(Protocol):
 class Recovery:
     """One engine's batches, put in order. Times are seconds of any monotonic clock."""
 
-    def __init__(self, output: Output, *, can_replay: bool) -> None:
+    def __init__(self, output: RecoveryActions, *, can_replay: bool) -> None:
         self._output = output
         self._can_replay = can_replay
         self._last: Batch | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import zmq
 
-from kvasir_router.feeds.socket_reader import Pump, SocketReader
+from kvasir_router.feeds.socket_reader import SocketPoller, SocketReader
 
 IDLE_SECONDS = 2.0
 """Without a message: the replay has failed."""
@@ -20,7 +20,7 @@ class Replay:
     def __init__(
         self,
         make_socket: Callable[[], zmq.Socket[bytes]],
-        pump: Pump,
+        pump: SocketPoller,
         address: str,
         number: int,
         take: Callable[[list[bytes]], bool],

@@ -6,7 +6,7 @@ import zmq
 
 from kvasir.wire.fleet_secret import secure_client
 from kvasir_router.discovery.specs import EngineKind
-from kvasir_router.feeds.socket_reader import Pump
+from kvasir_router.feeds.socket_reader import SocketPoller
 
 MAX_MESSAGE_BYTES = 4 * 2**20
 """A step's events are some 100 KB; a publisher that sends more is disconnected."""
@@ -17,11 +17,11 @@ MAX_REPLAYS = 8
 _HEARTBEAT_MS = 2000
 
 
-class EventPlumbing:
+class EventSockets:
     """What the event feeds of a process share."""
 
     def __init__(self, fleet_secret: str | None) -> None:
-        self.pump = Pump()
+        self.pump = SocketPoller()
         self.replays = asyncio.Semaphore(MAX_REPLAYS)
         self._context = zmq.Context(io_threads=1)
         self._secret = fleet_secret or ""

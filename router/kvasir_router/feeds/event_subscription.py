@@ -5,7 +5,7 @@ from typing import Protocol
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from kvasir_router.feeds.socket_reader import Pump, SocketReader
+from kvasir_router.feeds.socket_reader import SocketPoller, SocketReader
 
 _CONNECTED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _REFUSED = (
@@ -37,7 +37,7 @@ class Subscription:
     """Begins as it is made."""
 
     def __init__(
-        self, socket: zmq.Socket[bytes], address: str, pump: Pump, subscriber: Subscriber
+        self, socket: zmq.Socket[bytes], address: str, pump: SocketPoller, subscriber: Subscriber
     ) -> None:
         socket.subscribe(b"")
         monitor = socket.get_monitor_socket(_CONNECTED | zmq.EVENT_DISCONNECTED | _REFUSED)

@@ -14,11 +14,11 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import STALE_SECONDS
 from kvasir_router.index.block_sink import BlockSink
 from kvasir_router.options.router_settings import Feeding
-from kvasir_router.wire.tls import Trust
+from kvasir_router.wire.tls import ReplicaTrust
 
 if TYPE_CHECKING:
     from kvasir_router.feeds.event_feed import EventFeed
-    from kvasir_router.feeds.event_sockets import EventPlumbing
+    from kvasir_router.feeds.event_sockets import EventSockets
 
 _TICK = 0.05
 
@@ -32,7 +32,7 @@ class Feeds:
         feeding: Feeding,
         fleet_secret: str | None,
         lines: bytes,
-        trust: Trust,
+        trust: ReplicaTrust,
         *,
         suspect: Callable[[Replica], None],
     ) -> None:
@@ -46,7 +46,7 @@ class Feeds:
         self._silence: SilenceWatch[Replica] = SilenceWatch(STALE_SECONDS, _TICK)
         self._tasks: dict[Replica, set[asyncio.Task[None]]] = {}
         self._events: dict[Replica, EventFeed] = {}
-        self._plumbing: EventPlumbing | None = None
+        self._plumbing: EventSockets | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     def watch(self, model: Model, replica: Replica) -> None:
@@ -119,10 +119,10 @@ class Feeds:
     ) -> None:
         # Imported here: a fleet without events does without zmq
         from kvasir_router.feeds.event_feed import EventFeed
-        from kvasir_router.feeds.event_sockets import EventPlumbing
+        from kvasir_router.feeds.event_sockets import EventSockets
 
         if self._plumbing is None:
-            self._plumbing = EventPlumbing(self._secret)
+            self._plumbing = EventSockets(self._secret)
         self._events[replica] = EventFeed(replica, address, replay_address, sink, self._plumbing)
 
     def _connected(self, replica: Replica) -> None:
@@ -132,7 +132,7 @@ class Feeds:
     async def _watch_silence(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
-            for replica in self._silence.look(time.monotonic()):
+            for replica in self._silence.expired(time.monotonic()):
                 replica.feeds["load_stream_silent"] += 1
                 self._suspect(replica)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kvasir_router.feeds.prompt_stream import hear_prompts
-from kvasir_router.fleet.replica import Replica, Speech
+from kvasir_router.feeds.prompt_stream import follow_prompt_reports
+from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import BlockSink
-from kvasir_router.wire.tls import Trust
+from kvasir_router.wire.tls import ReplicaTrust
 
 if TYPE_CHECKING:
     from kvasir_router.feeds import rpc
@@ -43,7 +43,7 @@ class LoadFeed:
         replica: Replica,
         grpc_port: int,
         fleet_secret: str | None,
-        trust: Trust | None,
+        trust: ReplicaTrust | None,
         *,
         spoke: Callable[[Replica, float], None],
         connected: Callable[[Replica], None],
@@ -96,7 +96,7 @@ class LoadFeed:
 
     async def _hear_prompts(self, channel: "rpc.EngineChannel") -> None:
         if self._sink is not None:
-            await hear_prompts(channel, self._sink, self._replica)
+            await follow_prompt_reports(channel, self._sink, self._replica)
 
     def _began(self) -> None:
         self._backoff = _FIRST_BACKOFF
@@ -112,11 +112,11 @@ class LoadFeed:
         )
         self._spoke(replica, now)
         ready = load.ready and not load.draining
-        replica.heard(Speech.READY if ready else Speech.NOT_READY)
+        replica.heard(LoadStreamState.READY if ready else LoadStreamState.NOT_READY)
 
     def _broke(self, trouble: str) -> None:
         replica = self._replica
-        spoke = replica.speech is not Speech.NONE
+        spoke = replica.load_stream_state is not LoadStreamState.NONE
         if spoke:
             replica.feeds["load_stream_ended"] += 1
             replica.probe_now.set()

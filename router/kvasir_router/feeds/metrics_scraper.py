@@ -61,7 +61,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MetricsPage:
     """What is needed of a /metrics page. Several engines in one server are summed, but for the
     usage, which is the fullest one's."""
 
@@ -74,7 +74,7 @@ class Page:
     """Mean length of a prompt."""
 
 
-def parse_page(text: bytes, names: Names) -> Page | None:
+def parse_page(text: bytes, names: Names) -> MetricsPage | None:
     """Find the few series there are names for; None when there are none. An engine that has not
     run anything yet may tell its KV cache's size alone."""
     text = b"\n" + text
@@ -84,7 +84,7 @@ def parse_page(text: bytes, names: Names) -> Page | None:
         return None
     count = sum(_values(text, (names.prompt_tokens + b"_count",)))
     total = sum(_values(text, (names.prompt_tokens + b"_sum",)))
-    return Page(
+    return MetricsPage(
         running=int(sum(running)),
         waiting=int(sum(_values(text, names.waiting))),
         kv_usage=max(_values(text, names.kv_usage), default=0.0),
@@ -141,7 +141,7 @@ async def read_capacity(replica: Replica, names: Names, lines: bytes) -> None:
             replica.load.kv_capacity = page.kv_capacity
 
 
-async def _read(replica: Replica, names: Names, lines: bytes) -> Page | None:
+async def _read(replica: Replica, names: Names, lines: bytes) -> MetricsPage | None:
     """Raises OSError or TimeoutError; None when the page does not tell the load."""
     async with asyncio.timeout(_TIMEOUT):
         status, text = await fetch(replica.pool, "/metrics", lines, MAX_BYTES)

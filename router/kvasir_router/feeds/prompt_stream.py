@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("kvasir_router.feeds")
 
 _RETRY_SECONDS = 5.0
-_REPORTS_A_TURN = 8
+_REPORTS_PER_TURN = 8
 """Each may be of 2,048 blocks."""
 
 
-async def hear_prompts(channel: "rpc.EngineChannel", sink: BlockSink, replica: Replica) -> None:
+async def follow_prompt_reports(
+    channel: "rpc.EngineChannel", sink: BlockSink, replica: Replica
+) -> None:
     """Give every report to `sink`, for as long as the channel lives. An engine that has no such
     reports is asked again now and then."""
     from kvasir_router.feeds import rpc
@@ -39,5 +41,5 @@ async def _give(reports: Any, sink: BlockSink) -> None:
         sink.learned(
             PromptReport(list(report.text_hashes), list(report.kv_blocks), report.kv_hashes)
         )
-        if number % _REPORTS_A_TURN == 0:
+        if number % _REPORTS_PER_TURN == 0:
             await asyncio.sleep(0)

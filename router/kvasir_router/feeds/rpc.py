@@ -15,7 +15,7 @@ import grpc
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
-from kvasir_router.wire.tls import Trust
+from kvasir_router.wire.tls import ReplicaTrust
 
 StreamError = grpc.aio.AioRpcError
 """A stream ended; str() of its `code()` and `details()` says why."""
@@ -56,7 +56,7 @@ class EngineChannel:
 
 @asynccontextmanager
 async def open_channel(
-    host: str, port: int, fleet_secret: str | None, trust: Trust | None
+    host: str, port: int, fleet_secret: str | None, trust: ReplicaTrust | None
 ) -> AsyncIterator[EngineChannel]:
     """Connects when it is first used; over TLS if it is said whom to `trust`."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

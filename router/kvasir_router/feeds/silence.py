@@ -29,7 +29,7 @@ class SilenceWatch(Generic[Source]):
         """It is not expected to speak."""
         self._heard.pop(source, None)
 
-    def look(self, now: float) -> list[Source]:
+    def expired(self, now: float) -> list[Source]:
         """Those that have fallen silent; each is named once, and watched again when it speaks."""
         looked, self._looked = self._looked, now
         if looked is not None and now - looked > self._late:

@@ -16,7 +16,7 @@ _READABLE = int(zmq.POLLIN)
 """A flag's `&` costs more than the rest of the question."""
 
 
-class Pump:
+class SocketPoller:
     """Gives every socket that has something a turn for one message, round and round."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class SocketReader:
     """Passes each message of a socket to `take`, as a list of frames."""
 
     def __init__(
-        self, socket: zmq.Socket[bytes], pump: Pump, take: Callable[[list[bytes]], None]
+        self, socket: zmq.Socket[bytes], pump: SocketPoller, take: Callable[[list[bytes]], None]
     ) -> None:
         self.socket = socket
         self._pump = pump

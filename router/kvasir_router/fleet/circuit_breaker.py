@@ -9,7 +9,7 @@ class BreakerState(Enum):
     TRIAL = "trial"
 
 
-class Breaker:
+class CircuitBreaker:
     """Opens after `threshold` failures in a row, for `pause` seconds, doubled each time the trial
     fails, up to `max_pause`. It reads no clock: `failed` says how long to wait before `retry`."""
 

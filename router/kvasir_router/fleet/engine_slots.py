@@ -7,7 +7,7 @@ So no more than a few wait there: enough that a place which becomes free is take
 from math import inf
 
 
-class Slots:
+class EngineSlots:
     """An engine that keeps requests waiting while it starts no more of them is full: what it runs
     then is what it can. `spare` more may wait in it; 0 = without bound.
 

@@ -8,7 +8,7 @@ import structlog
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.model_identity import ModelIdentity
-from kvasir_router.fleet.replica import Health, Replica, Speech
+from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.options.router_settings import Probing
 from kvasir_router.wire.upstream_pool import fetch
 
@@ -74,7 +74,7 @@ class HealthMonitor:
 
     def suspect(self, replica: Replica) -> None:
         """Its load stream fell silent: it gets no new request, and little time for a probe."""
-        replica.heard(Speech.SILENT)
+        replica.heard(LoadStreamState.SILENT)
         limit = self._limits.get(replica)
         if limit is not None and not limit.expired():
             until = asyncio.get_running_loop().time() + self._probing.suspect_timeout
@@ -141,7 +141,7 @@ class HealthMonitor:
     async def _probe(self, replica: Replica) -> Health:
         probing = self._probing
         seconds = probing.timeout if _speaks(replica) else probing.timeout / 2
-        if replica.speech is Speech.SILENT:
+        if replica.load_stream_state is LoadStreamState.SILENT:
             seconds = probing.suspect_timeout
         try:
             async with asyncio.timeout(seconds) as self._limits[replica]:
@@ -173,4 +173,4 @@ class HealthMonitor:
 
 
 def _speaks(replica: Replica) -> bool:
-    return replica.speech in (Speech.READY, Speech.NOT_READY)
+    return replica.load_stream_state in (LoadStreamState.READY, LoadStreamState.NOT_READY)

@@ -20,12 +20,12 @@ _log = structlog.get_logger("kvasir_router.policy")
 
 _UNAVAILABLE = (Health.STARTING, Health.NOT_READY)
 
-KEPT_SECONDS = 0.1
+RESERVED_SECONDS = 0.1
 """For so long the choice made for a request that waits is not made again. Up to 32 requests are
 looked at for each place that becomes free, and a choice for each of them would cost more than all
 else; in this time loads change little beside what a missed hit costs."""
 
-LEAST_KEPT = 6
+MIN_RESERVED_SLOTS = 6
 """Places that a part of the capacity is at least, but a quarter of the capacity at most. Who comes
 at random and uses half of what becomes free finds n free places all taken once in 2^n times,
 whatever the capacity: 4 places, a tenth of 32, let one in 16 wait."""
@@ -93,12 +93,12 @@ class Model:
     def prefers_room(self, query: Query) -> bool:
         """Whether the replica that would be chosen of all that serve has room. Such a choice is
         kept, also for `choose`, while the same replicas serve under the same policy, but for
-        KEPT_SECONDS at most. Raises PolicyError."""
+        RESERVED_SECONDS at most. Raises PolicyError."""
         now = time.monotonic()
         choice = self._kept(query.kept, now)
         if choice is None:
             choice = self._choice(query, self._serviceable)
-            query.kept = Kept(choice, self.policy, self._serviceable, now + KEPT_SECONDS)
+            query.kept = Kept(choice, self.policy, self._serviceable, now + RESERVED_SECONDS)
         return not choice.replica.full
 
     def _kept(self, kept: Kept | None, now: float) -> Choice | None:
@@ -147,12 +147,12 @@ class Model:
         return sum(replica.capacity for replica in self._ready())
 
     def has_only(self, part: float) -> bool:
-        """Whether no more than this part of the capacity, or LEAST_KEPT places, is free."""
+        """Whether no more than this part of the capacity, or MIN_RESERVED_SLOTS places, is free."""
         free = capacity = 0
         for replica in self._ready():
             free += replica.free
             capacity += replica.capacity
-        return free <= places_kept(part, capacity)
+        return free <= reserved_slots(part, capacity)
 
     def refresh(self) -> None:
         """Make the list of usable replicas anew.
@@ -191,9 +191,9 @@ class Model:
         return [replica for replica in self.replicas.values() if not replica.draining]
 
 
-def places_kept(part: float, capacity: int) -> int:
+def reserved_slots(part: float, capacity: int) -> int:
     """Places that this part of `capacity` requests means."""
-    return max(ceil(part * capacity), min(LEAST_KEPT, capacity // 4))
+    return max(ceil(part * capacity), min(MIN_RESERVED_SLOTS, capacity // 4))
 
 
 def _is_ready(replica: Replica) -> bool:

@@ -7,8 +7,8 @@ from enum import Enum
 from typing import Protocol
 
 from kvasir_router.discovery.specs import ReplicaSpec
-from kvasir_router.fleet.circuit_breaker import Breaker, BreakerState
-from kvasir_router.fleet.engine_slots import Slots
+from kvasir_router.fleet.circuit_breaker import BreakerState, CircuitBreaker
+from kvasir_router.fleet.engine_slots import EngineSlots
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica_load import LoadReport, ReplicaLoad
 from kvasir_router.wire.upstream_pool import ConnectionPool
@@ -33,7 +33,7 @@ class Health(Enum):
     """It refuses connections."""
 
 
-class Speech(Enum):
+class LoadStreamState(Enum):
     """What its load stream last said."""
 
     NONE = "none"
@@ -56,7 +56,7 @@ class Watcher(Protocol):
         Called for every failed probe from then on."""
 
 
-_TOLD_A_TURN = 32
+_NOTIFIED_PER_TURN = 32
 """Watchers told in one turn of the loop: each may start a request elsewhere."""
 
 
@@ -77,14 +77,14 @@ class Replica:
         self.pool = pool
         self.authority = pool.authority.encode()
         self.health = Health.STARTING
-        self.speech = Speech.NONE
+        self.load_stream_state = LoadStreamState.NONE
         self.watchers: set[Watcher] = set()
         """Told when it does not answer; each adds and removes itself."""
         self.emptied: Callable[[], None] = lambda: None
         """Called when it refuses connections: its process is gone, and its cache with it."""
         self.filled = changed
         """Called when it is full, or is no longer, and nothing else has changed."""
-        self.breaker = Breaker()
+        self.breaker = CircuitBreaker()
         self.draining = spec.draining
         self.in_flight = 0
         self.served = 0
@@ -100,7 +100,7 @@ class Replica:
         self.serves: ModelIdentity | None = None
         """What it computes, as its own /v1/models says."""
         self.probe_now = asyncio.Event()
-        self._slots = Slots(engine_queue)
+        self._slots = EngineSlots(engine_queue)
         self.load.heard = self._load_heard
         self._max_in_flight = max_in_flight
         self._bound = float(max_in_flight)
@@ -175,25 +175,25 @@ class Replica:
         if health is Health.SUSPECT and self.health is Health.SUSPECT:
             self._tell(list(self.watchers))
         if health is Health.READY:
-            health = _WITH_SPEECH[self.speech]
+            health = _HEALTH_BY_LOAD_STREAM[self.load_stream_state]
         if health is not self.health:
             self._become(health)
             self._changed()
 
-    def heard(self, speech: Speech) -> None:
+    def heard(self, load_stream_state: LoadStreamState) -> None:
         """What the load stream says. A good word is confirmed by a probe at once, a bad one
         counts at once."""
-        if speech is self.speech:
+        if load_stream_state is self.load_stream_state:
             return
-        self.speech = speech
+        self.load_stream_state = load_stream_state
         self.probe_now.set()
-        if self.health is Health.READY and speech is not Speech.READY:
-            self.health = _WITH_SPEECH[speech]
+        if self.health is Health.READY and load_stream_state is not LoadStreamState.READY:
+            self.health = _HEALTH_BY_LOAD_STREAM[load_stream_state]
             self._changed()
 
     def _become(self, health: Health) -> None:
         if health is Health.DOWN and self.health is not Health.DOWN:
-            self.speech = Speech.NONE
+            self.load_stream_state = LoadStreamState.NONE
             self.emptied()
         elif self.health is Health.DOWN and health is Health.READY:
             self.breaker.reset()
@@ -201,10 +201,10 @@ class Replica:
 
     def _tell(self, watchers: list[Watcher]) -> None:
         """Tell those that are still there, a few a turn."""
-        for watcher in watchers[-_TOLD_A_TURN:]:
+        for watcher in watchers[-_NOTIFIED_PER_TURN:]:
             if watcher in self.watchers:
                 watcher.replica_suspected(self)
-        del watchers[-_TOLD_A_TURN:]
+        del watchers[-_NOTIFIED_PER_TURN:]
         if watchers:
             asyncio.get_running_loop().call_soon(self._tell, watchers)
 
@@ -220,10 +220,10 @@ class Replica:
         self._changed()
 
 
-_WITH_SPEECH = {
-    Speech.NONE: Health.READY,
-    Speech.READY: Health.READY,
-    Speech.NOT_READY: Health.NOT_READY,
-    Speech.SILENT: Health.SUSPECT,
+_HEALTH_BY_LOAD_STREAM = {
+    LoadStreamState.NONE: Health.READY,
+    LoadStreamState.READY: Health.READY,
+    LoadStreamState.NOT_READY: Health.NOT_READY,
+    LoadStreamState.SILENT: Health.SUSPECT,
 }
 """The health of a replica whose probe succeeded."""

@@ -108,7 +108,7 @@ class ApproximateIndex:
     ) -> None:
         """The prompt was sent to the replica, which had the first `known` blocks already. As much
         text is remembered as fits into a KV cache of `capacity_tokens`; 0 = unknown."""
-        bit = self._bits.take(replica)
+        bit = self._bits.bit_for(replica)
         entries = self._lists.get(replica)
         if entries is None:
             entries = self._lists[replica] = {}
@@ -158,7 +158,7 @@ class ApproximateIndex:
     def restore(self, replica: Replica, contents: Iterable[tuple[int, float, int]]) -> None:
         """Begin the replica's list anew with these `contents`."""
         self.forget(replica)
-        bit = self._bits.take(replica)
+        bit = self._bits.bit_for(replica)
         entries = self._lists[replica] = {block: _Sent(at, size) for block, at, size in contents}
         for block in entries:
             self._masks[block] = self._masks.get(block, 0) | bit

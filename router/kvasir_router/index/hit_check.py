@@ -17,7 +17,7 @@ COOLDOWN_SECONDS = 60.0
 _log = structlog.get_logger("kvasir_router.index")
 
 
-class Source(StrEnum):
+class HitSource(StrEnum):
     """What a prediction comes from."""
 
     EXACT = "exact"
@@ -35,7 +35,7 @@ class Hit:
 
     __slots__ = ("source", "text_blocks", "tokens")
 
-    def __init__(self, text_blocks: int, tokens: float, source: Source) -> None:
+    def __init__(self, text_blocks: int, tokens: float, source: HitSource) -> None:
         self.text_blocks = text_blocks
         """Leading blocks of its text (kvasir.wire.text_chain)."""
         self.tokens = tokens
@@ -52,7 +52,7 @@ class Hit:
         return f"Hit{self._content}"
 
     @property
-    def _content(self) -> tuple[int, float, Source]:
+    def _content(self) -> tuple[int, float, HitSource]:
         return self.text_blocks, self.tokens, self.source
 
 
@@ -66,15 +66,15 @@ class HitCheck:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._running: dict[tuple[Replica, Source], list[float]] = {}
+        self._running: dict[tuple[Replica, HitSource], list[float]] = {}
         """Hits, predicted and confirmed tokens since the last verdict."""
-        self._off: dict[tuple[Replica, Source], float] = {}
+        self._off: dict[tuple[Replica, HitSource], float] = {}
         """Until when."""
-        self.predicted: Counter[tuple[Replica, Source]] = Counter()
+        self.predicted: Counter[tuple[Replica, HitSource]] = Counter()
         """Tokens."""
-        self.confirmed: Counter[tuple[Replica, Source]] = Counter()
+        self.confirmed: Counter[tuple[Replica, HitSource]] = Counter()
         """Of the predicted tokens, those that were in the cache."""
-        self.turned_off: Counter[tuple[Replica, Source]] = Counter()
+        self.turned_off: Counter[tuple[Replica, HitSource]] = Counter()
         self.surprises: Counter[Replica] = Counter()
         """Requests without a predicted hit of which something was in the cache."""
 
@@ -83,7 +83,7 @@ class HitCheck:
         """Whether any prediction is not used."""
         return bool(self._off)
 
-    def believes(self, replica: Replica, source: Source) -> bool:
+    def believes(self, replica: Replica, source: HitSource) -> bool:
         """Whether the source's predictions for the replica are used."""
         until = self._off.get((replica, source))
         if until is None:
@@ -114,13 +114,13 @@ class HitCheck:
     def forget(self, replica: Replica) -> None:
         """The replica went, or starts anew."""
         del self.surprises[replica]
-        for source in Source:
+        for source in HitSource:
             for memory in (self._running, self._off):
                 memory.pop((replica, source), None)
             for counter in (self.predicted, self.confirmed, self.turned_off):
                 del counter[replica, source]
 
-    def _turn_off(self, replica: Replica, source: Source, share: float) -> None:
+    def _turn_off(self, replica: Replica, source: HitSource, share: float) -> None:
         self._off[replica, source] = self._clock() + COOLDOWN_SECONDS
         self.turned_off[replica, source] += 1
         _log.warning(

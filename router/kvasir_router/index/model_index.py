@@ -8,7 +8,7 @@ from kvasir.wire.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, MAX_BLO
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.approximate import ApproximateIndex
 from kvasir_router.index.block_sink import PromptReport
-from kvasir_router.index.hit_check import Hit, HitCheck, Source
+from kvasir_router.index.hit_check import Hit, HitCheck, HitSource
 from kvasir_router.index.residency import Residency, Resident
 from kvasir_router.index.text_map import TextMap
 from kvasir_router.wire.query import BYTES_PER_TOKEN
@@ -80,10 +80,10 @@ class ModelIndex:
         hits = {}
         depth, hit = 0, None
         for replica, blocks in sent.items():
-            if replica in known or (doubts and not check.believes(replica, Source.APPROXIMATE)):
+            if replica in known or (doubts and not check.believes(replica, HitSource.APPROXIMATE)):
                 continue
             if hit is None or blocks != depth:
-                depth, hit = blocks, Hit(blocks, BLOCK_ENDS[blocks] / ratio, Source.APPROXIMATE)
+                depth, hit = blocks, Hit(blocks, BLOCK_ENDS[blocks] / ratio, HitSource.APPROXIMATE)
             hits[replica] = hit
         for replica, resident in known.items():
             joined = self._joined(replica, chain, resident, sent.get(replica, 0))
@@ -124,20 +124,20 @@ class ModelIndex:
     ) -> Hit | None:
         """The hit of a replica with events, of whose prompt a part is known."""
         believes = self.check.believes
-        if not believes(replica, Source.EXACT):
+        if not believes(replica, HitSource.EXACT):
             resident = _UNKNOWN
         depth = resident.text_blocks
         lower = resident.kv_blocks - resident.gpu_blocks
         tokens = (resident.gpu_blocks + LOWER_TIER_CREDIT * lower) * self.residency.block_size
-        source = Source.APPROXIMATE
+        source = HitSource.APPROXIMATE
         if resident.refuted and sent > depth:
             since = self._clock() - SPECULATIVE_SECONDS
             recent = self.approximate.sent_since(chain, replica, depth, since)
-            source = Source.SPECULATIVE if recent else source
+            source = HitSource.SPECULATIVE if recent else source
             sent = recent or depth
         guess = BLOCK_ENDS[sent] / self.bytes_per_token
         a_block = BLOCK_SIZES[min(depth, MAX_BLOCKS - 1)] / self.bytes_per_token
         claims_little = guess > _CLAIMS_LITTLE * tokens + a_block
         if (sent > depth or claims_little) and believes(replica, source):
             return Hit(sent, max(tokens, guess), source)
-        return Hit(depth, tokens, Source.EXACT) if tokens else None
+        return Hit(depth, tokens, HitSource.EXACT) if tokens else None

@@ -26,7 +26,7 @@ class ReplicaBits:
         """The replica's bit; 0 if it has none."""
         return self._bits.get(replica, 0)
 
-    def take(self, replica: Replica) -> int:
+    def bit_for(self, replica: Replica) -> int:
         """The replica's bit, which it gets if it has none."""
         bit = self._bits.get(replica, 0)
         if not bit:

@@ -39,7 +39,7 @@ class Resident(NamedTuple):
     """The KV blocks of the next text block are known, and are not there."""
 
 
-class BlockJournal(Protocol):
+class BlockLog(Protocol):
     """Who passes the events on, to those who keep a copy."""
 
     def held(
@@ -77,7 +77,7 @@ class Residency:
         """Events that could not be kept, by reason."""
         self.block_size = 16
         """Tokens of a KV block, as events say."""
-        self.journal: BlockJournal | None = None
+        self.journal: BlockLog | None = None
 
     @property
     def blocks(self) -> int:
@@ -246,7 +246,7 @@ class Residency:
     def _begin(self, replica: Replica) -> int:
         """The bit of a replica that has events."""
         self._sweep()
-        return self._bits.take(replica)
+        return self._bits.bit_for(replica)
 
     def _foreign_hashes(self, replica: Replica) -> ForeignHashes | None:
         """None for engines whose hashes are our own."""

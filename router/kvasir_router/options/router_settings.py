@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.policy.registry import PolicyOptions
 from kvasir_router.scaling.signals import Slo
@@ -145,7 +145,7 @@ class RouterSettings:
     engine_queue: int = 4
     """Requests that may wait inside one engine whose load is known; 0 = without bound."""
 
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: QueueLimits = field(default_factory=QueueLimits)
 
     keys_file: Path | None = None
     """API keys; None = everybody may use everything."""

@@ -12,17 +12,17 @@ from kvasir_router.index.index_metrics import IndexCollector
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.gateway import Gateway
-from kvasir_router.telemetry.access_log import AccessLog, Output
+from kvasir_router.telemetry.access_log import AccessLog, LogStream
 from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing_metrics import TokenizingCollector
 from kvasir_router.wire.tls import client_context
 from kvasir_router.wire.upstream_pool import ConnectionPool
 
 
-class RouterBase:
+class RouterComponents:
     """Neither listens to clients nor watches replicas by itself."""
 
-    def __init__(self, settings: RouterSettings, log_to: Output | None = None) -> None:
+    def __init__(self, settings: RouterSettings, log_to: LogStream | None = None) -> None:
         """The access log goes to `log_to`, or to stdout."""
         self.settings = settings
         self.fleet = Fleet(

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import structlog
 
 from kvasir_router.discovery.file_source import FileSource
-from kvasir_router.discovery.specs import DiscoveryError, Source
+from kvasir_router.discovery.specs import DiscoveryError, DiscoverySource
 from kvasir_router.feeds.feed_metrics import FeedCollector
 from kvasir_router.feeds.feeds import Feeds
 from kvasir_router.fleet.health_monitor import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.options.router_settings import RouterSettings
-from kvasir_router.process.components import RouterBase
-from kvasir_router.wire.tls import Trust
+from kvasir_router.process.components import RouterComponents
+from kvasir_router.wire.tls import ReplicaTrust
 
 _log = structlog.get_logger("kvasir_router.discovery")
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger("kvasir_router.discovery")
 class FleetWatch:
     """Keeps the fleet of `router` as its source says, and each replica as it is seen."""
 
-    def __init__(self, router: RouterBase) -> None:
+    def __init__(self, router: RouterComponents) -> None:
         settings, fleet, lines = router.settings, router.fleet, router.gateway.fleet_lines
         self._router = router
         self._health = HealthMonitor(settings.probing, lines)
@@ -31,7 +31,7 @@ class FleetWatch:
             settings.feeding,
             settings.fleet_secret,
             lines,
-            Trust.of(router.replica_tls),
+            ReplicaTrust.of(router.replica_tls),
             suspect=self._health.suspect,
         )
         self._source = _make_source(settings, router.metrics.discovery_reported)
@@ -74,7 +74,7 @@ class FleetWatch:
         self._feeds.forget(model, replica)
 
 
-def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> Source:
+def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> DiscoverySource:
     if settings.config is not None:
         return FileSource(settings.config, reported)
     # Imported here: a router with a file does without an HTTP client

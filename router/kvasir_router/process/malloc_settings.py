@@ -6,9 +6,9 @@ import gc
 # mallopt(3)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
-KEPT_BYTES = 64 * 1024 * 1024
+MAX_FREE_HEAP_BYTES = 64 * 1024 * 1024
 """Free memory at the heap's end that is not given back to the kernel."""
-LARGEST_ON_HEAP = 4 * 1024 * 1024
+MAX_HEAP_ALLOCATION = 4 * 1024 * 1024
 
 
 def settle() -> None:
@@ -24,5 +24,5 @@ def _keep_freed() -> None:
     is then faulted in again: at 400 KB these faults were two fifths of a request's CPU time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # glibc's alone
-        mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(_MMAP_THRESHOLD, LARGEST_ON_HEAP)
+        mallopt(_TRIM_THRESHOLD, MAX_FREE_HEAP_BYTES)
+        mallopt(_MMAP_THRESHOLD, MAX_HEAP_ALLOCATION)

@@ -11,13 +11,13 @@ from kvasir_router.admin.admin_server import AdminServer
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort, listen, url_of
-from kvasir_router.process.components import RouterBase
+from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
 
 _log = structlog.get_logger("kvasir_router")
 
 
-class RouterServer(RouterBase):
+class RouterServer(RouterComponents):
     """One process's router. `start`, then `stop`; `serve` does both around a signal."""
 
     def __init__(self, settings: RouterSettings) -> None:

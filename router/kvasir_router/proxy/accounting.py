@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from kvasir_router.admission.usage_estimate import tokens_guessed
+from kvasir_router.admission.usage_estimate import estimate_usage
 from kvasir_router.telemetry.access_log import AccessRecord
 from kvasir_router.wire.usage import Usage
 
@@ -20,7 +20,7 @@ _COMPUTED = frozenset({200, CLIENT_CLOSED})
 _NOTHING_USED = Usage(0, 0)
 
 
-class Ledger:
+class RequestAccounting:
     """Accounts for relayed requests, once each. Those that end in one turn of the loop are taken
     together at the turn's end: answers go first, and code that runs again at once runs faster."""
 
@@ -73,7 +73,7 @@ class Ledger:
             if cached:
                 metrics.cached_tokens += cached
         elif relay.replica_id and relay.status in _COMPUTED:
-            prompt, output = tokens_guessed(
+            prompt, output = estimate_usage(
                 ticket, streamed=relay.streams, sent_bytes=relay.sent_bytes
             )
         if ticket.limits is not None:

@@ -25,7 +25,7 @@ class Sink(Protocol):
         """All body bytes of one read, possibly none; `last` with the end of the answer."""
 
 
-class Attempt:
+class UpstreamRequest:
     """Counted by its replica from its making until `leave`, which every way out goes through.
 
     Nothing here awaits, except for opening a connection when none is idle. `Attempts` hears of

@@ -9,7 +9,7 @@ from kvasir_router.fleet.model import PolicyError
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy import failure_responses
-from kvasir_router.proxy.attempt import Attempt
+from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer
 from kvasir_router.proxy.migration import (
     Obstacle,
@@ -67,8 +67,8 @@ class Attempts:
         self._body = relay.request.body
         self._broken: Replica | None = None
         """Whose stream is to be gone on with."""
-        self._current: Attempt | None = None
-        self._hedge: Attempt | None = None
+        self._current: UpstreamRequest | None = None
+        self._hedge: UpstreamRequest | None = None
         self.policy_failed = False
         """Whether there is no choice because the policy raised."""
 
@@ -135,7 +135,7 @@ class Attempts:
 
     # From an attempt
 
-    def rendered(self, attempt: Attempt) -> tuple[bytes, bytes]:
+    def rendered(self, attempt: UpstreamRequest) -> tuple[bytes, bytes]:
         """The request's head and body for the attempt's replica."""
         request, body = self._query.request, self._body
         if self._query.streams and not attempt.contract and request.path.endswith("/completions"):
@@ -154,7 +154,7 @@ class Attempts:
         )
         return head, body
 
-    def answer_began(self, attempt: Attempt, head: ResponseHead) -> None:
+    def answer_began(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
         """The head of an answer that is passed on as it comes."""
         failure = of_answer(head.status, b"", contract=False)
         if failure is None or not self._turned_away(attempt, failure):
@@ -162,7 +162,7 @@ class Attempts:
                 self._won(attempt)
             self._relay.pass_on(attempt, head)
 
-    def answered(self, attempt: Attempt, head: ResponseHead, body: bytes) -> None:
+    def answered(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
         """A whole answer."""
         failure = of_answer(head.status, body, attempt.contract)
         if failure is not None and failure.reason == "handover":
@@ -172,7 +172,7 @@ class Attempts:
                 self._won(attempt)
             self._relay.pass_whole(attempt, head, body)
 
-    def failed(self, attempt: Attempt, failure: Failure) -> None:
+    def failed(self, attempt: UpstreamRequest, failure: Failure) -> None:
         """It has left its replica; its answer, if it had begun, is broken."""
         another_runs = self._drop(attempt)
         if failure.kind is Kind.DEATH and attempt.replica.spec.node:
@@ -186,7 +186,7 @@ class Attempts:
         else:
             self._go_on(attempt, failure)
 
-    def replica_suspected(self, attempt: Attempt) -> None:
+    def replica_suspected(self, attempt: UpstreamRequest) -> None:
         """The replica does not answer: go to one that does, if there is one."""
         choice = None
         if self._relay.is_blank:
@@ -242,11 +242,11 @@ class Attempts:
         self._current = attempt = self._make(choice)
         attempt.start(afresh=self._moves.in_doubt)
 
-    def _make(self, choice: Choice) -> Attempt:
+    def _make(self, choice: Choice) -> UpstreamRequest:
         self._tried.append(choice.replica)
         self._relay.replica_id = choice.replica.id
         self._model.sent(self._query, choice)
-        return Attempt(self, choice, self._gateway.keeps_contract)
+        return UpstreamRequest(self, choice, self._gateway.keeps_contract)
 
     def _retry(self, choice: Choice, failure: Failure) -> None:
         self._metrics.retries[failure.reason] += 1
@@ -264,7 +264,7 @@ class Attempts:
         else:
             self._relay.fail(failure_responses.not_ready(self._model))
 
-    def _turned_away(self, attempt: Attempt, failure: Failure) -> bool:
+    def _turned_away(self, attempt: UpstreamRequest, failure: Failure) -> bool:
         """Whether an answer that says no is dropped, because somebody else may have a better one.
         One that says that the replica is ending always is, and any in the midst of a stream."""
         attempt.note(failure)
@@ -284,7 +284,7 @@ class Attempts:
 
     # Two at once
 
-    def _drop(self, attempt: Attempt) -> bool:
+    def _drop(self, attempt: UpstreamRequest) -> bool:
         """Forget an attempt that has left; whether another one goes on without it."""
         self._relay.withdraw()
         if attempt is not self._hedge:
@@ -292,7 +292,7 @@ class Attempts:
         self._hedge = None
         return self._current is not None
 
-    def _won(self, attempt: Attempt) -> None:
+    def _won(self, attempt: UpstreamRequest) -> None:
         """Its answer is the client's; another attempt is not needed any more."""
         hedge, self._hedge = self._hedge, None
         if hedge is None or self._current is None:
@@ -306,19 +306,19 @@ class Attempts:
 
     # Going on with a stream
 
-    def adopted(self, attempt: Attempt) -> None:
+    def adopted(self, attempt: UpstreamRequest) -> None:
         """The attempt's replica goes on with a stream; the others may again, should it break."""
         self._tried = [attempt.replica]
         self._broken = None
 
-    def _continuation(self, attempt: Attempt) -> bytes:
+    def _continuation(self, attempt: UpstreamRequest) -> bytes:
         if not self._gateway.settings.failover.migration:
             raise ObstacleError(Obstacle.OFF)
         if not attempt.contract:
             raise ObstacleError(Obstacle.CONTRACT)
         return continuation(self._query, self._relay.transcript)
 
-    def _go_on(self, attempt: Attempt, failure: Failure) -> None:
+    def _go_on(self, attempt: UpstreamRequest, failure: Failure) -> None:
         try:
             self._body = self._continuation(attempt)
         except ObstacleError as error:

@@ -31,8 +31,8 @@ _TURN_ANSWERS = 16
 # After a refusal the client may still be sending; closing under it would reset the connection
 # before it has read why. Its bytes are thrown away until none came for so long, within limits.
 _LINGER_SECONDS = 2.0
-_LINGER_MOST_SECONDS = 30.0
-_LINGER_MOST_BYTES = 256 * 1024 * 1024
+_MAX_LINGER_SECONDS = 30.0
+_MAX_LINGER_BYTES = 256 * 1024 * 1024
 
 _NOTHING = memoryview(b"")
 
@@ -377,7 +377,7 @@ class ClientConnection(asyncio.Protocol):
             return
         now = self._loop.time()
         self._linger_until = now + self._timeouts.send
-        self._linger_end = now + _LINGER_MOST_SECONDS
+        self._linger_end = now + _MAX_LINGER_SECONDS
         self.deadline = now + _LINGER_SECONDS
         if not self._reading:
             self._reading = True
@@ -394,5 +394,5 @@ class ClientConnection(asyncio.Protocol):
     def _linger(self, size: int) -> None:
         self._lingered += size
         self.deadline = min(self._loop.time() + _LINGER_SECONDS, self._linger_end)
-        if self._lingered > _LINGER_MOST_BYTES:
+        if self._lingered > _MAX_LINGER_BYTES:
             self._transport.abort()

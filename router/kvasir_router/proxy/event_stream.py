@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 from kvasir_router.proxy.client_response import ClientAnswer
 from kvasir_router.proxy.failure import Failure, Kind, interrupted
-from kvasir_router.proxy.transcript import NO_ROOM, Transcript
+from kvasir_router.proxy.transcript import NO_BUDGET, Transcript
 from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.sse import EventCutter
 from kvasir_router.wire.stream_end import ContractEnd, ForeignEnd, StreamEnd
 from kvasir_router.wire.upstream import ResponseHead
 
 if TYPE_CHECKING:
-    from kvasir_router.proxy.attempt import Attempt
+    from kvasir_router.proxy.attempt import UpstreamRequest
     from kvasir_router.proxy.relay import Relay
 
 DONE = b"data: [DONE]\n\n"
@@ -38,7 +38,7 @@ class EventStream(ClientAnswer):
 
     def __init__(self, relay: "Relay", head: ResponseHead) -> None:
         super().__init__(relay, head)
-        self.transcript: Transcript | None = Transcript(NO_ROOM)
+        self.transcript: Transcript | None = Transcript(NO_BUDGET)
         """None once there was no room for it."""
 
     @property
@@ -46,7 +46,7 @@ class EventStream(ClientAnswer):
         """ClientAnswer.blank: no event of an engine's was passed on."""
         return self.transcript is not None and self.transcript.empty
 
-    def read_from(self, attempt: "Attempt") -> None:
+    def read_from(self, attempt: "UpstreamRequest") -> None:
         """The events of the attempt's replica follow the whole events of the one before."""
         self._cutter = EventCutter()
         contract = attempt.contract
@@ -55,7 +55,7 @@ class EventStream(ClientAnswer):
         if self.blank:
             relay = self._relay
             kept = contract and relay.query.envelope.n in (None, 1)
-            self.transcript = Transcript(relay.gateway.transcripts if kept else NO_ROOM)
+            self.transcript = Transcript(relay.gateway.transcripts if kept else NO_BUDGET)
 
     def take(self, data: bytes, last: bool) -> None:
         """Sink.take. Written out for the common part: of a stream this is all that costs."""

@@ -11,18 +11,18 @@ from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.admission_metrics import TenantMeter
 from kvasir_router.admission.model_queue import Served
-from kvasir_router.admission.request_queue import WaitingLine
+from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import rename
 from kvasir_router.options.router_settings import RouterSettings
-from kvasir_router.proxy.accounting import Ledger
+from kvasir_router.proxy.accounting import RequestAccounting
 from kvasir_router.proxy.body_budget import BodyBudget
 from kvasir_router.proxy.connection import ClientConnection
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.local_routes import ENGINE_PATHS, LocalRoutes
 from kvasir_router.proxy.relay import Relay
-from kvasir_router.proxy.transcript import TranscriptRoom
+from kvasir_router.proxy.transcript import TranscriptBudget
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
 from kvasir_router.telemetry.access_log import AccessLog, AccessRecord
 from kvasir_router.telemetry.router_metrics import Metrics
@@ -70,13 +70,13 @@ class Gateway:
         """Whether Kvasir engines know this router, and so tell it how to go on with a stream."""
         self.poison = PoisonTable()
         failover = settings.failover
-        self.transcripts = TranscriptRoom(failover.stream_bytes, failover.streams_bytes)
+        self.transcripts = TranscriptBudget(failover.stream_bytes, failover.streams_bytes)
         self.bodies = BodyBudget(settings.limits.buffered_bytes)
         metrics.body_bytes = lambda: self.bodies.used
         metrics.transcript_bytes = lambda: self.transcripts.used
         self.admission = Admission(settings.keys_file, settings.routers)
         self.tenants = TenantMeter()
-        self.line = WaitingLine(settings.waiting)
+        self.line = RequestQueue(settings.waiting)
         self.line.refused = self._waited_in_vain
         self.tokenizing = Tokenizing(settings.tokenizing)
         self.tracer: Tracer | None = None
@@ -86,7 +86,7 @@ class Gateway:
             )
         self.signals = Signals(settings.slo, settings.slo_by_model)
         self.access_log = access_log
-        self.ledger = Ledger(self)
+        self.ledger = RequestAccounting(self)
         self._local = LocalRoutes(self)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
         self._clients: set[ClientConnection] = set()

@@ -107,7 +107,7 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Chunk(msgspec.Struct):
+class _StreamChunk(msgspec.Struct):
     id: str | None = None
     created: int | None = None
     choices: list[_Choice] = []
@@ -115,7 +115,7 @@ class _Chunk(msgspec.Struct):
 
 
 _decode_comment = msgspec.json.Decoder(_Comment).decode
-_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_chunk = msgspec.json.Decoder(_StreamChunk).decode
 
 
 def read_progress(transcript: bytes) -> Progress:

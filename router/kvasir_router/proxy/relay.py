@@ -9,7 +9,7 @@ from kvasir_router.fleet.model import Model, PolicyError
 from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
-from kvasir_router.proxy.attempt import Attempt
+from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.attempts import Attempts
 from kvasir_router.proxy.client_response import ClientAnswer, Framing, answer_head
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
@@ -159,7 +159,7 @@ class Relay:
         return self._attempts.moving
 
     @property
-    def at_home(self) -> bool:
+    def preferred_has_room(self) -> bool:
         """Whether the replica that it would choose of all, room or not, has room."""
         try:
             return self.model.prefers_room(self.query)
@@ -192,7 +192,7 @@ class Relay:
         self._attempts.forget_tried()
         self.gateway.line.join(self)
 
-    def pass_on(self, attempt: Attempt, head: ResponseHead) -> None:
+    def pass_on(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
         """An answer follows, as it comes."""
         if self.answer is None:
             self._begin(attempt, head)
@@ -201,7 +201,7 @@ class Relay:
         else:
             self.lose(Obstacle.REFUSED)
 
-    def pass_whole(self, attempt: Attempt, head: ResponseHead, body: bytes) -> None:
+    def pass_whole(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
         """A whole answer."""
         if self.answer is None:
             self._note(attempt, head)
@@ -272,7 +272,7 @@ class Relay:
         """The replica ended it, but not as a whole one."""
         self._attempts.give_up(failure)
 
-    def _begin(self, attempt: Attempt, head: ResponseHead) -> None:
+    def _begin(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
         self._note(attempt, head)
         if head.has_events:
             stream = EventStream(self, head)
@@ -282,14 +282,14 @@ class Relay:
             self.answer = answer = ClientAnswer(self, head)
             attempt.pass_to(answer, self._paused)
 
-    def _note(self, attempt: Attempt, head: ResponseHead) -> None:
+    def _note(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
         """The attempt's replica is the one that answers."""
         self.status = head.status
         self.choice = attempt.choice
         self.replica_id = attempt.replica.id
         self.first_byte_at = time.monotonic()
 
-    def _adopt(self, attempt: Attempt, stream: EventStream) -> None:
+    def _adopt(self, attempt: UpstreamRequest, stream: EventStream) -> None:
         """The attempt's replica begins the stream or goes on with it."""
         if stream.blank:
             self.choice = attempt.choice
@@ -326,6 +326,6 @@ class Relay:
         self.ended_at = time.monotonic()
         self.gateway.ledger.add(self)
         # No circle is left, and nothing large: it is freed now, not when the collector comes by.
-        self.query.let_go()
+        self.query.release_body()
         self.answer = None
         self._attempts.forget()

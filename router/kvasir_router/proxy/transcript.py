@@ -3,7 +3,7 @@
 _STEP = 64 * 1024
 
 
-class TranscriptRoom:
+class TranscriptBudget:
     """Memory for all transcripts of a process, given out in steps of 64 KiB."""
 
     def __init__(self, stream_bytes: int, total_bytes: int) -> None:
@@ -13,7 +13,7 @@ class TranscriptRoom:
         self.used = 0
         """Bytes given out."""
 
-    def take(self, held: int) -> int:
+    def reserve_bytes(self, held: int) -> int:
         """The next step for a transcript that holds `held` bytes; 0 when there is none."""
         step = min(_STEP, self.stream_bytes - held)
         if step <= 0 or self.used + step > self._total:
@@ -21,11 +21,11 @@ class TranscriptRoom:
         self.used += step
         return step
 
-    def give_back(self, size: int) -> None:
+    def release_bytes(self, size: int) -> None:
         self.used -= size
 
 
-NO_ROOM = TranscriptRoom(0, 0)
+NO_BUDGET = TranscriptBudget(0, 0)
 """For streams that cannot be gone on with: nothing of them is kept."""
 
 
@@ -35,7 +35,7 @@ class Transcript:
 
     __slots__ = ("_blocks", "_held", "_parts", "_room", "_size")
 
-    def __init__(self, room: TranscriptRoom) -> None:
+    def __init__(self, room: TranscriptBudget) -> None:
         self._room = room
         self._blocks: list[bytes] = []
         self._parts: list[bytes] = []
@@ -62,14 +62,14 @@ class Transcript:
         """Give the memory back; safe to call twice."""
         self._blocks.clear()
         self._parts.clear()
-        self._room.give_back(self._held)
+        self._room.release_bytes(self._held)
         self._held = 0
 
     def _grow(self) -> bool:
         self._blocks.append(b"".join(self._parts))
         self._parts.clear()
         while self._size > self._held:
-            step = self._room.take(self._held)
+            step = self._room.reserve_bytes(self._held)
             if not step:
                 self.close()
                 return False

@@ -41,7 +41,7 @@ class _Slot:
         self.total = self.met = 0
 
 
-class Window:
+class LatencyWindow:
     """Seconds observed in the last minute, in logarithmic buckets, and how many of them met a
     target. 9 KiB, however many there are."""
 

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.scaling.latency_window import WINDOW_SECONDS, Window
+from kvasir_router.scaling.latency_window import WINDOW_SECONDS, LatencyWindow
 from kvasir_router.wire.usage import Usage
 
 SAMPLE_SECONDS = 1.0
@@ -49,9 +49,9 @@ class ModelSignals:
 
     def clear(self) -> None:
         """Have observed nothing."""
-        self.ttft = Window(self._clock)
-        self.itl = Window(self._clock)
-        self.requests = Window(self._clock)
+        self.ttft = LatencyWindow(self._clock)
+        self.itl = LatencyWindow(self._clock)
+        self.requests = LatencyWindow(self._clock)
         """Durations, and whether all targets were met. A refusal or a fault meets none; what is the
         client's own doing (other 4xx, leaving) is not counted."""
 
@@ -186,7 +186,7 @@ def _numbers(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, float]]:
     return found
 
 
-def _percentiles(window: Window) -> dict[str, float | None]:
+def _percentiles(window: LatencyWindow) -> dict[str, float | None]:
     return {
         name: None if (value := window.percentile(part)) is None else round(value, 6)
         for name, part in _PERCENTILES

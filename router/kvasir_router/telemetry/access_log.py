@@ -39,7 +39,7 @@ class AccessRecord(msgspec.Struct, omit_defaults=True):
     """Unix seconds at its end."""
 
 
-class Output(Protocol):
+class LogStream(Protocol):
     """Where lines go."""
 
     def write(self, data: bytes, /) -> object:
@@ -54,7 +54,7 @@ class AccessLog:
     a slow reader never stops the router. When too many lines wait, they are dropped and `dropped`
     is called for each."""
 
-    def __init__(self, output: Output, dropped: Callable[[], None]) -> None:
+    def __init__(self, output: LogStream, dropped: Callable[[], None]) -> None:
         self._output = output
         self._dropped = dropped
         self._encode = msgspec.json.Encoder().encode

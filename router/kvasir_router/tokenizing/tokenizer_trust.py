@@ -22,7 +22,7 @@ _CHECK_SECONDS = 0.1
 _log = structlog.get_logger("kvasir_router.tokenizing")
 
 
-class Trust:
+class TokenizerTrust:
     """Looks whether the KV blocks of answered prompts are where these were computed.
 
     A wrong tokenizer or chat template gives blocks that no engine has; the exact index would then

@@ -17,7 +17,7 @@ from kvasir_router.tokenizing.job_messages import Job, Made, frame, read_job
 from kvasir_router.tokenizing.prompt_tokenizer import PromptTokenizer, tokenizer_directory
 
 
-class Worker:
+class TokenizerWorker:
     """Answers jobs; keeps every tokenizer that was asked for."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Worker:
 
 def run(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Until there are no more jobs."""
-    worker = Worker()
+    worker = TokenizerWorker()
     while (job := read_job(jobs)) is not None:
         answers.write(frame(worker.answer(job)))
         answers.flush()

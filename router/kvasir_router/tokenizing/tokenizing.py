@@ -15,7 +15,7 @@ from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.tokenizing.job_messages import MAX_BODY_BYTES, Job, Made
 from kvasir_router.tokenizing.tokenizer_pool import TokenizerPool
-from kvasir_router.tokenizing.tokenizer_trust import Trust
+from kvasir_router.tokenizing.tokenizer_trust import TokenizerTrust
 from kvasir_router.wire.query import Query
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class _ModelState:
         self.tokenizer = tokenizer
         self.index = index
         self.block_size = index.residency.block_size
-        self.trust = Trust(index)
+        self.trust = TokenizerTrust(index)
         self.trouble = ""
         """Why the tokenizer cannot be used."""
         self.retry_at = 0.0

@@ -101,7 +101,7 @@ class Query:
             return b"".join(completion_pieces(fields, envelope.prompt, lora=self.lora))
         return b""
 
-    def let_go(self) -> None:
+    def release_body(self) -> None:
         """Free what is as large as the body, and the way to replicas: nobody asks for it again."""
         self.request.body = b""
         self.kept = None

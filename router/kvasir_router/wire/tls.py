@@ -25,7 +25,7 @@ class TlsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class ReplicaTrust:
     """Who vouches for replicas, as gRPC takes it, which has a TLS of its own."""
 
     authorities: bytes | None

@@ -62,7 +62,7 @@ class Listener(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """A keep-alive connection, with at most one request on it."""
 
-    def __init__(self, pool: "Home") -> None:
+    def __init__(self, pool: "ConnectionOwner") -> None:
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -249,7 +249,7 @@ def _cut(transport: asyncio.Transport) -> None:
     sock.detach()
 
 
-class Home(Protocol):
+class ConnectionOwner(Protocol):
     """Where a connection goes when it is idle, and who forgets it when it is lost."""
 
     def release(self, connection: UpstreamConnection) -> None:

@@ -16,7 +16,7 @@ from kvasir_router.wire.tls import TlsError
 from kvasir_router.workers.control_channel import Control
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.shared_state import Shared
-from kvasir_router.workers.worker_process import Worker
+from kvasir_router.workers.worker_process import RouterWorker
 from kvasir_router.yaml_file import YamlFileError
 
 INDEX = -1
@@ -63,4 +63,4 @@ async def _run(shared: Shared, slot: int, column: int, control: Control) -> None
     if slot == INDEX:
         await IndexProcess(shared, column).run(control)
     else:
-        await Worker(shared, slot, column).run(control)
+        await RouterWorker(shared, slot, column).run(control)

@@ -4,10 +4,10 @@ import asyncio
 import os
 
 from kvasir_router.admission.model_queue import Served
-from kvasir_router.admission.request_queue import WaitingLine
+from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.proxy.gateway import Gateway
-from kvasir_router.workers.process_stats import Family, Numbers, Totals, by_labels, text_of
-from kvasir_router.workers.replication.publisher import Hub
+from kvasir_router.workers.process_stats import Family, ProcessStats, Totals, by_labels, text_of
+from kvasir_router.workers.replication.publisher import Publisher
 
 _ANSWER_SECONDS = 0.5
 """That a worker has to tell its numbers; then its last ones count."""
@@ -15,30 +15,30 @@ GATHER_SECONDS = 10.0
 """Between two times that they are asked for: what a worker counted since is lost with it."""
 
 
-class GatheredLine(WaitingLine):
+class GatheredQueue(RequestQueue):
     """Who waits in the workers; in this process nobody does."""
 
     told: dict[int, dict[str, tuple[int, int]]]
 
     def waiting(self, model: Served) -> int:
-        """WaitingLine.waiting."""
+        """RequestQueue.waiting."""
         return sum(waits.get(model.name, (0, 0))[0] for waits in self.told.values())
 
     def waiting_tokens(self, model: Served) -> int:
-        """WaitingLine.waiting_tokens."""
+        """RequestQueue.waiting_tokens."""
         return sum(waits.get(model.name, (0, 0))[1] for waits in self.told.values())
 
 
-class Gathering:
+class GatheredStats:
     """Asks the workers, and puts the sums where this process's own numbers would be."""
 
-    def __init__(self, gateway: Gateway, hub: Hub) -> None:
+    def __init__(self, gateway: Gateway, hub: Publisher) -> None:
         self._gateway = gateway
         self._hub = hub
         self.totals = Totals()
         self.waits: dict[int, dict[str, tuple[int, int]]] = {}
         """By process: requests that wait and their tokens, by model."""
-        gateway.line = line = GatheredLine(gateway.settings.waiting)
+        gateway.line = line = GatheredQueue(gateway.settings.waiting)
         line.told = self.waits
         self._missing: set[int] = set()
         self._all_told = asyncio.Event()
@@ -56,7 +56,7 @@ class Gathering:
             await asyncio.sleep(GATHER_SECONDS)
             await self.gather()
 
-    def told(self, pid: int, numbers: Numbers) -> None:
+    def told(self, pid: int, numbers: ProcessStats) -> None:
         """A worker answered."""
         self.totals.told(pid, numbers)
         self._answered(pid)

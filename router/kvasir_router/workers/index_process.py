@@ -13,33 +13,33 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.process.client_port import url_of
-from kvasir_router.process.components import RouterBase
+from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
 from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.workers.control_channel import END, READY, TERM, Control
-from kvasir_router.workers.gathered_stats import Gathering
-from kvasir_router.workers.process_metrics import HubCollector
-from kvasir_router.workers.replication.event_log import Journal, WatchedReplica, report_of
+from kvasir_router.workers.gathered_stats import GatheredStats
+from kvasir_router.workers.process_metrics import PublisherCollector
+from kvasir_router.workers.replication.event_log import EventLog, WatchedReplica, report_of
 from kvasir_router.workers.replication.messages import (
-    Again,
-    AskMetrics,
-    Counted,
-    Doubt,
     Learned,
-    MetricsAre,
+    MetricsRequest,
+    MetricsText,
     Poisoned,
-    PolicyIs,
+    PolicyChanged,
+    QueueReport,
+    ReplicaSuspected,
+    ResyncRequest,
     Routed,
+    StatsReport,
     ToIndex,
     ToWorker,
-    Waits,
     unpack_texts,
 )
-from kvasir_router.workers.replication.publisher import Hub, Peer
-from kvasir_router.workers.replication.saved_state import Memory, recall, remember
+from kvasir_router.workers.replication.publisher import Publisher, WorkerLink
+from kvasir_router.workers.replication.saved_state import SavedState, load_state, save_state
 from kvasir_router.workers.replication.snapshot import discovered, whole_state
 from kvasir_router.workers.shared_memory.load_table import MAX_REPLICAS, Others
-from kvasir_router.workers.shared_memory.load_table_rows import Slots
+from kvasir_router.workers.shared_memory.load_table_rows import LoadTableRows
 from kvasir_router.workers.shared_state import Shared
 
 _log = structlog.get_logger("kvasir_router.workers")
@@ -53,7 +53,7 @@ _FRESH_SECONDS = 10.0
 """In which engines' events are replayed: until then what is not known may still be so."""
 
 
-class IndexProcess(RouterBase):
+class IndexProcess(RouterComponents):
     """Owns discovery, probes, feeds and the admin port; serves no client."""
 
     def __init__(self, shared: Shared, column: int) -> None:
@@ -61,9 +61,9 @@ class IndexProcess(RouterBase):
         super().__init__(replace(shared.settings, access_log=False, otlp_endpoint=None))
         self._shared = shared
         self._watch = FleetWatch(self)
-        self._hub = Hub(self._take, self._left, self._state)
-        self._journal = Journal(self._hub)
-        self._slots = Slots(shared.load.is_unused)
+        self._hub = Publisher(self._take, self._left, self._state)
+        self._journal = EventLog(self._hub)
+        self._slots = LoadTableRows(shared.load.is_unused)
         self._snapshot: Snapshot | None = None
         """None until discovery has spoken."""
         self._spoken = asyncio.Event()
@@ -72,10 +72,10 @@ class IndexProcess(RouterBase):
         self._cells = shared.load.cells(column)
         self._others = Others(shared.load, column, self._others_have)
         self._replicas: dict[int, WatchedReplica] = {}
-        self._gathering = Gathering(self.gateway, self._hub)
+        self._gathering = GatheredStats(self.gateway, self._hub)
         self._admin = AdminServer(self.gateway, self._gathering)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.metrics.register(HubCollector(self._hub))
+        self.metrics.register(PublisherCollector(self._hub))
         self.gateway.serves = False
         self._hub.changed = self._workers_changed
         fleet = self.fleet
@@ -130,7 +130,7 @@ class IndexProcess(RouterBase):
             word = await control.word()
 
     def apply(self, snapshot: Snapshot) -> None:
-        """RouterBase.apply, here and in the workers."""
+        """RouterComponents.apply, here and in the workers."""
         count = sum(len(spec.replicas) for spec in snapshot if isinstance(spec, ModelSpec))
         if count > MAX_REPLICAS // 2:
             message = f"{count} replicas are too many for a router with workers"
@@ -157,23 +157,23 @@ class IndexProcess(RouterBase):
 
     # From workers
 
-    def _take(self, peer: Peer, message: ToIndex) -> None:
+    def _take(self, peer: WorkerLink, message: ToIndex) -> None:
         if isinstance(message, Routed):
             self._routed(message)
-        elif isinstance(message, Doubt):
+        elif isinstance(message, ReplicaSuspected):
             if message.slot in self._replicas:
                 self._replicas[message.slot].probe_now.set()
-        elif isinstance(message, Waits) and peer.pid is not None:
+        elif isinstance(message, QueueReport) and peer.pid is not None:
             self._gathering.waits[peer.pid] = message.by_model
-        elif isinstance(message, Counted) and peer.pid is not None:
+        elif isinstance(message, StatsReport) and peer.pid is not None:
             self._gathering.told(peer.pid, message.numbers)
         elif isinstance(message, Learned):
             self._learned(message)
         elif isinstance(message, Poisoned):
             self._hub.tell(message)
-        elif isinstance(message, AskMetrics):
+        elif isinstance(message, MetricsRequest):
             self._run(self._tell_metrics(peer, message.question))
-        elif isinstance(message, Again):
+        elif isinstance(message, ResyncRequest):
             peer.begin()
 
     def _routed(self, message: Routed) -> None:
@@ -196,9 +196,9 @@ class IndexProcess(RouterBase):
         if any(index.texts.at(text) == (0, 0) for text in report.text_hashes):
             index.learned(report)
 
-    async def _tell_metrics(self, peer: Peer, question: int) -> None:
+    async def _tell_metrics(self, peer: WorkerLink, question: int) -> None:
         await self._gathering.gather()
-        peer.tell(MetricsAre(question, self._gathering.text()))
+        peer.tell(MetricsText(question, self._gathering.text()))
 
     def _left(self, pid: int) -> None:
         self._gathering.left(pid)
@@ -214,14 +214,14 @@ class IndexProcess(RouterBase):
         return whole_state(self.fleet, self._snapshot, self._policies)
 
     def _recall(self) -> None:
-        memory = recall(self._shared.memory_path)
+        memory = load_state(self._shared.memory_path)
         self._slots.restore(memory.places)
         self._policies = memory.policies
         self._gathering.totals.past = memory.past
 
     def _remember(self) -> None:
         past = self._gathering.totals.past
-        remember(self._shared.memory_path, Memory(self._slots.places, self._policies, past))
+        save_state(self._shared.memory_path, SavedState(self._slots.places, self._policies, past))
 
     def _workers_changed(self) -> None:
         self.gateway.serves = bool(self._hub.peers)
@@ -234,7 +234,7 @@ class IndexProcess(RouterBase):
     def _make_replica(
         self, model: Model, spec: ReplicaSpec, pool: ConnectionPool, most: int, queue: int
     ) -> Replica:
-        slot = self._slots.take((model.name, spec.id, spec.host, spec.port))
+        slot = self._slots.allocate((model.name, spec.id, spec.host, spec.port))
         replica = WatchedReplica(
             spec, pool, most, model.refresh, queue, slot=slot, cells=self._cells
         )
@@ -257,7 +257,7 @@ class IndexProcess(RouterBase):
         self._journal.follow(model)
         name = policy_name(model.policy)
         self._policies[model.name] = name
-        self._hub.tell(PolicyIs(model.name, name))
+        self._hub.tell(PolicyChanged(model.name, name))
         self._remember()
 
     def _others_have(self, slot: int, in_flight: int, credit: int) -> None:
@@ -269,7 +269,7 @@ class IndexProcess(RouterBase):
             await asyncio.sleep(_LOOK_SECONDS)
             self._shared.load.beat(self._column)
             self._others.find()
-            self._others.look()
+            self._others.refresh()
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -6,14 +6,14 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from kvasir_router.telemetry.router_metrics import counter, gauge
-from kvasir_router.workers.replication.publisher import Hub
-from kvasir_router.workers.replication.subscriber import IndexLink
+from kvasir_router.workers.replication.publisher import Publisher
+from kvasir_router.workers.replication.subscriber import IndexSubscriber
 
 
-class HubCollector(Collector):
+class PublisherCollector(Collector):
     """Of the index process."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Publisher) -> None:
         self._hub = hub
 
     def collect(self) -> Iterator[Metric]:
@@ -25,10 +25,10 @@ class HubCollector(Collector):
         yield from (workers, lagged)
 
 
-class LinkCollector(Collector):
+class SubscriberCollector(Collector):
     """Of a worker."""
 
-    def __init__(self, link: IndexLink) -> None:
+    def __init__(self, link: IndexSubscriber) -> None:
         self._link = link
 
     def collect(self) -> Iterator[Metric]:

@@ -39,7 +39,7 @@ class Family(msgspec.Struct, array_like=True, gc=False):
         return self.kind in _SUMMED_KINDS or self.name in _SUMMED_GAUGES
 
 
-class Numbers(msgspec.Struct, array_like=True):
+class ProcessStats(msgspec.Struct, array_like=True):
     """All of one process."""
 
     families: list[Family]
@@ -75,14 +75,14 @@ class Totals:
         self.past: list[Family] = []
         """Of processes that have ended; only what is summed and does not go down."""
         self._past_windows: list[WindowStates] = []
-        self._live: dict[int, Numbers] = {}
+        self._live: dict[int, ProcessStats] = {}
 
     @property
     def processes(self) -> list[int]:
         """Those that are not known to have ended, by their ids."""
         return list(self._live)
 
-    def told(self, pid: int, numbers: Numbers) -> None:
+    def told(self, pid: int, numbers: ProcessStats) -> None:
         """A process said how things are."""
         self._live[pid] = numbers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.workers.shared_memory.load_table import LoadTable
-from kvasir_router.workers.shared_memory.shared_limits import Ledger
+from kvasir_router.workers.shared_memory.shared_limits import SharedLimitTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Shared:
     directory: Path
     """Private to this router; gone with it."""
     load: LoadTable
-    ledger: Ledger
+    ledger: SharedLimitTable
     link_sock: socket.socket
     """Where the index process takes the workers' connections."""
     admin_sock: socket.socket

@@ -12,7 +12,7 @@ from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process.client_port import listen
 from kvasir_router.workers.child import INDEX
 from kvasir_router.workers.shared_memory.load_table import LoadTable
-from kvasir_router.workers.shared_memory.shared_limits import Ledger
+from kvasir_router.workers.shared_memory.shared_limits import SharedLimitTable
 from kvasir_router.workers.shared_state import Shared
 from kvasir_router.workers.supervisor import Slot, Supervisor
 
@@ -30,7 +30,7 @@ def supervise(settings: RouterSettings) -> int:
         link_sock.listen(64)
         # As many again may be draining, and the index process has one
         load = LoadTable(2 * settings.workers + 3)
-        shared = Shared(settings, directory, load, Ledger(), link_sock, admin_sock)
+        shared = Shared(settings, directory, load, SharedLimitTable(), link_sock, admin_sock)
         slots = {number: Slot(sock) for number, sock in enumerate(listeners)}
         slots[INDEX] = Slot(admin_sock)
         for slot in slots.values():

@@ -235,7 +235,7 @@ class Supervisor:
                 self._start(number, slot)
 
     def _start(self, number: int, slot: Slot) -> None:
-        column = self.shared.load.take()
+        column = self.shared.load.allocate_column()
         if column is None:  # so many are still draining
             slot.start_at = time.monotonic() + 1.0
             return

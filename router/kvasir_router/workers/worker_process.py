@@ -10,33 +10,33 @@ import structlog
 from kvasir_router import compiled
 from kvasir_router.fleet.health_monitor import HealthMonitor
 from kvasir_router.fleet.model import Model
-from kvasir_router.fleet.replica import Replica, Speech
+from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort
-from kvasir_router.process.components import RouterBase
+from kvasir_router.process.components import RouterComponents
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.responses import Answer, error
 from kvasir_router.workers.control_channel import GO, LEAVING, READY, TERM, Control
-from kvasir_router.workers.process_metrics import LinkCollector
-from kvasir_router.workers.process_stats import Numbers, families, windows
+from kvasir_router.workers.process_metrics import SubscriberCollector
+from kvasir_router.workers.process_stats import ProcessStats, families, windows
 from kvasir_router.workers.replication.event_log import learned, slot_of, texts_of
 from kvasir_router.workers.replication.messages import (
     Ask,
-    AskMetrics,
     Complete,
-    Counted,
-    Doubt,
     Known,
-    MetricsAre,
+    MetricsRequest,
+    MetricsText,
     Poisoned,
+    QueueReport,
+    ReplicaSuspected,
     Routed,
+    StatsReport,
     ToWorker,
-    Waits,
     pack_texts,
 )
-from kvasir_router.workers.replication.replica_state import Follower
-from kvasir_router.workers.replication.subscriber import IndexLink
+from kvasir_router.workers.replication.replica_state import ReplicaState
+from kvasir_router.workers.replication.subscriber import IndexSubscriber
 from kvasir_router.workers.shared_state import Shared, worker_settings
 from kvasir_router.workers.whole_lines import WholeLines
 
@@ -47,8 +47,8 @@ _LOOK_SECONDS, _BUSY_LOOK_SECONDS = 0.05, 0.002
 """Between two looks at what others have in flight, besides those for each choice: with nobody
 waiting for room here, and with somebody."""
 _METRICS_SECONDS = 2.0
-_TELL_AGAIN_SECONDS = 10.0
-_MAX_TOLD = 65_536
+_REPORT_INTERVAL_SECONDS = 10.0
+_MAX_REPORTED = 65_536
 _TAKE_OVER_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.02
 """For what was told last to be on its way."""
@@ -58,7 +58,7 @@ _NO_METRICS = error(
 )
 
 
-class Worker(RouterBase):
+class RouterWorker(RouterComponents):
     """One of several processes behind the same port."""
 
     def __init__(self, shared: Shared, slot: int, column: int) -> None:
@@ -68,11 +68,13 @@ class Worker(RouterBase):
         self._slot = slot
         self._column = column
         self._table = shared.load
-        self._follower = Follower(self, shared.load, column)
-        self._link = IndexLink(shared.link_path, self._take, self._index_away, self._index_back)
-        self.metrics.register(LinkCollector(self._link))
+        self._follower = ReplicaState(self, shared.load, column)
+        self._link = IndexSubscriber(
+            shared.link_path, self._take, self._index_away, self._index_back
+        )
+        self.metrics.register(SubscriberCollector(self._link))
         self._follower.missed = self._link.want_all
-        self._follower.doubted = lambda replica: self._link.tell(Doubt(replica.slot))
+        self._follower.doubted = lambda replica: self._link.tell(ReplicaSuspected(replica.slot))
         self._probes = HealthMonitor(settings.probing, gateway.fleet_lines)
         self._probed: list[tuple[Model, Replica]] = []
         self._known = asyncio.Event()
@@ -146,7 +148,7 @@ class Worker(RouterBase):
     # From the index process
 
     def _take(self, message: ToWorker) -> None:
-        self._follower.take(message)
+        self._follower.apply_message(message)
         if isinstance(message, Known):
             self._known.set()
         elif isinstance(message, Complete):
@@ -154,7 +156,7 @@ class Worker(RouterBase):
                 self._telling = asyncio.create_task(self._tell_texts())
         elif isinstance(message, Ask):
             self._link.tell(self._counted())
-        elif isinstance(message, MetricsAre):
+        elif isinstance(message, MetricsText):
             answer = self._asked.pop(message.question, None)
             if answer is not None:
                 answer(Answer(200, message.text, CONTENT_TYPE))
@@ -162,7 +164,7 @@ class Worker(RouterBase):
     def _index_away(self) -> None:
         """Nobody else looks after the replicas now. What they last said of themselves is old."""
         for model, replica in self._follower.replicas:
-            replica.heard(Speech.NONE)
+            replica.heard(LoadStreamState.NONE)
             self._probes.watch(model, replica)
             self._probed.append((model, replica))
 
@@ -194,21 +196,21 @@ class Worker(RouterBase):
         slot = slot_of(replica)
         if known >= len(chain):
             now, text = time.monotonic(), (slot, chain[-1])
-            if now - self._told.get(text, 0.0) < _TELL_AGAIN_SECONDS:
+            if now - self._told.get(text, 0.0) < _REPORT_INTERVAL_SECONDS:
                 return
-            if len(self._told) >= _MAX_TOLD:
+            if len(self._told) >= _MAX_REPORTED:
                 self._told.clear()
             self._told[text] = now
         self._link.tell(Routed(self._column, slot, pack_texts(chain), known))
 
-    def _counted(self) -> Counted:
+    def _counted(self) -> StatsReport:
         found = families(self.metrics.collect())
-        return Counted(Numbers(found, windows(self.gateway.signals, self.fleet.models)))
+        return StatsReport(ProcessStats(found, windows(self.gateway.signals, self.fleet.models)))
 
     def _ask_metrics(self, answer: Callable[[Answer], None]) -> None:
         question = next(self._questions)
         self._asked[question] = answer
-        self._link.tell(AskMetrics(question))
+        self._link.tell(MetricsRequest(question))
         asyncio.get_running_loop().call_later(_METRICS_SECONDS, self._give_up, question)
 
     def _give_up(self, question: int) -> None:
@@ -228,7 +230,7 @@ class Worker(RouterBase):
                 if line.waiting(model)
             }
             if waits or said:
-                self._link.tell(Waits(waits))
+                self._link.tell(QueueReport(waits))
             said = waits
 
     async def _look(self) -> None:
@@ -239,5 +241,5 @@ class Worker(RouterBase):
             await asyncio.sleep(_BUSY_LOOK_SECONDS if waits else _LOOK_SECONDS)
             if not waits:
                 others.find()
-            others.look()
+            others.refresh()
             self._table.beat(self._column)

@@ -53,7 +53,7 @@ async def test_the_life_of_an_object(control_plane: Any, cluster: Cluster) -> No
     with pytest.raises(ApiError) as conflict:
         await cluster.replace(MAPS, {**made, "data": {}}, "one")
     assert conflict.value.status == 409
-    assert conflict.value.is_passing
+    assert conflict.value.is_transient
     assert [
         it["metadata"]["name"] for it in await cluster.list(MAPS, namespace, "test=client")
     ] == ["m"]
@@ -68,7 +68,7 @@ async def test_refusals_have_the_servers_words(control_plane: Any, cluster: Clus
     with pytest.raises(ApiError) as refusal:
         await cluster.create(MAPS, configmap("default", "No_Name"), "one")
     assert refusal.value.status == 422
-    assert not refusal.value.is_passing
+    assert not refusal.value.is_transient
     assert "No_Name" in str(refusal.value)
 
 
@@ -84,4 +84,4 @@ async def test_a_server_that_is_not_there(access: ClusterAccess, free_port: int)
         with pytest.raises(ApiError, match="the API server is not reached") as error:
             await cluster.get(MAPS, "default", "m")
     assert error.value.status == 0
-    assert error.value.is_passing
+    assert error.value.is_transient

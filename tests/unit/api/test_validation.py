@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from kvasir.validation import sentences
 
 
-class Part(BaseModel):
+class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     port: int = Field(default=1, ge=1, alias="Port")
@@ -27,7 +27,7 @@ class Part(BaseModel):
 class Whole(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    parts: list[Part]
+    parts: list[StrictModel]
 
 
 def found(content: Any, *, quote: bool = True) -> list[str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_operator.readiness_gates import verdict_on, waits_for_routers
+from kvasir_operator.readiness_gates import awaits_confirmation, verdict_on
 
 
 def gated(make: Any, *, gate: tuple[str, str] | None = None, **more: Any) -> dict[str, Any]:
@@ -44,5 +44,5 @@ def test_verdicts(make: Any, pod: Any, served: set[str] | None, verdict: str | N
 
 def test_pods_without_the_gate_wait_for_nobody(make: Any) -> None:
     pod = make.pod("a", up=True)
-    assert not waits_for_routers(pod)
+    assert not awaits_confirmation(pod)
     assert verdict_on(pod, {"uid-a/0"}) is None

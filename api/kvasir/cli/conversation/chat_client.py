@@ -21,7 +21,7 @@ class ChatError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ChatOptions:
     """How the answers are sampled; None leaves it to the server."""
 
     temperature: float | None = None
@@ -71,7 +71,7 @@ class ChatClient:
                     f"{self.url} does not speak OpenAI's API: /v1/models is not a list of models"
                 ) from None
 
-    def stream(self, model: str, messages: list[Message], options: Options) -> Iterator[str]:
+    def stream(self, model: str, messages: list[Message], options: ChatOptions) -> Iterator[str]:
         """The answer to `messages`, piece by piece as it comes. Raises ChatError.
 
         Closing the iterator ends the request at the server.

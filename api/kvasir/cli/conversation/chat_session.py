@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from kvasir.cli.conversation.chat_client import ChatClient, ChatError, Message, Options
+from kvasir.cli.conversation.chat_client import ChatClient, ChatError, ChatOptions, Message
 from kvasir.cli.printable import printable
 
 _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
@@ -15,7 +15,7 @@ class Session:
     """A conversation with one model. Answers go to stdout, everything else to stderr."""
 
     def __init__(
-        self, client: ChatClient, model: str, system: str | None, options: Options
+        self, client: ChatClient, model: str, system: str | None, options: ChatOptions
     ) -> None:
         self._client = client
         self._model = model

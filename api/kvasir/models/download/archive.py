@@ -17,7 +17,7 @@ _COPY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ArchiveLimits:
     """What a model may be at most; more is refused, since nobody's model is that large."""
 
     files: int = 4096
@@ -32,7 +32,7 @@ class _Member:
     content: IO[bytes] | None
 
 
-def unpack(archive: Path, into: Path, selection: Selection, limits: Limits) -> None:
+def unpack(archive: Path, into: Path, selection: Selection, limits: ArchiveLimits) -> None:
     """Writes the wanted files of `archive` below `into`. Raises PermanentError and OSError.
 
     A link is refused where a wanted file is one: what it points to may be outside.
@@ -57,7 +57,7 @@ def unpack(archive: Path, into: Path, selection: Selection, limits: Limits) -> N
         raise PermanentError(f"{archive.name} cannot be unpacked: {error}") from error
 
 
-def check_limits(files: int, size: int, limits: Limits) -> None:
+def check_limits(files: int, size: int, limits: ArchiveLimits) -> None:
     """Raises PermanentError when a model of `files` files and `size` bytes is more than allowed."""
     if files > limits.files:
         raise PermanentError(f"the model has more than {limits.files} files; is the URI right?")

@@ -15,7 +15,7 @@ from kvasir.models.cache.volume import FileEntry
 from kvasir.models.download.file_hash import FileHash
 from kvasir.models.download.tracker import Tracker
 from kvasir.models.download_errors import DownloadError, PermanentError
-from kvasir.models.sources.source import RemoteFile, Source
+from kvasir.models.sources.source import ModelSource, RemoteFile
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Fetcher:
     """Downloads files into `staging`/files; what is complete there is noted in a journal."""
 
     def __init__(
-        self, source: Source, staging: Path, tracker: Tracker, first_pause: float = FIRST_PAUSE
+        self, source: ModelSource, staging: Path, tracker: Tracker, first_pause: float = FIRST_PAUSE
     ) -> None:
         self._source = source
         self._files = staging / "files"

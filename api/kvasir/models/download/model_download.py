@@ -17,7 +17,7 @@ from kvasir.model_uri import ModelURI
 from kvasir.models.cache.evict import Evictor, touch
 from kvasir.models.cache.layout import model_directory
 from kvasir.models.cache.volume import FileEntry, Manifest, Volume
-from kvasir.models.download.archive import Limits, check_limits, unpack
+from kvasir.models.download.archive import ArchiveLimits, check_limits, unpack
 from kvasir.models.download.fetch import (
     ATTEMPTS,
     FIRST_PAUSE,
@@ -28,12 +28,12 @@ from kvasir.models.download.fetch import (
 )
 from kvasir.models.download.file_hash import FileHash
 from kvasir.models.download.model_contents import check_model, promote_root
-from kvasir.models.download.progress import Phase, Progress, sizing_config
+from kvasir.models.download.progress import DownloadPhase, Progress, sizing_config
 from kvasir.models.download.tracker import Tracker
 from kvasir.models.download_errors import DownloadError, PermanentError
 from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.sources import open_source
-from kvasir.models.sources.source import Listing, RemoteFile, Selection, Source
+from kvasir.models.sources.source import Listing, ModelSource, RemoteFile, Selection
 from kvasir.quantity import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -44,11 +44,11 @@ _LISTING = "listing.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DownloadOptions:
     """How a model is downloaded."""
 
     selection: Selection = field(default_factory=Selection)
-    limits: Limits = field(default_factory=Limits)
+    limits: ArchiveLimits = field(default_factory=ArchiveLimits)
     parallel: int = 8
     """Files at once."""
     keep: int | None = None
@@ -70,19 +70,19 @@ class Download:
         revision: str | None,
         root: Path,
         tracker: Tracker,
-        options: Options | None = None,
+        options: DownloadOptions | None = None,
     ) -> None:
         self._uri = uri
         self._revision = uri.revision or revision
         self._tracker = tracker
-        self._options = options or Options()
+        self._options = options or DownloadOptions()
         self._volume = Volume(root)
         self._name = model_directory(uri, revision)
         protected = (model_directory(other) for other in self._options.in_use)
         self._evictor = Evictor(self._volume, (self._name, *protected))
 
     def run(self) -> Path:
-        """The model's directory, complete; the tracker then says Phase.DONE.
+        """The model's directory, complete; the tracker then says DownloadPhase.DONE.
 
         Raises DownloadError. Whatever ends it, the next one goes on where it was.
         """
@@ -122,7 +122,7 @@ class Download:
         self._volume.publish(self._name, files, manifest)
         return manifest
 
-    def _list(self, source: Source) -> Listing:
+    def _list(self, source: ModelSource) -> Listing:
         pause = self._options.first_pause
         for _ in range(ATTEMPTS - 1):
             try:
@@ -141,7 +141,7 @@ class Download:
             return f"hf://{self._uri.name}@{self._revision}"
         return str(self._uri)
 
-    def _fetch(self, source: Source, listing: Listing, staging: Path) -> list[FileEntry]:
+    def _fetch(self, source: ModelSource, listing: Listing, staging: Path) -> list[FileEntry]:
         fetcher = Fetcher(source, staging, self._tracker, self._options.first_pause)
         done = fetcher.staged_bytes(listing.files)
         total = sum(file.size or 0 for file in listing.files)
@@ -197,7 +197,7 @@ class Download:
             done = sum(path.stat().st_size for path in (staging / "files").rglob("*"))
         except (OSError, ValueError):
             return
-        self._tracker.end(Progress(Phase.DOWNLOADING, done, sum(listed.values())))
+        self._tracker.end(Progress(DownloadPhase.DOWNLOADING, done, sum(listed.values())))
 
 
 def _forget_others(staging: Path, files: Sequence[RemoteFile]) -> None:
@@ -229,7 +229,7 @@ def _done(directory: Path, size: int, weight_bytes: int) -> Progress:
         config = sizing_config(load_config(directory))
     except ConfigError as error:
         raise PermanentError(str(error)) from error
-    return Progress(Phase.DONE, size, size, 0, config=config, weight_bytes=weight_bytes)
+    return Progress(DownloadPhase.DONE, size, size, 0, config=config, weight_bytes=weight_bytes)
 
 
 def _hashed(file: Path) -> FileEntry:

@@ -16,7 +16,7 @@ _UNSIZED_FIELDS = ("auto_map", "id2label", "label2id", "task_specific_params")
 _SIZED_LISTS = ("architectures", "layer_types", "mlp_only_layers", "eos_token_id")
 
 
-class Phase(StrEnum):
+class DownloadPhase(StrEnum):
     """Where a download stands."""
 
     LISTING = "listing"
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 class Progress:
     """One report. Sizes are bytes."""
 
-    phase: Phase = Phase.LISTING
+    phase: DownloadPhase = DownloadPhase.LISTING
     bytes: int = 0
     total_bytes: int = 0
     """0 until the files are listed."""
@@ -77,7 +77,7 @@ def parse_progress(text: str | bytes) -> Progress:
     config, weights, eta = model.get("config"), model.get("weightsBytes"), body.get("etaSeconds")
     error = body.get("error")
     return Progress(
-        phase=Phase(str(body.get("phase"))),
+        phase=DownloadPhase(str(body.get("phase"))),
         bytes=_count(body.get("bytes")) or 0,
         total_bytes=_count(body.get("totalBytes")) or 0,
         eta_seconds=_count(eta),

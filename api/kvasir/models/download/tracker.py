@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from kvasir.models.download.progress import Phase, Progress
+from kvasir.models.download.progress import DownloadPhase, Progress
 
 _WINDOW_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.5
@@ -26,7 +26,7 @@ class Tracker:
     def begin(self, done: int, total: int) -> None:
         """`done` bytes of `total` are already here; the rest is downloaded."""
         with self._lock:
-            self._progress = Progress(Phase.DOWNLOADING, done, total)
+            self._progress = Progress(DownloadPhase.DOWNLOADING, done, total)
             self._samples.clear()
             self._samples.append((self._clock(), done))
 
@@ -49,13 +49,13 @@ class Tracker:
     def verify(self) -> None:
         """Everything is here and is being checked."""
         with self._lock:
-            self._progress = replace(self._progress, phase=Phase.VERIFYING)
+            self._progress = replace(self._progress, phase=DownloadPhase.VERIFYING)
 
     def read(self) -> Progress:
         """The progress as of now, with the time that is left."""
         with self._lock:
             progress = self._progress
-            if progress.phase is not Phase.DOWNLOADING or not self._samples:
+            if progress.phase is not DownloadPhase.DOWNLOADING or not self._samples:
                 return progress
             (since, before), now = self._samples[0], self._clock()
         gained = progress.bytes - before

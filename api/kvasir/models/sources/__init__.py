@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kvasir.model_uri import ModelURI
 from kvasir.models.download_errors import PermanentError
-from kvasir.models.sources.source import Selection, Source
+from kvasir.models.sources.source import ModelSource, Selection
 
 
-def open_source(uri: ModelURI, revision: str | None, selection: Selection) -> Source:
+def open_source(uri: ModelURI, revision: str | None, selection: Selection) -> ModelSource:
     """The source of the model at `uri`. Raises PermanentError for a scheme without one, or whose
     library is not installed."""
     try:

@@ -35,7 +35,7 @@ class HubSource:
         self._headers = build_hf_headers()
 
     def close(self) -> None:
-        """See Source."""
+        """See ModelSource."""
         self._client.close()
 
     def list(self) -> Listing:

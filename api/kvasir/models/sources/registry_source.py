@@ -86,7 +86,7 @@ class RegistrySource:
         self._auth = RegistryAuth(self._client, self._reference.registry, str(uri))
 
     def close(self) -> None:
-        """See Source."""
+        """See ModelSource."""
         self._client.close()
 
     def list(self) -> Listing:

@@ -58,7 +58,7 @@ class S3Source:
         )
 
     def close(self) -> None:
-        """See Source."""
+        """See ModelSource."""
         self._client.close()
 
     def list(self) -> Listing:

@@ -70,7 +70,7 @@ class Selection:
         return is_wanted(path, self.include)
 
 
-class Source(Protocol):
+class ModelSource(Protocol):
     """A place that holds one model. Methods raise DownloadError; `read` is called by many threads
     at once."""
 

@@ -58,7 +58,7 @@ class WebSource:
             self._headers["authorization"] = f"Bearer {token}"
 
     def close(self) -> None:
-        """See Source."""
+        """See ModelSource."""
         self._client.close()
 
     def list(self) -> Listing:

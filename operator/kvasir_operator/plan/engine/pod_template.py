@@ -16,12 +16,12 @@ REVISION = "kvasir.dev/revision"
 """Label of engine pods: a hash of their template, to tell new ones from old."""
 _SECRETS = "kvasir.dev/secrets"
 _FLEET_SECRET = "KVASIR_FLEET_SECRET"  # noqa: S105 - a variable's name
-_LEAST_CPU = {"sim": "250m"}
-_USUAL_CPU = "1"
+_MIN_CPU = {"sim": "250m"}
+_DEFAULT_CPU = "1"
 """Cores that are set aside for an engine whose resource names none: with nothing set aside a busy
 node lets it stand still until its liveness probe gives it up."""
 _SHM_PER_GPU = 1 << 30
-_SHM_LEAST = 256 << 20
+_MIN_SHM = 256 << 20
 _CACHE = "/cache"
 _PORTS = {
     "http": labels.HTTP_PORT,
@@ -126,7 +126,7 @@ def _resources(draft: Draft) -> Object:
         limits["nvidia.com/gpu"] = str(gpus)
     requests: Object = given.requests.model_dump(exclude_none=True)
     if "cpu" not in requests and "cpu" not in limits:
-        requests["cpu"] = _LEAST_CPU.get(device_of(draft.deployment.spec), _USUAL_CPU)
+        requests["cpu"] = _MIN_CPU.get(device_of(draft.deployment.spec), _DEFAULT_CPU)
     found = {"limits": limits, "requests": requests}
     return {name: amounts for name, amounts in found.items() if amounts}
 
@@ -159,7 +159,7 @@ def _volumes(draft: Draft, storage: Storage) -> Iterator[Object]:
     if not _kernels_are_kept(draft, storage):
         yield {"name": "cache", "emptyDir": {}}
     yield {"name": "tmp", "emptyDir": {}}
-    size = _SHM_PER_GPU * draft.tensor if draft.tensor > 1 else _SHM_LEAST
+    size = _SHM_PER_GPU * draft.tensor if draft.tensor > 1 else _MIN_SHM
     yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{size >> 20}Mi"}}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvasir.resource import labels
-from kvasir_operator.objects import Object, is_leaving, label
+from kvasir_operator.objects import Object, is_terminating, label
 from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.pod_template import REVISION
 from kvasir_operator.plan.pod_problems import lacks_gpu_since
@@ -75,7 +75,7 @@ def old_pods(draft: Draft, revision: str) -> list[Object]:
 
 def _is_rolling(draft: Draft, revision: str) -> bool:
     """Whether pods of another revision still serve, or will until others replace them."""
-    return any(not is_leaving(pod) for pod in old_pods(draft, revision))
+    return any(not is_terminating(pod) for pod in old_pods(draft, revision))
 
 
 def _live_strategy(deployment: Object | None) -> tuple[Any, Any] | None:
@@ -90,7 +90,7 @@ def _longest_wait_for_gpu(draft: Draft, revision: str) -> float | None:
     since = [
         moment
         for pod in draft.observed.pods
-        if label(pod, REVISION) == revision and not is_leaving(pod)
+        if label(pod, REVISION) == revision and not is_terminating(pod)
         if (moment := lacks_gpu_since(pod)) is not None
     ]
     return (draft.observed.now - min(since)).total_seconds() if since else None

@@ -10,7 +10,7 @@ MARGIN_SECONDS = 15
 """For handing over what still runs after the drain, and for the process to end."""
 
 
-class Ending(NamedTuple):
+class TerminationTimes(NamedTuple):
     """Seconds, one after the other, from a pod's deletion on."""
 
     pre_stop: int
@@ -21,7 +21,7 @@ class Ending(NamedTuple):
     """When it is killed, counted from the deletion."""
 
 
-def ending(lifecycle: Lifecycle) -> Ending:
+def ending(lifecycle: Lifecycle) -> TerminationTimes:
     """The times that `lifecycle` means."""
     pre_stop, drain = lifecycle.pre_stop_seconds, lifecycle.drain_seconds
-    return Ending(pre_stop, drain, pre_stop + drain + MARGIN_SECONDS)
+    return TerminationTimes(pre_stop, drain, pre_stop + drain + MARGIN_SECONDS)

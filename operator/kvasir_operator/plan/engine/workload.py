@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
-from kvasir_operator.objects import Object, condition, holds, is_leaving, label
+from kvasir_operator.objects import Object, condition, holds, is_terminating, label
 from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.pod_template import REVISION, pod_template
 from kvasir_operator.plan.engine.rollout import Strategy, deployment_manifest, strategy_of
@@ -63,7 +63,9 @@ def run_engines(draft: Draft, storage: Storage) -> Workload:
 
 
 def _workload(draft: Draft, revision: str, strategy: Strategy) -> Workload:
-    staying = [pod for pod in draft.observed.pods if not is_leaving(pod) and not _has_ended(pod)]
+    staying = [
+        pod for pod in draft.observed.pods if not is_terminating(pod) and not _has_ended(pod)
+    ]
     current = tuple(pod for pod in staying if label(pod, REVISION) == revision)
     old = tuple(pod for pod in staying if label(pod, REVISION) != revision)
     return Workload(

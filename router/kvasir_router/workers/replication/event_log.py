@@ -4,14 +4,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.fleet.replica import Health, Replica, Speech
+from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.index.text_map import MAX_BLOCKS as TEXT_BLOCKS
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.workers.replication.messages import (
-    BLOCKS_A_MESSAGE,
+    BLOCKS_PER_MESSAGE,
     Cleared,
     Dropped,
     Heard,
@@ -25,14 +25,14 @@ from kvasir_router.workers.replication.messages import (
     unpack_keys,
     unpack_texts,
 )
-from kvasir_router.workers.replication.publisher import Hub
+from kvasir_router.workers.replication.publisher import Publisher
 from kvasir_router.workers.shared_memory.shared_replica import SharedReplica
 
 
 class WatchedReplica(SharedReplica):
     """The index process's replica: what is seen of it is news."""
 
-    journal: "Journal"
+    journal: "EventLog"
     model: Model
 
     def observed(self, health: Health) -> None:
@@ -40,24 +40,24 @@ class WatchedReplica(SharedReplica):
         super().observed(health)
         self.journal.tell(observed(self, health))
 
-    def heard(self, speech: Speech) -> None:
+    def heard(self, load_stream_state: LoadStreamState) -> None:
         """Replica.heard."""
-        changed = speech is not self.speech
-        super().heard(speech)
+        changed = load_stream_state is not self.load_stream_state
+        super().heard(load_stream_state)
         if changed:
-            self.journal.tell(Heard(self.slot, speech))
+            self.journal.tell(Heard(self.slot, load_stream_state))
 
     def _load_heard(self, report: LoadReport) -> None:
         super()._load_heard(report)
         self.journal.tell(loaded(self, report))
 
 
-class Journal:
+class EventLog:
     """Tells of the replicas, and of every model's index."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Publisher) -> None:
         self.tell = hub.tell
-        self._indexes: dict[str, IndexJournal] = {}
+        self._indexes: dict[str, IndexEventLog] = {}
 
     def follow(self, model: Model) -> None:
         """Pass on what comes to the model's index, if its policy has one."""
@@ -65,20 +65,20 @@ class Journal:
         if not isinstance(policy, KvAware):
             self._indexes.pop(model.name, None)
         elif known is None or known.index is not policy.index:
-            self._indexes[model.name] = IndexJournal(model.name, policy.index, self.tell)
+            self._indexes[model.name] = IndexEventLog(model.name, policy.index, self.tell)
 
     def keep(self, models: Collection[str]) -> None:
         """All others are gone."""
         for name in self._indexes.keys() - set(models):
             del self._indexes[name]
 
-    def index(self, model: str) -> "IndexJournal | None":
+    def index(self, model: str) -> "IndexEventLog | None":
         """Of a model whose policy has one."""
         return self._indexes.get(model)
 
 
-class IndexJournal:
-    """A BlockJournal that tells of no more blocks than texts lead to.
+class IndexEventLog:
+    """A BlockLog that tells of no more blocks than texts lead to.
 
     A worker finds blocks by text alone, and each text block leads to one KV block: the last one
     before its end. So one block in eight matters, or in thirty-two far from a prompt's beginning;
@@ -98,7 +98,7 @@ class IndexJournal:
     def held(
         self, replica: Replica, group: int, tier: str, block_size: int, keys: Sequence[int]
     ) -> None:
-        """BlockJournal.held."""
+        """BlockLog.held."""
         slot = slot_of(replica)
         if replica not in self._begun:
             self.cleared(replica)
@@ -106,13 +106,13 @@ class IndexJournal:
             self._tell(Held(slot, group, tier, block_size, pack_keys(part)), len(part))
 
     def dropped(self, replica: Replica, group: int, tier: str, keys: Sequence[int]) -> None:
-        """BlockJournal.dropped."""
+        """BlockLog.dropped."""
         slot = slot_of(replica)
         for part in parts(self.ends_of(keys)):
             self._tell(Dropped(slot, group, tier, pack_keys(part)), len(part))
 
     def cleared(self, replica: Replica) -> None:
-        """BlockJournal.cleared."""
+        """BlockLog.cleared."""
         self._begun.add(replica)
         self._tell(Cleared(slot_of(replica)))
 
@@ -153,7 +153,7 @@ def slot_of(replica: Replica) -> int:
 
 def parts(keys: Sequence[int]) -> list[Sequence[int]]:
     """No longer than one message's."""
-    return [keys[at : at + BLOCKS_A_MESSAGE] for at in range(0, len(keys), BLOCKS_A_MESSAGE)]
+    return [keys[at : at + BLOCKS_PER_MESSAGE] for at in range(0, len(keys), BLOCKS_PER_MESSAGE)]
 
 
 def observed(replica: SharedReplica, health: Health) -> ToWorker:
@@ -175,7 +175,7 @@ def learned(model: str, report: PromptReport) -> Learned:
 def texts_of(model: str, index: ModelIndex) -> Iterator[Learned]:
     """All texts that an index knows, as messages."""
     contents = index.texts.contents()
-    while part := list(islice(contents, BLOCKS_A_MESSAGE)):
+    while part := list(islice(contents, BLOCKS_PER_MESSAGE)):
         texts, blocks, keys = zip(*part, strict=True)
         yield Learned(model, pack_texts(texts), list(blocks), b"".join(keys))
 

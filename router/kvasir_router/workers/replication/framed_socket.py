@@ -20,7 +20,7 @@ _HIGH, _LOW = 2**20, 2**18
 """Bytes unsent from which on nothing more should be sent that can wait, and again may be."""
 
 
-class Link(asyncio.Protocol):
+class FramedSocket(asyncio.Protocol):
     """Each frame has its length before it, four bytes, big-endian.
 
     `take` is called with each frame, in turns that take little time; `ended` once at the end;

@@ -12,12 +12,12 @@ import msgspec
 from kvasir.wire.block_hash import HASH_BYTES
 from kvasir_router.discovery.specs import CanarySpec, ModelSpec, Snapshot
 from kvasir_router.fleet.model_identity import ModelIdentity
-from kvasir_router.fleet.replica import Health, Speech
+from kvasir_router.fleet.replica import Health, LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
-from kvasir_router.workers.process_stats import Numbers
+from kvasir_router.workers.process_stats import ProcessStats
 
 MAX_FRAME_BYTES = 32 * 2**20
-BLOCKS_A_MESSAGE = 512
+BLOCKS_PER_MESSAGE = 512
 """KV or text blocks in one message: less than half a millisecond's work."""
 
 _KEY = (1 << (8 * HASH_BYTES)) - 1
@@ -27,7 +27,7 @@ class Message(msgspec.Struct, array_like=True, gc=False):
     """One thing told."""
 
 
-class Place(msgspec.Struct, array_like=True, gc=False):
+class ReplicaRow(msgspec.Struct, array_like=True, gc=False):
     """A replica of a model, and its slot."""
 
     model: str
@@ -53,7 +53,7 @@ class Discovered(Message, tag=1):
 
     models: list[ModelSpec]
     canaries: list[CanarySpec]
-    places: list[Place]
+    places: list[ReplicaRow]
     created: dict[str, int]
     """Unix seconds, by model."""
 
@@ -62,7 +62,7 @@ class Discovered(Message, tag=1):
         return (*self.models, *self.canaries)
 
 
-class PolicyIs(Message, tag=2):
+class PolicyChanged(Message, tag=2):
     """A policy that was set at run time."""
 
     model: str
@@ -82,7 +82,7 @@ class Heard(Message, tag=4):
     """What the load stream says of itself."""
 
     slot: int
-    speech: Speech
+    load_stream_state: LoadStreamState
 
 
 class Loaded(Message, tag=5):
@@ -149,8 +149,8 @@ class Ask(Message, tag=13):
     """A worker's numbers are wanted."""
 
 
-class MetricsAre(Message, tag=14):
-    """The answer to AskMetrics."""
+class MetricsText(Message, tag=14):
+    """The answer to MetricsRequest."""
 
     question: int
     text: bytes
@@ -183,29 +183,29 @@ class Hello(Message, tag=30):
     pid: int
 
 
-class Doubt(Message, tag=31):
+class ReplicaSuspected(Message, tag=31):
     """A request failed at the replica, or it said no: how is it?"""
 
     slot: int
 
 
-class Again(Message, tag=32):
+class ResyncRequest(Message, tag=32):
     """Something was missed: tell everything anew."""
 
 
-class Waits(Message, tag=33):
+class QueueReport(Message, tag=33):
     """Requests that wait in this worker, and their estimated prompt tokens, by model."""
 
     by_model: dict[str, tuple[int, int]]
 
 
-class Counted(Message, tag=34):
+class StatsReport(Message, tag=34):
     """A worker's numbers."""
 
-    numbers: Numbers
+    numbers: ProcessStats
 
 
-class AskMetrics(Message, tag=35):
+class MetricsRequest(Message, tag=35):
     """All processes' metrics together are wanted."""
 
     question: int
@@ -214,7 +214,7 @@ class AskMetrics(Message, tag=35):
 ToWorker = (
     Welcome
     | Discovered
-    | PolicyIs
+    | PolicyChanged
     | Observed
     | Heard
     | Loaded
@@ -226,11 +226,21 @@ ToWorker = (
     | Remembered
     | Complete
     | Ask
-    | MetricsAre
+    | MetricsText
     | Routed
     | Poisoned
 )
-ToIndex = Hello | Routed | Poisoned | Doubt | Again | Waits | Counted | AskMetrics | Learned
+ToIndex = (
+    Hello
+    | Routed
+    | Poisoned
+    | ReplicaSuspected
+    | ResyncRequest
+    | QueueReport
+    | StatsReport
+    | MetricsRequest
+    | Learned
+)
 
 
 class Frame(msgspec.Struct, array_like=True, gc=False):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from kvasir_router.workers.replication.framed_socket import Link
+from kvasir_router.workers.replication.framed_socket import FramedSocket
 from kvasir_router.workers.replication.messages import (
-    BLOCKS_A_MESSAGE,
+    BLOCKS_PER_MESSAGE,
     Ask,
     Complete,
     Frame,
@@ -29,17 +29,17 @@ BEAT_SECONDS = 0.2
 MAX_BEHIND = 16 * 2**20
 """Bytes that a worker may be behind; then it is told the whole state, when it reads again."""
 
-_MESSAGES_A_FRAME = 64
+_MESSAGES_PER_FRAME = 64
 _HELLO_SECONDS = 10.0
 
 
-class Peer:
+class WorkerLink:
     """One worker. What it is told is in order: the news, and between them its copy of the state,
     of which each piece is true at its place in the order."""
 
-    def __init__(self, hub: "Hub") -> None:
+    def __init__(self, hub: "Publisher") -> None:
         self._hub = hub
-        self.link = Link(self._taken, self._ended, self._go_on)
+        self.link = FramedSocket(self._taken, self._ended, self._go_on)
         self.pid: int | None = None
         """Of its process; None until it has said who it is."""
         self._state: Iterator[list[ToWorker]] | None = None
@@ -97,13 +97,13 @@ class Peer:
         self._hub.left(self)
 
 
-class Hub:
+class Publisher:
     """All workers. `take` is called with what they say, `gone` with the process id of one that has
     left; `state` tells the whole state in pieces, as it is when each is asked for."""
 
     def __init__(
         self,
-        take: Callable[[Peer, ToIndex], None],
+        take: Callable[[WorkerLink, ToIndex], None],
         gone: Callable[[int], None],
         state: Callable[[], Iterator[list[ToWorker]]],
     ) -> None:
@@ -117,19 +117,19 @@ class Hub:
         """Times that a worker was too slow."""
         self.changed: Callable[[], None] = lambda: None
         """Told when a worker has come or gone."""
-        self._peers: set[Peer] = set()
+        self._peers: set[WorkerLink] = set()
         self._news: list[ToWorker] = []
         self._weight = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def connected(self) -> Link:
+    def connected(self) -> FramedSocket:
         """A protocol for a new connection."""
-        peer = Peer(self)
+        peer = WorkerLink(self)
         self._peers.add(peer)
         asyncio.get_running_loop().call_later(_HELLO_SECONDS, self._drop_if_mute, peer)
         return peer.link
 
-    def left(self, peer: Peer) -> None:
+    def left(self, peer: WorkerLink) -> None:
         """Its connection is lost."""
         self._peers.discard(peer)
         if peer.pid is not None:
@@ -137,7 +137,7 @@ class Hub:
             self.changed()
 
     @property
-    def peers(self) -> list[Peer]:
+    def peers(self) -> list[WorkerLink]:
         """Those who have said who they are."""
         return [peer for peer in self._peers if peer.pid is not None]
 
@@ -145,7 +145,7 @@ class Hub:
         """News for all; `weight`: its blocks."""
         self._news.append(message)
         self._weight += weight
-        if len(self._news) >= _MESSAGES_A_FRAME or self._weight >= BLOCKS_A_MESSAGE:
+        if len(self._news) >= _MESSAGES_PER_FRAME or self._weight >= BLOCKS_PER_MESSAGE:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
@@ -176,6 +176,6 @@ class Hub:
         for peer in self._peers:
             peer.news(frame)
 
-    def _drop_if_mute(self, peer: Peer) -> None:
+    def _drop_if_mute(self, peer: WorkerLink) -> None:
         if peer.pid is None and peer in self._peers:
             peer.link.close()

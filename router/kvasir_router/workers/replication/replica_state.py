@@ -9,7 +9,7 @@ from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.policy.base import Policy
 from kvasir_router.policy.kv_aware import KvAware
-from kvasir_router.process.components import RouterBase
+from kvasir_router.process.components import RouterComponents
 from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.workers.replication.event_log import report_of
 from kvasir_router.workers.replication.messages import (
@@ -23,7 +23,7 @@ from kvasir_router.workers.replication.messages import (
     Loaded,
     Observed,
     Poisoned,
-    PolicyIs,
+    PolicyChanged,
     Remembered,
     Routed,
     ToWorker,
@@ -35,10 +35,10 @@ from kvasir_router.workers.shared_memory.load_table import LoadTable, Others
 from kvasir_router.workers.shared_memory.shared_replica import SharedModel, SharedReplica
 
 
-class Follower:
+class ReplicaState:
     """Applies messages, in their order. `missed` is called when it needs the whole state anew."""
 
-    def __init__(self, router: RouterBase, table: LoadTable, column: int) -> None:
+    def __init__(self, router: RouterComponents, table: LoadTable, column: int) -> None:
         self._router = router
         self._column = column
         self._cells = table.cells(column)
@@ -60,7 +60,7 @@ class Follower:
         self._handlers = {
             Welcome: self._welcome,
             Discovered: self._discovered,
-            PolicyIs: self._policy_is,
+            PolicyChanged: self._policy_is,
             Observed: self._observed,
             Heard: self._heard,
             Loaded: self._loaded,
@@ -83,7 +83,7 @@ class Follower:
         """Whether the index process is so new that it knows less than this one does."""
         return self._fresh
 
-    def take(self, message: ToWorker) -> None:
+    def apply_message(self, message: ToWorker) -> None:
         """Apply one message; those that are not about the fleet are for others."""
         handler = self._handlers.get(type(message))
         if handler is not None:
@@ -114,7 +114,7 @@ class Follower:
         self._unconfirmed &= self._replicas.keys()
         self.others.watch(max(self._replicas, default=-1) + 1)
 
-    def _policy_is(self, message: PolicyIs) -> None:
+    def _policy_is(self, message: PolicyChanged) -> None:
         model = self._router.fleet.models.get(message.model)
         if model is not None and policy_name(model.policy) != message.policy:
             self._router.fleet.set_policy(model, message.policy)
@@ -137,7 +137,7 @@ class Follower:
 
     def _heard(self, message: Heard) -> None:
         if message.slot in self._replicas:
-            self._replicas[message.slot][1].heard(message.speech)
+            self._replicas[message.slot][1].heard(message.load_stream_state)
 
     def _loaded(self, message: Loaded) -> None:
         if message.slot in self._replicas:
@@ -208,7 +208,7 @@ class Follower:
     # For the fleet
 
     def _make_model(self, spec: ModelSpec, policy: Policy, created: int) -> Model:
-        return SharedModel(spec, policy, created, self.others.look)
+        return SharedModel(spec, policy, created, self.others.refresh)
 
     def _make_replica(
         self, model: Model, spec: ReplicaSpec, pool: ConnectionPool, most: int, queue: int

@@ -7,15 +7,15 @@ import structlog
 
 from kvasir.atomic_files import write_atomic
 from kvasir_router.workers.process_stats import Family
-from kvasir_router.workers.replication.messages import Place
+from kvasir_router.workers.replication.messages import ReplicaRow
 
 _log = structlog.get_logger("kvasir_router.workers")
 
 
-class Memory(msgspec.Struct):
+class SavedState(msgspec.Struct):
     """All of it."""
 
-    places: list[Place] = []
+    places: list[ReplicaRow] = []
     """Every replica's slot: the workers count by them."""
     policies: dict[str, str] = {}
     """Set at run time, by model."""
@@ -23,7 +23,7 @@ class Memory(msgspec.Struct):
     """What workers that have ended have counted."""
 
 
-def remember(path: Path, memory: Memory) -> None:
+def save_state(path: Path, memory: SavedState) -> None:
     """Write it."""
     try:
         write_atomic(path, msgspec.msgpack.encode(memory))
@@ -31,12 +31,12 @@ def remember(path: Path, memory: Memory) -> None:
         _log.error("what the index process knows is not kept over a restart", error=str(error))
 
 
-def recall(path: Path) -> Memory:
+def load_state(path: Path) -> SavedState:
     """Read it; empty at first."""
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Memory)
+        return msgspec.msgpack.decode(path.read_bytes(), type=SavedState)
     except FileNotFoundError:
-        return Memory()
+        return SavedState()
     except (OSError, msgspec.MsgspecError) as error:
         _log.error("what the index process knew is lost", error=str(error))
-        return Memory()
+        return SavedState()

@@ -14,9 +14,9 @@ from kvasir_router.workers.replication.messages import (
     Heard,
     Held,
     Known,
-    Place,
-    PolicyIs,
+    PolicyChanged,
     Remembered,
+    ReplicaRow,
     ToWorker,
     pack_keys,
     pack_texts,
@@ -32,7 +32,7 @@ def whole_state(
     not spoken; `policies`: those set at run time."""
     yield [
         *([] if snapshot is None else [discovered(fleet, snapshot)]),
-        *(PolicyIs(model, policy) for model, policy in policies.items()),
+        *(PolicyChanged(model, policy) for model, policy in policies.items()),
         *(message for _, replica in fleet.replicas() for message in _of_replica(replica)),
         Known(),
     ]
@@ -48,7 +48,7 @@ def discovered(fleet: Fleet, snapshot: Snapshot) -> Discovered:
         [spec for spec in snapshot if isinstance(spec, ModelSpec)],
         [spec for spec in snapshot if isinstance(spec, CanarySpec)],
         [
-            Place(model.name, *key, slot_of(replica))
+            ReplicaRow(model.name, *key, slot_of(replica))
             for model in fleet.models.values()
             for key, replica in model.replicas.items()
         ],
@@ -59,7 +59,7 @@ def discovered(fleet: Fleet, snapshot: Snapshot) -> Discovered:
 def _of_replica(replica: object) -> Iterator[ToWorker]:
     assert isinstance(replica, SharedReplica)  # noqa: S101 - the fleet makes no others
     if replica.ever_ready:
-        yield Heard(replica.slot, replica.speech)
+        yield Heard(replica.slot, replica.load_stream_state)
         yield observed(replica, replica.health)
     if replica.load.report is not None:
         yield loaded(replica, replica.load.report)

@@ -9,10 +9,10 @@ from pathlib import Path
 import structlog
 
 from kvasir_router.feeds.silence import SilenceWatch
-from kvasir_router.workers.replication.framed_socket import Link
+from kvasir_router.workers.replication.framed_socket import FramedSocket
 from kvasir_router.workers.replication.messages import (
-    Again,
     Hello,
+    ResyncRequest,
     ToIndex,
     ToWorker,
     Welcome,
@@ -31,15 +31,15 @@ MAX_UNSENT = 4 * 2**20
 
 _ROOM = 2**18
 _TICK = 0.1
-_AGAIN_SECONDS = 0.05
-_MESSAGES_A_FRAME = 64
+_RECONNECT_SECONDS = 0.05
+_MESSAGES_PER_FRAME = 64
 
 
 class OutOfStepError(Exception):
     """News are missing."""
 
 
-class IndexLink:
+class IndexSubscriber:
     """`take` is called with each message, `away` when the index process is gone or stands still,
     `back` when it is there again."""
 
@@ -54,7 +54,7 @@ class IndexLink:
         self._take = take
         self._away = away
         self._back = back
-        self._link: Link | None = None
+        self._link: FramedSocket | None = None
         self._ended = asyncio.Event()
         self._number = 0
         self._told: list[ToIndex] = []
@@ -72,7 +72,7 @@ class IndexLink:
             self.dropped += 1
             return
         self._told.append(message)
-        if len(self._told) >= _MESSAGES_A_FRAME:
+        if len(self._told) >= _MESSAGES_PER_FRAME:
             self._flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush)
@@ -85,7 +85,7 @@ class IndexLink:
 
     def want_all(self) -> None:
         """Ask for the whole state."""
-        self.tell(Again())
+        self.tell(ResyncRequest())
 
     async def run(self) -> None:
         """Be connected, forever."""
@@ -93,7 +93,7 @@ class IndexLink:
         try:
             while True:
                 await self._once()
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_RECONNECT_SECONDS)
         finally:
             watching.cancel()
 
@@ -102,7 +102,7 @@ class IndexLink:
         self._ended.clear()
         try:
             _, link = await loop.create_unix_connection(
-                lambda: Link(self._frame, self._ended.set), str(self._path)
+                lambda: FramedSocket(self._frame, self._ended.set), str(self._path)
             )
         except OSError:
             return
@@ -120,7 +120,7 @@ class IndexLink:
         self._silence.heard("index", time.monotonic())
         while True:
             await asyncio.sleep(_TICK)
-            if self._silence.look(time.monotonic()) and not self.is_away:
+            if self._silence.expired(time.monotonic()) and not self.is_away:
                 _log.warning("the index process is silent; what is known stays in use")
                 self._set_away(True)
 

@@ -40,7 +40,7 @@ class LoadTable:
     def columns(self) -> int:
         return len(self._columns)
 
-    def take(self) -> int | None:
+    def allocate_column(self) -> int | None:
         """A free column for a process that is about to begin; None if there is none."""
         for column, beat in enumerate(self._beats):
             if not beat:
@@ -115,7 +115,7 @@ class Others:
         self._columns = self._table.others(self._column)
         self._not_before = 0.0
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Tell what has changed, if it is time."""
         now = self._clock()
         if now < self._not_before:

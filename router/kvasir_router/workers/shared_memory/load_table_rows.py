@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kvasir_router.workers.replication.messages import Place
+from kvasir_router.workers.replication.messages import ReplicaRow
 from kvasir_router.workers.shared_memory.load_table import MAX_REPLICAS
 
 ReplicaName = tuple[str, str, str, int]
@@ -13,7 +13,7 @@ class TooManyReplicasError(Exception):
     """There are more replicas than rows."""
 
 
-class Slots:
+class LoadTableRows:
     """A replica keeps its slot as long as it is there; a slot that was used is given away again
     only when no process counts anything in it: requests may outlive their replica."""
 
@@ -22,7 +22,7 @@ class Slots:
         self._slots = slots
         self._by_name: dict[ReplicaName, int] = {}
 
-    def take(self, name: ReplicaName) -> int:
+    def allocate(self, name: ReplicaName) -> int:
         """The replica's. Raises TooManyReplicasError."""
         slot = self._by_name.get(name)
         if slot is None:
@@ -42,10 +42,10 @@ class Slots:
         self._by_name.pop(name, None)
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[ReplicaRow]:
         """All of them, for another process."""
-        return [Place(*name, slot) for name, slot in self._by_name.items()]
+        return [ReplicaRow(*name, slot) for name, slot in self._by_name.items()]
 
-    def restore(self, places: list[Place]) -> None:
+    def restore(self, places: list[ReplicaRow]) -> None:
         """What another process had given."""
         self._by_name = {(p.model, p.id, p.host, p.port): p.slot for p in places}

@@ -24,7 +24,7 @@ _STATE = struct.Struct("=6d")
 _TRIES = 2000
 
 
-class Ledger:
+class SharedLimitTable:
     """Made before the processes are forked, which all map the same memory. It takes as much as the
     keys in use need."""
 
@@ -49,7 +49,7 @@ class Ledger:
         """A record's numbers."""
         return _STATE.unpack_from(self._memory, record + _TAG.size)
 
-    def write(self, record: int, state: tuple[float, ...]) -> None:
+    def write_record(self, record: int, state: tuple[float, ...]) -> None:
         """Set them."""
         _STATE.pack_into(self._memory, record + _TAG.size, *state)
 
@@ -90,7 +90,9 @@ class SharedKeyLimits(KeyLimits):
 
     __slots__ = ("_ledger", "_record")
 
-    def __init__(self, ledger: Ledger, record: int, allowance: Allowance, now: float) -> None:
+    def __init__(
+        self, ledger: SharedLimitTable, record: int, allowance: Allowance, now: float
+    ) -> None:
         super().__init__(allowance, now)
         self._ledger = ledger
         self._record = record
@@ -121,4 +123,4 @@ class SharedKeyLimits(KeyLimits):
         for at, part in enumerate(self.parts):
             if part is not None:
                 state[2 * at : 2 * at + 2] = part.state
-        self._ledger.write(self._record, tuple(state))
+        self._ledger.write_record(self._record, tuple(state))

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.admission.request_queue import QueueLimits
 
 PAIRS = 30
 """Of a unary request and a stream."""
@@ -86,7 +86,7 @@ async def test_one_of_three_is_killed(start_fleet, http, eventually) -> None:
 
 @pytest.mark.slow
 async def test_all_are_killed_and_come_back(start_fleet, http, eventually) -> None:
-    waiting = Waiting(requests=64, hold=120)
+    waiting = QueueLimits(requests=64, hold=120)
     engines, router, _ = await start_fleet(2, waiting=waiting)
     expected = await unary(http, router.url, 1)
     for engine in engines:

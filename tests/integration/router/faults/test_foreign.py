@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from kvasir_router.fleet.replica import Health
-from kvasir_router.index.hit_check import Source
+from kvasir_router.index.hit_check import HitSource
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 
 WORDS = ("engine", "router", "cache", "of", "a", "prompt", "block", "and", "key", "value", "list")
@@ -66,6 +66,6 @@ async def test_the_exact_index_knows_what_others_sent_there(
             assert replicas[at % 2].served == served + 1
             assert cached > 0.8 * prompt
     exact = [
-        count for (_, source), count in index.check.confirmed.items() if source is Source.EXACT
+        count for (_, source), count in index.check.confirmed.items() if source is HitSource.EXACT
     ]
     assert sum(exact) > 0

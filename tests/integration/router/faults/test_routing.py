@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from kvasir_router.fleet.replica import Health
-from kvasir_router.index.hit_check import Source
+from kvasir_router.index.hit_check import HitSource
 from kvasir_router.policy.kv_aware import KvAware
 
 HEADERS = {"x-kvasir-fleet-secret": "fleet-secret"}
@@ -90,7 +90,7 @@ async def test_prompts_and_conversations_go_where_their_kv_is(start_fleet) -> No
     check = fleet.index.check
     assert sum(check.predicted.values()) > 0
     assert sum(check.confirmed.values()) > 0.8 * sum(check.predicted.values())
-    assert {source for _, source in check.predicted} & {Source.EXACT, Source.SPECULATIVE}
+    assert {source for _, source in check.predicted} & {HitSource.EXACT, HitSource.SPECULATIVE}
     # A conversation: every turn finds all of the turns before it
     turns = [text(77, 150)]
     before = 0

@@ -10,7 +10,7 @@ from support.llama_config import LLAMA_8B
 from typer.testing import CliRunner, Result
 
 from kvasir.cli import download as command
-from kvasir.models.download.progress import Phase, parse_progress
+from kvasir.models.download.progress import DownloadPhase, parse_progress
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_model_that_is_there_is_printed_and_reported(volume: Path, log: Path) 
     done = run("pvc://claim/m", "--to", str(volume), "--include", "*.bin", "--progress-port", "0")
     assert (done.exit_code, done.stdout.strip()) == (0, str(volume / "m"))
     told = parse_progress(log.read_text())
-    assert told.phase is Phase.DONE
+    assert told.phase is DownloadPhase.DONE
     assert told.config == LLAMA_8B
 
 
@@ -63,7 +63,7 @@ def test_what_must_be_changed_first_ends_with_2_and_says_so(
     assert done.exit_code == 2
     assert message in done.stderr
     told = parse_progress(log.read_text())
-    assert (told.phase, told.permanent) == (Phase.FAILED, True)
+    assert (told.phase, told.permanent) == (DownloadPhase.FAILED, True)
     assert message in str(told.error)
 
 

@@ -21,7 +21,7 @@ from support.hf_hub import breakage, hub
 from support.llama_config import LLAMA_8B
 
 from kvasir.model_uri import parse_model_uri
-from kvasir.models.download.model_download import Download, Options
+from kvasir.models.download.model_download import Download, DownloadOptions
 from kvasir.models.download.tracker import Tracker
 
 __all__ = ["breakage", "hub"]
@@ -270,7 +270,7 @@ def download(volume: Path) -> Callable[..., Path]:
     """download(uri, revision=None, **options): the model's directory; .tracker has its reports."""
 
     def run(uri: str, revision: str | None = None, **options: Any) -> Path:
-        made = Options(**{"first_pause": 0.01, **options})
+        made = DownloadOptions(**{"first_pause": 0.01, **options})
         run.tracker = Tracker()  # type: ignore[attr-defined]
         parsed = parse_model_uri(uri)
         return Download(parsed, revision, volume, run.tracker, made).run()  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from kvasir.resource import LLMDeployment
-from kvasir.resource.strict_model import Part
+from kvasir.resource.strict_model import StrictModel
 
 
 def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -16,7 +16,7 @@ def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_every_field_is_described_and_has_the_files_own_name() -> None:
-    fields = [item for part in Part.__subclasses__() for item in part.model_fields.items()]
+    fields = [item for part in StrictModel.__subclasses__() for item in part.model_fields.items()]
     assert len(fields) > 30
     assert [name for name, field in fields if not field.description] == []
     names = {name for name, _ in properties(LLMDeployment.model_json_schema())}

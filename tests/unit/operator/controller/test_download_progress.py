@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvasir.models.download.progress import Phase, Progress
+from kvasir.models.download.progress import DownloadPhase, Progress
 from kvasir.resource import labels
 from kvasir_operator.controller.download_progress import Downloads
 
@@ -23,7 +23,7 @@ class Server:
     def __init__(self) -> None:
         self.asked = 0
         self.sent = 0
-        self.body = Progress(Phase.DOWNLOADING, 1, 2).as_json().encode()
+        self.body = Progress(DownloadPhase.DOWNLOADING, 1, 2).as_json().encode()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -65,7 +65,7 @@ async def test_a_running_download_is_asked_and_not_too_often(server: Server) -> 
     downloads = Downloads()
     for _ in range(3):
         found = await downloads.ask([pod(), pod("w", "Pending"), pod("x", "Running", "")])
-        assert found == {"job-u": Progress(Phase.DOWNLOADING, 1, 2)}
+        assert found == {"job-u": Progress(DownloadPhase.DOWNLOADING, 1, 2)}
     assert server.asked == 1
     await downloads.close()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_operator.controller.drift import is_same, stamped
+from kvasir_operator.controller.drift import matches_live, stamped
 
 MANIFEST: dict[str, Any] = {
     "kind": "X",
@@ -37,7 +37,7 @@ def test_defaults_and_what_others_own_make_no_difference() -> None:
     it["metadata"]["resourceVersion"] = "7"
     it["metadata"]["annotations"]["other"] = "x"
     del it["spec"]["none"]
-    assert is_same(stamped(MANIFEST), it)
+    assert matches_live(stamped(MANIFEST), it)
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_defaults_and_what_others_own_make_no_difference() -> None:
     ],
 )
 def test_a_foreign_edit_is_seen(changes: dict[str, Any]) -> None:
-    assert not is_same(stamped(MANIFEST), live(**changes))
+    assert not matches_live(stamped(MANIFEST), live(**changes))
 
 
 def test_what_was_taken_out_of_the_manifest_is_seen() -> None:
     less = copy.deepcopy(MANIFEST)
     del less["spec"]["args"]
-    assert is_same(less, live())
-    assert not is_same(stamped(less), live())
+    assert matches_live(less, live())
+    assert not matches_live(stamped(less), live())
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_what_was_taken_out_of_the_manifest_is_seen() -> None:
     ],
 )
 def test_amounts_are_compared_by_value(wanted: str, live: str | None, same: bool) -> None:
-    assert is_same({"limits": {"cpu": wanted}}, {"limits": {"cpu": live}}) is same
-    assert is_same({"sizeLimit": wanted}, {"sizeLimit": live}) is same
+    assert matches_live({"limits": {"cpu": wanted}}, {"limits": {"cpu": live}}) is same
+    assert matches_live({"sizeLimit": wanted}, {"sizeLimit": live}) is same
 
 
 def test_a_volume_may_be_mounted_twice() -> None:
     mounts = [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b", "subPath": "x"}]
-    assert is_same(mounts, copy.deepcopy(mounts))
-    assert not is_same(mounts, [mounts[0], {**mounts[1], "subPath": "y"}])
+    assert matches_live(mounts, copy.deepcopy(mounts))
+    assert not matches_live(mounts, [mounts[0], {**mounts[1], "subPath": "y"}])

@@ -15,18 +15,18 @@ async def test_a_key_that_is_named_twice_comes_once() -> None:
     queue = WorkQueue()
     for key in (A, B, A):
         queue.add(key)
-    assert [await queue.take(), await queue.take()] == [A, B]
+    assert [await queue.next_key(), await queue.next_key()] == [A, B]
     assert len(queue) == 0
 
 
 async def test_news_of_a_key_at_work_brings_it_back_and_not_to_a_second_worker() -> None:
     queue = WorkQueue()
     queue.add(A)
-    await queue.take()
+    await queue.next_key()
     queue.add(A)
     assert len(queue) == 0
     queue.done(A)
-    assert await queue.take() == A
+    assert await queue.next_key() == A
 
 
 async def test_failures_wait_longer_each_time_and_news_do_not_wait() -> None:
@@ -34,14 +34,14 @@ async def test_failures_wait_longer_each_time_and_news_do_not_wait() -> None:
     delays = []
     for _ in range(4):
         queue.add(A)
-        await queue.take()
+        await queue.next_key()
         delays.append(queue.failed(A))
     assert delays == [10, 20, 35, 35]
     queue.add(A)
-    assert await asyncio.wait_for(queue.take(), 5) == A
+    assert await asyncio.wait_for(queue.next_key(), 5) == A
     queue.done(A)
     queue.add(A)
-    await queue.take()
+    await queue.next_key()
     assert queue.failed(A) == 10
 
 
@@ -50,7 +50,7 @@ async def test_the_earlier_of_two_times_holds() -> None:
     queue.add_later(A, 3600)
     queue.add_later(A, 0.01)
     queue.add_later(A, 7200)
-    assert await asyncio.wait_for(queue.take(), 5) == A
+    assert await asyncio.wait_for(queue.next_key(), 5) == A
 
 
 async def test_what_is_forgotten_does_not_come() -> None:
@@ -58,7 +58,7 @@ async def test_what_is_forgotten_does_not_come() -> None:
     queue.add_later(A, 0.01)
     queue.forget(A)
     queue.add_later(B, 0.02)
-    assert await asyncio.wait_for(queue.take(), 5) == B
+    assert await asyncio.wait_for(queue.next_key(), 5) == B
 
 
 class Queue(RuleBasedStateMachine):
@@ -82,7 +82,7 @@ class Queue(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         async def first() -> Key:
-            return await asyncio.wait_for(self.queue.take(), 5)
+            return await asyncio.wait_for(self.queue.next_key(), 5)
 
         key = self.runner.run(first())
         assert key in self.wanted

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvasir_router.admin.views import policy_name
-from kvasir_router.fleet.replica import Speech
+from kvasir_router.fleet.replica import LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.policy.registry import POLICIES, make_policy
 
@@ -44,7 +44,7 @@ async def test_who_serves(router, client, eventually) -> None:
         return (await client.get(f"{router.admin_url}/serving")).json()["serving"]
 
     assert await serving() == ["r0", "r1"]
-    router.replica("m", "r0").heard(Speech.NOT_READY)
+    router.replica("m", "r0").heard(LoadStreamState.NOT_READY)
     assert await serving() == ["r1"]
 
 

@@ -7,10 +7,10 @@ from itertools import count
 from random import Random
 from statistics import quantiles
 
-from kvasir_router.admission.request_queue import Waiting, WaitingLine
+from kvasir_router.admission.request_queue import QueueLimits, RequestQueue
 from kvasir_router.admission.ticket import Ticket
-from kvasir_router.fleet.engine_slots import Slots
-from kvasir_router.fleet.model import places_kept
+from kvasir_router.fleet.engine_slots import EngineSlots
+from kvasir_router.fleet.model import reserved_slots
 from kvasir_router.wire.http_request import Request
 
 SEQUENCES, ENGINES = 16, 2
@@ -24,7 +24,7 @@ class Engine:
 
     def __init__(self, world) -> None:
         self.world = world
-        self.slots = Slots(spare=4)
+        self.slots = EngineSlots(spare=4)
         self.running = 0
         self.queue = deque()
 
@@ -74,11 +74,11 @@ class Model:
 
     def has_only(self, part: float) -> bool:
         free = sum(max((e.slots.count or 2048) - e.in_flight, 0) for e in self.engines)
-        return free <= places_kept(part, self.capacity)
+        return free <= reserved_slots(part, self.capacity)
 
 
 class Asking:
-    streams, moving, at_home = True, False, True
+    streams, moving, preferred_has_room = True, False, True
 
     def __init__(self, world, tenant) -> None:
         self.world, self.model, self.arrived = world, world.model, world.now
@@ -104,8 +104,8 @@ class World:
 
     def __init__(self, rates: dict[str, float], seconds: float) -> None:
         self.now, self.random, self._events, self._order = 0.0, Random(1), [], count()
-        self.line = WaitingLine(
-            Waiting(), lambda: self.now, lambda callback: self.at(self.now, callback)
+        self.line = RequestQueue(
+            QueueLimits(), lambda: self.now, lambda callback: self.at(self.now, callback)
         )
         engines = [Engine(self) for _ in range(ENGINES)]
         self.model = Model(engines)
@@ -131,7 +131,7 @@ class World:
             asking.start()
 
     def look(self) -> None:
-        self.line.look()
+        self.line.serve_and_expire()
         self.at(self.now + 0.05, self.look)
 
     def p95(self) -> float:

@@ -8,7 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvasir_router.admission.request_queue import Waiting, WaitingLine
+from kvasir_router.admission.request_queue import QueueLimits, RequestQueue
 from kvasir_router.admission.ticket import Priority, Ticket
 from kvasir_router.discovery.specs import ModelSpec
 from kvasir_router.wire.http_request import Request
@@ -45,7 +45,7 @@ class Asking:
         self.request.body = b"x" * size
         self.streams = streams
         self.moving = False
-        self.at_home = True
+        self.preferred_has_room = True
         self.state = "new"
         self.answer = None
         self.beats = 0
@@ -98,7 +98,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make_line(clock):
-    return lambda **settings: WaitingLine(Waiting(**settings), clock, lambda callback: None)
+    return lambda **settings: RequestQueue(QueueLimits(**settings), clock, lambda callback: None)
 
 
 def test_who_comes_when_there_is_room_goes_at_once(make_line) -> None:
@@ -130,7 +130,7 @@ def test_nobody_overtakes_those_who_wait(make_line) -> None:
 def test_who_prefers_the_replica_with_room_goes_before_others_up_to_a_bound(make_line) -> None:
     line, model = make_line(), Room()
     first, *others = [Asking(line, model).come() for _ in range(100)]
-    first.at_home = False
+    first.preferred_has_room = False
     overtaken = 0
     while first.state == "waits":
         model.free = 1
@@ -142,7 +142,7 @@ def test_who_prefers_the_replica_with_room_goes_before_others_up_to_a_bound(make
 def test_a_stream_that_moves_is_not_overtaken(make_line) -> None:
     line, model = make_line(), Room()
     moving, other = Asking(line, model).come(), Asking(line, model).come()
-    moving.moving, moving.at_home = True, False
+    moving.moving, moving.preferred_has_room = True, False
     model.free = 1
     line.serve(model)
     assert (moving.state, other.state) == ("runs", "waits")
@@ -151,7 +151,7 @@ def test_a_stream_that_moves_is_not_overtaken(make_line) -> None:
 def test_nobody_at_home_means_the_first(make_line) -> None:
     line, model = make_line(), Room()
     first, second = Asking(line, model).come(), Asking(line, model).come()
-    first.at_home = second.at_home = False
+    first.preferred_has_room = second.preferred_has_room = False
     model.free = 1
     line.serve(model)
     assert (first.state, second.state) == ("runs", "waits")
@@ -264,10 +264,10 @@ def test_patience_ends(make_line, clock, ready, seconds, status) -> None:
     line, model = make_line(), Room(ready=ready)
     asking = Asking(line, model).come()
     clock.now = seconds - 0.1
-    line.look()
+    line.serve_and_expire()
     assert asking.state == "waits"
     clock.now = seconds
-    line.look()
+    line.serve_and_expire()
     assert asking.answer.status == status
     assert b"Retry-After" in asking.answer.lines
     assert line.waiting(model) == 0
@@ -283,7 +283,7 @@ def test_streams_get_heartbeats_and_others_none(make_line, clock) -> None:
     line, model = make_line(heartbeat=5.0), Room()
     stream, unary = Asking(line, model, streams=True).come(), Asking(line, model).come()
     for clock.now in (4, 5, 6, 10, 11):
-        line.look()
+        line.serve_and_expire()
     assert (stream.beats, unary.beats) == (2, 0)
 
 
@@ -292,12 +292,12 @@ def test_who_waits_for_a_model_to_start_hears_so_every_two_seconds(make_line, cl
     stream = Asking(line, model, streams=True).come()
     beats = {}
     for clock.now in (1.9, 2, 3.9, 4, 30):
-        line.look()
+        line.serve_and_expire()
         beats[clock.now] = stream.beats
     assert beats == {1.9: 0, 2: 1, 3.9: 1, 4: 2, 30: 3}
     model.ready = True  # from now on it waits for room, as often as others do
     for clock.now in (32, 41.9, 42):
-        line.look()
+        line.serve_and_expire()
         beats[clock.now] = stream.beats
     assert (beats[32], beats[41.9], beats[42]) == (4, 4, 5)
 
@@ -310,12 +310,12 @@ def test_who_waits_while_the_last_replica_goes_is_held(make_line, clock, hold, e
     asking = Asking(line, model).come()
     clock.now = 10
     model.ready = False
-    line.look()
+    line.serve_and_expire()
     clock.now = ends - 0.1
-    line.look()
+    line.serve_and_expire()
     assert asking.state == "waits"
     clock.now = ends
-    line.look()
+    line.serve_and_expire()
     assert asking.answer.status == 503
 
 
@@ -408,7 +408,7 @@ def test_refusals_are_told_with_their_reason(make_line, clock) -> None:
     Asking(line, model).come()
     Asking(line, model).come()
     clock.now = 30
-    line.look()
+    line.serve_and_expire()
     assert told == ["full", "timeout"]
 
 
@@ -450,7 +450,7 @@ def test_a_stream_that_moves_does_not_wait_forever(make_line, clock) -> None:
     moving.state = "waits"
     line.join(moving)
     for clock.now in (10, 29, 31):
-        line.look()
+        line.serve_and_expire()
     assert moving.state == "refused"
     assert line.waiting(moving.model) == 0
 
@@ -461,8 +461,8 @@ class LineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.line = WaitingLine(
-            Waiting(requests=5, body_bytes=2000), self.clock, lambda callback: None
+        self.line = RequestQueue(
+            QueueLimits(requests=5, body_bytes=2000), self.clock, lambda callback: None
         )
         self.model = Room(free=2)
         self.asked: list[Asking] = []
@@ -493,7 +493,7 @@ class LineMachine(RuleBasedStateMachine):
     @rule(seconds=st.floats(0, 20))
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
-        self.line.look()
+        self.line.serve_and_expire()
 
     @invariant()
     def the_line_holds_exactly_those_who_wait(self) -> None:

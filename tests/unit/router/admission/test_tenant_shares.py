@@ -2,18 +2,18 @@
 
 import pytest
 
-from kvasir_router.admission.tenant_shares import Shares
+from kvasir_router.admission.tenant_shares import TenantShares
 
 
 @pytest.fixture
-def shares() -> Shares:
-    shares = Shares()
+def shares() -> TenantShares:
+    shares = TenantShares()
     shares.came("a", 1.0, 100.0)
     shares.came("b", 3.0, 100.0)
     return shares
 
 
-def run(shares: Shares, tenant: str, count: int, now: float = 100.0) -> None:
+def run(shares: TenantShares, tenant: str, count: int, now: float = 100.0) -> None:
     for _ in range(count):
         shares.started(tenant, 10, now)
 
@@ -56,7 +56,7 @@ def test_what_found_no_replica_does_not_count(shares) -> None:
 
 
 def test_alone_nobody_is_over() -> None:
-    shares = Shares()
+    shares = TenantShares()
     shares.came("a", 1.0, 0.0)
     run(shares, "a", 20, 0.0)
     assert not shares.over("a", 1.0, 12)

@@ -15,7 +15,7 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds import event_replay as replay
 from kvasir_router.feeds.event_feed import EventFeed
-from kvasir_router.feeds.event_sockets import MAX_MESSAGE_BYTES, EventPlumbing
+from kvasir_router.feeds.event_sockets import MAX_MESSAGE_BYTES, EventSockets
 
 GROUPS = [KVGroupSpec((0,), 16)]
 ANY = "tcp://127.0.0.1:*"
@@ -53,12 +53,12 @@ def start_publisher() -> Iterator[Callable[..., KVEventPublisher]]:
 @pytest.fixture
 async def subscribe(blocks, make_replica) -> AsyncIterator[Callable[..., EventFeed]]:
     feeds: list[EventFeed] = []
-    plumbings: list[EventPlumbing] = []
+    plumbings: list[EventSockets] = []
 
     def start(
         address: str, replay: str | None, secret: str | None = None, **spec: object
     ) -> EventFeed:
-        plumbings.append(EventPlumbing(secret))
+        plumbings.append(EventSockets(secret))
         replica = make_replica(**spec)
         feeds.append(EventFeed(replica, address, replay, blocks, plumbings[-1]))
         return feeds[-1]

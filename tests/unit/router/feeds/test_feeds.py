@@ -12,7 +12,7 @@ from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_engine.kv.events import StoredBlocks
 from kvasir_engine.kv.groups import KVGroupSpec
-from kvasir_router.fleet.replica import Health, Speech
+from kvasir_router.fleet.replica import Health, LoadStreamState
 
 
 class LoadServer(engine_pb2_grpc.EngineServicer):
@@ -62,7 +62,9 @@ async def two(start_replica, start_router, model_entry, start_load, eventually) 
         fields["grpc_port"] = load.port
     router = await start_router([entry])
     first, second = router.replica("m", "r0"), router.replica("m", "r1")
-    await eventually(lambda: first.speech is second.speech is Speech.READY)
+    await eventually(
+        lambda: first.load_stream_state is second.load_stream_state is LoadStreamState.READY
+    )
     return router, replicas, loads, first
 
 

@@ -10,7 +10,7 @@ import pytest
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_router.feeds.load_stream import REPORT_SECONDS, LoadFeed
-from kvasir_router.fleet.replica import Replica, Speech
+from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.index.block_sink import PromptReport
 
 BEAT = 0.05
@@ -93,7 +93,7 @@ async def test_every_message_is_the_replicas_load(start_engine, listen, eventual
     assert (report.running, report.waiting, report.inflight_tokens) == (3, 2, 700)
     assert report.kv_usage == 0.25
     assert replica.load.report_every == REPORT_SECONDS
-    assert replica.speech is Speech.READY
+    assert replica.load_stream_state is LoadStreamState.READY
     engine.load.running = 9
     await eventually(lambda: replica.load.report.running == 9)
 
@@ -111,10 +111,10 @@ async def test_an_engine_that_takes_nothing_says_so(
 ) -> None:
     engine = await start_engine()
     replica = listen(engine)
-    await eventually(lambda: replica.speech is Speech.READY)
+    await eventually(lambda: replica.load_stream_state is LoadStreamState.READY)
     for name, value in state.items():
         setattr(engine.load, name, value)
-    await eventually(lambda: replica.speech is Speech.NOT_READY)
+    await eventually(lambda: replica.load_stream_state is LoadStreamState.NOT_READY)
 
 
 async def test_a_restarted_engine_is_heard_again_soon(start_engine, listen, eventually) -> None:
@@ -138,7 +138,7 @@ async def test_a_connection_without_a_word_is_replaced(
     monkeypatch.setattr("kvasir_router.feeds.load_stream._ATTEMPT_SECONDS", 0.3)
     engine = await start_engine()
     replica = listen(engine)
-    await eventually(lambda: replica.speech is Speech.READY)
+    await eventually(lambda: replica.load_stream_state is LoadStreamState.READY)
     engine.silent = True
     await eventually(lambda: engine.calls >= 3)
     assert replica.feeds["load_stream_ended"] >= 2
@@ -152,9 +152,9 @@ async def test_a_refusal_is_asked_again(start_engine, listen, eventually) -> Non
     engine.refuses = True
     replica = listen(engine)
     await eventually(lambda: engine.calls >= 2)
-    assert replica.speech is Speech.NONE
+    assert replica.load_stream_state is LoadStreamState.NONE
     engine.refuses = False
-    await eventually(lambda: replica.speech is Speech.READY)
+    await eventually(lambda: replica.load_stream_state is LoadStreamState.READY)
 
 
 async def test_prompt_reports_go_to_the_sink(start_engine, listen, eventually, blocks) -> None:

@@ -9,7 +9,7 @@ from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.metrics_scraper import (
     MAX_BYTES,
     NAMES,
-    Page,
+    MetricsPage,
     Scraper,
     parse_page,
     read_capacity,
@@ -36,21 +36,21 @@ sglang:max_total_num_tokens{model_name="m"} 123456
 """
 
 
-def page(text: bytes, kind: EngineKind = EngineKind.VLLM) -> Page | None:
+def page(text: bytes, kind: EngineKind = EngineKind.VLLM) -> MetricsPage | None:
     return parse_page(text, NAMES[kind])
 
 
 def test_vllm() -> None:
-    assert page(VLLM) == Page(7, 2, 0.5, 16 * 1500, 500.0)
+    assert page(VLLM) == MetricsPage(7, 2, 0.5, 16 * 1500, 500.0)
 
 
 def test_an_older_vllm_and_no_prompts_yet() -> None:
     text = b"vllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.125 1700000000"
-    assert page(text) == Page(1, 0, 0.125, 0, 1024.0)
+    assert page(text) == MetricsPage(1, 0, 0.125, 0, 1024.0)
 
 
 def test_sglang() -> None:
-    assert page(SGLANG, EngineKind.SGLANG) == Page(5, 1, 0.75, 123456, 1024.0)
+    assert page(SGLANG, EngineKind.SGLANG) == MetricsPage(5, 1, 0.75, 123456, 1024.0)
 
 
 def test_kvasir_with_several_kv_groups() -> None:
@@ -58,12 +58,12 @@ def test_kvasir_with_several_kv_groups() -> None:
         b"kvasir_num_requests_running 0\n"
         b'kvasir_cache_config_info{block_size="32",num_gpu_blocks="100/20"} 1\n'
     )
-    assert page(text, EngineKind.KVASIR) == Page(0, 0, 0.0, 3200, 1024.0)
+    assert page(text, EngineKind.KVASIR) == MetricsPage(0, 0, 0.0, 3200, 1024.0)
 
 
 def test_an_engine_that_has_done_nothing_yet() -> None:
     text = b'vllm:cache_config_info{block_size="16",num_gpu_blocks="10"} 1'
-    assert page(text) == Page(0, 0, 0.0, 160, 1024.0)
+    assert page(text) == MetricsPage(0, 0, 0.0, 160, 1024.0)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_absurd_labels_are_no_capacity() -> None:
         b'vllm:cache_config_info{block_size="None",num_gpu_blocks="None"} 1\n'
         b'vllm:cache_config_info{num_gpu_blocks="%s"} 1\n' % (b"9" * 9999)
     )
-    assert page(text) == Page(1, 0, 0.0, 0, 1024.0)
+    assert page(text) == MetricsPage(1, 0, 0.0, 0, 1024.0)
 
 
 class MetricsServer:

@@ -13,7 +13,7 @@ def look(watch: SilenceWatch[str], start: float, end: float) -> list[tuple[float
     steps = round((end - start) / 0.05)
     for step in range(1, steps + 1):
         now = round(start + step * 0.05, 2)
-        found += [(now, name) for name in watch.look(now)]
+        found += [(now, name) for name in watch.expired(now)]
     return found
 
 
@@ -25,7 +25,7 @@ def test_silence_is_told_once() -> None:
 
 def test_who_speaks_is_not_silent_and_who_never_spoke_neither() -> None:
     watch = make()
-    watch.look(0.0)
+    watch.expired(0.0)
     for tenth in range(20):
         watch.heard("a", tenth / 10)
         assert look(watch, tenth / 10, tenth / 10 + 0.1) == []
@@ -51,6 +51,6 @@ def test_nobody_is_blamed_for_the_listeners_own_pause() -> None:
     watch = make()
     watch.heard("a", 0.0)
     assert look(watch, 0.0, 0.3) == []
-    assert watch.look(5.0) == [], "the loop stood still: what they said was not read"
+    assert watch.expired(5.0) == [], "the loop stood still: what they said was not read"
     assert look(watch, 5.0, 5.5) == []
     assert look(watch, 5.5, 5.7) == [(5.55, "a")]

@@ -4,18 +4,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvasir_router.fleet.circuit_breaker import Breaker, BreakerState
+from kvasir_router.fleet.circuit_breaker import BreakerState, CircuitBreaker
 
 
-def opened(threshold: int = 3) -> Breaker:
-    breaker = Breaker(threshold, pause=1.0, max_pause=4.0)
+def opened(threshold: int = 3) -> CircuitBreaker:
+    breaker = CircuitBreaker(threshold, pause=1.0, max_pause=4.0)
     for _ in range(threshold):
         breaker.failed()
     return breaker
 
 
 def test_it_opens_after_failures_in_a_row() -> None:
-    breaker = Breaker(threshold=3, pause=1.0)
+    breaker = CircuitBreaker(threshold=3, pause=1.0)
     assert breaker.failed() is None
     assert breaker.failed() is None
     breaker.succeeded()
@@ -72,7 +72,7 @@ class BreakerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.breaker = Breaker(threshold=2, pause=1.0, max_pause=8.0)
+        self.breaker = CircuitBreaker(threshold=2, pause=1.0, max_pause=8.0)
         self.pending = False
 
     @rule(data=st.sampled_from(["succeeded", "abandoned"]))

@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
-from kvasir_router.fleet.engine_slots import Slots
+from kvasir_router.fleet.engine_slots import EngineSlots
 
 
 class Engine:
     """The slots of an engine with this router's requests."""
 
     def __init__(self, spare: int) -> None:
-        self._slots = Slots(spare)
+        self._slots = EngineSlots(spare)
         self._in_flight = 0
 
     @property

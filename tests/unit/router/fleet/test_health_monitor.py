@@ -108,7 +108,7 @@ def test_one_that_only_probes_tell_of_is_found_within_a_second() -> None:
 async def test_requests_in_flight_hear_of_a_hanging_replica_after_two_probes(
     start_router, model_entry, start_replica, eventually
 ) -> None:
-    class Waiting:
+    class QueueLimits:
         told = 0
 
         def replica_suspected(self, replica: Replica) -> None:
@@ -117,7 +117,7 @@ async def test_requests_in_flight_hear_of_a_hanging_replica_after_two_probes(
     replica, other = await start_replica(), await start_replica()
     router = await start_router([model_entry("m", replica, other)], probing=Probing(0.5, 0.02, 0.2))
     found = router.replica("m", "r0")
-    waiting = Waiting()
+    waiting = QueueLimits()
     found.watchers.add(waiting)
 
     async def hang(exchange: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.model import KEPT_SECONDS, Model
+from kvasir_router.fleet.model import RESERVED_SECONDS, Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.choice import Choice
 from kvasir_router.policy.round_robin import RoundRobin
@@ -172,10 +172,10 @@ async def test_a_kept_choice_ends_with_its_time_its_policy_and_its_replicas(
     model.policy = policy = Counting()
     query = Query(Request(), Envelope())
     assert model.prefers_room(query)
-    clock(0.9 * KEPT_SECONDS)
+    clock(0.9 * RESERVED_SECONDS)
     assert model.prefers_room(query)
     assert policy.choices == 1
-    clock(0.2 * KEPT_SECONDS)
+    clock(0.2 * RESERVED_SECONDS)
     assert model.prefers_room(query)
     assert policy.choices == 2
     first.health = Health.DOWN

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kvasir_router.discovery.specs import ReplicaSpec
-from kvasir_router.fleet.replica import Health, Replica, Speech
+from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.wire.upstream_pool import ConnectionPool
 
 STARTING, READY, NOT_READY, SUSPECT, DOWN = Health
@@ -31,15 +31,15 @@ async def replica() -> Replica:
 
 
 async def test_silence_makes_it_suspect_until_both_speak(replica: Replica) -> None:
-    replica.heard(Speech.READY)
+    replica.heard(LoadStreamState.READY)
     replica.observed(READY)
-    replica.heard(Speech.SILENT)
+    replica.heard(LoadStreamState.SILENT)
     assert replica.health is SUSPECT
     assert replica.probe_now.is_set()
     replica.observed(READY)
     assert replica.health is SUSPECT, "its probe alone does not do"
     replica.probe_now.clear()
-    replica.heard(Speech.READY)
+    replica.heard(LoadStreamState.READY)
     assert replica.health is SUSPECT, "nor does its load stream alone"
     assert replica.probe_now.is_set()
     replica.observed(READY)
@@ -52,13 +52,13 @@ async def test_a_stream_that_never_spoke_is_no_witness(replica: Replica) -> None
 
 
 async def test_its_own_word_that_it_is_not_ready_counts_at_once(replica: Replica) -> None:
-    replica.heard(Speech.READY)
+    replica.heard(LoadStreamState.READY)
     replica.observed(READY)
-    replica.heard(Speech.NOT_READY)
+    replica.heard(LoadStreamState.NOT_READY)
     assert replica.health is NOT_READY
     replica.observed(READY)
     assert replica.health is NOT_READY, "a probe that was on its way is older"
-    replica.heard(Speech.READY)
+    replica.heard(LoadStreamState.READY)
     replica.observed(READY)
     assert replica.health is READY
 
@@ -68,9 +68,9 @@ async def test_a_process_that_is_gone_takes_its_word_and_its_cache_with_it(
 ) -> None:
     emptied = []
     replica.emptied = lambda: emptied.append(1)
-    replica.heard(Speech.READY)
+    replica.heard(LoadStreamState.READY)
     replica.observed(READY)
-    replica.heard(Speech.SILENT)
+    replica.heard(LoadStreamState.SILENT)
     replica.observed(DOWN)
     replica.observed(DOWN)
     replica.failed("refused", DOWN)
@@ -93,10 +93,10 @@ async def test_watchers_hear_of_each_failed_probe_of_a_suspect(replica: Replica)
 
 
 async def test_silence_and_a_good_probe_tell_nobody(replica: Replica) -> None:
-    replica.heard(Speech.READY)
+    replica.heard(LoadStreamState.READY)
     replica.observed(READY)
     request = Request(replica)
-    replica.heard(Speech.SILENT)
+    replica.heard(LoadStreamState.SILENT)
     replica.observed(READY)
     assert (replica.health, request.told) == (SUSPECT, 0)
     replica.observed(DOWN)

@@ -1,11 +1,17 @@
 """Which predictions are believed."""
 
-from kvasir_router.index.hit_check import COOLDOWN_SECONDS, HITS_PER_VERDICT, Hit, HitCheck, Source
+from kvasir_router.index.hit_check import (
+    COOLDOWN_SECONDS,
+    HITS_PER_VERDICT,
+    Hit,
+    HitCheck,
+    HitSource,
+)
 
-LIE, TRUTH = Source.EXACT, Source.APPROXIMATE
+LIE, TRUTH = HitSource.EXACT, HitSource.APPROXIMATE
 
 
-def observe(check: HitCheck, replica, source: Source, cached: int, times: int) -> None:
+def observe(check: HitCheck, replica, source: HitSource, cached: int, times: int) -> None:
     for _ in range(times):
         check.observed(replica, Hit(4, 1000.0, source), cached)
 
@@ -47,7 +53,7 @@ def test_more_than_predicted_is_only_counted(make_replica, clock) -> None:
         check.observed(replica, None, 5000)
     check.observed(replica, None, 0)
     assert check.surprises[replica] == 200
-    assert all(check.believes(replica, source) for source in Source)
+    assert all(check.believes(replica, source) for source in HitSource)
 
 
 def test_a_replica_that_starts_anew_is_believed(make_replica, clock) -> None:

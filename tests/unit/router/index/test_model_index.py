@@ -5,7 +5,7 @@ import pytest
 from kvasir.wire.block_hash import HASH_BYTES
 from kvasir.wire.kv_events import BlockRemoved, BlockStored
 from kvasir_router.index.block_sink import PromptReport
-from kvasir_router.index.hit_check import HITS_PER_VERDICT, Hit, Source
+from kvasir_router.index.hit_check import HITS_PER_VERDICT, Hit, HitSource
 from kvasir_router.index.model_index import LOWER_TIER_CREDIT, SPECULATIVE_SECONDS, ModelIndex
 from kvasir_router.wire.usage import Usage
 
@@ -39,8 +39,8 @@ def test_without_events_it_is_the_approximate_index(index, make_replica) -> None
     index.routed(CHAIN[:4], a, 0)
     index.routed(CHAIN[:2], b, 0)
     assert index.match(CHAIN) == {
-        a: Hit(4, 4 * TOKENS, Source.APPROXIMATE),
-        b: Hit(2, 2 * TOKENS, Source.APPROXIMATE),
+        a: Hit(4, 4 * TOKENS, HitSource.APPROXIMATE),
+        b: Hit(2, 2 * TOKENS, HitSource.APPROXIMATE),
     }
     assert index.match([]) == {}
 
@@ -49,7 +49,7 @@ def test_events_say_what_is_there(index, make_replica) -> None:
     a = make_replica("a")
     learn(index)
     store(index, a, 5)
-    assert index.match(CHAIN) == {a: Hit(5, 5 * TOKENS, Source.EXACT)}
+    assert index.match(CHAIN) == {a: Hit(5, 5 * TOKENS, HitSource.EXACT)}
 
 
 def test_events_refute_what_was_sent_long_ago(index, make_replica, clock) -> None:
@@ -59,7 +59,7 @@ def test_events_refute_what_was_sent_long_ago(index, make_replica, clock) -> Non
     store(index, a, 6)
     index.removed(a, BlockRemoved(names(48)[16:]))
     clock.now += SPECULATIVE_SECONDS + 1
-    assert index.match(CHAIN) == {a: Hit(2, 2 * TOKENS, Source.EXACT)}
+    assert index.match(CHAIN) == {a: Hit(2, 2 * TOKENS, HitSource.EXACT)}
     index.removed(a, BlockRemoved(names(16)))
     assert index.match(CHAIN) == {}
 
@@ -69,13 +69,13 @@ def test_what_was_sent_a_moment_ago_is_on_its_way(index, make_replica, clock) ->
     learn(index)
     store(index, a, 2)
     index.routed(CHAIN, a, 2)
-    assert index.match(CHAIN) == {a: Hit(6, 6 * TOKENS, Source.SPECULATIVE)}
+    assert index.match(CHAIN) == {a: Hit(6, 6 * TOKENS, HitSource.SPECULATIVE)}
     clock.now += SPECULATIVE_SECONDS + 1
     # The same text again does not make the former sending a new one
     index.routed(CHAIN, a, 6)
-    assert index.match(CHAIN) == {a: Hit(2, 2 * TOKENS, Source.EXACT)}
+    assert index.match(CHAIN) == {a: Hit(2, 2 * TOKENS, HitSource.EXACT)}
     index.routed(CHAIN, a, 2)
-    assert index.match(CHAIN) == {a: Hit(6, 6 * TOKENS, Source.SPECULATIVE)}
+    assert index.match(CHAIN) == {a: Hit(6, 6 * TOKENS, HitSource.SPECULATIVE)}
 
 
 def test_beyond_the_known_text_the_approximate_index_is_asked(index, make_replica, clock) -> None:
@@ -87,8 +87,8 @@ def test_beyond_the_known_text_the_approximate_index_is_asked(index, make_replic
         index.routed(CHAIN, replica, 0)
     clock.now += SPECULATIVE_SECONDS + 1
     assert index.match(CHAIN) == {
-        a: Hit(6, 6 * TOKENS, Source.APPROXIMATE),
-        b: Hit(1, TOKENS, Source.EXACT),
+        a: Hit(6, 6 * TOKENS, HitSource.APPROXIMATE),
+        b: Hit(1, TOKENS, HitSource.EXACT),
     }
 
 
@@ -101,7 +101,7 @@ def test_a_text_that_determines_no_block_says_nothing_against_the_rest(
     store(index, b, 1)
     index.routed(CHAIN, a, 0)
     clock.now += SPECULATIVE_SECONDS + 1
-    assert index.match(CHAIN) == {a: Hit(6, 6 * TOKENS, Source.APPROXIMATE)}
+    assert index.match(CHAIN) == {a: Hit(6, 6 * TOKENS, HitSource.APPROXIMATE)}
 
 
 def test_a_lower_tier_counts_less(index, make_replica) -> None:
@@ -110,7 +110,7 @@ def test_a_lower_tier_counts_less(index, make_replica) -> None:
     store(index, a, 2)
     store(index, a, 4, medium="CPU")
     tokens = (2 + LOWER_TIER_CREDIT * 2) * TOKENS
-    assert index.match(CHAIN) == {a: Hit(4, tokens, Source.EXACT)}
+    assert index.match(CHAIN) == {a: Hit(4, tokens, HitSource.EXACT)}
 
 
 def test_a_source_that_lies_is_not_used(index, make_replica, clock) -> None:
@@ -125,10 +125,10 @@ def test_a_source_that_lies_is_not_used(index, make_replica, clock) -> None:
     assert index.match(CHAIN) == {}
     # With events off the approximate index has the word
     index.routed(CHAIN[:3], a, 0)
-    assert index.match(CHAIN) == {a: Hit(3, 3 * TOKENS, Source.APPROXIMATE)}
+    assert index.match(CHAIN) == {a: Hit(3, 3 * TOKENS, HitSource.APPROXIMATE)}
     index.forget(b)
     index.routed(CHAIN[:2], b, 0)
-    assert index.match(CHAIN)[b] == Hit(2, 2 * TOKENS, Source.APPROXIMATE)
+    assert index.match(CHAIN)[b] == Hit(2, 2 * TOKENS, HitSource.APPROXIMATE)
 
 
 def test_usage_tells_how_long_a_token_is(index, make_replica) -> None:

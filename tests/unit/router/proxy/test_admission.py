@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
-from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.discovery.specs import ModelSpec
 
 BODY = {"model": "m", "messages": [], "max_tokens": 100}
@@ -257,7 +257,7 @@ async def test_a_saturated_model_makes_requests_wait_and_serves_them_in_turn(
 ) -> None:
     replica = await start_replica(script=held)
     router = await start_router(
-        [model_entry("m", replica)], max_in_flight=1, waiting=Waiting(requests=2)
+        [model_entry("m", replica)], max_in_flight=1, waiting=QueueLimits(requests=2)
     )
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
     tasks = [
@@ -281,7 +281,7 @@ async def test_a_saturated_model_makes_requests_wait_and_serves_them_in_turn(
 async def test_a_model_without_replicas_holds_requests_until_one_comes(
     start_replica, start_router, model_entry, write_config, client, eventually
 ) -> None:
-    router = await start_router([model_entry("m")], waiting=Waiting())
+    router = await start_router([model_entry("m")], waiting=QueueLimits())
     task = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
     await eventually(lambda: line.waiting(model) == 1)
@@ -293,7 +293,7 @@ async def test_a_model_without_replicas_holds_requests_until_one_comes(
 
 
 async def test_patience_has_an_end(start_router, model_entry, client) -> None:
-    router = await start_router([model_entry("m")], waiting=Waiting(hold=0.05))
+    router = await start_router([model_entry("m")], waiting=QueueLimits(hold=0.05))
     response = await client.post(f"{router.url}/v1/x", json=BODY)
     assert response.status_code == 503
     assert response.headers["retry-after"]
@@ -308,7 +308,7 @@ async def test_a_held_stream_gets_comments_then_its_events(
         await exchange.chunk(b'data: {"a":1}\n\ndata: [DONE]\n\n')
         await exchange.end()
 
-    router = await start_router([model_entry("m")], waiting=Waiting(heartbeat=0.05))
+    router = await start_router([model_entry("m")], waiting=QueueLimits(heartbeat=0.05))
     body = BODY | {"stream": True}
     async with client.stream("POST", f"{router.url}/v1/chat/completions", json=body) as response:
         assert response.status_code == 200
@@ -324,7 +324,7 @@ async def test_a_held_stream_gets_comments_then_its_events(
 async def test_a_model_may_be_waited_for_longer_than_others(
     start_router, model_entry, client
 ) -> None:
-    router = await start_router([model_entry("m")], waiting=Waiting(hold=0.05))
+    router = await start_router([model_entry("m")], waiting=QueueLimits(hold=0.05))
     router.server.apply((ModelSpec("m", hold=30.0), ModelSpec("n", hold=0.0)))
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
     task = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
@@ -346,7 +346,7 @@ async def test_who_waits_while_the_last_replica_goes_is_held(
         await exchange.json(200, {})
 
     replica = await start_replica(script=answer)
-    waiting = Waiting(timeout=0.3, hold=30.0)
+    waiting = QueueLimits(timeout=0.3, hold=30.0)
     router = await start_router([model_entry("m", replica)], waiting=waiting, max_in_flight=1)
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
     first = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
@@ -366,7 +366,7 @@ async def test_who_waits_while_the_last_replica_goes_is_held(
 async def test_a_held_stream_that_waits_in_vain_ends_with_an_error_event(
     start_router, model_entry, client
 ) -> None:
-    router = await start_router([model_entry("m")], waiting=Waiting(hold=0.3, heartbeat=0.05))
+    router = await start_router([model_entry("m")], waiting=QueueLimits(hold=0.3, heartbeat=0.05))
     body = BODY | {"stream": True}
     response = await client.post(f"{router.url}/v1/chat/completions", json=body)
     assert response.status_code == 200
@@ -376,7 +376,7 @@ async def test_a_held_stream_that_waits_in_vain_ends_with_an_error_event(
 async def test_a_client_that_leaves_the_line_is_forgotten(
     start_router, model_entry, post, eventually
 ) -> None:
-    router = await start_router([model_entry("m")], waiting=Waiting())
+    router = await start_router([model_entry("m")], waiting=QueueLimits())
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
     _, writer = await router.connect()
     writer.write(post(b'{"model":"m"}'))
@@ -390,7 +390,7 @@ async def test_engines_that_are_down_are_waited_for(
     start_replica, start_router, model_entry, client, eventually
 ) -> None:
     replica = await start_replica()
-    router = await start_router([model_entry("m", replica)], waiting=Waiting())
+    router = await start_router([model_entry("m", replica)], waiting=QueueLimits())
     assert (await client.post(f"{router.url}/v1/x", json=BODY)).status_code == 200
     await replica.stop()
     tasks = [asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY)) for _ in range(20)]

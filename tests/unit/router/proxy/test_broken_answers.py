@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.options.router_settings import Failover, Timeouts
 from kvasir_router.proxy.attempt import HELD_BYTES
 
@@ -264,7 +264,7 @@ class TestAStreamThatWaited:
         """What the client gets in the end, of an engine with this script."""
 
         async def start(script: Any) -> str:
-            waiting = Waiting(heartbeat=0.05)
+            waiting = QueueLimits(heartbeat=0.05)
             router = await start_router([model_entry("m")], waiting=waiting)
             replica = await start_replica(script=script)
             url = f"{router.url}/v1/completions"

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from typing import Any
 
-from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.admission.request_queue import QueueLimits
 
 BODY = b'{"model": "m"}'
 
@@ -86,7 +86,7 @@ async def test_idle_connections_do_not_keep_it_up_for_longer(one, post) -> None:
 async def test_who_waits_for_a_replica_gets_one_that_comes_in_the_drain(
     one, model_entry, write_config, post, eventually
 ) -> None:
-    router, replica = await one(waiting=Waiting())
+    router, replica = await one(waiting=QueueLimits())
     write_config(router.config, [model_entry("m")])
     model = router.server.fleet.models["m"]
     reader, writer = await router.connect()

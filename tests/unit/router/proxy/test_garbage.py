@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.proxy.attempt import Attempt
+from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.attempts import Attempts
 from kvasir_router.proxy.client_response import ClientAnswer
 from kvasir_router.proxy.relay import Relay
@@ -26,7 +26,7 @@ def no_collector() -> Iterator[None]:
 
 
 def alive() -> Counter[str]:
-    kinds = (Attempt, Attempts, ClientAnswer, Relay, Query)
+    kinds = (UpstreamRequest, Attempts, ClientAnswer, Relay, Query)
     # By type(): isinstance() would wake lazy objects of other libraries.
     found = Counter(type(each).__name__ for each in gc.get_objects() if type(each) in kinds)
     requests = [each for each in gc.get_objects() if type(each) is Request and each.body]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health
 from kvasir_router.options.router_settings import Failover
@@ -378,7 +378,7 @@ class TestWaiting:
                 else:
                     await engine()(exchange)
 
-            line = Waiting(**{"requests": 9, "heartbeat": 0.02, **waiting})
+            line = QueueLimits(**{"requests": 9, "heartbeat": 0.02, **waiting})
             router, a, b = await routed(first, second, max_in_flight=1, waiting=line)
             stream = asyncio.create_task(client.post(router.url + PATH, json=BODY))
             await eventually(lambda: len(a.requests) == 1)
@@ -440,7 +440,7 @@ class TestWaiting:
 
         replica = await start_replica(script=once)
         router = await start_router(
-            [model_entry("m", replica)], fleet_secret="s", waiting=Waiting(requests=9)
+            [model_entry("m", replica)], fleet_secret="s", waiting=QueueLimits(requests=9)
         )
         answer = await client.post(router.url + PATH, json=BODY)
         assert text_of(answer.text) == "".join(WORDS)
@@ -459,7 +459,7 @@ class TestWaiting:
 
         replica = await start_replica(script=engine(events=3, after=leaves))
         entry = model_entry("m", replica)
-        router = await start_router([entry], fleet_secret="s", waiting=Waiting(requests=9))
+        router = await start_router([entry], fleet_secret="s", waiting=QueueLimits(requests=9))
         stream = asyncio.create_task(client.post(router.url + PATH, json=BODY))
         await eventually(lambda: len(replica.requests) == 1)
         entry["replicas"][0]["draining"] = True

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kvasir_router.admission.request_queue import Waiting
+from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.policy.round_robin import RoundRobin
 
 
@@ -62,7 +62,7 @@ async def test_one_that_waits_fails_alone_and_the_others_go_on(
 ) -> None:
     replica = await start_replica(script=held)
     router = await start_router(
-        [model_entry("m", replica)], max_in_flight=1, waiting=Waiting(requests=9, timeout=1.0)
+        [model_entry("m", replica)], max_in_flight=1, waiting=QueueLimits(requests=9, timeout=1.0)
     )
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
 

@@ -1,12 +1,12 @@
 """What is kept of streams, and its bounds."""
 
-from kvasir_router.proxy.transcript import NO_ROOM, Transcript, TranscriptRoom
+from kvasir_router.proxy.transcript import NO_BUDGET, Transcript, TranscriptBudget
 
 KIB = 1024
 
 
 def test_it_holds_what_was_added() -> None:
-    room = TranscriptRoom(1024 * KIB, 1024 * KIB)
+    room = TranscriptBudget(1024 * KIB, 1024 * KIB)
     transcript = Transcript(room)
     assert transcript.empty
     parts = [b"%d" % number * 100 for number in range(2000)]
@@ -19,7 +19,7 @@ def test_it_holds_what_was_added() -> None:
 
 
 def test_a_stream_that_grows_too_large_is_dropped() -> None:
-    room = TranscriptRoom(100 * KIB, 1024 * KIB)
+    room = TranscriptBudget(100 * KIB, 1024 * KIB)
     transcript = Transcript(room)
     assert transcript.add(b"x" * 100 * KIB)
     assert not transcript.add(b"x")
@@ -28,7 +28,7 @@ def test_a_stream_that_grows_too_large_is_dropped() -> None:
 
 
 def test_all_streams_together_are_bounded() -> None:
-    room = TranscriptRoom(1024 * KIB, 128 * KIB)
+    room = TranscriptBudget(1024 * KIB, 128 * KIB)
     transcripts = [Transcript(room) for _ in range(3)]
     assert [transcript.add(b"x") for transcript in transcripts] == [True, True, False]
     transcripts[0].close()
@@ -36,7 +36,7 @@ def test_all_streams_together_are_bounded() -> None:
 
 
 def test_without_room_nothing_is_kept() -> None:
-    transcript = Transcript(NO_ROOM)
+    transcript = Transcript(NO_BUDGET)
     assert transcript.empty
     assert not transcript.add(b"x")
     assert not transcript.empty

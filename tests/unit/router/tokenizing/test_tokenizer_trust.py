@@ -6,7 +6,11 @@ from kvasir.wire.block_hash import chain_hashes
 from kvasir.wire.kv_events import BlockStored
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.model_index import ModelIndex
-from kvasir_router.tokenizing.tokenizer_trust import CHECKS_PER_VERDICT, COOLDOWN_SECONDS, Trust
+from kvasir_router.tokenizing.tokenizer_trust import (
+    CHECKS_PER_VERDICT,
+    COOLDOWN_SECONDS,
+    TokenizerTrust,
+)
 
 
 class Clock:
@@ -20,7 +24,7 @@ class Rig:
     def __init__(self, replica) -> None:
         self.clock = Clock()
         self.index = ModelIndex(self.clock)
-        self.trust = Trust(self.index, self.clock)
+        self.trust = TokenizerTrust(self.index, self.clock)
         self.replica = replica
 
     def answered(self, number: int, *, like_the_engine: bool) -> None:

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from kvasir.text.chat_template import load_chat_template
-from kvasir_router.index.hit_check import Source
+from kvasir_router.index.hit_check import HitSource
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 
 PATH = "/v1/chat/completions"
@@ -123,7 +123,7 @@ async def test_exact_is_what_it_is_called(start_fleet, words) -> None:
         f"{fleet.router.admin_url}/debug/route", json=chat(text), params={"path": PATH}
     )
     rows = {row["replica"]: row for row in explained.json()["candidates"]}
-    assert rows["r1"]["source"] == Source.EXACT.value
+    assert rows["r1"]["source"] == HitSource.EXACT.value
     assert rows["r1"]["hit_tokens"] > 0
 
 

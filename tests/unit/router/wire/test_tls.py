@@ -15,7 +15,7 @@ import structlog
 
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
-from kvasir_router.fleet.replica import Speech
+from kvasir_router.fleet.replica import LoadStreamState
 from kvasir_router.options.router_settings import Tls
 from kvasir_router.wire.http_request import Limits
 from kvasir_router.wire.tls import ServerTls, TlsError, client_context
@@ -210,7 +210,7 @@ class TestLoadStreams:
 
     async def test_a_known_engine_is_heard(self, start_engine, eventually) -> None:
         replica = await start_engine("old")
-        await eventually(lambda: replica.speech is Speech.READY)
+        await eventually(lambda: replica.load_stream_state is LoadStreamState.READY)
         assert replica.load.report is not None
         assert replica.load.report.running == 7
 
@@ -218,7 +218,7 @@ class TestLoadStreams:
         with structlog.testing.capture_logs() as logs:
             replica = await start_engine("new")
             await eventually(lambda: any(log["event"] == "no load stream" for log in logs))
-        assert replica.speech is Speech.NONE
+        assert replica.load_stream_state is LoadStreamState.NONE
 
 
 class Loads(engine_pb2_grpc.EngineServicer):

@@ -5,7 +5,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from kvasir_router.scaling.signals import Signals, Slo
 from kvasir_router.telemetry.router_metrics import PREFIX
 from kvasir_router.workers.process_stats import (
-    Numbers,
+    ProcessStats,
     Totals,
     by_labels,
     families,
@@ -24,8 +24,8 @@ def process(requests: int, waiting: int, ready: int = 1, model: str = "m") -> li
     return [counted, waits, is_ready]
 
 
-def told(requests: int, waiting: int, ready: int = 1, model: str = "m") -> Numbers:
-    return Numbers(families(process(requests, waiting, ready, model)), {})
+def told(requests: int, waiting: int, ready: int = 1, model: str = "m") -> ProcessStats:
+    return ProcessStats(families(process(requests, waiting, ready, model)), {})
 
 
 def value(totals: Totals, own: list, sample: str) -> float | None:
@@ -77,8 +77,8 @@ def test_windows_of_all_are_one() -> None:
     for _ in range(30):
         slow.model("m").ended(200, 5.0, 6.0, None, True)
     totals = Totals()
-    totals.told(0, Numbers([], windows(fast, ["m"])))
-    totals.told(1, Numbers([], windows(slow, ["m"])))
+    totals.told(0, ProcessStats([], windows(fast, ["m"])))
+    totals.told(1, ProcessStats([], windows(slow, ["m"])))
     for _ in range(2):  # however often it is asked for
         totals.fill(both, ["m"])
     model = both.model("m")

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from kvasir.cli.conversation.chat_client import AddressError, ChatClient, ChatError, Options
+from kvasir.cli.conversation.chat_client import AddressError, ChatClient, ChatError, ChatOptions
 
 HELLO = [{"role": "user", "content": "hello"}]
 
 
-DEFAULT = Options()
+DEFAULT = ChatOptions()
 
 
-def ask(url: str, options: Options = DEFAULT, api_key: str | None = None) -> list[str]:
+def ask(url: str, options: ChatOptions = DEFAULT, api_key: str | None = None) -> list[str]:
     with ChatClient(url, api_key) as client:
         return list(client.stream("tiny", HELLO, options))
 
@@ -35,7 +35,7 @@ def test_an_answer_comes_in_pieces(server: Any) -> None:
 
 
 def test_options_and_key_are_sent(server: Any) -> None:
-    ask(server.url + "/v1/", Options(temperature=0.0, max_tokens=5), api_key="secret")
+    ask(server.url + "/v1/", ChatOptions(temperature=0.0, max_tokens=5), api_key="secret")
     assert server.requests[0]["temperature"] == 0.0
     assert server.requests[0]["max_tokens"] == 5
     assert server.headers[0]["Authorization"] == "Bearer secret"
@@ -112,7 +112,7 @@ def test_a_server_that_hangs_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with ChatClient(url) as client:
-            stream = client.stream("m", HELLO, Options())
+            stream = client.stream("m", HELLO, ChatOptions())
 
             def hang_up() -> None:
                 connection, _ = listener.accept()
@@ -129,7 +129,7 @@ def test_a_server_that_hangs_up() -> None:
 def test_leaving_an_answer_ends_it_at_the_server(server: Any) -> None:
     server.endless = True
     with ChatClient(server.url) as client:
-        stream = client.stream("tiny", HELLO, Options())
+        stream = client.stream("tiny", HELLO, ChatOptions())
         next(stream)
         stream.close()  # type: ignore[attr-defined]
     assert server.left.wait(30)

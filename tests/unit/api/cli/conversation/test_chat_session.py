@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from kvasir.cli.conversation.chat_client import ChatClient, ChatError, Options
+from kvasir.cli.conversation.chat_client import ChatClient, ChatError, ChatOptions
 from kvasir.cli.conversation.chat_session import Session
 
 
 @pytest.fixture
 def session(server: Any) -> Iterator[Session]:
     with ChatClient(server.url) as client:
-        yield Session(client, "tiny", "Be brief.", Options())
+        yield Session(client, "tiny", "Be brief.", ChatOptions())
 
 
 def said(*messages: tuple[str, str]) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from kvasir.cli.deployment_status.deployment_view import view_deployment
 from kvasir.cli.deployment_status.pod_view import view_pod
 from kvasir.cli.deployment_status.tree import make_tree
-from kvasir.models.download.progress import Phase, Progress
+from kvasir.models.download.progress import DownloadPhase, Progress
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -82,7 +82,7 @@ def container(state: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 READY = {"conditions": [condition("Ready"), condition("ContainersReady")]}
-FAILED = Progress(Phase.FAILED, error="hf://a/b does not exist", permanent=True).as_json()
+FAILED = Progress(DownloadPhase.FAILED, error="hf://a/b does not exist", permanent=True).as_json()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from kvasir.models.download.archive import Limits, unpack
+from kvasir.models.download.archive import ArchiveLimits, unpack
 from kvasir.models.download_errors import PermanentError
 from kvasir.models.sources.source import Selection, safe_path
 
@@ -36,7 +36,7 @@ def tar_with(path, **attributes):
 def test_a_hostile_tar_writes_nothing_outside(tmp_path, attributes, message) -> None:
     archive = tar_with(tmp_path / "m.tar", **attributes)
     with pytest.raises(PermanentError, match=message):
-        unpack(archive, tmp_path / "into", Selection(), Limits(bytes=1000))
+        unpack(archive, tmp_path / "into", Selection(), ArchiveLimits(bytes=1000))
     assert {path.name for path in tmp_path.iterdir()} <= {"m.tar", "into"}
 
 
@@ -44,9 +44,9 @@ def test_links_and_devices_that_no_engine_reads_are_passed_over(tmp_path) -> Non
     archive = tar_with(
         tmp_path / "m.tar", name="lib/libc.so", type=tarfile.SYMTYPE, linkname="/lib/libc.so.6"
     )
-    unpack(archive, tmp_path / "into", Selection(), Limits())
+    unpack(archive, tmp_path / "into", Selection(), ArchiveLimits())
     fifo = tar_with(tmp_path / "f.tar", name="config.json", type=tarfile.FIFOTYPE)
-    unpack(fifo, tmp_path / "into", Selection(), Limits())
+    unpack(fifo, tmp_path / "into", Selection(), ArchiveLimits())
     assert not (tmp_path / "into").exists()
 
 
@@ -54,12 +54,12 @@ def test_a_zip_may_not_lead_out_nor_lie_about_sizes(tmp_path) -> None:
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
         archive.writestr("../config.json", b"{}")
     with pytest.raises(PermanentError, match="does not stay inside"):
-        unpack(tmp_path / "m.zip", tmp_path / "into", Selection(), Limits())
+        unpack(tmp_path / "m.zip", tmp_path / "into", Selection(), ArchiveLimits())
     with zipfile.ZipFile(tmp_path / "many.zip", "w") as archive:
         for i in range(5):
             archive.writestr(f"{i}.json", b"{}")
     with pytest.raises(PermanentError, match="more than 3 files"):
-        unpack(tmp_path / "many.zip", tmp_path / "into", Selection(), Limits(files=3))
+        unpack(tmp_path / "many.zip", tmp_path / "into", Selection(), ArchiveLimits(files=3))
 
 
 @pytest.mark.parametrize("path", ["", "..", "/a", "a/../b", "a\\b", "a\nb", "a" * 300, "é" * 200])

@@ -24,7 +24,7 @@ from kvasir.models.cache.layout import STAGING, model_directory
 from kvasir.models.cache.use_lock import hold
 from kvasir.models.cache.volume import Volume
 from kvasir.models.download import fetch
-from kvasir.models.download.progress import Phase, parse_progress
+from kvasir.models.download.progress import DownloadPhase, parse_progress
 from kvasir.models.download_errors import DownloadError, PermanentError
 from kvasir.models.sources.source import Selection
 
@@ -159,12 +159,12 @@ def test_a_volume_that_fills_up_meanwhile_is_said(listed, download, monkeypatch)
 
 
 def test_too_large_or_too_many(web, listed, download) -> None:
-    from kvasir.models.download.archive import Limits
+    from kvasir.models.download.archive import ArchiveLimits
 
     with pytest.raises(PermanentError, match="more than 1000 bytes"):
-        download(listed(), limits=Limits(bytes=1000))
+        download(listed(), limits=ArchiveLimits(bytes=1000))
     with pytest.raises(PermanentError, match="more than 2 files"):
-        download(listed(), limits=Limits(files=2))
+        download(listed(), limits=ArchiveLimits(files=2))
 
 
 def test_old_revisions_go_but_not_what_is_used(listed, download, registry, model_files) -> None:
@@ -311,12 +311,12 @@ def test_who_waits_tells_how_far_the_other_is(web, listed, download, volume, fre
             assert time.monotonic() < deadline
             time.sleep(0.05)
         progress = download.tracker.read()
-        assert progress.phase is Phase.DOWNLOADING
+        assert progress.phase is DownloadPhase.DOWNLOADING
         assert progress.total_bytes > 500_000
         web.go_on.set()
         second.join()
         assert first.wait(60) == 0
-    assert download.tracker.read().phase is Phase.DONE
+    assert download.tracker.read().phase is DownloadPhase.DONE
 
 
 def test_progress_is_served_and_a_failure_has_its_exit_status(
@@ -328,7 +328,7 @@ def test_progress_is_served_and_a_failure_has_its_exit_status(
         assert web.stopped.wait(60)
         url = f"http://127.0.0.1:{free_port}"
         progress = parse_progress(httpx.get(f"{url}/progress").content)
-        assert progress.phase is Phase.DOWNLOADING
+        assert progress.phase is DownloadPhase.DOWNLOADING
         assert 0 < progress.bytes <= 250_000 < progress.total_bytes
         assert httpx.get(f"{url}/").status_code == 404
         process.terminate()

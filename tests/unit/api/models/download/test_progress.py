@@ -7,7 +7,7 @@ import pytest
 
 from kvasir.models.download.progress import (
     TERMINATION_BYTES,
-    Phase,
+    DownloadPhase,
     Progress,
     parse_progress,
     sizing_config,
@@ -40,9 +40,9 @@ CONFIG: dict[str, Any] = {
     "report",
     [
         Progress(),
-        Progress(Phase.DOWNLOADING, 5, 10, 3),
-        Progress(Phase.FAILED, error="no such bucket", permanent=True),
-        Progress(Phase.DONE, 10, 10, 0, config={"hidden_size": 8}, weight_bytes=10),
+        Progress(DownloadPhase.DOWNLOADING, 5, 10, 3),
+        Progress(DownloadPhase.FAILED, error="no such bucket", permanent=True),
+        Progress(DownloadPhase.DONE, 10, 10, 0, config={"hidden_size": 8}, weight_bytes=10),
     ],
 )
 def test_a_report_reads_back(report: Progress) -> None:
@@ -59,16 +59,18 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 def test_a_termination_message_fits_without_the_config_if_need_be() -> None:
-    long = Progress(Phase.DONE, config={f"field_{i}": "x" * 50 for i in range(90)}, weight_bytes=7)
+    long = Progress(
+        DownloadPhase.DONE, config={f"field_{i}": "x" * 50 for i in range(90)}, weight_bytes=7
+    )
     message = long.termination_message()
     assert len(message) <= TERMINATION_BYTES
     assert json.loads(message)["model"] == {"config": None, "weightsBytes": 7}
-    failed = Progress(Phase.FAILED, error="\u00fc\n" * 5000).termination_message()
+    failed = Progress(DownloadPhase.FAILED, error="\u00fc\n" * 5000).termination_message()
     assert len(failed.encode()) <= TERMINATION_BYTES
 
 
 def test_what_is_kept_of_a_config_has_the_same_shape_and_is_short() -> None:
     kept = sizing_config(CONFIG)
     assert parse_shape(kept) == parse_shape(CONFIG)
-    message = Progress(Phase.DONE, config=kept, weight_bytes=7).termination_message()
+    message = Progress(DownloadPhase.DONE, config=kept, weight_bytes=7).termination_message()
     assert json.loads(message)["model"]["config"] == kept

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kvasir.cli.download_display import showing
-from kvasir.models.download.progress import Phase
+from kvasir.models.download.progress import DownloadPhase
 from kvasir.models.download.tracker import Tracker
 
 
@@ -27,7 +27,7 @@ def test_nothing_is_left_while_it_is_verified() -> None:
     tracker.begin(0, 10)
     tracker.add(10)
     tracker.verify()
-    assert (tracker.read().phase, tracker.read().eta_seconds) == (Phase.VERIFYING, None)
+    assert (tracker.read().phase, tracker.read().eta_seconds) == (DownloadPhase.VERIFYING, None)
 
 
 def test_a_terminal_gets_a_bar(capsys) -> None:

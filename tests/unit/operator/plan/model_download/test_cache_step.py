@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvasir.models.download.progress import Phase, Progress
+from kvasir.models.download.progress import DownloadPhase, Progress
 from kvasir_operator.objects import format_time
 
 HUB = {"model": {"uri": "hf://org/model", "secretRef": {"name": "hub"}}}
@@ -149,7 +149,7 @@ def test_the_operators_variables_are_every_downloads(world: Any, make: Any) -> N
         {"name": "HF_ENDPOINT", "value": "http://hub"},
         {"name": "HF_TOKEN", "valueFrom": token},
     ]
-    words = Progress(Phase.FAILED, error="no hub", permanent=True)
+    words = Progress(DownloadPhase.FAILED, error="no hub", permanent=True)
     failed = ended(job, "Failed", format_time(make.NOW))
     pod = job_pod(job["metadata"]["name"], words.termination_message())
     assert not removed(one.see(jobs=(failed,), job_pods=(pod,)).plan())
@@ -166,7 +166,7 @@ def test_engines_never_see_the_downloads_secret(cached: Any, make: Any) -> None:
 
 
 def test_progress_is_told_and_asked_for_again(cached: Any, make: Any) -> None:
-    progress = Progress(Phase.DOWNLOADING, 1 << 30, 4 << 30, 90)
+    progress = Progress(DownloadPhase.DOWNLOADING, 1 << 30, 4 << 30, 90)
     name = cached.observed.jobs[0]["metadata"]["name"]
     made = cached.see(progress={name: progress}).plan()
     assert make.condition(made, "ModelCached") == (
@@ -185,7 +185,7 @@ def test_progress_is_told_and_asked_for_again(cached: Any, make: Any) -> None:
 
 
 def test_a_model_that_does_not_exist_is_not_tried_for_ever(cached: Any, make: Any) -> None:
-    words = Progress(Phase.FAILED, error="hf://org/model does not exist", permanent=True)
+    words = Progress(DownloadPhase.FAILED, error="hf://org/model does not exist", permanent=True)
     job = ended(cached.observed.jobs[0], "Failed", format_time(make.NOW))
     pod = job_pod(job["metadata"]["name"], words.termination_message())
     cached.see(jobs=(job,), job_pods=(pod,))
@@ -202,7 +202,7 @@ def test_a_model_that_does_not_exist_is_not_tried_for_ever(cached: Any, make: An
 
 
 def test_a_new_secret_is_a_reason_to_try_again(cached: Any, make: Any) -> None:
-    words = Progress(Phase.FAILED, error="the token is refused", permanent=True)
+    words = Progress(DownloadPhase.FAILED, error="the token is refused", permanent=True)
     job = ended(cached.observed.jobs[0], "Failed", format_time(make.NOW))
     pod = job_pod(job["metadata"]["name"], words.termination_message())
     made = cached.see(jobs=(job,), job_pods=(pod,), secrets={"hub": "u/2"}).plan()
@@ -262,7 +262,7 @@ def test_a_kept_volume_has_no_owner(world: Any, make: Any) -> None:
 
 
 def test_what_the_download_told_of_the_model_is_kept_on_its_job(cached: Any, make: Any) -> None:
-    words = Progress(Phase.DONE, 5, 5, config=CONFIG, weight_bytes=1000)
+    words = Progress(DownloadPhase.DONE, 5, 5, config=CONFIG, weight_bytes=1000)
     job = ended(cached.observed.jobs[0], "Complete", format_time(make.NOW))
     pod = job_pod(job["metadata"]["name"], words.termination_message())
     made = cached.see(jobs=(job,), job_pods=(pod,)).plan()

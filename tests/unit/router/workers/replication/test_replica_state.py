@@ -13,19 +13,19 @@ from kvasir.wire.block_hash import HASH_BYTES
 from kvasir.wire.kv_events import BlockRemoved, BlockStored
 from kvasir.wire.text_chain import MAX_BLOCKS
 from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
-from kvasir_router.fleet.replica import Health, Speech
+from kvasir_router.fleet.replica import Health, LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.options.router_settings import RouterSettings
-from kvasir_router.process.components import RouterBase
+from kvasir_router.process.components import RouterComponents
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.replication import publisher as hub_module
 from kvasir_router.workers.replication.event_log import report_of
 from kvasir_router.workers.replication.messages import Known, Learned, Routed, pack_texts
-from kvasir_router.workers.replication.replica_state import Follower
-from kvasir_router.workers.replication.subscriber import IndexLink
+from kvasir_router.workers.replication.replica_state import ReplicaState
+from kvasir_router.workers.replication.subscriber import IndexSubscriber
 from kvasir_router.workers.shared_memory.load_table import LoadTable
-from kvasir_router.workers.shared_memory.shared_limits import Ledger
+from kvasir_router.workers.shared_memory.shared_limits import SharedLimitTable
 from kvasir_router.workers.shared_state import Shared
 
 MODEL = "m"
@@ -67,17 +67,17 @@ class Following:
     """A worker's half."""
 
     def __init__(self, shared: Shared, column: int) -> None:
-        self.router = RouterBase(shared.settings)
-        self.follower = Follower(self.router, shared.load, column)
+        self.router = RouterComponents(shared.settings)
+        self.follower = ReplicaState(self.router, shared.load, column)
         self.messages: list[Any] = []
         self.away = 0
-        self.link = IndexLink(shared.link_path, self._take, self._gone, lambda: None)
+        self.link = IndexSubscriber(shared.link_path, self._take, self._gone, lambda: None)
         self.follower.missed = self.link.want_all
         self.task = asyncio.create_task(self.link.run())
 
     def _take(self, message: Any) -> None:
         self.messages.append(message)
-        self.follower.take(message)
+        self.follower.apply_message(message)
 
     def _gone(self) -> None:
         self.away += 1
@@ -105,7 +105,7 @@ async def shared(tmp_path):
     link_sock.listen(8)
     settings = RouterSettings(config=tmp_path / "fleet.yaml", access_log=False, workers=2)
     with socket.socket() as admin_sock, link_sock:
-        yield Shared(settings, tmp_path, LoadTable(6), Ledger(64), link_sock, admin_sock)
+        yield Shared(settings, tmp_path, LoadTable(6), SharedLimitTable(64), link_sock, admin_sock)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def start(shared):
     running: list[Any] = []
 
     async def index() -> Index:
-        column = shared.load.take()
+        column = shared.load.allocate_column()
         assert column is not None
         made = Index(shared, column)
         await made.begin()
@@ -121,7 +121,7 @@ async def start(shared):
         return made
 
     async def worker() -> Following:
-        column = shared.load.take()
+        column = shared.load.allocate_column()
         assert column is not None
         running.append(Following(shared, column))
         return running[-1]
@@ -136,7 +136,7 @@ async def start(shared):
         await each.end()
 
 
-def replica(router: RouterBase, name: str) -> Any:
+def replica(router: RouterComponents, name: str) -> Any:
     return next(each for _, each in router.fleet.replicas() if each.id == name)
 
 
@@ -158,14 +158,14 @@ async def test_the_fleet_and_how_it_does(start, until) -> None:
     assert worker.router.fleet.find("alias") is not None
     seen = replica(index, "a")
     seen.observed(Health.READY)
-    seen.heard(Speech.READY)
+    seen.heard(LoadStreamState.READY)
     seen.load.report_every = 0.2
     seen.load.kv_capacity = 1000
     seen.load.reported(LoadReport(3, 1, 500, 0.5, 12.0))
     copy = replica(worker.router, "a")
     await until(lambda: copy.load.report is not None)
     assert copy.health is Health.READY
-    assert copy.speech is Speech.READY
+    assert copy.load_stream_state is LoadStreamState.READY
     assert copy.load.report == seen.load.report
     assert copy.load.kv_capacity == 1000
     assert copy.slot == seen.slot
@@ -176,7 +176,7 @@ async def test_the_fleet_and_how_it_does(start, until) -> None:
 
 
 async def test_a_worker_knows_no_models_before_discovery_does(shared, start, until) -> None:
-    column = shared.load.take()
+    column = shared.load.allocate_column()
     assert column is not None
     silent = Index(shared, column)
     server = await asyncio.get_running_loop().create_unix_server(

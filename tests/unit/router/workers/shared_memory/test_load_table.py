@@ -13,7 +13,7 @@ class Side:
     """One process's view of a replica."""
 
     def __init__(self, table: LoadTable, slot: int = 3, max_in_flight: int = 4) -> None:
-        column = table.take()
+        column = table.allocate_column()
         assert column is not None
         self.column = column
         self.now = 0.0
@@ -34,7 +34,7 @@ class Side:
     def look(self) -> None:
         self.now += 2 * LOOK_SECONDS
         self.others.find()
-        self.others.look()
+        self.others.refresh()
 
     def _tell(self, slot: int, in_flight: int, credit: int) -> None:
         if slot == self.replica.slot:
@@ -103,20 +103,24 @@ async def test_what_a_dead_process_had_is_counted_no_more(sides) -> None:
     other.look()
     assert (other.replica.in_flight, other.replica.load.credit) == (0, 0)
     assert table.is_unused(3)
-    assert table.take() == one.column
+    assert table.allocate_column() == one.column
 
 
 async def test_looks_are_bounded_in_time(sides) -> None:
     _, one, other = sides
     other.look()
     one.replica.acquire()
-    other.others.look()
+    other.others.refresh()
     assert other.replica.in_flight == 0
     other.now += 2 * LOOK_SECONDS
-    other.others.look()
+    other.others.refresh()
     assert other.replica.in_flight == 1
 
 
 def test_there_are_no_more_columns_than_were_made() -> None:
     table = LoadTable(2)
-    assert [table.take(), table.take(), table.take()] == [0, 1, None]
+    assert [table.allocate_column(), table.allocate_column(), table.allocate_column()] == [
+        0,
+        1,
+        None,
+    ]

@@ -2,31 +2,31 @@
 
 import pytest
 
-from kvasir_router.workers.shared_memory.load_table_rows import Slots, TooManyReplicasError
+from kvasir_router.workers.shared_memory.load_table_rows import LoadTableRows, TooManyReplicasError
 
 A, B = ("m", "a", "127.0.0.1", 1), ("m", "b", "127.0.0.1", 2)
 
 
 def test_a_replica_keeps_its_slot_also_in_the_next_process() -> None:
-    slots = Slots(lambda slot: True)
-    assert [slots.take(A), slots.take(B), slots.take(A)] == [0, 1, 0]
-    successor = Slots(lambda slot: True)
+    slots = LoadTableRows(lambda slot: True)
+    assert [slots.allocate(A), slots.allocate(B), slots.allocate(A)] == [0, 1, 0]
+    successor = LoadTableRows(lambda slot: True)
     successor.restore(slots.places)
     assert [successor.take(B), successor.take(A)] == [1, 0]
 
 
 def test_a_slot_in_which_requests_are_counted_is_not_given_away() -> None:
     used = {0}
-    slots = Slots(lambda slot: slot not in used)
+    slots = LoadTableRows(lambda slot: slot not in used)
     slots.restore(slots.places)
-    assert slots.take(A) == 1
+    assert slots.allocate(A) == 1
     slots.free(A)
     used.clear()
-    assert slots.take(B) == 0
+    assert slots.allocate(B) == 0
 
 
 def test_there_is_an_end() -> None:
-    slots = Slots(lambda slot: True, 1)
-    slots.take(A)
+    slots = LoadTableRows(lambda slot: True, 1)
+    slots.allocate(A)
     with pytest.raises(TooManyReplicasError, match="1 replicas at most"):
-        slots.take(B)
+        slots.allocate(B)

@@ -6,14 +6,14 @@ import os
 import pytest
 
 from kvasir_router.admission.limits import Allowance, Limit
-from kvasir_router.workers.shared_memory.shared_limits import Ledger
+from kvasir_router.workers.shared_memory.shared_limits import SharedLimitTable
 
 NOON = 20_000 * 86_400 + 43_200.0
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger(64)
+def ledger() -> SharedLimitTable:
+    return SharedLimitTable(64)
 
 
 def test_requests_and_tokens_are_everybodys(ledger) -> None:
@@ -60,7 +60,7 @@ def test_keys_have_records_of_their_own(ledger) -> None:
 
 
 def test_processes_at_once_do_not_pass_a_limit_together() -> None:
-    ledger = Ledger(64)
+    ledger = SharedLimitTable(64)
     allowance = Allowance(requests_per_minute=500, tokens_per_day=1e9)
     children = []
     for _ in range(3):
