@@ -29,8 +29,8 @@ _REPLAY_END = -1
 
 
 class EventFeed:
-    """The KV events of one engine, from creation until `close`: the Subscriber of its connection and
-    the RecoveryActions of its recovery."""
+    """The KV events of one engine, from creation until `close`: Subscriber of its connection and
+    RecoveryActions of its recovery."""
 
     def __init__(
         self,
