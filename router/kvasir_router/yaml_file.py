@@ -1,4 +1,4 @@
-"""A YAML (or JSON) file that is checked as a whole when it is read, and noticed when it changes."""
+"""A YAML (or JSON) file that is checked as a whole when it is read."""
 
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,25 +47,3 @@ def _checked(text: bytes, file: str, schema: type[Schema], quote: bool) -> Schem
     except ValidationError as error:
         problem = next(sentences(error, schema, whole="the file", quote=quote))
         raise YamlFileError(f"{file}: {problem}") from None
-
-
-class FileWatch:
-    """Says when a file has become another one, by its time, size and inode; also when another file
-    is moved to its place, as editors and mounted Secrets do."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, ...] | None = None
-
-    def changed(self) -> bool:
-        """Since the last call; a file that is gone has changed, too."""
-        stamp = self._stamp()
-        before, self._seen = self._seen, stamp
-        return stamp != before
-
-    def _stamp(self) -> tuple[int, ...] | None:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_ino, status.st_size

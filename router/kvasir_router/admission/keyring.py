@@ -9,10 +9,10 @@ import structlog
 
 from kvasir_router.admission.keys import ApiKey, hash_key, read_keys
 from kvasir_router.admission.limits import Allowance, KeyLimits
+from kvasir_router.file_watch import FileWatch
 from kvasir_router.fleet.target import Target
-from kvasir_router.yaml_file import FileWatch, YamlFileError
+from kvasir_router.yaml_file import YamlFileError
 
-_LOOK_SECONDS = 0.5
 _MAX_KNOWN = 4096
 _MAX_KNOWN_BYTES = 256
 
@@ -84,14 +84,11 @@ class Keyring:
 
     async def follow(self) -> None:
         """Read the file whenever it has changed, forever."""
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            await self.reload_if_changed()
+        async for _ in self._watch.changes():
+            await self.read_again()
 
-    async def reload_if_changed(self) -> None:
-        """Read the file if it has changed."""
-        if not self._watch.changed():
-            return
+    async def read_again(self) -> None:
+        """Read the file, or say why it cannot be used."""
         try:
             await self.load()
         except YamlFileError as error:

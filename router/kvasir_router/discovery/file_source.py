@@ -32,7 +32,8 @@ import structlog
 
 from kvasir_router.discovery.file_schema import FileConfig
 from kvasir_router.discovery.specs import DiscoveryError, Snapshot
-from kvasir_router.yaml_file import FileWatch, YamlFileError, read_yaml
+from kvasir_router.file_watch import FileWatch
+from kvasir_router.yaml_file import YamlFileError, read_yaml
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
@@ -40,15 +41,14 @@ _log = structlog.get_logger("kvasir_router.discovery")
 
 
 class FileSource:
-    """A discovery file at `path`, looked at every `interval` seconds.
+    """A discovery file at `path`.
 
     `reported` is called after each attempt to read a changed file, with whether it was good.
     """
 
-    def __init__(self, path: Path, reported: Callable[[bool], None], interval: float = 0.5) -> None:
+    def __init__(self, path: Path, reported: Callable[[bool], None]) -> None:
         self._path = path
         self._reported = reported
-        self._interval = interval
         self._watch = FileWatch(path)
 
     async def load(self) -> Snapshot:
@@ -58,10 +58,7 @@ class FileSource:
         return snapshot
 
     async def watch(self) -> AsyncIterator[Snapshot]:
-        while True:
-            await asyncio.sleep(self._interval)
-            if not self._watch.changed():
-                continue
+        async for _ in self._watch.changes():
             try:
                 snapshot = await self.load()
             except DiscoveryError as error:

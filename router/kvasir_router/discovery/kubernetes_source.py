@@ -21,6 +21,7 @@ from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
 from kvasir_router.discovery.kubernetes_watch import Collection, Identified, Reflector, Timing
 from kvasir_router.discovery.specs import Snapshot
+from kvasir_router.tasks import SupervisedTasks
 
 _log = structlog.get_logger("kvasir_router.discovery")
 
@@ -64,7 +65,9 @@ class KubernetesSource:
     async def watch(self) -> AsyncIterator[Snapshot]:
         """DiscoverySource.watch; first when everything has been listed once."""
         reflectors: list[Reflector[Any]] = [*self._deployments, *self._engines, *self._kserve]
-        tasks = [asyncio.create_task(each.run()) for each in reflectors]
+        tasks = SupervisedTasks()
+        for each in reflectors:
+            tasks.keep("list and watch", each.run)
         last: Snapshot | None = None
         try:
             while True:
@@ -80,9 +83,7 @@ class KubernetesSource:
                     last = now
                     yield now
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await tasks.stop()
             await self._api.close()
 
     def _snapshot(self) -> Snapshot:

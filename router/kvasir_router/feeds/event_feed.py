@@ -21,6 +21,7 @@ from kvasir_router.feeds.event_sockets import EventSockets
 from kvasir_router.feeds.event_subscription import Subscription
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import BlockSink
+from kvasir_router.tasks import SupervisedTasks
 
 _log = structlog.get_logger("kvasir_router.feeds")
 
@@ -47,7 +48,7 @@ class EventFeed:
         self._plumbing = plumbing
         self._recovery = Recovery(self, can_replay=replay_address is not None)
         self._replay: Replay | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = SupervisedTasks()
         self._refused = False
         self._subscription: Subscription | None = None
         self._reopening: asyncio.TimerHandle | None = None
@@ -94,9 +95,7 @@ class EventFeed:
             number,
             self._replayed,
         )
-        task = asyncio.create_task(self._run(self._replay))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.run("replay", self._run(self._replay))
 
     def stop_replay(self) -> None:
         """Recovery needs it no longer."""

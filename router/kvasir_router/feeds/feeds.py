@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kvasir_router.discovery.specs import EngineKind
@@ -14,6 +15,7 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import STALE_SECONDS
 from kvasir_router.index.block_sink import BlockSink
 from kvasir_router.options.router_settings import Feeding
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.tls import ReplicaTrust
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Feeds:
         fleet_secret: str | None,
         lines: bytes,
         trust: ReplicaTrust,
+        tasks: SupervisedTasks,
         *,
         suspect: Callable[[Replica], None],
     ) -> None:
@@ -44,10 +47,11 @@ class Feeds:
         self._trust = trust
         self._suspect = suspect
         self._silence: SilenceWatch[Replica] = SilenceWatch(STALE_SECONDS, _TICK)
+        self._supervised = tasks
         self._tasks: dict[Replica, set[asyncio.Task[None]]] = {}
         self._events: dict[Replica, EventFeed] = {}
         self._plumbing: EventSockets | None = None
-        self._watcher: asyncio.Task[None] | None = None
+        self._watches_silence = False
 
     def watch(self, model: Model, replica: Replica) -> None:
         """Begin to listen to a replica."""
@@ -60,7 +64,7 @@ class Feeds:
         elif names is not None:
             lines = self._lines if spec.engine is EngineKind.KVASIR else b""
             scraper = Scraper(replica, names, self._feeding.scrape_interval, lines)
-            self._run(replica, scraper.run())
+            self._keep(replica, "scrapes", scraper.run)
         if spec.kv_events is not None and sink is not None:
             self._watch_events(replica, spec.kv_events, spec.kv_replay, sink)
 
@@ -88,12 +92,7 @@ class Feeds:
 
     async def stop(self) -> None:
         """Listen to nobody any more."""
-        tasks = [task for tasks in self._tasks.values() for task in tasks]
-        if self._watcher is not None:
-            tasks.append(self._watcher)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._supervised.stop()
         for events in self._events.values():
             events.close()
         self._events.clear()
@@ -110,9 +109,10 @@ class Feeds:
             connected=self._connected,
             sink=sink,
         )
-        self._run(replica, feed.run())
-        if self._watcher is None:
-            self._watcher = asyncio.create_task(self._watch_silence())
+        self._keep(replica, "load stream", feed.run)
+        if not self._watches_silence:
+            self._watches_silence = True
+            self._supervised.keep("silence", self._watch_silence, required=True)
 
     def _watch_events(
         self, replica: Replica, address: str, replay_address: str | None, sink: BlockSink
@@ -127,7 +127,11 @@ class Feeds:
 
     def _connected(self, replica: Replica) -> None:
         """A load stream has begun; what it does not tell is the KV cache's size."""
-        self._run(replica, read_capacity(replica, NAMES[replica.spec.engine], self._lines))
+        self._keep(
+            replica,
+            "KV capacity",
+            partial(read_capacity, replica, NAMES[replica.spec.engine], self._lines),
+        )
 
     async def _watch_silence(self) -> None:
         while True:
@@ -136,7 +140,7 @@ class Feeds:
                 replica.feeds["load_stream_silent"] += 1
                 self._suspect(replica)
 
-    def _run(self, replica: Replica, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
+    def _keep(self, replica: Replica, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        task = self._supervised.keep(name, work)
         self._tasks[replica].add(task)
         task.add_done_callback(self._tasks[replica].discard)

@@ -13,6 +13,7 @@ from kvasir_router.feeds.prompt_stream import follow_prompt_reports
 from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import BlockSink
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.tls import ReplicaTrust
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class LoadFeed:
         self._spoke = spoke
         self._connected = connected
         self._sink = sink
+        self._tasks = SupervisedTasks()
         self._backoff = _FIRST_BACKOFF
         self._reported: str | None = None
         """The last trouble in the log."""
@@ -84,7 +86,7 @@ class LoadFeed:
                     async for load in channel.watch_load():
                         limit.reschedule(loop.time() + _ATTEMPT_SECONDS)
                         if prompts is None:
-                            prompts = asyncio.create_task(self._hear_prompts(channel))
+                            prompts = self._tasks.run("prompts", self._hear_prompts(channel))
                             self._began()
                         self._take(load)
             except client.StreamError as error:

@@ -1,6 +1,7 @@
 """Asks every replica whether it is ready, and believes requests that fail before the next probe."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 import structlog
@@ -10,6 +11,7 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.options.router_settings import Probing
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.upstream_pool import fetch
 
 _log = structlog.get_logger("kvasir_router.health")
@@ -57,16 +59,17 @@ class HealthMonitor:
     hangs, so it is asked more often and given half the time.
     """
 
-    def __init__(self, probing: Probing, lines: bytes) -> None:
+    def __init__(self, probing: Probing, lines: bytes, tasks: SupervisedTasks) -> None:
         self._probing = probing
         self._lines = lines
+        self._supervised = tasks
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._limits: dict[Replica, asyncio.Timeout] = {}
         self._told: dict[Replica, tuple[str, ...]] = {}
         """Names that each replica served when the log last said so."""
 
     def watch(self, model: Model, replica: Replica) -> None:
-        self._tasks[replica] = asyncio.create_task(self._watch(model, replica))
+        self._tasks[replica] = self._supervised.keep("probes", partial(self._watch, model, replica))
 
     def forget(self, model: Model, replica: Replica) -> None:
         self._tasks.pop(replica).cancel()
@@ -81,10 +84,7 @@ class HealthMonitor:
             limit.reschedule(min(until, limit.when() or until))
 
     async def stop(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._supervised.stop()
 
     async def _watch(self, model: Model, replica: Replica) -> None:
         while True:

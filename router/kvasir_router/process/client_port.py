@@ -43,7 +43,7 @@ class ClientPort:
     def __init__(self, gateway: Gateway, tls: Tls) -> None:
         self._gateway = gateway
         self._tls = ServerTls(tls.cert, tls.key) if tls.cert and tls.key else None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = gateway.tasks.child()
         self._sock: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
@@ -57,10 +57,12 @@ class ClientPort:
             ssl=self._tls.context if self._tls else None,
         )
         self._gateway.tokenizing.open(self._gateway.fleet.models.values())
-        work = [self._gateway.sweep(), self._gateway.line.watch(), self._gateway.sample()]
+        gateway, tasks = self._gateway, self._tasks
+        tasks.keep("deadlines", gateway.sweep, required=True)
+        tasks.keep("waiting line", gateway.line.watch, required=True)
+        tasks.keep("scaling signals", gateway.sample)
         if self._tls is not None:
-            work.append(self._tls.follow())
-        self._tasks += [asyncio.create_task(each) for each in work]
+            tasks.keep("certificate", self._tls.follow)
         return url_of(sock, "http" if self._tls is None else "https")
 
     async def close(self) -> None:
@@ -85,9 +87,7 @@ class ClientPort:
 
     async def stop(self) -> None:
         """When all clients have left."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
 
 def listen(host: str, port: int, option: str, *, shared: bool = False) -> socket.socket:

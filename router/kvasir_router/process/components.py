@@ -43,16 +43,16 @@ class RouterComponents:
         self.metrics.register(AdmissionCollector(self.gateway))
         self.metrics.register(IndexCollector(self.fleet))
         self.replica_tls = client_context(settings.tls.replica_ca)
-        self._following: list[asyncio.Task[None]] = []
 
     async def load_keys(self) -> None:
         """Read the key file, now and whenever it changes. Raises YamlFileError."""
         keyring = self.gateway.admission.keyring
         if keyring is not None:
             await keyring.load()
-            self._following.append(asyncio.create_task(keyring.follow()))
+            tasks = self.gateway.tasks
+            tasks.keep("key file", keyring.follow, required=True)
             if peers := self.settings.routers_dns:
-                self._following.append(asyncio.create_task(follow_peers(keyring, peers)))
+                tasks.keep("peers", partial(follow_peers, keyring, peers))
 
     def apply(self, snapshot: Snapshot) -> None:
         """What exists now."""
@@ -62,8 +62,7 @@ class RouterComponents:
 
     async def close(self) -> None:
         """When nothing is under way any more."""
-        for task in self._following:
-            task.cancel()
+        await self.gateway.tasks.stop()
         self.fleet.apply(())
         if self._access_log is not None:
             self._access_log.close()

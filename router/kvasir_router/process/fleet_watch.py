@@ -1,6 +1,5 @@
 """All that tells a fleet what exists and how it does: discovery, probes and feeds."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -26,16 +25,18 @@ class FleetWatch:
     def __init__(self, router: RouterComponents) -> None:
         settings, fleet, lines = router.settings, router.fleet, router.gateway.fleet_lines
         self._router = router
-        self._health = HealthMonitor(settings.probing, lines)
+        tasks = router.gateway.tasks.child()
+        self._health = HealthMonitor(settings.probing, lines, tasks.child())
         self._feeds = Feeds(
             settings.feeding,
             settings.fleet_secret,
             lines,
             ReplicaTrust.of(router.replica_tls),
+            tasks.child(),
             suspect=self._health.suspect,
         )
         self._source = _make_source(settings, router.metrics.discovery_reported)
-        self._following: asyncio.Task[None] | None = None
+        self._tasks = tasks
         fleet.came = self._came
         fleet.went = self._went
         fleet.emptied = self._feeds.emptied
@@ -47,13 +48,11 @@ class FleetWatch:
         snapshot = await self._source.load()
         if snapshot is not None:
             self._router.apply(snapshot)
-        self._following = asyncio.create_task(self._follow())
+        self._tasks.keep("discovery", self._follow, required=True)
 
     async def stop(self) -> None:
         """See nothing more."""
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        await self._tasks.stop()
         await self._health.stop()
         await self._feeds.stop()
 

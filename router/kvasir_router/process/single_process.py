@@ -13,6 +13,7 @@ from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort, listen, url_of
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
+from kvasir_router.tasks import SupervisedTasks
 
 _log = structlog.get_logger("kvasir_router")
 
@@ -33,7 +34,7 @@ class RouterServer(RouterComponents):
         await self.load_keys()
         await self._watch.start()
         url = await self._port.open(sock)
-        self._admin_task = asyncio.create_task(self._admin.run_on(admin_sock))
+        self._admin_task = self.gateway.tasks.run("admin port", self._admin.run_on(admin_sock))
         _log.info("listening", url=url, admin_url=url_of(admin_sock), compiled=compiled.in_use())
 
     async def stop(self) -> None:
@@ -67,8 +68,9 @@ async def serve(settings: RouterSettings) -> None:
         await server.start(sock, admin_sock)
         malloc_settings.settle()
         await stop.get()
-        stopping = asyncio.create_task(server.stop())
-        second = asyncio.create_task(stop.get())
+        tasks = SupervisedTasks()
+        stopping = tasks.run("stop", server.stop())
+        second = tasks.run("signal", stop.get())
         await asyncio.wait({stopping, second}, return_when=asyncio.FIRST_COMPLETED)
         second.cancel()
         stopping.cancel()

@@ -183,7 +183,7 @@ class UpstreamRequest:
         self._attempts.replica_suspected(self)
 
     def _connect(self) -> None:
-        self._connecting = asyncio.create_task(self._open())
+        self._connecting = self._attempts.tasks.run("connect", self._open())
 
     async def _open(self) -> None:
         try:

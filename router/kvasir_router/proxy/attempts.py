@@ -19,6 +19,7 @@ from kvasir_router.proxy.migration import (
     choose_alike,
     continuation,
 )
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.upstream import ResponseHead
 from kvasir_router.wire.usage import ask_for_usage
 
@@ -134,6 +135,11 @@ class Attempts:
         self._body = b""
 
     # From an attempt
+
+    @property
+    def tasks(self) -> SupervisedTasks:
+        """For what has to be waited for."""
+        return self._gateway.tasks
 
     def rendered(self, attempt: UpstreamRequest) -> tuple[bytes, bytes]:
         """The request's head and body for the attempt's replica."""

@@ -24,6 +24,7 @@ from kvasir_router.proxy.local_routes import ENGINE_PATHS, LocalRoutes
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.transcript import TranscriptBudget
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.telemetry.access_log import AccessLog, AccessRecord
 from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing import Tokenizing
@@ -71,6 +72,8 @@ class Gateway:
         self.poison = PoisonTable()
         failover = settings.failover
         self.transcripts = TranscriptBudget(failover.stream_bytes, failover.streams_bytes)
+        self.tasks = SupervisedTasks()
+        metrics.task_failures = self.tasks.failures
         self.bodies = BodyBudget(settings.limits.buffered_bytes)
         metrics.body_bytes = lambda: self.bodies.used
         metrics.transcript_bytes = lambda: self.transcripts.used
@@ -99,7 +102,8 @@ class Gateway:
         """Whether requests are answered, or may wait: a file lists replicas, so it takes one that
         serves; in a cluster they come and go, and knowing of their models is enough."""
         waits = self.settings.config is None and self.knows_models
-        return (self.fleet.ready or waits) and self.serves and not self.stopping
+        known = self.fleet.ready or waits
+        return known and self.serves and not (self.stopping or self.tasks.down)
 
     # Connections
 

@@ -100,6 +100,8 @@ class LocalRoutes:
         if self._gateway.ready:
             return Answer(200, b'{"status":"ready"}')
         reason = "stopping" if self._gateway.stopping else "no model has a ready replica"
+        if down := self._gateway.tasks.down:
+            reason = f"started again after a defect that the log names: {', '.join(sorted(down))}"
         for model, replica in self._gateway.fleet.replicas():
             if replica.served_names and model.name not in replica.served_names:
                 served = ", ".join(replica.served_names[:_MAX_NAMES])[:_MAX_NAME]

@@ -41,6 +41,7 @@ class Metrics:
         self.dropped_spans = 0
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
+        self.task_failures: Counter[str] = Counter()
         self.body_bytes: Callable[[], int] = lambda: 0
         self.transcript_bytes: Callable[[], int] = lambda: 0
         self._registry = CollectorRegistry()
@@ -103,6 +104,10 @@ class _RouterCollector(Collector):
         connections = gauge("client_connections", "Open client connections.")
         connections.add_metric((), metrics.connections)
         yield connections
+        failures = counter("task_failures", "Tasks that failed by a defect, by name.", "task")
+        for name, count in metrics.task_failures.items():
+            failures.add_metric((name,), count)
+        yield failures
         bodies = gauge("body_bytes", "Memory given to the bodies of requests.")
         bodies.add_metric((), metrics.body_bytes())
         yield bodies

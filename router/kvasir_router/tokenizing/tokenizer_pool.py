@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.tokenizing.job_messages import LENGTH_BYTES, Job, Made, decode_made, frame
 
 MAX_WAITING = 64
@@ -39,7 +40,8 @@ class TokenizerProcess:
         """Number -> whom to tell, since when, and its bytes; in the order of sending."""
         self._bytes = 0
         self._next = 0
-        self._task = asyncio.create_task(self._run())
+        self._tasks = SupervisedTasks()
+        self._tasks.keep("tokenizer process", self._run)
 
     @property
     def waiting(self) -> int:
@@ -63,8 +65,7 @@ class TokenizerProcess:
 
     async def stop(self) -> None:
         """End it."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
 
     async def _run(self) -> None:
         while True:

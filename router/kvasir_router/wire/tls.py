@@ -9,6 +9,8 @@ from typing import Self
 
 import structlog
 
+from kvasir_router.file_watch import FileWatch
+
 _log = structlog.get_logger("kvasir_router.wire.tls")
 
 _OPENSSL = {
@@ -45,21 +47,16 @@ class ServerTls:
     together, is reported and the last good one stays. Raises TlsError at first.
     """
 
-    def __init__(self, cert: Path, key: Path, interval: float = 1.0) -> None:
+    def __init__(self, cert: Path, key: Path) -> None:
         self._cert = cert
         self._key = key
-        self._interval = interval
-        self._seen = self._stamps()
+        self._watch = FileWatch(cert, key)
+        self._watch.changed()
         self.context = _server_context(cert, key)
 
     async def follow(self, reloaded: Callable[[bool], None] = lambda good: None) -> None:
-        """Look at the files, forever; `reloaded` hears of each change whether it was good."""
-        while True:
-            await asyncio.sleep(self._interval)
-            stamps = self._stamps()
-            if stamps == self._seen:
-                continue
-            self._seen = stamps
+        """Read the files whenever they change, forever; `reloaded` hears whether they were good."""
+        async for _ in self._watch.changes():
             try:
                 # Tried apart first: a context keeps the half that it could read.
                 await asyncio.to_thread(_server_context, self._cert, self._key)
@@ -70,10 +67,6 @@ class ServerTls:
             else:
                 _log.info("certificate read", file=str(self._cert))
                 reloaded(True)
-
-    def _stamps(self) -> list[tuple[int, int] | None]:
-        """Change when a file does, also when another one is moved to its place."""
-        return [_stamp(path) for path in (self._cert, self._key)]
 
 
 def client_context(ca: Path | None) -> ssl.SSLContext:
@@ -110,11 +103,3 @@ def _reason(error: OSError) -> str:
         return error.strerror or str(error)
     words = (error.reason or "").replace("_", " ").lower()
     return _OPENSSL.get(error.reason or "", words or "this is no PEM file")
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino

@@ -47,7 +47,7 @@ class GatheredStats:
     async def gather(self) -> None:
         """Have everybody's present numbers; several callers share one asking."""
         if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._ask())
+            self._running = self._gateway.tasks.run("gathering", self._ask())
         await asyncio.shield(self._running)
 
     async def keep(self) -> None:

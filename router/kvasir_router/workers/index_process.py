@@ -1,7 +1,7 @@
 """The index process: sees the fleet for all workers, and has the admin port."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import structlog
@@ -74,7 +74,7 @@ class IndexProcess(RouterComponents):
         self._replicas: dict[int, WatchedReplica] = {}
         self._gathering = GatheredStats(self.gateway, self._hub)
         self._admin = AdminServer(self.gateway, self._gathering)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = self.gateway.tasks.child()
         self.metrics.register(PublisherCollector(self._hub))
         self.gateway.serves = False
         self._hub.changed = self._workers_changed
@@ -88,17 +88,19 @@ class IndexProcess(RouterComponents):
         self._recall()
         await self.load_keys()
         await self._watch.start()
-        work = self._hub.beat(), self._look(), self._gathering.keep(), self.gateway.sample()
-        self._tasks |= {asyncio.create_task(each) for each in (self._link(), *work)}
-        admin = asyncio.create_task(self._admin.run_on(control.listener))
+        tasks = self._tasks
+        tasks.keep("workers' links", self._link, required=True)
+        tasks.keep("heartbeat", self._hub.beat, required=True)
+        tasks.keep("workers' load", self._look, required=True)
+        tasks.keep("gathering", self._gathering.keep)
+        tasks.keep("scaling signals", self.gateway.sample)
+        admin = tasks.run("admin port", self._admin.run_on(control.listener))
         control.say(READY)
         _log.info("index process listening", admin_url=url_of(control.listener))
         await self._until_the_end(control)
         self._admin.should_exit = True
         await admin
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await tasks.stop()
         await self._watch.stop()
         await self.close()
         _log.info("index process stopped")
@@ -172,7 +174,7 @@ class IndexProcess(RouterComponents):
         elif isinstance(message, Poisoned):
             self._hub.tell(message)
         elif isinstance(message, MetricsRequest):
-            self._run(self._tell_metrics(peer, message.question))
+            self._tasks.run("metrics", self._tell_metrics(peer, message.question))
         elif isinstance(message, ResyncRequest):
             peer.begin()
 
@@ -270,8 +272,3 @@ class IndexProcess(RouterComponents):
             self._shared.load.beat(self._column)
             self._others.find()
             self._others.refresh()
-
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -75,10 +75,10 @@ class RouterWorker(RouterComponents):
         self.metrics.register(SubscriberCollector(self._link))
         self._follower.missed = self._link.want_all
         self._follower.doubted = lambda replica: self._link.tell(ReplicaSuspected(replica.slot))
-        self._probes = HealthMonitor(settings.probing, gateway.fleet_lines)
+        self._probes = HealthMonitor(settings.probing, gateway.fleet_lines, gateway.tasks.child())
         self._probed: list[tuple[Model, Replica]] = []
         self._known = asyncio.Event()
-        self._telling: asyncio.Task[None] | None = None
+        self._tasks = gateway.tasks.child()
         self._port = ClientPort(gateway, settings.tls)
         self._questions = count()
         self._asked: dict[int, Callable[[Answer], None]] = {}
@@ -94,10 +94,12 @@ class RouterWorker(RouterComponents):
     async def run(self, control: Control) -> None:
         """Serve until told to stop, or to make room for another worker."""
         await self.load_keys()
-        work = self._link.run(), self._look(), self._say()
-        tasks = [asyncio.create_task(each) for each in work]
-        word = asyncio.create_task(control.word())
-        known = asyncio.create_task(self._known.wait())
+        tasks = self._tasks
+        tasks.keep("index link", self._link.run, required=True)
+        tasks.keep("others' load", self._look, required=True)
+        tasks.keep("waiting counts", self._say)
+        word = tasks.run("control", control.word())
+        known = tasks.run("first state", self._known.wait())
         await asyncio.wait({word, known}, return_when=asyncio.FIRST_COMPLETED)
         if known.done():
             url = await self._port.open(control.listener)
@@ -109,11 +111,7 @@ class RouterWorker(RouterComponents):
         known.cancel()
         self._link.tell(self._counted())
         await asyncio.sleep(_FAREWELL_SECONDS)
-        if self._telling is not None:
-            tasks.append(self._telling)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await tasks.stop()
         await self._probes.stop()
         await self._port.stop()
         await self.close()
@@ -130,8 +128,8 @@ class RouterWorker(RouterComponents):
             await self._port.close()
         else:
             self._port.leave()  # the socket stays open, and whoever comes is the other worker's
-        draining = asyncio.create_task(self.gateway.drain(self.settings.drain_timeout))
-        second = asyncio.create_task(control.word())
+        draining = self._tasks.run("drain", self.gateway.drain(self.settings.drain_timeout))
+        second = self._tasks.run("control", control.word())
         await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
         draining.cancel()
         second.cancel()
@@ -153,7 +151,7 @@ class RouterWorker(RouterComponents):
             self._known.set()
         elif isinstance(message, Complete):
             if self._follower.teaches:
-                self._telling = asyncio.create_task(self._tell_texts())
+                self._tasks.run("texts", self._tell_texts())
         elif isinstance(message, Ask):
             self._link.tell(self._counted())
         elif isinstance(message, MetricsText):

@@ -53,16 +53,17 @@ async def test_the_routers_commands_serve_the_models_names(tmp_path: Path) -> No
     try:
         await _served(f"http://127.0.0.1:{ports['8080']}", f"http://127.0.0.1:{admin}", config)
     finally:
-        for pid in (process.pid, *_children(process.pid)):
-            os.kill(pid, signal.SIGTERM)
+        _stop(process.pid)
         await asyncio.wait_for(process.wait(), 60)
         async with asyncio.timeout(60):
             while _runs(process.pid):  # noqa: ASYNC110 - the shell's children, not ours
                 await asyncio.sleep(0.05)
 
 
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def _stop(shell: int) -> None:
+    children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+    for pid in (shell, *map(int, children)):
+        os.kill(pid, signal.SIGTERM)
 
 
 def _runs(group: int) -> bool:

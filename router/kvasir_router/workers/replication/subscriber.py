@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from kvasir_router.feeds.silence import SilenceWatch
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.workers.replication.framed_socket import FramedSocket
 from kvasir_router.workers.replication.messages import (
     Hello,
@@ -89,13 +90,14 @@ class IndexSubscriber:
 
     async def run(self) -> None:
         """Be connected, forever."""
-        watching = asyncio.create_task(self._watch())
+        tasks = SupervisedTasks()
+        tasks.keep("index link's watch", self._watch)
         try:
             while True:
                 await self._once()
                 await asyncio.sleep(_RECONNECT_SECONDS)
         finally:
-            watching.cancel()
+            await tasks.stop()
 
     async def _once(self) -> None:
         loop = asyncio.get_running_loop()

@@ -82,9 +82,9 @@ def test_models_by_exact_name_or_beginning(patterns, name, adapter, allowed) -> 
 
 async def test_an_edited_file_is_in_use_at_the_next_look(make_keyring, write) -> None:
     keyring = await make_keyring(entry("a"))
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     write(entry("b", tenant="t"))
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     assert keyring.find(b"Bearer kv-a") is None
     assert keyring.find(b"Bearer kv-b").key.tenant == "t"
 
@@ -94,7 +94,7 @@ async def test_a_header_that_has_come_is_nobody_s_when_its_key_is_gone(make_keyr
     first = keyring.find(b"Bearer kv-a")
     assert keyring.find(b"Bearer kv-a") is first
     write(entry("b"))
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     assert keyring.find(b"Bearer kv-a") is None
 
 
@@ -114,14 +114,13 @@ async def test_a_bad_or_missing_file_keeps_the_last_good_one_and_says_so(write) 
     keyring = Keyring(path, 1, told.append)
     await keyring.load()
     write(text=b"keys: [")
-    await keyring.reload_if_changed()
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     path.unlink()
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     assert keyring.find(b"Bearer kv-a") is not None
     assert told == [True, False, False]
     write(entry("b"))
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     assert told[-1]
     assert len(keyring) == 1
 
@@ -139,10 +138,10 @@ async def test_whatever_is_wrong_with_a_file_the_next_one_is_read(write, text) -
     keyring = Keyring(write(entry("a"), entry("b")), 1, told.append)
     await keyring.load()
     write(text=text)
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     assert len(keyring) == 2
     write(entry("b"))
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     assert keyring.find(b"Bearer kv-a") is None
     assert told == [True, False, True]
 
@@ -156,7 +155,7 @@ async def test_a_reload_keeps_what_is_used(make_keyring, write) -> None:
     keyring = await make_keyring(entry("a", tokens_per_day=100))
     assert keyring.find(b"Bearer kv-a").limits.admit(100, 0.0, 0.0) is None
     write(entry("a", tokens_per_day=100, weight=2.0), entry("b"))
-    await keyring.reload_if_changed()
+    await keyring.read_again()
     holder = keyring.find(b"Bearer kv-a")
     assert holder.key.weight == 2.0
     assert holder.limits.admit(1, 0.0, 0.0).limit is Limit.BUDGET

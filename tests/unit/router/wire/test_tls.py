@@ -108,7 +108,7 @@ class TestReload:
     async def test_a_new_pair_is_shown_to_new_connections(
         self, start_router, pair, certificates, eventually, monkeypatch
     ) -> None:
-        tls = ServerTls(*pair, interval=0.01)
+        tls = ServerTls(*pair)
         heard: list[bool] = []
         following = asyncio.create_task(tls.follow(heard.append))
         server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0, ssl=tls.context)
@@ -125,7 +125,7 @@ class TestReload:
     async def test_a_bad_pair_is_reported_and_the_last_good_one_stays(
         self, pair, certificates, eventually, change: str
     ) -> None:
-        tls = ServerTls(*pair, interval=0.01)
+        tls = ServerTls(*pair)
         heard: list[bool] = []
         following = asyncio.create_task(tls.follow(heard.append))
         server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0, ssl=tls.context)

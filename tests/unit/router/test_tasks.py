@@ -1,0 +1,100 @@
+"""Supervised tasks: exceptions are logged, what runs for ever is started again."""
+
+import ast
+import asyncio
+from pathlib import Path
+
+import pytest
+import structlog
+
+from kvasir_router import tasks as tasks_module
+from kvasir_router.tasks import SupervisedTasks
+
+ROUTER = Path(__file__).parents[3] / "router/kvasir_router"
+
+
+def test_nobody_else_starts_tasks() -> None:
+    found = []
+    for path in ROUTER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+            if name in ("create_task", "ensure_future"):
+                found.append(path.relative_to(ROUTER).as_posix())
+    assert found == ["tasks.py"]
+
+
+@pytest.fixture
+def no_backoff(monkeypatch) -> None:
+    monkeypatch.setattr(tasks_module, "_FIRST_BACKOFF", 0.0)
+
+
+async def test_an_exception_is_logged_with_its_traceback() -> None:
+    tasks = SupervisedTasks()
+
+    async def fail() -> None:
+        raise ZeroDivisionError("why")
+
+    with structlog.testing.capture_logs() as logs:
+        task = tasks.run("short", fail())
+        await asyncio.wait({task})
+        await asyncio.sleep(0)
+    [entry] = logs
+    assert entry["task"] == "short"
+    assert isinstance(entry["exc_info"], ZeroDivisionError)
+    assert tasks.failures == {"short": 1}
+
+
+async def test_a_result_is_whoever_waits_s_and_a_cancelled_task_is_no_failure() -> None:
+    tasks = SupervisedTasks()
+
+    async def seven() -> int:
+        return 7
+
+    assert await tasks.run("seven", seven()) == 7
+    tasks.run("long", asyncio.sleep(3600))
+    tasks.keep("longer", lambda: asyncio.sleep(3600), required=True)
+    await asyncio.sleep(0)
+    await tasks.stop()
+    assert not tasks.failures
+    assert not tasks.down
+
+
+async def test_what_runs_for_ever_is_started_again(no_backoff) -> None:
+    tasks, starts, lives = SupervisedTasks(), [], asyncio.Event()
+
+    async def work() -> None:
+        starts.append(set(tasks.down))
+        if len(starts) < 4:
+            raise ZeroDivisionError
+        lives.set()
+        await asyncio.Future()
+
+    with structlog.testing.capture_logs() as logs:
+        tasks.child().keep("work", work, required=True)
+        async with asyncio.timeout(10):
+            await lives.wait()
+    assert starts == [set()] * 4
+    assert tasks.failures == {"work": 3}
+    assert [entry["seconds"] for entry in logs] == sorted(entry["seconds"] for entry in logs)
+    assert all(entry["exc_info"] for entry in logs)
+
+
+async def test_a_router_whose_required_task_is_down_is_not_ready(
+    start_replica, start_router, model_entry, client, eventually
+) -> None:
+    router = await start_router([model_entry("m", await start_replica())])
+    gateway = router.server.gateway
+    good = gateway.line.look
+
+    def broken() -> None:
+        raise ZeroDivisionError("a defect")
+
+    gateway.line.look = broken
+    await eventually(lambda: "waiting line" in gateway.tasks.down)
+    ready = await client.get(f"{router.url}/ready")
+    assert ready.status_code == 503
+    assert "waiting line" in ready.json()["reason"]
+    gateway.line.look = good
+    await eventually(lambda: not gateway.tasks.down)
+    assert (await client.get(f"{router.url}/ready")).status_code == 200
+    assert await router.metric("task_failures_total", task="waiting line") >= 1
