@@ -1,6 +1,6 @@
 """Messages between API processes and the core, and their encoding (msgspec, MessagePack).
 
-API process -> core: `Add`, `Abort`, `Finish`, `Drain`, `ResetPrefixCache`. Core -> API process:
+API process -> core: `Hello`, `Add`, `Abort`, `Finish`, `Drain`. Core -> API process:
 `Accepted`, `Rejected`, `StepTokens`, `Drained`. Every frame is one message; the type is its tag.
 """
 
@@ -11,10 +11,23 @@ import msgspec
 from kvasir_engine.request import EngineRequest, SampleDelta
 
 
+class Hello(msgspec.Struct, tag="hello", array_like=True):
+    """API process `client` has started; answered by `CoreReady`.
+
+    What an earlier process of this number still has running is aborted.
+    """
+
+    client: int
+    incarnation: int
+    """A number that no earlier process of this client has had."""
+
+
 class Add(msgspec.Struct, tag="add", array_like=True):
     """Admit a request. Answered by `Accepted` or `Rejected` before any token."""
 
     request: EngineRequest
+    incarnation: int
+    """The sender's: requests of a process that has ended are dropped, however late they arrive."""
 
 
 class Abort(msgspec.Struct, tag="abort", array_like=True):
@@ -35,11 +48,7 @@ class Drain(msgspec.Struct, tag="drain", array_like=True):
     client: int
 
 
-class ResetPrefixCache(msgspec.Struct, tag="reset", array_like=True):
-    """Forget every cached block that no request holds."""
-
-
-ToCore = Add | Abort | Finish | Drain | ResetPrefixCache
+ToCore = Hello | Add | Abort | Finish | Drain
 
 
 class Accepted(msgspec.Struct, tag="ok", array_like=True):

@@ -6,7 +6,6 @@ them as they stand (messages.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -74,9 +73,6 @@ class EngineRequest:
             check_token_ids("resume.output_token_ids", self.resume.output_token_ids, vocab_size)
         check_token_ids("eos_token_ids", self.eos_token_ids, vocab_size)
         self.params.verify_vocabulary(vocab_size)
-
-
-TokenLogprobs = Mapping[int, float]
 
 
 @dataclass(slots=True)

@@ -11,14 +11,14 @@ launched step has retired; the *batch* of a step is the list of rows it computes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Int32Array: TypeAlias = npt.NDArray[np.int32]
-Int64Array: TypeAlias = npt.NDArray[np.int64]
-Float32Array: TypeAlias = npt.NDArray[np.float32]
+# Not numpy's NDArray, which is not always a class: plan_codec reads the fields' types.
+Int32Array: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
+Int64Array: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(slots=True)

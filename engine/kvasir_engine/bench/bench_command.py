@@ -46,11 +46,16 @@ def engine(
             max_num_batched_tokens=max(batch, max_num_batched_tokens),
             max_model_len=max(context, prompt + 65) + batch + 128,
         )
-        results = list(bench_engine(settings, Path(model), Shape(batch, context, prompt), profile))
+        shape = Shape(batch, context, prompt)
+        results = list(bench_engine(settings, Path(model), shape, profile, _announce))
     except UserError as error:
         typer.echo(f"kvasir bench engine: {error}", err=True)
         raise typer.Exit(2) from error
     typer.echo("\n".join(table(results)))
+
+
+def _announce(kind: str) -> None:
+    typer.echo(f"measuring: {kind}", err=True)
 
 
 if __name__ == "__main__":

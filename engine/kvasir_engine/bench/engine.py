@@ -45,20 +45,25 @@ class StepResult:
 
 
 def bench_engine(
-    settings: EngineSettings, model_dir: Path, shape: Shape, traces: Path | None
+    settings: EngineSettings,
+    model_dir: Path,
+    shape: Shape,
+    traces: Path | None,
+    announce: Callable[[str], None],
 ) -> Iterator[StepResult]:
     """Decodes, decodes that share a prefix, prompts, and both in one step; traces go to the
-    directory `traces`."""
+    directory `traces`. `announce` is told each kind before it is measured."""
     if traces is not None and pick_device(settings.device).type != "cuda":
         raise SettingsError("--profile traces a GPU; leave it out, or use --device cuda.")
     steps = Steps(build_core(settings, model_dir))
     kinds = (
         ("decode", partial(_decodes, steps, shape)),
         ("decode, common prefix", partial(_sharing, steps, shape)),
-        ("prefill", partial(_prompts, steps, shape, settings.scheduler.max_num_batched_tokens)),
+        ("prefill", partial(_prompts, steps, shape)),
         ("mixed", partial(_mixed, steps, shape)),
     )
     for kind, prepare in kinds:
+        announce(kind)
         each = prepare()
         steps.run(WARM_STEPS, each)
         measured = steps.run(MEASURED, each)
@@ -78,13 +83,9 @@ def _decodes(steps: Steps, shape: Shape) -> None:
     steps.until_decoding()
 
 
-def _prompts(steps: Steps, shape: Shape, budget: int) -> Callable[[], None]:
-    def add() -> None:
-        for _ in range(max(1, budget // shape.prompt)):
-            steps.add(shape.prompt, 1)
-
-    add()
-    return add
+def _prompts(steps: Steps, shape: Shape) -> Callable[[], None]:
+    a_step = max(1, min(shape.batch, steps.budget // shape.prompt))
+    return partial(steps.fill_queue, a_step, shape.prompt)
 
 
 def _sharing(steps: Steps, shape: Shape) -> None:
@@ -102,7 +103,7 @@ def _mixed(steps: Steps, shape: Shape) -> Callable[[], None]:
     for _ in range(max(1, shape.batch - 4)):
         steps.add(shape.context, _outputs(shape))
     steps.until_decoding()
-    return partial(steps.add, shape.context, 1)
+    return partial(steps.fill_queue, 1, shape.context)
 
 
 def _outputs(shape: Shape) -> int:

@@ -86,6 +86,16 @@ class Steps:
         self._core.scheduler.add(EngineRequest(f"bench-{self._next}", self._next, ids, params))
         self._next += 1
 
+    @property
+    def budget(self) -> int:
+        """Tokens of a step."""
+        return self._core.scheduler.settings.max_num_batched_tokens
+
+    def fill_queue(self, prompts: int, prompt_tokens: int) -> None:
+        """Add prompts until `prompts` wait."""
+        while len(self._core.scheduler.waiting) < prompts:
+            self.add(prompt_tokens, 1)
+
     def run(self, count: int, before_each: Callable[[], None] | None = None) -> StepTime:
         """`count` steps; `before_each` may add requests."""
         begin, waited = time.perf_counter(), self._runner.waited

@@ -23,8 +23,8 @@ from kvasir_engine.messages import (
     Drained,
     Finish,
     FromCore,
+    Hello,
     Rejected,
-    ResetPrefixCache,
     StepTokens,
     ToCore,
     encoder,
@@ -81,7 +81,9 @@ class CoreService:
         self._inbox = self._context.socket(zmq.PULL)
         self._inbox.rcvhwm = 0
         self._inbox.bind(channels.to_core)
-        self._clients = [self._connect(channels.to_client(i)) for i in range(num_clients)]
+        self._addresses = [channels.to_client(client) for client in range(num_clients)]
+        self._clients = [self._connect(address) for address in self._addresses]
+        self._incarnations: list[int | None] = [None] * num_clients
         self._draining: set[int] = set()
         self._stopping = False
         self._looked_at = 0.0
@@ -100,8 +102,16 @@ class CoreService:
         """Serve until SIGTERM or SIGINT. Any exception of a step ends the core."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Not only in answer to a Hello: that may still wait for its connection.
+        for client in range(len(self._clients)):
+            self._send(client, self._ready())
+        self._status.phase = CorePhase.SERVING
+        while not self._stopping:
+            self._turn()
+
+    def _ready(self) -> CoreReady:
         made = self.core.built_runner
-        ready = CoreReady(
+        return CoreReady(
             num_blocks=made.num_blocks,
             max_model_len=made.max_model_len,
             block_size=made.groups[0].block_size,
@@ -110,11 +120,6 @@ class CoreService:
             dtype=made.dtype,
             quantization=made.quantization,
         )
-        for client in range(len(self._clients)):
-            self._send(client, ready)
-        self._status.phase = CorePhase.SERVING
-        while not self._stopping:
-            self._turn()
 
     def close(self) -> None:
         """Close the sockets and the runner."""
@@ -177,8 +182,11 @@ class CoreService:
 
     def _handle(self, message: ToCore) -> None:
         match message:
-            case Add(request):
-                self._add(request)
+            case Hello():
+                self._welcome(message)
+            case Add(request, incarnation):
+                if incarnation == self._incarnations[request.client]:
+                    self._add(request)
             case Abort(handles):
                 for handle in handles:
                     self.core.scheduler.end(handle)
@@ -187,8 +195,18 @@ class CoreService:
             case Drain(client):
                 self._status.phase = CorePhase.DRAINING
                 self._draining.add(client)
-            case ResetPrefixCache():
-                self.core.scheduler.kv.reset_cache()
+
+    def _welcome(self, message: Hello) -> None:
+        """An API process has started, perhaps in the place of one that has ended."""
+        client = message.client
+        if self._incarnations[client] is not None:
+            self.core.scheduler.end_client(client)
+            self._draining.discard(client)
+            # With it goes what nobody has read.
+            self._clients[client].close()
+            self._clients[client] = self._connect(self._addresses[client])
+        self._incarnations[client] = message.incarnation
+        self._send(client, self._ready())
 
     def _add(self, request: EngineRequest) -> None:
         if self._status.phase is CorePhase.DRAINING:

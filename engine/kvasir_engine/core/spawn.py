@@ -23,6 +23,7 @@ class CoreProcess:
         takes a process's parent for dead when the thread that started it ends."""
         self.channels = Channels(Path(tempfile.mkdtemp(prefix="kvasir-")))
         self.channels.write_config(config)
+        self.num_clients = config.num_clients
         self.channels.metrics.mkdir()
         self._status = CoreStatus(self.channels.status, create=True)
         command = [sys.executable, "-m", "kvasir_engine.core.process"]
@@ -37,9 +38,19 @@ class CoreProcess:
         return code
 
     @property
+    def serving(self) -> bool:
+        """True once it has loaded the model, until it drains or ends."""
+        return self._status.phase is CorePhase.SERVING
+
+    @property
     def dead(self) -> bool:
         """True once it has said that it ends, which its exit may take a while to follow."""
         return self._status.phase is CorePhase.DEAD
+
+    def forget_gauges(self, pid: int) -> None:
+        """A process has ended: its counters still count, its gauges say nothing any more."""
+        for file in self.channels.metrics.glob(f"gauge_live*_{pid}.db"):
+            file.unlink(missing_ok=True)
 
     def failure(self) -> str:
         """Why it ended, if it knew; empty otherwise."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from array import array
 from collections.abc import AsyncIterator
 
@@ -25,6 +26,7 @@ from kvasir_engine.messages import (
     Drained,
     Finish,
     FromCore,
+    Hello,
     Rejected,
     StepTokens,
     ToCore,
@@ -104,7 +106,10 @@ class ZmqCoreClient:
         self._channels = channels
         self._status = CoreStatus(channels.status)
         self._streams: dict[int, RequestStream] = {}
-        self._next_handle = 0
+        # Handles are not those of a process that had this number before: some of its messages may
+        # still be on their way.
+        self._next_handle = secrets.randbelow(HANDLES_PER_CLIENT)
+        self._incarnation = secrets.randbits(63)
         self._ready: asyncio.Future[CoreInfo] = self.loop.create_future()
         self._drained: asyncio.Future[None] = self.loop.create_future()
         self._context = zmq.Context()
@@ -119,6 +124,7 @@ class ZmqCoreClient:
         self.loop.add_reader(self._fd, self._receive)
         self._watch = self.loop.create_task(self._watch_core())
         self._closed = False
+        self._send(Hello(client, self._incarnation))
 
     async def wait_ready(self) -> CoreInfo:
         """CoreClient.wait_ready."""
@@ -133,7 +139,7 @@ class ZmqCoreClient:
         stream = RequestStream(self, request)
         for sample in range(request.params.n):
             self._streams[request.handle + sample] = stream
-        self._send(Add(request))
+        self._send(Add(request, self._incarnation))
         try:
             await stream.admitted
         except asyncio.CancelledError:
@@ -160,6 +166,11 @@ class ZmqCoreClient:
     async def wait_dead(self) -> None:
         """Return when the core has ended."""
         await asyncio.wait({self._watch})
+
+    @property
+    def serving(self) -> bool:
+        """True once the core has loaded the model, until it drains or ends."""
+        return self._status.phase is CorePhase.SERVING
 
     @property
     def alive(self) -> bool:

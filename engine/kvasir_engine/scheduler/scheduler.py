@@ -101,6 +101,12 @@ class Scheduler:
         if sequence is not None:
             self.retire(sequence)
 
+    def end_client(self, client: int) -> None:
+        """Stop every sample of one API process."""
+        for handle, sequence in list(self.by_handle.items()):
+            if sequence.request.client == client:
+                self.end(handle)
+
     def retire(self, sequence: Sequence) -> None:
         """The sequence will sample nothing more; what it owns returns when its last step has."""
         if sequence.beam_group is not None:

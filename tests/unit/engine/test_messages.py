@@ -46,11 +46,11 @@ DELTA = SampleDelta(
 @pytest.mark.parametrize(
     "message",
     [
-        m.Add(REQUEST),
+        m.Hello(1, 2**63 - 1),
+        m.Add(REQUEST, 5),
         m.Abort([1, 2]),
         m.Finish(3),
         m.Drain(1),
-        m.ResetPrefixCache(),
     ],
 )
 def test_messages_to_the_core_survive_the_wire(message: Any) -> None:

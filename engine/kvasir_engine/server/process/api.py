@@ -68,6 +68,10 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
         channels.directory, index, channels.read_config().num_clients
     )
     gc.freeze()
+    if client.serving:
+        # In the place of one that has ended: the port's connections go to the others until then.
+        with contextlib.suppress(EngineDeadError):
+            await client.wait_ready()
     server = make_server(app)
     with listen(config.server.host, config.server.port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))

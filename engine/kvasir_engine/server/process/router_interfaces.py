@@ -42,7 +42,10 @@ async def router_interfaces(
 
 
 async def _serve_grpc(state: ServerState, channels: Channels, port: int) -> None:
-    server = await start_grpc(state, port, WatchPage(channels.watch).watch)
+    page = WatchPage(channels.watch)
+    # Whoever watched a process that was here before has lost it.
+    page.watch(False)
+    server = await start_grpc(state, port, page.watch)
     reporter = state.prompt_reporter
     hub = ReportHub(channels.reports, reporter)
     try:

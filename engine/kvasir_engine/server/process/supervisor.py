@@ -2,7 +2,9 @@
 
 It imports neither torch nor the server, so that it can watch while both load. Children are
 started from its main thread and die with it. SIGTERM or SIGINT goes to the API processes, which
-drain; the core follows when they are gone. A child that ends by itself ends everything.
+drain; the core follows when they are gone. The core's end is everybody's. An API process that ends
+by itself is replaced: the core aborts what it had running when the next one of its number says
+hello. One that ends before the model serves, or too often, ends everything.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -27,6 +31,11 @@ SHUTDOWN_GRACE_SECONDS = 3.0
 """After the core's death: what API processes get to fail their requests and end."""
 DRAIN_MARGIN_SECONDS = 10.0
 """Beyond --drain-timeout: handover, flushing, closing."""
+MAX_ENDS = 5
+"""Ends of API processes within ENDS_SECONDS that end the engine."""
+ENDS_SECONDS = 60.0
+BACKOFF_SECONDS = 1.0
+"""Before the second restart within ENDS_SECONDS; twice as long before each further one."""
 
 
 class PortError(Exception):
@@ -38,9 +47,16 @@ class Engine:
     """The processes of one engine."""
 
     core: CoreProcess
-    apis: list[subprocess.Popen[bytes]]
+    start_api: Callable[[int], subprocess.Popen[bytes]]
     drain_timeout: float
+    apis: list[subprocess.Popen[bytes]] = field(init=False)
     _stop_asked: int = field(default=0, init=False)
+    _restarts: dict[int, float] = field(default_factory=dict, init=False)
+    """When the API processes that have ended start again, on the monotonic clock."""
+    _ends: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_ENDS), init=False)
+
+    def __post_init__(self) -> None:
+        self.apis = [self.start_api(index) for index in range(self.core.num_clients)]
 
     def run(self) -> int:
         """Wait for the end. Exit status: 0 when asked to stop, the failed child's otherwise."""
@@ -49,7 +65,9 @@ class Engine:
         previous = {n: signal.signal(n, self._on_signal) for n in (signal.SIGTERM, signal.SIGINT)}
         signal.set_wakeup_fd(writer)
         try:
-            self._wait_for_event(reader)
+            while not (self._stop_asked or self._has_failed()):
+                self._restart_due()
+                self._wait_for_event(reader)
             return self._drain(reader) if self._stop_asked else self._fail()
         finally:
             signal.set_wakeup_fd(-1)
@@ -63,14 +81,43 @@ class Engine:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_asked += 1
 
+    def _has_failed(self) -> bool:
+        """Whether to give up; plans the restart of the API processes that have ended."""
+        if self.core.dead or self.core.process.poll() is not None:
+            return True
+        for index, process in enumerate(self.apis):
+            if index not in self._restarts and process.poll() is not None:
+                if not self.core.serving:
+                    return True
+                self._plan_restart(index, process)
+        return len(self._ends) == MAX_ENDS and self._ends[-1] - self._ends[0] < ENDS_SECONDS
+
+    def _plan_restart(self, index: int, ended: subprocess.Popen[bytes]) -> None:
+        now = time.monotonic()
+        lately = sum(now - end < ENDS_SECONDS for end in self._ends)
+        delay = BACKOFF_SECONDS * 2 ** (lately - 1) if lately else 0.0
+        self._ends.append(now)
+        self._restarts[index] = now + delay
+        self.core.forget_gauges(ended.pid)
+        _say(f"API process {index} ended ({_how(ended.returncode)}); restarting in {delay:g} s.")
+
+    def _restart_due(self) -> None:
+        now = time.monotonic()
+        for index in [index for index, due in self._restarts.items() if due <= now]:
+            del self._restarts[index]
+            self.apis[index] = self.start_api(index)
+
     def _wait_for_event(self, reader: int) -> None:
-        """Return when a signal has come or a child has ended."""
-        descriptors = [os.pidfd_open(p.pid) for p in (self.core.process, *self.apis)]
+        """Return when a signal has come, a child has ended or a restart is due."""
+        running = [p for index, p in enumerate(self.apis) if index not in self._restarts]
+        descriptors = [os.pidfd_open(p.pid) for p in (self.core.process, *running)]
         try:
             poller = select.poll()
             for descriptor in (reader, *descriptors):
                 poller.register(descriptor, select.POLLIN)
-            while not self._stop_asked and not any(fd != reader for fd, _ in poller.poll()):
+            due = min(self._restarts.values(), default=None)
+            left = None if due is None else max(0.0, due - time.monotonic()) * 1e3
+            if any(descriptor == reader for descriptor, _ in poller.poll(left)):
                 os.read(reader, 64)
         finally:
             for descriptor in descriptors:
@@ -78,23 +125,27 @@ class Engine:
 
     def _drain(self, reader: int) -> int:
         """API processes finish what runs; a second signal ends everything at once."""
-        for process in self.apis:
+        running = [process for process in self.apis if process.poll() is None]
+        for process in running:
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + self.drain_timeout + DRAIN_MARGIN_SECONDS
-        while any(process.poll() is None for process in self.apis):
+        while any(process.poll() is None for process in running):
             if self._stop_asked > 1 or time.monotonic() > deadline:
                 return 1
             select.select([reader], [], [], 0.05)
-        return max(process.returncode for process in self.apis)
+        return max((process.returncode for process in running), default=0)
 
     def _fail(self) -> int:
-        """A child has ended by itself: say why, let the others fail their requests, end."""
+        """Say why it cannot go on, let the API processes fail their requests, end."""
         if self.core.process.poll() is None and not self.core.dead:
-            ended = next(process for process in self.apis if process.poll() is not None)
-            print(f"kvasir: an API process ended ({_how(ended.returncode)}).", file=sys.stderr)
+            if not self._ends:
+                ended = next(process for process in self.apis if process.poll() is not None)
+                _say(f"an API process ended ({_how(ended.returncode)}).")
+            else:
+                _say(f"API processes ended {MAX_ENDS} times within {ENDS_SECONDS:g} s; giving up.")
             return 1
         code = self.core.wait()
-        print(f"kvasir: {self.core.failure() or 'the core ended'} ({_how(code)})", file=sys.stderr)
+        _say(f"{self.core.failure() or 'the core ended'} ({_how(code)})")
         deadline = time.monotonic() + SHUTDOWN_GRACE_SECONDS
         while any(p.poll() is None for p in self.apis) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -116,14 +167,12 @@ def start_engine(core: CoreConfig, api: ApiConfig) -> Engine:
     write_api_config(running.channels, api)
     WatchPage(running.channels.watch, create=True)
     command = [sys.executable, "-m", "kvasir_engine.server.process.api"]
-    apis = [
-        subprocess.Popen(
-            [*command, str(running.channels.directory), str(index), str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-        )
-        for index in range(core.num_clients)
-    ]
-    return Engine(running, apis, api.server.drain_timeout)
+
+    def start_api(index: int) -> subprocess.Popen[bytes]:
+        where = [str(running.channels.directory), str(index), str(os.getpid())]
+        return subprocess.Popen([*command, *where], stdin=subprocess.DEVNULL)
+
+    return Engine(running, start_api, api.server.drain_timeout)
 
 
 def check_port(host: str, port: int, flag: str) -> None:
@@ -147,6 +196,10 @@ def check_clients(number: int) -> None:
     """Raise SettingsError for a number of API processes that cannot be."""
     if not 1 <= number <= MAX_CLIENTS:
         raise SettingsError(f"--api-processes must be between 1 and {MAX_CLIENTS}, got {number}.")
+
+
+def _say(sentence: str) -> None:
+    print(f"kvasir: {sentence}", file=sys.stderr)
 
 
 def _how(code: int) -> str:

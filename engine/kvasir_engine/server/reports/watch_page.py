@@ -16,7 +16,7 @@ class WatchPage:
             path.write_bytes(bytes(_PAGE_BYTES))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _PAGE_BYTES)
-        self._last = 0
+        self._last = self.number
 
     @property
     def number(self) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from kvasir.cli.local.ports import free_ports
 from kvasir_engine.sim.latency_model import PROFILES
 
 SIM = ("sim", "--device", "sim", "--model-config", "builtin://kvasir-tiny")
@@ -121,18 +123,103 @@ def test_a_stopped_core_is_seen_by_health_and_idleness_is_not_stuck(
     served.until(lambda: served.get("/health").status_code == 200)
 
 
-@pytest.mark.parametrize("victim", ["core", "api"])
-def test_a_killed_process_ends_all_of_them_non_zero(
-    serve: Callable[..., Any], assert_gone: Any, unhurried: tuple[str, ...], victim: str
+def test_a_killed_core_ends_all_of_them_non_zero(
+    serve: Callable[..., Any], assert_gone: Any, unhurried: tuple[str, ...]
 ) -> None:
     served = serve(*unhurried, "--api-processes", "2")
-    children, core = served.descendants(), served.core_pid()
+    children = served.descendants()
     with open_stream(served, 2000) as response:
         next(response.iter_bytes())
-        os.kill(core if victim == "core" else max(set(children) - {core}), signal.SIGKILL)
+        os.kill(served.core_pid(), signal.SIGKILL)
         assert served.process.wait(timeout=15) != 0
     assert_gone(children)
     assert "signal 9" in served.log.read_text()
+
+
+LISTEN, ESTABLISHED = "0A", "01"
+
+
+def peers(served: Any, pid: int, state: str = ESTABLISHED) -> set[int]:
+    """The other ends' ports of a process's sockets on the server's port; 0 of one that listens."""
+    port = int(served.url.rpartition(":")[2])
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    owned = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            owned.add(str(each.readlink()))
+    return {
+        int(row[2].rpartition(":")[2], 16)
+        for row in rows
+        if row[1].endswith(f":{port:04X}") and row[3] == state and f"socket:[{row[9]}]" in owned
+    }
+
+
+def answers(served: Any) -> bool:
+    """Whether a request is answered; one whose process has just been killed is not."""
+    try:
+        response = served.post(
+            "/v1/completions", {"model": "sim", "prompt": "Hello", "max_tokens": 1}
+        )
+    except httpx.TransportError:
+        return False
+    assert response.status_code == 200
+    return True
+
+
+def api_pids(served: Any) -> set[int]:
+    return set(served.descendants()) - {served.core_pid()}
+
+
+def test_a_killed_api_process_is_replaced_and_nobody_elses_stream_ends(
+    serve: Callable[..., Any], assert_gone: Any, unhurried: tuple[str, ...]
+) -> None:
+    served = serve(*unhurried, "--api-processes", "2", "--grpc-port", str(free_ports(1)[0]))
+    # A connection kept to a process that is killed would fail its next request.
+    once = httpx.Limits(max_keepalive_connections=0)
+    served.client.close()
+    served.client = httpx.Client(base_url=served.url, timeout=60, limits=once)
+    core, first = served.core_pid(), api_pids(served)
+    with contextlib.ExitStack() as stack:
+        streams: dict[int, Iterator[bytes]] = {}
+        while not all(peers(served, pid) & set(streams) for pid in first):
+            response = stack.enter_context(open_stream(served, 2000))
+            connection = response.extensions["network_stream"].get_extra_info("socket")
+            streams[connection.getsockname()[1]] = response.iter_bytes()
+        victim, survivor = sorted(first)
+        going_on = peers(served, survivor) & set(streams)
+        os.kill(victim, signal.SIGKILL)
+        served.until(lambda: answers(served))
+        served.until(lambda: running(served) == len(going_on))
+        assert all(next(streams[port]) for port in going_on)
+        served.until(lambda: len(api_pids(served)) == 2)
+        (successor,) = api_pids(served) - {survivor}
+        served.until(lambda: peers(served, successor, LISTEN))
+        os.kill(survivor, signal.SIGKILL)
+        served.until(lambda: answers(served))
+    served.until(lambda: len(api_pids(served)) == 2)
+    served.until(lambda: all(peers(served, pid, LISTEN) for pid in api_pids(served)))
+    served.until(lambda: running(served) == 0)
+    assert served.core_pid() == core
+    assert served.get("/load").json()["kv_usage"] == 0
+    assert served.stop() == 0
+
+
+def test_api_processes_that_die_again_and_again_end_the_engine(
+    serve: Callable[..., Any], assert_gone: Any
+) -> None:
+    served = serve(*SIM)
+    core = served.core_pid()
+
+    def killed() -> bool:
+        for pid in api_pids(served):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return served.process.poll() is not None
+
+    served.until(killed, 60)
+    assert served.process.wait() == 1
+    assert_gone([core])
+    assert "5 times within 60 s" in served.log.read_text()
 
 
 def test_its_children_die_with_a_killed_supervisor(

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from kvasir_engine.core.client import EngineDeadError, RequestRejectedError
+from kvasir_engine.core.zmq_client import ZmqCoreClient
+from kvasir_engine.messages import Add
 from kvasir_engine.request import EngineRequest, FinishReason
 from kvasir_engine.sampling_params import SamplingParams
 
@@ -79,6 +81,38 @@ async def test_leaving_a_stream_aborts_its_request(start_core: Any) -> None:
     await stream.__anext__()
     await stream.aclose()
     await idle(client)
+
+
+def vanish(client: Any) -> None:
+    """End a client as SIGKILL does: without a word."""
+    client.loop.remove_reader(client._fd)
+    client._watch.cancel()
+    client._context.destroy(linger=0)
+    client._closed = True
+
+
+async def test_what_a_vanished_client_had_running_ends_when_another_takes_its_place(
+    start_core: Any,
+) -> None:
+    core, (first, other) = await start_core(clients=2, num_blocks=4096)
+    for n in (1, 2, 3):
+        await (await first.submit(request(max_tokens=2000, n=n))).__anext__()
+    kept = await other.submit(request(max_tokens=2000))
+    vanish(first)
+    second = ZmqCoreClient(core.channels, 0)
+    try:
+        await second.wait_ready()
+        while second.load().running != 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        straggler = request(max_tokens=2000)
+        straggler.handle = second._next_handle + 99
+        second._send(Add(straggler, first._incarnation))
+        assert await tokens_of(second, request(seed=1, max_tokens=9))
+        assert await kept.__anext__()
+        await kept.aclose()
+        await idle(second)
+    finally:
+        second.close()
 
 
 async def test_a_cancelled_submit_leaves_nothing(start_core: Any) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kvasir_engine.parallel.plan_codec import codec_of, decode, encode
+from kvasir_engine.parallel.plan_codec import decode, encode
 from kvasir_engine.step_plan import (
     BeamMove,
     BlockAppends,
@@ -140,10 +141,5 @@ def test_other_dtypes_are_refused() -> None:
 
 
 def test_a_message_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="message of"):
+    with pytest.raises(msgspec.DecodeError, match="trailing"):
         decode(bytearray(encode(a_plan()) + bytes(8)))
-
-
-def test_types_that_cannot_be_sent_are_refused() -> None:
-    with pytest.raises(TypeError, match="cannot be sent"):
-        codec_of(set[int])

@@ -17,4 +17,9 @@ def test_each_watch_has_a_number_that_other_processes_read(tmp_path: Path) -> No
     assert reader.number == 0
     writer.watch(True)
     assert len({*numbers, reader.number}) == 3
+    numbers.append(reader.number)
+    successor = WatchPage(tmp_path / "watch")
+    successor.watch(False)
+    successor.watch(True)
+    assert reader.number not in numbers
     assert 0 not in numbers
