@@ -8,7 +8,7 @@ import pytest
 
 _BODIES = """
 import resource
-from kvasir_router import memory
+from kvasir_router.process import malloc_settings
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -17,7 +17,7 @@ def faults():
         del bodies
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-memory.settle()
+malloc_settings.settle()
 faults()
 print(faults())
 """

@@ -12,7 +12,7 @@ def test_a_replica_keeps_its_slot_also_in_the_next_process() -> None:
     assert [slots.allocate(A), slots.allocate(B), slots.allocate(A)] == [0, 1, 0]
     successor = LoadTableRows(lambda slot: True)
     successor.restore(slots.places)
-    assert [successor.take(B), successor.take(A)] == [1, 0]
+    assert [successor.allocate(B), successor.allocate(A)] == [1, 0]
 
 
 def test_a_slot_in_which_requests_are_counted_is_not_given_away() -> None:
