@@ -144,7 +144,7 @@ def main() -> None:
             Figure("SSE events a token", "", [run["events"] for run in runs], "", 3),
             Figure("socket reads a token", "", [run["reads"] for run in runs], "", 3),
         ],
-        packages=("uvicorn", "uvloop", "msgspec", "starlette", "tokenizers"),
+        packages=("uvicorn", "uvloop", "msgspec", "fastapi", "starlette", "tokenizers"),
     )
     report.publish(save=options.save)
     if min(run["events"] for run in runs) < LEAST_EVENTS:

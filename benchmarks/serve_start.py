@@ -118,7 +118,7 @@ def main() -> None:
         "Wall time from starting the process to the first 200 of `/ready`, polled every 20 ms.",
         figures,
         [timeline()],
-        ("torch", "numpy", "starlette", "uvicorn"),
+        ("torch", "numpy", "fastapi", "starlette", "uvicorn"),
     )
     report.publish(save=options.save)
 

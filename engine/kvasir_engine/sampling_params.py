@@ -1,11 +1,17 @@
-"""What a request asks of the sampler. Names and meanings are vLLM's and OpenAI's."""
+"""What a request asks of the sampler. Names and meanings are vLLM's and OpenAI's.
+
+`SamplingParams` is the one table of these parameters: their checks, what HTTP bodies and gRPC
+messages carry, the OpenAPI document and docs/sampling_parameters.md are made of it or tested
+against it.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from kvasir_engine.parameter import Parameter, parameter
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_CHARS = 1024
@@ -39,42 +45,94 @@ def check_token_ids(param: str, ids: Collection[int], vocab_size: int) -> None:
 class SamplingParams:
     """How the tokens of one request are chosen and when it ends.
 
-    `temperature` 0 is greedy. `top_k` 0 or -1, `top_p` 1 and `min_p` 0 mean "off". `logprobs` = k
-    returns the sampled token's log-probability and the k most likely ones, of the raw logits;
-    0 returns only the sampled token's. `seed` None draws one at admission. `max_tokens` None
-    means up to the model's context.
+    A parameter's place in this list is its field number in the gRPC message: new ones go last.
     """
 
-    n: int = 1
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int | None = None
-    stop: list[str] = field(default_factory=list)
-    """A plain string is taken as a list of one."""
-    stop_token_ids: list[int] = field(default_factory=list)
-    include_stop_str_in_output: bool = False
-    ignore_eos: bool = False
-    min_tokens: int = 0
-    max_tokens: int | None = 16
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-    logit_bias: dict[int, float] = field(default_factory=dict)
-    bad_words: list[str] = field(default_factory=list)
-    bad_words_token_ids: list[list[int]] = field(default_factory=list)
-    """`bad_words` as token ids, made by whoever holds the tokenizer before the core sees it."""
-    allowed_token_ids: list[int] | None = None
-    skip_special_tokens: bool = True
-    spaces_between_special_tokens: bool = True
-    detokenize: bool = True
-    use_beam_search: bool = False
-    """n is then the beam width; `length_penalty` and `early_stopping` have HF's meaning."""
-    length_penalty: float = 1.0
-    early_stopping: bool = False
+    n: int = parameter(
+        1, "Samples of each prompt, or the width of a beam search.", low=1, high=MAX_N
+    )
+    temperature: float = parameter(
+        1.0, "Divides the logits; 0 takes the most likely token.", low=0.0, high=100.0, beams=False
+    )
+    top_p: float = parameter(
+        1.0,
+        "Sample from the most likely tokens that sum to it.",
+        low=0.0,
+        high=1.0,
+        low_open=True,
+    )
+    top_k: int = parameter(
+        0, "Sample from the k most likely tokens; 0 or -1 = all.", low=-1, high=2**31 - 1
+    )
+    min_p: float = parameter(
+        0.0, "Least probability, as a share of the most likely token's.", low=0.0, high=1.0
+    )
+    presence_penalty: float = parameter(
+        0.0, "Taken off the logits of tokens in the output.", low=-2.0, high=2.0, beams=False
+    )
+    frequency_penalty: float = parameter(
+        0.0,
+        "Taken off a token's logit for each time in the output.",
+        low=-2.0,
+        high=2.0,
+        beams=False,
+    )
+    repetition_penalty: float = parameter(
+        1.0,
+        "Divides the logits of tokens seen; 1 = off.",
+        low=0.0,
+        high=100.0,
+        low_open=True,
+        beams=False,
+    )
+    seed: int | None = parameter(
+        None, "Makes the tokens repeatable; null = drawn.", low=-(2**63), high=MAX_SEED
+    )
+    stop: list[str] = parameter(
+        list, "A text or texts that end the output.", max_items=MAX_STOP_STRINGS, beams=False
+    )
+    stop_token_ids: list[int] = parameter(
+        list, "Tokens that end the output.", max_items=MAX_STOP_TOKEN_IDS
+    )
+    include_stop_str_in_output: bool = parameter(False, "Leave the stop string in the text.")
+    ignore_eos: bool = parameter(False, "Go on behind the model's end-of-sequence tokens.")
+    min_tokens: int = parameter(
+        0, "Nothing ends the output before so many tokens.", low=0, beams=False
+    )
+    max_tokens: int | None = parameter(
+        16, "Longest output; chat and gRPC: default what the context holds.", low=1
+    )
+    logprobs: int | None = parameter(
+        None, "Most likely tokens to return at each position; chat: true or false.", beams=False
+    )
+    prompt_logprobs: int | None = parameter(
+        None, "As logprobs, for the prompt's tokens.", beams=False
+    )
+    logit_bias: dict[int, float] = parameter(
+        dict, "Added to these tokens' logits; -100 to 100.", max_items=MAX_LOGIT_BIAS, beams=False
+    )
+    bad_words: list[str] = parameter(
+        list, "Texts that the output must not have.", max_items=MAX_BAD_WORDS, beams=False
+    )
+    bad_words_token_ids: list[list[int]] = parameter(
+        list,
+        "`bad_words` as token ids, made before the core sees them.",
+        max_items=4 * MAX_BAD_WORDS,
+        internal=True,
+    )
+    allowed_token_ids: list[int] | None = parameter(
+        None, "The only tokens that may be sampled.", beams=False
+    )
+    skip_special_tokens: bool = parameter(True, "Leave special tokens out of the text.")
+    spaces_between_special_tokens: bool = parameter(True, "Taken for vLLM's clients; no effect.")
+    detokenize: bool = parameter(
+        True, "False: token ids without text, and no stop strings. Not over HTTP."
+    )
+    use_beam_search: bool = parameter(False, "Search with n beams, as transformers does.")
+    length_penalty: float = parameter(
+        1.0, "A beam's score is divided by its length to this power.", low=-100.0, high=100.0
+    )
+    early_stopping: bool = parameter(False, "End a beam search once n beams are finished.")
 
     def __post_init__(self) -> None:
         given: Any = self.stop
@@ -82,20 +140,6 @@ class SamplingParams:
             self.stop = [given]
         if self.top_k == -1:
             self.top_k = 0
-
-    @property
-    def greedy(self) -> bool:
-        """True when the most likely token is taken and no random number is drawn."""
-        return self.temperature == 0.0
-
-    @property
-    def penalised(self) -> bool:
-        """True when token history changes the logits."""
-        return (
-            self.presence_penalty != 0.0
-            or self.frequency_penalty != 0.0
-            or self.repetition_penalty != 1.0
-        )
 
     def clone(self, **changes: Any) -> SamplingParams:
         """A copy with some fields changed."""
@@ -112,36 +156,18 @@ class SamplingParams:
             self._verify_beam()
 
     def _verify_numbers(self) -> None:
-        for param, low, high, low_open in _RANGES:
-            value = getattr(self, param)
-            if (
-                not math.isfinite(value)
-                or value > high
-                or value < low
-                or (low_open and value == low)
-            ):
-                bracket = "(" if low_open else "["
-                raise ParameterError(
-                    param, f"{param} must be a number in {bracket}{low:g}, {high:g}], got {value}."
-                )
+        for name, table in _BOUNDED.items():
+            value = getattr(self, name)
+            if value is not None and not table.takes(value):
+                raise ParameterError(name, f"{name} must {table.range}, got {value}.")
 
     def _verify_limits(self, max_logprobs: int) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise ParameterError(
-                "max_tokens", f"max_tokens must be at least 1, got {self.max_tokens}."
-            )
-        if self.min_tokens < 0:
-            raise ParameterError(
-                "min_tokens", f"min_tokens must be at least 0, got {self.min_tokens}."
-            )
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ParameterError(
                 "min_tokens",
                 f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens}).",
             )
-        if self.seed is not None and not -(2**63) <= self.seed <= MAX_SEED:
-            raise ParameterError("seed", f"seed must fit in 64 bits, got {self.seed}.")
-        for param in ("logprobs", "prompt_logprobs"):
+        for param in _LOGPROBS:
             value = getattr(self, param)
             if value is not None and not 0 <= value <= max_logprobs:
                 raise ParameterError(
@@ -151,10 +177,10 @@ class SamplingParams:
                 )
 
     def _verify_lists(self) -> None:
-        for param, limit in _LIST_LIMITS:
-            size = len(getattr(self, param))
+        for name, limit in _MAX_ITEMS.items():
+            size = len(getattr(self, name))
             if size > limit:
-                raise ParameterError(param, f"{param} takes at most {limit} entries, got {size}.")
+                raise ParameterError(name, f"{name} takes at most {limit} entries, got {size}.")
         for text in self.stop:
             if not text or len(text) > MAX_STOP_STRING_CHARS:
                 raise ParameterError(
@@ -188,22 +214,11 @@ class SamplingParams:
                 )
 
     def _verify_beam(self) -> None:
-        for param, off in (
-            ("temperature", (0.0, 1.0)),
-            ("stop", ([],)),
-            ("logprobs", (None,)),
-            ("prompt_logprobs", (None,)),
-            ("presence_penalty", (0.0,)),
-            ("frequency_penalty", (0.0,)),
-            ("repetition_penalty", (1.0,)),
-            ("min_tokens", (0,)),
-            ("bad_words", ([],)),
-            ("logit_bias", ({},)),
-            ("allowed_token_ids", (None,)),
-        ):
-            if getattr(self, param) not in off:
+        for name, default in _NOT_WITH_BEAMS.items():
+            value = getattr(self, name)
+            if value != default and not (name == "temperature" and value == 0.0):
                 raise ParameterError(
-                    param, f"{param} does not work together with use_beam_search; leave it out."
+                    name, f"{name} does not work together with use_beam_search; leave it out."
                 )
 
 
@@ -229,25 +244,14 @@ class BeamSearchParams:
         )
 
 
-_RANGES: tuple[tuple[str, float, float, bool], ...] = (
-    ("n", 1, MAX_N, False),
-    ("temperature", 0.0, 100.0, False),
-    ("top_p", 0.0, 1.0, True),
-    ("top_k", 0, 2**31 - 1, False),
-    ("min_p", 0.0, 1.0, False),
-    ("presence_penalty", -2.0, 2.0, False),
-    ("frequency_penalty", -2.0, 2.0, False),
-    ("repetition_penalty", 0.0, 100.0, True),
-    ("length_penalty", -100.0, 100.0, False),
-)
-
-_LIST_LIMITS: tuple[tuple[str, int], ...] = (
-    ("stop", MAX_STOP_STRINGS),
-    ("stop_token_ids", MAX_STOP_TOKEN_IDS),
-    ("logit_bias", MAX_LOGIT_BIAS),
-    ("bad_words", MAX_BAD_WORDS),
-    ("bad_words_token_ids", 4 * MAX_BAD_WORDS),
-)
-
-FIELDS: frozenset[str] = frozenset(f.name for f in fields(SamplingParams))
-"""Every parameter's name, for whoever reads them from a request body."""
+PARAMETERS: dict[str, Parameter] = {
+    each.name: each.metadata["parameter"] for each in fields(SamplingParams)
+}
+"""The table, by name and in its order."""
+_LOGPROBS = ("logprobs", "prompt_logprobs")
+"""Bounded by --max-logprobs."""
+_BOUNDED = {name: p for name, p in PARAMETERS.items() if p.range}
+_MAX_ITEMS = {name: p.max_items for name, p in PARAMETERS.items() if p.max_items is not None}
+_NOT_WITH_BEAMS = {
+    name: getattr(SamplingParams(), name) for name, p in PARAMETERS.items() if not p.beams
+}

@@ -1,4 +1,5 @@
-"""The engine's settings, as small dataclasses. Flags of `kvasir serve` have the same names."""
+"""The engine's settings, as small dataclasses: the one table of the flags of `kvasir serve` that
+concern the engine (those of its server are in `server.settings`)."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from kvasir_engine.errors import UserError
+from kvasir_engine.flag import CACHE, HTTP, MODEL, OPS, STEP, flag
 
 LoadFormat = Literal["auto", "safetensors", "dummy"]
 ModelImpl = Literal["auto", "native", "transformers"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 Device = Literal["auto", "cpu", "cuda", "sim"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 class SettingsError(UserError):
@@ -22,14 +25,16 @@ class SettingsError(UserError):
 class SchedulerSettings:
     """What bounds a step and the queue."""
 
-    max_num_seqs: int = 256
+    max_num_seqs: int = flag(256, "Sequences that run at once.", STEP)
     """Rows of the persistent batch: sequences that run at once."""
-    max_num_batched_tokens: int = 8192
+    max_num_batched_tokens: int = flag(8192, "Tokens of one step, prompts and outputs.", STEP)
     """Tokens computed by one step, decodes and prompt chunks together."""
-    long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold: int = flag(
+        0, "Most tokens of one prompt in a step; 0 = any.", STEP
+    )
     """Most tokens of one prompt in one step; 0 = as many as the budget holds."""
-    policy: SchedulingPolicy = "fcfs"
-    max_queued_requests: int = 4096
+    policy: SchedulingPolicy = flag("fcfs", "Who is served first.", STEP, name="scheduling_policy")
+    max_queued_requests: int = flag(4096, "Requests that may wait; beyond: 429.", STEP)
     """Requests that may wait; one more is refused with 429."""
 
     def __post_init__(self) -> None:
@@ -59,12 +64,14 @@ class SchedulerSettings:
 class CacheSettings:
     """How much KV the engine keeps."""
 
-    block_size: int = 16
-    gpu_memory_utilization: float = 0.9
+    block_size: int = flag(16, "Tokens of a KV block.", CACHE)
+    gpu_memory_utilization: float = flag(0.9, "Share of the GPU's memory to use.", CACHE)
     """Share of the device's memory the engine may use in all (CUDA)."""
-    kv_cache_memory_bytes: int | None = None
+    kv_cache_memory_bytes: int | None = flag(
+        None, "KV memory instead of that share; CPU: 1 GiB.", CACHE
+    )
     """KV memory; None = what utilisation leaves on CUDA, 1 GiB on CPU."""
-    enable_prefix_caching: bool = True
+    enable_prefix_caching: bool = flag(True, "Reuse KV of shared prefixes.", CACHE)
     num_blocks: int | None = None
     """Blocks of every group, overriding all of the above; for tests and the simulation."""
 
@@ -86,27 +93,33 @@ class EngineSettings:
 
     model: str
     """A local directory by the time the core starts (or the given URI before)."""
-    tokenizer: str | None = None
-    revision: str | None = None
-    device: Device = "auto"
-    dtype: str = "auto"
-    """auto, float32, bfloat16 or float16; auto = the config's on CUDA and float32 on CPU."""
-    max_model_len: int | None = None
+    device: Device = flag(
+        "auto", "sim computes nothing: a step sleeps as --speed-profile says.", MODEL
+    )
+    dtype: Dtype = flag("auto", "auto = the model's own on a GPU, float32 on a CPU.", MODEL)
+    max_model_len: int | None = flag(
+        None, "Longest prompt plus output, tokens; default: what fits.", MODEL
+    )
     """None = the model's own, lowered to what the KV cache holds."""
-    load_format: LoadFormat = "auto"
-    model_impl: ModelImpl = "auto"
-    trust_remote_code: bool = False
-    tensor_parallel_size: int = 1
-    seed: int = 0
-    """Seeds the draw of the seeds of unseeded requests, and dummy weights."""
-    overlap: bool = True
-    enforce_eager: bool = False
+    revision: str | None = flag(None, "Branch, tag or commit on the hub.", MODEL)
+    tokenizer: str | None = flag(None, "Directory of another tokenizer; default: MODEL's.", MODEL)
+    trust_remote_code: bool = flag(False, "Allow Python code that MODEL brings.", MODEL)
+    load_format: LoadFormat = flag("auto", "dummy = random weights, for benchmarks.", MODEL)
+    model_impl: ModelImpl = flag(
+        "auto", "Whose model code runs; auto = ours where we have it.", MODEL
+    )
+    enforce_eager: bool = flag(False, "No CUDA graphs: starts sooner, decodes slower.", MODEL)
     """Launch decodes a kernel at a time instead of as CUDA graphs (CUDA)."""
-    max_logprobs: int = 20
-    speed_profile: str = "instant"
-    """--device sim: a shipped profile's name or a path."""
-    kv_events_endpoint: str = ""
-    kv_events_replay_endpoint: str = ""
+    speed_profile: str = flag(
+        "instant", "With --device sim: a shipped profile's name or a file.", MODEL
+    )
+    tensor_parallel_size: int = flag(1, "GPUs (or CPU processes) that share the model.", MODEL)
+    seed: int = flag(0, "Of unseeded requests' seeds and of dummy weights.", MODEL)
+    """Seeds the draw of the seeds of unseeded requests, and dummy weights."""
+    overlap: bool = flag(True, "Plan a step while the last one runs.", STEP)
+    max_logprobs: int = flag(20, "Most logprobs a request may ask.", HTTP)
+    kv_events_endpoint: str = flag("", "ZMQ address for KV events, as tcp://*:5557.", OPS)
+    kv_events_replay_endpoint: str = flag("", "ZMQ address to replay them, as tcp://*:5558.", OPS)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
 

@@ -17,6 +17,7 @@ PARTS = (
     "transformers",
     "tokenizers",
     "safetensors",
+    "fastapi",
     "starlette",
     "uvloop",
     "pyzmq",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.request import EngineRequest
+from kvasir_engine.sampling_params import PARAMETERS
 from kvasir_engine.step_plan import Int32Array, RowSampling
 
 if TYPE_CHECKING:
@@ -152,16 +153,11 @@ def _row_sampling(request: EngineRequest, seed: int, index: int) -> RowSampling:
     return RowSampling(
         seed=seed,
         sample_index=index,
-        temperature=params.temperature,
-        top_p=params.top_p,
-        top_k=params.top_k,
-        min_p=params.min_p,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        repetition_penalty=params.repetition_penalty,
-        logit_bias=params.logit_bias,
-        allowed_token_ids=params.allowed_token_ids,
         bad_words=params.bad_words_token_ids,
         stop_ids=[*eos, *params.stop_token_ids] if params.min_tokens else [],
-        min_tokens=params.min_tokens,
+        **{name: getattr(params, name) for name in _COPIED},
     )
+
+
+_COPIED = PARAMETERS.keys() & {each.name for each in fields(RowSampling)} - {"seed", "bad_words"}
+"""The parameters that the sampler takes as they are."""

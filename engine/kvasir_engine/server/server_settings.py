@@ -1,10 +1,12 @@
-"""What an API process is told when it starts; the flags of `kvasir serve` that concern HTTP."""
+"""What an API process is told when it starts; the table of the flags that concern the server."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from kvasir_engine.flag import HTTP, MODEL, OPS, flag
 
 DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
 
@@ -24,23 +26,24 @@ class ServerSettings:
     model's name too."""
     tokenizer_dir: Path | None = None
     """Another directory to read the tokenizer from."""
-    chat_template: str | None = None
+    chat_template: str | None = flag(None, "File or text of another chat template.", MODEL)
     """A file or a template that replaces the model's."""
-    generation_config: str = "auto"
-    """Default sampling parameters: "auto" (the model's), "vllm" (none) or a directory."""
+    generation_config: str = flag(
+        "auto", "Default sampling parameters: auto (MODEL's), vllm (none) or a directory.", MODEL
+    )
     trust_remote_code: bool = False
-    host: str = "127.0.0.1"
-    port: int = 8000
+    host: str = flag("127.0.0.1", "Address to listen on.", HTTP)
+    port: int = flag(8000, "Port to listen on.", HTTP, min=1, max=65535)
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     fleet_secret: str | None = field(default=None, repr=False)
     """Proves a router; it gets token ids, seeds and usage beside each answer."""
     max_logprobs: int = 20
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
-    stuck_after: float = 120.0
-    """Seconds a launched step may take before /health says that the core is stuck."""
-    drain_timeout: float = 30.0
-    """Seconds that running requests get after SIGTERM."""
-    metrics_prefix: str = "kvasir_"
+    max_body_bytes: int = flag(DEFAULT_MAX_BODY_BYTES, "Largest request body.", HTTP, min=1024)
+    drain_timeout: float = flag(
+        30.0, "Seconds that running requests get after SIGTERM.", OPS, min=0
+    )
+    stuck_after: float = flag(120.0, "Seconds of one step after which /health fails.", OPS, min=1)
+    metrics_prefix: str = flag("kvasir_", "Of the metrics' names.", OPS)
     created: int = field(default_factory=lambda: int(time.time()))
     """Unix time of the engine's start, the same in all of its API processes."""
 

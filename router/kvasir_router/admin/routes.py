@@ -1,7 +1,4 @@
-"""The routes of the admin port.
-
-Starlette without FastAPI, whose import alone costs more than all the rest of the router's.
-"""
+"""The routes of the admin port."""
 
 import hmac
 from datetime import UTC, datetime
@@ -9,12 +6,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from kvasir.http_app import RawApp
+from kvasir.openapi_document import Documentation, Endpoint
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admin.explain import UnknownModelError, explain
 from kvasir_router.admin.views import fleet_view, scaling_view, serving_view
@@ -22,12 +20,13 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.scaling.signals import external_metrics
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
-from kvasir_router.wire.envelope import refusal
+from kvasir_router.wire.envelope import Envelope, refusal
 from kvasir_router.wire.responses import error_object
 
 _MAX_SMALL_BODY = 4096
 _MAX_NAMES = 20
 _PAGE = Path(__file__).with_name("page.html")
+_DOCUMENTATION = Path(__file__).with_name("openapi.yaml")
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -45,11 +44,13 @@ class _ProblemError(Exception):
         self.code = code
 
 
-class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
+class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Another policy for a model."""
+
     policy: str
 
 
-_decode_change = msgspec.json.Decoder(_PolicyChange).decode
+_decode_change = msgspec.json.Decoder(PolicyChange).decode
 
 
 class Gatherer(Protocol):
@@ -70,33 +71,38 @@ class AdminRoutes:
         self._gatherer = gatherer
 
     async def page(self, request: Request) -> Response:
-        """The fleet, for a person."""
+        """Show the fleet to a person."""
         return Response(_PAGE.read_bytes(), media_type="text/html", headers=_PAGE_HEADERS)
 
     async def health(self, request: Request) -> Response:
-        """The process is alive and its loop turns."""
+        """Tell that the process is alive and its loop turns."""
         return _json({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """As on the main port."""
+        """Tell whether requests are taken, as on the main port."""
         ready = self._gateway.ready
         return _json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     async def metrics(self, request: Request) -> Response:
+        """Return the metrics of all processes, in Prometheus' text format."""
         await self._gather()
         text = self._gatherer.text() if self._gatherer else self._gateway.metrics.text()
         return Response(text, media_type=CONTENT_TYPE.decode())
 
     async def fleet(self, request: Request) -> Response:
+        """Return every model with its replicas: health, load and failures."""
         await self._gather()
         return _json(fleet_view(self._gateway))
 
     async def serving(self, request: Request) -> Response:
-        """Who opens engine pods' readiness gates asks here."""
+        """Return the ids of the replicas that get requests.
+
+        Who opens engine pods' readiness gates asks here.
+        """
         return _json(serving_view(self._gateway))
 
     async def scaling(self, request: Request) -> Response:
-        """Signals of one model: a plain object, or `?format=external-metrics`."""
+        """Return the scaling signals of one model."""
         await self._gather()
         report = scaling_view(self._gateway, self._model(request))
         form = request.query_params.get("format", "plain")
@@ -108,7 +114,10 @@ class AdminRoutes:
         return _json(report)
 
     async def set_policy(self, request: Request) -> Response:
-        """Another policy for a model, until discovery names another one or the router ends."""
+        """Set a model's policy.
+
+        It holds until discovery names another one or the router ends.
+        """
         self._authorize(request)
         model = self._model(request)
         try:
@@ -123,7 +132,10 @@ class AdminRoutes:
         return _json({"model": model.name, "policy": name})
 
     async def explain(self, request: Request) -> Response:
-        """Where a request with this body would go and why; it goes nowhere."""
+        """Explain where a request with this body would go.
+
+        It goes nowhere.
+        """
         body = await _body(request, self._gateway.settings.limits.body_bytes)
         path = request.query_params.get("path", "/v1/chat/completions")
         try:
@@ -156,21 +168,24 @@ class AdminRoutes:
         return model
 
 
-def make_admin_app(gateway: Gateway, gatherer: Gatherer | None = None) -> Starlette:
-    """The application on the admin port, for operators and probes; not for clients."""
+def make_admin_app(gateway: Gateway, gatherer: Gatherer | None = None) -> FastAPI:
+    """Return the application on the admin port, for operators and probes; not for clients."""
     routes = AdminRoutes(gateway, gatherer)
-    return Starlette(
-        routes=[
-            Route("/", routes.page),
-            Route("/health", routes.health),
-            Route("/ready", routes.ready),
-            Route("/metrics", routes.metrics),
-            Route("/serving", routes.serving),
-            Route("/debug/fleet", routes.fleet),
-            Route("/debug/route", routes.explain, methods=["POST"]),
-            Route("/scaling/{model:path}", routes.scaling),
-            Route("/policy/{model:path}", routes.set_policy, methods=["PUT", "POST"]),
+    return RawApp(
+        [
+            Endpoint("/", routes.page),
+            Endpoint("/health", routes.health),
+            Endpoint("/ready", routes.ready),
+            Endpoint("/metrics", routes.metrics),
+            Endpoint("/serving", routes.serving),
+            Endpoint("/debug/fleet", routes.fleet),
+            Endpoint("/debug/route", routes.explain, ("POST",), Envelope),
+            Endpoint("/scaling/{model:path}", routes.scaling),
+            Endpoint("/policy/{model:path}", routes.set_policy, ("PUT", "POST"), PolicyChange),
         ],
+        Documentation(
+            "Kvasir router", _DOCUMENTATION, lambda: next(iter(gateway.fleet.models), "MODEL")
+        ),
         exception_handlers={_ProblemError: _answer_problem, HTTPException: _answer_no_route},
     )
 

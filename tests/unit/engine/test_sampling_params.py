@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from kvasir_engine.sampling_params import (
-    FIELDS,
     MAX_BAD_WORD_TOKENS,
     MAX_LOGIT_BIAS,
     MAX_N,
     MAX_STOP_STRING_CHARS,
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
+    PARAMETERS,
     ParameterError,
     SamplingParams,
 )
@@ -51,6 +51,7 @@ def test_what_is_in_range_passes(fields: dict[str, Any]) -> None:
     [
         ({"n": 0}, "n", "n must be a number in [1, 256], got 0."),
         ({"n": MAX_N + 1}, "n", "got 257"),
+        ({"n": 10**400}, "n", "must be a number in [1, 256]"),
         ({"temperature": NAN}, "temperature", "in [0, 100], got nan."),
         ({"temperature": -0.1}, "temperature", "got -0.1"),
         ({"temperature": INF}, "temperature", "got inf"),
@@ -109,26 +110,8 @@ def test_a_clone_changes_only_what_is_named() -> None:
     assert params.n == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "penalised"),
-    [
-        ({}, False),
-        ({"presence_penalty": 0.1}, True),
-        ({"frequency_penalty": -0.1}, True),
-        ({"repetition_penalty": 1.1}, True),
-    ],
-)
-def test_penalised(fields: dict[str, Any], penalised: bool) -> None:
-    assert SamplingParams(**fields).penalised is penalised
-
-
-def test_greedy_is_temperature_zero() -> None:
-    assert SamplingParams(temperature=0.0).greedy
-    assert not SamplingParams(temperature=0.01).greedy
-
-
 def test_fields_are_what_a_body_may_name() -> None:
-    assert {"n", "temperature", "use_beam_search", "bad_words"} <= FIELDS
-    assert SamplingParams(**{name: getattr(SamplingParams(), name) for name in FIELDS}) == (
+    assert {"n", "temperature", "use_beam_search", "bad_words"} <= PARAMETERS.keys()
+    assert SamplingParams(**{name: getattr(SamplingParams(), name) for name in PARAMETERS}) == (
         SamplingParams()
     )

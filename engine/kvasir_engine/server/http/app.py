@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from kvasir.http_app import RawApp
+from kvasir.openapi_document import Documentation, Endpoint
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.metric_registry import MetricRegistry
+from kvasir_engine.sampling_params import PARAMETERS
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.http.http_metrics import HttpMetrics
@@ -23,8 +27,14 @@ from kvasir_engine.server.http.middleware import RequestMiddleware
 from kvasir_engine.server.http.oip_routes import OipRoutes
 from kvasir_engine.server.http.ops_routes import OpsRoutes
 from kvasir_engine.server.http.routes import ApiRoutes, json_response
-from kvasir_engine.server.oip.infer import error_body
+from kvasir_engine.server.oip.infer import InferBody, error_body
 from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.schema import (
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    TokenizeBody,
+)
 from kvasir_engine.server.served_model import ServedModel
 from kvasir_engine.server.server_settings import ServerSettings
 from kvasir_engine.server.server_state import ServerState
@@ -32,6 +42,7 @@ from kvasir_engine.server.server_state import ServerState
 KSERVE_PREFIX = "/openai"
 """KServe's own server has OpenAI's routes under it, and so its clients' addresses do."""
 OIP_PREFIX = "/v2"
+_DOCUMENTATION = Path(__file__).with_name("openapi.yaml")
 
 _ERRORS = {
     404: ("There is no route {path!r}.", "not_found"),
@@ -39,7 +50,7 @@ _ERRORS = {
 }
 
 
-def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings) -> Starlette:
+def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings) -> FastAPI:
     """The application; `app.state.server` is its ServerState.
 
     It may listen before the core serves: /health is 200 and /ready 503 until then. Whoever runs
@@ -49,7 +60,7 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
     state = ServerState(client, model, settings, ApiMetrics(registry))
 
     @contextlib.asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         starting = asyncio.create_task(state.lifecycle.start())
         try:
             yield
@@ -58,14 +69,19 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
             with contextlib.suppress(asyncio.CancelledError):
                 await starting
 
-    routes = _routes(state)
-    http_metrics = HttpMetrics(registry, [route.path for route in routes])
+    endpoints = _endpoints(state)
+    http_metrics = HttpMetrics(registry, [each.path for each in endpoints])
     keyring = Keyring(settings.api_keys, settings.fleet_secret)
     handlers: dict[Any, Any] = {ApiError: _api_error, HTTPException: _http_error, 500: _crash}
-    # Starlette rather than FastAPI: bodies are decoded by msgspec, and a process starts 0.9 s
-    # earlier without it.
-    app = Starlette(
-        routes=routes,
+    app = RawApp(
+        endpoints,
+        Documentation(
+            "Kvasir engine",
+            _DOCUMENTATION,
+            lambda: model.name,
+            fields={name: parameter.schema for name, parameter in PARAMETERS.items()},
+            bearer=bool(settings.api_keys),
+        ),
         middleware=[Middleware(RequestMiddleware, keyring=keyring, count=http_metrics.count)],
         exception_handlers=handlers,
         lifespan=lifespan,
@@ -74,33 +90,32 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
     return app
 
 
-def _routes(state: ServerState) -> list[Route]:
+def _endpoints(state: ServerState) -> list[Endpoint]:
     api, ops = ApiRoutes(state), OpsRoutes(state)
     oip = OipRoutes(state, api, ops)
     openai = [
-        ("/v1/completions", api.completions, "POST"),
-        ("/v1/chat/completions", api.chat_completions, "POST"),
-        ("/v1/models", api.models, "GET"),
-        ("/v1/models/{name:path}", api.model, "GET"),
+        Endpoint("/v1/completions", api.completions, ("POST",), CompletionBody),
+        Endpoint("/v1/chat/completions", api.chat_completions, ("POST",), ChatBody),
+        Endpoint("/v1/models", api.models),
+        Endpoint("/v1/models/{name:path}", api.model),
     ]
-    table = [
+    return [
         *openai,
-        *((KSERVE_PREFIX + path, handler, method) for path, handler, method in openai),
-        (OIP_PREFIX, oip.server, "GET"),
-        ("/v2/health/live", oip.live, "GET"),
-        ("/v2/health/ready", oip.ready, "GET"),
-        ("/v2/models/{name:path}/ready", oip.model_ready, "GET"),
-        ("/v2/models/{name:path}/infer", oip.infer, "POST"),
-        ("/v2/models/{name:path}", oip.model, "GET"),
-        ("/tokenize", api.tokenize, "POST"),
-        ("/detokenize", api.detokenize, "POST"),
-        ("/health", ops.health, "GET"),
-        ("/ready", ops.ready, "GET"),
-        ("/load", ops.load, "GET"),
-        ("/metrics", ops.metrics, "GET"),
-        ("/version", ops.version, "GET"),
+        *(replace(each, path=KSERVE_PREFIX + each.path) for each in openai),
+        Endpoint(OIP_PREFIX, oip.server),
+        Endpoint("/v2/health/live", oip.live),
+        Endpoint("/v2/health/ready", oip.ready),
+        Endpoint("/v2/models/{name:path}/ready", oip.model_ready),
+        Endpoint("/v2/models/{name:path}/infer", oip.infer, ("POST",), InferBody),
+        Endpoint("/v2/models/{name:path}", oip.model),
+        Endpoint("/tokenize", api.tokenize, ("POST",), TokenizeBody),
+        Endpoint("/detokenize", api.detokenize, ("POST",), DetokenizeBody),
+        Endpoint("/health", ops.health),
+        Endpoint("/ready", ops.ready),
+        Endpoint("/load", ops.load),
+        Endpoint("/metrics", ops.metrics),
+        Endpoint("/version", ops.version),
     ]
-    return [Route(path, handler, methods=[method]) for path, handler, method in table]
 
 
 async def _api_error(request: Request, error: ApiError) -> Response:

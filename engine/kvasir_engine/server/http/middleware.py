@@ -10,13 +10,19 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kvasir.http_app import DOCS_PATHS
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.openai.errors import ApiError
 
-UNAUTHENTICATED_PATHS = frozenset(
-    {"/health", "/ready", "/metrics", "/version", "/v2/health/live", "/v2/health/ready"}
-)
-"""What probes and collectors read, who have no key."""
+UNAUTHENTICATED_PATHS = DOCS_PATHS | {
+    "/health",
+    "/ready",
+    "/metrics",
+    "/version",
+    "/v2/health/live",
+    "/v2/health/ready",
+}
+"""What probes and collectors read, who have no key, and the documentation, as vLLM's."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/-]{1,128}")
 
 CountRequest = Callable[[str, int, float], None]

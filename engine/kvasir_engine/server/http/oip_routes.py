@@ -32,21 +32,21 @@ class OipRoutes:
         self._ops = ops
 
     async def server(self, request: Request) -> Response:
-        """GET /v2: the server's name and version."""
+        """Return the server's name and version."""
         return json_response({"name": "kvasir", "version": __version__, "extensions": []})
 
     async def live(self, request: Request) -> Response:
-        """GET /v2/health/live: as /health."""
+        """Tell whether the server lives, as /health does."""
         status = (await self._ops.health(request)).status_code
         return json_response({"live": status == 200}, status)
 
     async def ready(self, request: Request) -> Response:
-        """GET /v2/health/ready: as /ready."""
+        """Tell whether new requests are taken, as /ready does."""
         ready = self._state.lifecycle.ready
         return json_response({"ready": ready}, 200 if ready else 503)
 
     async def model(self, request: Request) -> Response:
-        """GET /v2/models/{name}: its tensors."""
+        """Return a model's tensors."""
         name = self._name(request)
         return json_response(
             {
@@ -59,12 +59,12 @@ class OipRoutes:
         )
 
     async def model_ready(self, request: Request) -> Response:
-        """GET /v2/models/{name}/ready."""
+        """Tell whether a model takes new requests."""
         name, ready = self._name(request), self._state.lifecycle.ready
         return json_response({"name": name, "ready": ready}, 200 if ready else 503)
 
     async def infer(self, request: Request) -> Response:
-        """POST /v2/models/{name}/infer."""
+        """Complete the prompts of one BYTES tensor."""
         name = self._name(request)
         if "inference-header-content-length" in request.headers:
             raise invalid("Tensors in binary are not supported; send the data as JSON.", "inputs")

@@ -21,7 +21,7 @@ class OpsRoutes:
         self._state = state
 
     async def health(self, request: Request) -> Response:
-        """GET /health: 200 while the core lives and its steps end; also while it still loads."""
+        """Tell whether the core lives and its steps end; 200 also while it still loads."""
         state = self._state
         if not state.client.alive:
             return json_response({"status": "dead"}, 503)
@@ -32,21 +32,21 @@ class OpsRoutes:
         return json_response(content, 503 if stuck else 200)
 
     async def ready(self, request: Request) -> Response:
-        """GET /ready: 200 while new requests are taken."""
+        """Tell whether new requests are taken."""
         phase = self._state.lifecycle.phase
         return json_response({"status": phase.value}, 200 if phase is ServerPhase.READY else 503)
 
     async def load(self, request: Request) -> Response:
-        """GET /load: the whole engine's load, the same from every API process."""
+        """Return the whole engine's load, the same from every API process."""
         return json_response(dataclasses.asdict(self._state.client.load()))
 
     async def metrics(self, request: Request) -> Response:
-        """GET /metrics: Prometheus text, of all processes."""
+        """Return the metrics of all processes, in Prometheus' text format."""
         # Read at the scrape: a stopped core would leave the last value it set itself.
         self._state.metrics.step_age.set(self._state.client.load().step_age_seconds)
         content = self._state.metrics.registry.exposition()
         return Response(content, headers={"content-type": CONTENT_TYPE})
 
     async def version(self, request: Request) -> Response:
-        """GET /version."""
+        """Return the version."""
         return json_response({"version": __version__})

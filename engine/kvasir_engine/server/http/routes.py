@@ -47,7 +47,12 @@ class ApiRoutes:
         self._state = state
 
     async def completions(self, request: Request) -> Response:
-        """POST /v1/completions."""
+        """Complete a prompt, or each of several.
+
+        OpenAI's fields, then vLLM's. With `stream` the answer is server-sent events that end with
+        `data: [DONE]`; an error after the first one comes as an event that holds the error object.
+        Unknown fields are ignored and logged once; known ones that are not supported are a 400.
+        """
         body = await self.read(request, CompletionBody)
         intake = self._state.intake(body.model)
         params = completion_params(body, self._state.model.defaults)
@@ -56,7 +61,10 @@ class ApiRoutes:
         return self.respond(CompletionAnswer, request, body, intake, prompts, params)
 
     async def chat_completions(self, request: Request) -> Response:
-        """POST /v1/chat/completions."""
+        """Answer a conversation through the model's chat template.
+
+        As /v1/completions otherwise.
+        """
         body = await self.read(request, ChatBody)
         intake = self._state.intake(body.model)
         params = chat_params(body, self._state.model.defaults)
@@ -92,7 +100,7 @@ class ApiRoutes:
         return GenerationResponse(answer, state.lifecycle)
 
     async def tokenize(self, request: Request) -> Response:
-        """POST /tokenize."""
+        """Return the token ids of a prompt, or of a conversation through the chat template."""
         body = await self.read(request, TokenizeBody)
         intake = self._state.intake(body.model)
         if (body.prompt is None) == (body.messages is None):
@@ -112,7 +120,7 @@ class ApiRoutes:
         return json_response(made)
 
     async def detokenize(self, request: Request) -> Response:
-        """POST /detokenize."""
+        """Return the text of token ids, special tokens included."""
         body = await self.read(request, DetokenizeBody)
         intake = self._state.intake(body.model)
         try:
@@ -124,12 +132,12 @@ class ApiRoutes:
         return json_response({"prompt": text})
 
     async def models(self, request: Request) -> Response:
-        """GET /v1/models."""
+        """List the served names."""
         data = [self._card(name) for name in self._state.model.names]
         return json_response({"object": "list", "data": data})
 
     async def model(self, request: Request) -> Response:
-        """GET /v1/models/{name}."""
+        """Return one served name's card."""
         name: str = request.path_params["name"]
         self._state.check_model(name)
         return json_response(self._card(name))

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.sampling_params import PARAMETERS, SamplingParams
 from kvasir_engine.server.openai.errors import invalid
 from kvasir_engine.server.openai.schema import ChatBody, CompletionBody, SamplingBody
 
-_PLAIN_FIELDS = (
-    "n",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "seed",
-    "stop_token_ids",
-    "include_stop_str_in_output",
-    "ignore_eos",
-    "min_tokens",
-    "max_tokens",
-    "prompt_logprobs",
-    "logit_bias",
-    "bad_words",
-    "allowed_token_ids",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "use_beam_search",
-    "length_penalty",
-    "early_stopping",
+_PLAIN_FIELDS = tuple(
+    name for name in SamplingBody.__struct_fields__ if name in PARAMETERS and name != "stop"
 )
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for completions."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from kvasir.logs import configure_logging, get_logger
 from kvasir_engine.core.channels import Channels
@@ -48,6 +48,7 @@ class Server(uvicorn.Server):
 
 def main() -> int:
     """Exit status: 0 after a drain, 1 when the core died or a port was not to be had."""
+    gc.disable()  # until `gc.freeze`: nothing that is imported or made before is garbage
     channels, index, parent = Channels(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
     die_with_parent(parent)
     config = read_api_config(channels)
@@ -68,6 +69,7 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
         channels.directory, index, channels.read_config().num_clients
     )
     gc.freeze()
+    gc.enable()
     if client.serving:
         # In the place of one that has ended: the port's connections go to the others until then.
         with contextlib.suppress(EngineDeadError):
@@ -85,7 +87,7 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     return 1 if failed else 0
 
 
-def make_server(app: Starlette) -> Server:
+def make_server(app: ASGIApp) -> Server:
     """The HTTP server of `app`; our own log says what uvicorn's would."""
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return Server(

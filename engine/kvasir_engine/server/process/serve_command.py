@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from kvasir_engine.server.process import flags
+from kvasir_engine.flag import HTTP, MODEL, OPS, flags_of
+from kvasir_engine.server.process.flags import option, takes_flags_of
+from kvasir_engine.server.server_settings import ServerSettings
+from kvasir_engine.settings import (
+    CacheSettings,
+    EngineSettings,
+    SchedulerSettings,
+    SettingsError,
+    make_settings,
+)
 
 _EPILOG = """\b
 Examples:
@@ -52,99 +61,62 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command(cls=ServeCommand, epilog=_EPILOG, name="serve")
+@takes_flags_of(EngineSettings, SchedulerSettings, CacheSettings, ServerSettings)
 def serve(
-    model: flags.Model,
-    device: flags.DeviceFlag = "auto",
-    dtype: flags.Dtype = "auto",
-    max_model_len: flags.MaxModelLen = None,
-    revision: flags.Revision = None,
-    tokenizer: flags.TokenizerDir = None,
-    chat_template: flags.ChatTemplate = None,
-    generation_config: flags.GenerationConfig = "auto",
-    trust_remote_code: flags.TrustRemoteCode = False,
-    load_format: flags.LoadFormatFlag = "auto",
-    model_impl: flags.ModelImplFlag = "auto",
-    enforce_eager: flags.EnforceEager = False,
-    model_config: flags.ModelConfigDir = None,
-    speed_profile: flags.SpeedProfileFlag = "instant",
-    tensor_parallel_size: flags.TensorParallel = 1,
-    seed: flags.Seed = 0,
-    block_size: flags.BlockSize = 16,
-    gpu_memory_utilization: flags.GpuMemory = 0.9,
-    kv_cache_memory_bytes: flags.KvBytes = None,
-    enable_prefix_caching: flags.PrefixCaching = True,
-    max_num_seqs: flags.MaxNumSeqs = 256,
-    max_num_batched_tokens: flags.MaxBatched = 8192,
-    long_prefill_token_threshold: flags.LongPrefill = 0,
-    scheduling_policy: flags.Policy = "fcfs",
-    max_queued_requests: flags.MaxQueued = 4096,
-    overlap: flags.Overlap = True,
-    host: flags.Host = "127.0.0.1",
-    port: flags.Port = 8000,
-    served_model_name: flags.ServedNames = None,
-    api_key: flags.ApiKeys = None,
-    api_key_file: flags.ApiKeyFile = None,
-    max_logprobs: flags.MaxLogprobs = 20,
-    max_body_bytes: flags.MaxBody = 64 << 20,
-    api_processes: flags.ApiProcesses = 1,
-    grpc_port: flags.GrpcPort = None,
-    kv_events_endpoint: flags.KvEvents = "",
-    kv_events_replay_endpoint: flags.KvReplay = "",
-    drain_timeout: flags.DrainTimeout = 30.0,
-    stuck_after: flags.StuckAfter = 120.0,
-    fleet_secret_file: flags.FleetSecretFile = None,
-    metrics_prefix: flags.MetricsPrefix = "kvasir_",
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A directory, a Hugging Face id (ORG/NAME), hf://ORG/NAME@REV or builtin://kvasir-tiny.",
+            metavar="MODEL",
+        ),
+    ],
+    model_config: Annotated[
+        str | None,
+        option(
+            "--model-config", "With --device sim: the directory that stands in for MODEL.", MODEL
+        ),
+    ] = None,
+    served_model_name: Annotated[
+        list[str] | None,
+        option("--served-model-name", "Names that requests may use; several are allowed.", HTTP),
+    ] = None,
+    api_key: Annotated[
+        list[str] | None,
+        option("--api-key", "Accepted keys; several are allowed.", HTTP, envvar="KVASIR_API_KEY"),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, option("--api-key-file", "A file of accepted keys, one a line.", HTTP)
+    ] = None,
+    api_processes: Annotated[
+        int, option("--api-processes", "Processes that parse, tokenise and stream.", HTTP)
+    ] = 1,
+    grpc_port: Annotated[
+        int | None, option("--grpc-port", "Serve gRPC for routers here too.", OPS, min=1, max=65535)
+    ] = None,
+    fleet_secret_file: Annotated[
+        Path | None,
+        option(
+            "--fleet-secret-file", "What routers prove themselves by; or KVASIR_FLEET_SECRET.", OPS
+        ),
+    ] = None,
+    **flags: Any,
 ) -> None:
     """Serve one model over HTTP (OpenAI's protocol), and gRPC for routers."""
     from kvasir_engine.errors import UserError
     from kvasir_engine.server.process.start_serving import start
-    from kvasir_engine.settings import make_settings
 
+    of_server = {name: flags.pop(name) for name in flags_of(ServerSettings)}
     try:
-        settings = make_settings(
-            model,
-            device=device,
-            dtype=dtype,
-            max_model_len=max_model_len,
-            revision=revision,
-            tokenizer=tokenizer,
-            trust_remote_code=trust_remote_code,
-            load_format=load_format,
-            model_impl=model_impl,
-            enforce_eager=enforce_eager,
-            speed_profile=speed_profile,
-            tensor_parallel_size=tensor_parallel_size,
-            seed=seed,
-            block_size=block_size,
-            gpu_memory_utilization=gpu_memory_utilization,
-            kv_cache_memory_bytes=kv_cache_memory_bytes,
-            enable_prefix_caching=enable_prefix_caching,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            long_prefill_token_threshold=long_prefill_token_threshold,
-            policy=scheduling_policy,
-            max_queued_requests=max_queued_requests,
-            overlap=overlap,
-            max_logprobs=max_logprobs,
-            kv_events_endpoint=kv_events_endpoint,
-            kv_events_replay_endpoint=kv_events_replay_endpoint,
-        )
+        settings = make_settings(model, policy=flags.pop("scheduling_policy"), **flags)
         engine = start(
             settings,
             model_config=model_config,
             api_processes=api_processes,
             grpc_port=grpc_port,
             served_model_names=tuple(served_model_name or ()),
-            chat_template=chat_template,
-            generation_config=generation_config,
-            host=host,
-            port=port,
             api_keys=(*(api_key or ()), *_lines(api_key_file, "--api-key-file")),
             fleet_secret=_fleet_secret(fleet_secret_file),
-            max_body_bytes=max_body_bytes,
-            stuck_after=stuck_after,
-            drain_timeout=drain_timeout,
-            metrics_prefix=metrics_prefix,
+            **of_server,
         )
     except UserError as error:
         print(f"kvasir serve: {error}", file=sys.stderr)
@@ -160,8 +132,6 @@ def _fleet_secret(file: Path | None) -> str | None:
 
 def _lines(file: Path | None, flag: str) -> list[str]:
     """The non-empty lines of a secret's file."""
-    from kvasir_engine.settings import SettingsError
-
     if file is None:
         return []
     try:

@@ -3,7 +3,11 @@ from __future__ import annotations
 import typer
 from typer.core import TyperOption
 
+from kvasir.resource.field_types import RESERVED_FLAGS
+from kvasir_engine.flag import flags_of
 from kvasir_engine.server.process.serve_command import app
+from kvasir_engine.server.server_settings import ServerSettings
+from kvasir_engine.settings import CacheSettings, EngineSettings, SchedulerSettings
 
 
 def test_every_flag_has_a_help_a_panel_and_its_parameters_name() -> None:
@@ -21,3 +25,21 @@ def test_no_flag_repeats_another() -> None:
     command = typer.main.get_command(app)
     names = [name for each in command.params for name in (*each.opts, *each.secondary_opts)]
     assert len(names) == len(set(names))
+
+
+def test_every_setting_has_its_flag_with_its_default() -> None:
+    options = {each.name: each for each in typer.main.get_command(app).params}
+    made = flags_of(EngineSettings, SchedulerSettings, CacheSettings, ServerSettings)
+    assert {"port", "dtype", "scheduling_policy", "block_size", "overlap"} <= made.keys()
+    for name, (_, field, flag) in made.items():
+        assert options[name].default == field.default, name
+        assert options[name].help == flag.help, name
+    assert options["overlap"].secondary_opts == ["--no-overlap"]
+    assert not options["enforce_eager"].secondary_opts
+
+
+def test_what_an_llmdeployment_reserves_are_flags() -> None:
+    params = typer.main.get_command(app).params
+    assert RESERVED_FLAGS.keys() <= {
+        name for each in params for name in (*each.opts, *each.secondary_opts)
+    }
