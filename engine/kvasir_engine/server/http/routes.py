@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvasir_engine.sampling_params import ParameterError, check_token_ids
 from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.http.body import ClientGoneError, parse_body, read_body
 from kvasir_engine.server.http.responder import GenerationResponse
@@ -125,9 +126,11 @@ class ApiRoutes:
         intake = self._state.intake(body.model)
         try:
             [prompt] = await intake.prompts([body.tokens], add_special_tokens=False)
-        except ApiError as error:  # here they are not a prompt
-            message = error.message.replace("the prompt names", "tokens names")
-            raise invalid(message, "tokens", error.code) from None
+            check_token_ids("tokens", prompt.token_ids, intake.maker.vocab_size)
+        except ApiError as error:
+            raise invalid(error.message, "tokens", error.code) from None
+        except ParameterError as error:
+            raise invalid(str(error), error.param) from None
         text = self._state.model.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
         return json_response({"prompt": text})
 
