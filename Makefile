@@ -1,23 +1,14 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install compile up test quick lint format lock protos crd chart-docs parameter-docs bench readme clean \
+.PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs bench readme clean \
   cluster-build cluster-up cluster-down kind-up images faults e2e e2e-all
 
 BIN := .venv/bin
 PORT ?= 8080
-HARNESS := PYTHONPATH=e2e/cluster python3 -m harness
+HARNESS := PYTHONPATH=e2e/cluster:api python3 -m harness
 # A file is run by one process: what its tests share is made once.
-PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
-E2E := $(BIN)/pytest e2e/kubernetes -s
-# With TWICE=1, as in CI: what failed runs once more, by itself, since tests of real processes share
-# the machine with all that runs beside them; what fails twice is broken. Not where tests never ran:
-# after an interruption or an error of pytest's own (a status other than 1), or if what failed is no
-# test but the collecting of a file (no "::"). What passes only then is said, and written to $FLAKY.
-again = $(if $(TWICE),|| { [ $$? = 1 ] && ! grep -q '^ *"[^:]*": ' $(FAILED) && \
-  printf '\n== once more: what failed\n' && \
-  $(1) -n0 --last-failed --last-failed-no-failures=none && \
-  echo "FLAKY: $@; see '== once more' above" | tee -a "$${FLAKY:-/dev/null}"; })
-FAILED := .pytest_cache/v/cache/lastfailed
-PACKAGES := api/kvasir engine/kvasir_engine router/kvasir_router operator/kvasir_operator
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --durations=20
+SCRIPTS := scripts/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/gpu
+E2E := $(BIN)/pytest e2e/kubernetes -s --durations=20
 
 help:  ## list the verbs
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,16 +23,22 @@ up:  ## install, then serve the tiny model through router and engine until Ctrl-
 	@scripts/install.sh up
 	@$(BIN)/kvasir up -f manifests/tiny.yaml --port $(PORT)
 
-test: install  ## install and run every test
-	@$(PYTEST) $(call again,$(BIN)/pytest)
+test: install  ## install and run every test; the slowest are named
+	@$(PYTEST)
 
-quick: install  ## the tests that take less than a few seconds each
+quick: install  ## the tests that take little: a minute on two cores
 	@$(PYTEST) -m "not slow"
 
-lint: install  ## ruff, mypy strict, the layers between packages
+coverage: install  ## the lines that `make test` runs, in its processes too; build/coverage/index.html
+	@$(PYTEST) --cov --cov-report=html:build/coverage --cov-report=term:skip-covered
+
+lint: install  ## ruff, mypy strict (less so over tests), the layers between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=benchmarks:e2e $(BIN)/mypy tests
+	MYPYPATH=benchmarks:benchmarks/gpu:e2e:e2e/gpu $(BIN)/mypy $(SCRIPTS)
+	$(BIN)/mypy e2e/kubernetes
 	$(BIN)/lint-imports
 
 format: install  ## let ruff rewrite what it can
@@ -93,7 +90,7 @@ faults: install  ## router, engines and clients killed, stopped, lying; random H
 	@$(BIN)/python e2e/http_fuzz.py --seconds 60
 
 e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
-	@$(E2E) $(call again,$(E2E))
+	@$(E2E)
 
 e2e-all: install cluster-build  ## the same with every step, ten minutes of load (root)
 	@KVASIR_E2E_STEPS=all $(E2E)
@@ -102,4 +99,4 @@ readme:  ## the README's commands, in a fresh clone with an environment of its o
 	@scripts/check_readme.sh
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build/coverage

@@ -8,6 +8,7 @@ import operator
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 import urllib.error
@@ -22,7 +23,10 @@ from kvasir.cli.local.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+NOTES = ROOT / "benchmarks" / "notes"
 TINY_MODEL = ROOT / "engine" / "kvasir_engine" / "assets" / "tiny"
+UNKNOWN = "unknown"
+"""What a file of results says of something that was not written down."""
 _COMPARE = {"<=": operator.le, ">=": operator.ge}
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -57,6 +61,8 @@ class Table:
     title: str
     columns: list[str]
     rows: list[list[str]]
+    source: str = ""
+    """Where numbers come from that were not measured here."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,10 @@ class Report:
             "title": self.title,
             "work": self.work,
             "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+            "commit": commit(),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(),
+            "runs": max(len(figure.runs) for figure in self.figures),
+            "hardware": machine(),
             "versions": {
                 "python": platform.python_version(),
                 **{package: version(package) for package in self.packages},
@@ -115,18 +123,31 @@ def render(content: dict[str, Any]) -> list[str]:
     """Lines of Markdown for one file of results."""
     versions = ", ".join(f"{name} {number}" for name, number in content["versions"].items())
     lines = [f"## {content['title']}", "", content["work"], ""]
-    lines += [f"`{content['command']}`, {content['date']}, {content['machine']}; {versions}.", ""]
+    command = content["command"]
+    lines += [
+        f"{command if command == UNKNOWN else f'`{command}`'}, commit {content['commit']}, "
+        f"{content['date']}, {_count(content['runs'])}, {content['hardware']}; {versions}.",
+        "",
+    ]
     columns = ["figure", "median", "goal", "met", "spread", "runs"]
     lines += _table(columns, [_figure_row(figure) for figure in content["figures"]])
     for table in content["tables"]:
         lines += ["", f"{table['title']}:", "", *_table(table["columns"], table["rows"])]
+        if table.get("source"):
+            lines += ["", table["source"]]
     return lines
+
+
+def _count(runs: int) -> str:
+    return "one run" if runs == 1 else f"{runs} runs"
 
 
 def _figure_row(figure: dict[str, Any]) -> list[str]:
     runs, digits = figure["runs"], figure["digits"]
     median = figure["median"]
     spread = f"{(max(runs) - min(runs)) / abs(median):.0%}" if median else "-"
+    if len(runs) == 1:
+        spread = _count(1)
     met = {True: "yes", False: "**no**", None: ""}[figure["met"]]
     return [
         figure["name"],
@@ -141,6 +162,21 @@ def _figure_row(figure: dict[str, Any]) -> list[str]:
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def commit() -> str:
+    """The commit of this checkout, and whether its code was changed since. A copy without its
+    history is told by KVASIR_COMMIT."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        results = ":(exclude)benchmarks/results"
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", results], check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("KVASIR_COMMIT", UNKNOWN)
+    return f"{head} with changes" if changed.returncode else head
 
 
 def machine() -> str:

@@ -160,6 +160,7 @@ WORKLOADS: dict[str, Callable[[Engine], Figures]] = {
     "io": io,
 }
 MODELS = Path(__file__).parent / "models"
+COLUMNS = ["figure", "here", "modelled limit", "vLLM 0.24.0"]
 UNITS = {"out_tok_s": "tokens/s", "tok_s": "tokens/s", "tpot_ms": "ms", "ttft_ms": "ms"}
 
 
@@ -173,8 +174,10 @@ def medians(runs: Runs) -> Figures:
 
 
 def report(model: Path, runs: Runs, further: Iterable[Table]) -> Report:
-    """What came out so far, beside what vLLM 0.24 and a perfect scheduler reach."""
-    known = json.loads((MODELS / "floors.json").read_text()).get(model.name, {})
+    """What came out so far, beside what vLLM reaches and the model of a perfect scheduler."""
+    floors = json.loads((MODELS / "floors.json").read_text())
+    known = floors["models"].get(model.name, {})
+    source = "{vllm}. The modelled limit is {modelled_limit}.".format(**floors["source"])
     rows, table = [], []
     for name, found in medians(runs).items():
         (key, value), *_ = found.items()
@@ -182,14 +185,14 @@ def report(model: Path, runs: Runs, further: Iterable[Table]) -> Report:
         digits = 2 if key.endswith("ms") else 0
         each = [run[key] for run in runs[name]]
         rows.append(Figure(name, UNITS[key], each, floor.get("goal", ""), digits))
-        others = [str(floor.get(whose, "")) for whose in ("limit", "vllm")]
+        others = [str(floor.get(whose, "")) for whose in ("modelled_limit", "vllm")]
         table.append([name, f"{value:,.{digits}f}", *others])
     return Report(
         name="engine",
         title=f"The engine on a GPU: {model.name}, bf16",
         work=" ".join(__doc__.split("--out F.json]")[1].split()),
         figures=rows,
-        tables=[Table("Beside others", ["figure", "here", "limit", "vLLM 0.24"], table), *further],
+        tables=[Table("Beside others", COLUMNS, table, source), *further],
         packages=("torch", "triton"),
     )
 
@@ -244,7 +247,7 @@ def main() -> None:
         if options.out:
             made = replace(
                 report(Path(options.model), runs, tables.values()),
-                values={"machine": hardware(), **start, **medians(runs)},
+                values={"hardware": hardware(), **start, **medians(runs)},
             )
             made.write(options.out)
 

@@ -20,7 +20,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).parents[1] / "e2e" / "cluster"))
 
 from harness.control_plane import ControlPlane
-from harness.sockets import free_ports
+from kvasir.cli.local.ports import free_ports
 from kvasir.kube import Cluster, Kind, load_access
 from kvasir.resource.crd_writer import as_yaml
 from kvasir_operator.kinds import DEPLOYMENTS, LLMDEPLOYMENTS, PODS
@@ -81,7 +81,8 @@ async def measure(plane: ControlPlane, foreign: int, seconds: float) -> dict[str
     environ = {"KUBECONFIG": str(plane.kubeconfig)}
     async with Cluster(load_access(environ=environ), timeout=60) as cluster:
         containers = [{"name": "c", "image": "none"}]
-        pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers}}
+        pod: dict[str, object] = {"apiVersion": "v1", "kind": "Pod"}
+        pod["spec"] = {"containers": containers}
         await make(cluster, PODS, pod, foreign)
         spec = {"model": {"uri": "builtin://kvasir-tiny"}}
         head = {"apiVersion": LLMDEPLOYMENTS.api_version, "kind": "LLMDeployment"}

@@ -12,11 +12,12 @@ import json
 import sys
 from pathlib import Path
 
-from common import RESULTS, ROOT, render
+from common import NOTES, RESULTS, ROOT, render
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 ORDER = (
-    *("llama8b_bf16", "qwen06b_bf16", "qwen30b_a3b_bf16", "start"),
+    *("llama8b_bf16", "llama8b_bf16_io", "qwen06b_bf16", "qwen06b_bf16_io"),
+    *("qwen30b_a3b_bf16", "start"),
     *("cpu_throughput", "core_loop", "http_streaming", "serve_start"),
     *("router_overhead", "router_waiting", "router_streams", "router_choice", "router_index"),
     *("router_benefit_capacity", "router_benefit_chat", "router_benefit_agent"),
@@ -25,13 +26,13 @@ ORDER = (
 HEAD = """\
 # Benchmarks
 
-Every figure here is the median of the runs of a script in `benchmarks/` that stand beside it (one
-run on GPUs), made on the machine named with it; the spread is (largest - smallest) / median.
-`python benchmarks/report.py` writes
-this page from `benchmarks/results/`; [benchmarks/README.md](../benchmarks/README.md) says how to
-run them. On GPUs "limit" is what a perfect scheduler over the measured matrix products and 4.3 TB/s
-of attention would reach with 0.35 ms a step and 1.3 us a token for everything else; for experts,
-over reading the weights that a step needs at 4.59 TB/s. Weights are random, in the models' shapes.
+Every figure here is the median of the runs of a script in `benchmarks/` that stand beside it, made
+on the machine named with it; the spread is (largest - smallest) / median, and what rests on one run
+says so. `python benchmarks/report.py` writes this page: the figures from `benchmarks/results/`,
+which scripts alone write, and after them, as "Notes", what people have written down in
+`benchmarks/notes/`. [benchmarks/README.md](../benchmarks/README.md) says how to run the scripts.
+"unknown" is what was not written down at the time. On GPUs weights are random, in the models'
+shapes.
 """
 
 
@@ -39,8 +40,14 @@ def page(results: Path) -> str:
     """The page for a directory of results."""
     folders = ("h200/*.json", "cpu/*.json", "*.json")
     files = sorted([file for folder in folders for file in results.glob(folder)], key=_place)
-    parts = ["\n".join(render(json.loads(path.read_text()))) + "\n" for path in files]
-    return "\n".join([HEAD, *parts])
+    return "\n".join([HEAD, *map(_part, files)])
+
+
+def _part(result: Path) -> str:
+    """One file of results, then the notes of its name."""
+    made = "\n".join(render(json.loads(result.read_text()))) + "\n"
+    notes = NOTES / f"{result.stem}.md"
+    return f"{made}\n### Notes\n\n{notes.read_text()}" if notes.exists() else made
 
 
 def _place(path: Path) -> tuple[int, str]:

@@ -8,7 +8,7 @@ Eight engines with `--device sim` stand for llm-d's pods: Qwen3-32B on two GPUs,
 tokens a second and 307,328 tokens of KV cache each; `sim_fleet.py` says how tokens are scaled
 (`--scale`) and clocks run faster (`--speed`).
 Figures are given in real tokens and seconds. Each policy starts with a fresh fleet, and each stage
-follows the one before it; the works are in `benefit_works.py`.
+follows the one before it; the works are in `benefit_workloads.py`.
 
 `round_robin`, `least_load`, ... are the router's policies; `approximate` is kv_aware that hears no
 block events, `exact` kv_aware that does. A stage is below the knee, at it or past it for a policy
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from benefit_works import WORKLOADS, Workload
+from benefit_workloads import WORKLOADS, Workload
 from common import Figure, Report, Table, free_port, wait_for, warn_if_busy
 from router_tools import FORM, process, router_command
 from scaled_router import divide
@@ -131,7 +131,8 @@ def run_policy_virtually(
             stage.machine = stage.router = 0.0  # it is not the machine's time
         return found
 
-    return run_virtual(stages, make)
+    made: list[Stage] = run_virtual(stages, make)
+    return made
 
 
 def _discovery(engines: Sequence[Engine], with_events: bool) -> dict[str, Any]:

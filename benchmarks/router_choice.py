@@ -85,7 +85,7 @@ def tell_events(policy: KvAware, replica: Replica, chain: Sequence[int]) -> None
     counts = [KV_A_TEXT_BLOCK * (at + 1) for at in range(len(chain))]
     policy.index.learned(PromptReport(chain, counts, b"".join(last)))
     for each in ([replica], random.choices(list(policy.index.match(chain)) or [replica], k=1)):
-        policy.index.stored(each[0], BlockStored(names, None, [], 16))
+        policy.index.stored(each[0], BlockStored([*names], None, [], 16))
 
 
 def fill(
@@ -165,7 +165,8 @@ async def measure_tokenising(size: int) -> dict[str, float]:
     tokenizing.open([model])
     source = random.Random(2)
     systems = [text(source, size // 2) for _ in range(4)]
-    given, known = [], []
+    given: list[Any] = []
+    known: list[Any] = []
     while len(known) < 24:
         asked, done = query(source, size, systems[len(known) % 4]), asyncio.Event()
         asked.chain  # noqa: B018

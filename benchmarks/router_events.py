@@ -59,11 +59,11 @@ def publish_events(ports: list[int], rate: float) -> None:
 
 def _events(held: deque[list[bytes]], source: random.Random) -> list[KVEvent]:
     names = source.randbytes(HASH_BYTES * CHAIN)
-    chain = [names[at : at + HASH_BYTES] for at in range(0, len(names), HASH_BYTES)]
+    chain: list[bytes] = [names[at : at + HASH_BYTES] for at in range(0, len(names), HASH_BYTES)]
     held.append(chain)
-    events: list[KVEvent] = [BlockStored(chain, None, [7] * (CHAIN * BLOCK_SIZE), BLOCK_SIZE)]
+    events: list[KVEvent] = [BlockStored([*chain], None, [7] * (CHAIN * BLOCK_SIZE), BLOCK_SIZE)]
     if len(held) > KEPT:
-        events.append(BlockRemoved(held.popleft()))
+        events.append(BlockRemoved([*held.popleft()]))
     return events
 
 

@@ -59,7 +59,9 @@ def payloads(blocks: int, source: random.Random) -> list[bytes]:
     for _ in range(blocks // CHAIN):
         names = [source.randbytes(HASH_BYTES) for _ in range(CHAIN)]
         tokens = [source.randrange(128_000) for _ in range(CHAIN * BLOCK_SIZE)]
-        made.append(encode_batch(EventBatch(0.0, [BlockStored(names, None, tokens, BLOCK_SIZE)])))
+        made.append(
+            encode_batch(EventBatch(0.0, [BlockStored([*names], None, tokens, BLOCK_SIZE)]))
+        )
     return made
 
 
@@ -139,7 +141,7 @@ def lookups(blocks: int) -> dict[str, float]:
         texts.learn(PromptReport(chain, [8 * (at + 1) for at in range(len(chain))], last))
         for replica in replicas:
             held = names[: source.randrange(8, len(names))]
-            residency.stored(replica, BlockStored(held, None, [], BLOCK_SIZE))
+            residency.stored(replica, BlockStored([*held], None, [], BLOCK_SIZE))
         chains.append(chain)
 
     def look(length: int) -> float:

@@ -160,7 +160,7 @@ class Measured:
 
     def cpu_us(self, unit: str) -> float:
         """For each of `answers` or `events`."""
-        return self.cpu_ns / 1000 / max(self.counts[unit], 1)
+        return float(self.cpu_ns / 1000 / max(self.counts[unit], 1))
 
 
 def run_load(
@@ -248,7 +248,7 @@ def install_rivals(folder: Path, names: Sequence[str]) -> Path:
     environment = folder / "rivals"
     wanted = [f"{name}=={RIVALS[name]}" for name in names]
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip = [environment / "bin" / "python", "-m", "pip", "install", "-q", *wanted]
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "-q", *wanted]
     subprocess.run(pip, check=True)
     return environment / "bin"
 
@@ -257,7 +257,7 @@ def install_rivals(folder: Path, names: Sequence[str]) -> Path:
 def rival(programs: Path, name: str, replicas: Sequence[int], cores: Cores) -> Iterator[Router]:
     """smg or vllm-router with its cache-aware policy and defaults."""
     port, metrics = free_port(), free_port()
-    command = [programs / name, *(["launch"] if name == "smg" else [])]
+    command: list[str | Path] = [programs / name, *(["launch"] if name == "smg" else [])]
     options = ["--host", "127.0.0.1", "--port", str(port), "--policy", "cache_aware"]
     options += ["--prometheus-port", str(metrics), "--worker-urls"]
     options += [f"http://127.0.0.1:{replica}" for replica in replicas]

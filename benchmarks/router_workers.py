@@ -106,7 +106,8 @@ def least_us(work: Callable[[], object], count: int) -> list[float]:
 
 def looks(prompts: list[Sequence[int]]) -> tuple[list[float], list[float]]:
     """Microseconds a prompt: in a dictionary, in the shared table."""
-    table, known = SharedTable(), {}
+    table = SharedTable()
+    known: dict[int, int] = {}
     for at, chain in enumerate(prompts):
         for block in chain:
             known[block] = known.get(block, 0) | 1 << at % REPLICAS

@@ -21,8 +21,8 @@ def divide(tokens: int) -> None:
     token_load.STALE_TOKENS //= tokens
     token_load._REQUEST_WEIGHT /= tokens
     token_load.REQUEST_TOKENS //= tokens
-    kv_aware.MIN_LOAD_TOKENS //= tokens
-    model_index.BYTES_PER_TOKEN *= tokens
+    kv_aware.MIN_LOAD_TOKENS //= tokens  # type: ignore[attr-defined]
+    model_index.BYTES_PER_TOKEN *= tokens  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

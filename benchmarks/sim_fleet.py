@@ -10,11 +10,9 @@ is one token and has 4 * scale - 1 letters, so that prompts have real sizes in b
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
-import socket
 import string
 import sys
 from collections.abc import Iterator
@@ -25,6 +23,8 @@ from typing import Any
 
 from common import ROOT, wait_for
 from router_tools import process
+
+from kvasir.cli.local.ports import free_ports
 
 # llm-d's pods run Qwen3-32B on two H100s and compute 15,928 prompt tokens a second; the measured
 # device, Llama-3.1-8B on an H200, computes 41,320. Their KV bytes a token and GPU are about alike.
@@ -148,23 +148,6 @@ class Engine:
         return entry
 
 
-def free_ports(count: int) -> Iterator[int]:
-    """Ports of this process's own: below those that the system gives to clients, and apart from
-    those of other fleets that start now."""
-    first = 10_000 + 200 * (os.getpid() % 100)
-    found = (port for port in range(first, first + 200) if _is_free(port))
-    return itertools.islice(found, count)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
 @contextmanager
 def sim_fleet(
     folder: Path,
@@ -178,7 +161,7 @@ def sim_fleet(
     """`kvasir serve --device sim`, several times. Raises RuntimeError when one does not start."""
     profile = folder / "profile.json"
     profile.write_text(json.dumps(scaled_profile(scale, kv_tokens)))
-    ports = free_ports(4 * replicas)
+    ports = iter(free_ports(4 * replicas))
     engines = [Engine(*(next(ports) for _ in range(4))) for _ in range(replicas)]
     environment = {
         "PYTHONPATH": f"{ROOT}/api:{ROOT}/engine",

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class VirtualEngine:
     def __init__(self, loop: VirtualLoop, profile: SpeedProfile, scale: Scale) -> None:
         self._loop = loop
         self._recorder = EventRecorder()
-        groups = group_layers([None], BLOCK)
+        groups = group_layers((None,), BLOCK)
         kv = KVManager(groups, [profile.num_kv_blocks], listeners=[self._recorder.listener(0)])
         budget = max(8192 // scale.tokens, 512)
         settings = SchedulerSettings(max_num_seqs=256, max_num_batched_tokens=budget)
@@ -218,7 +219,7 @@ class VirtualRouter:
             engine = self._engines[replica] = VirtualEngine(loop, speed, scale)
             engine.reported = replica.load.reported
             if hears:
-                engine.told = lambda events, replica=replica: self._told(replica, events)
+                engine.told = partial(self._told, replica)
             self.model.replicas[spec.id, spec.host, number] = replica
         self.model.refresh()
         waiting = QueueLimits(requests=1_000_000, timeout=1e9)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gemm import shapes
+from skinny_gemm import shapes
 
 from kvasir_engine.kernels.gemm.algorithm_table import (
     GemmChoice,

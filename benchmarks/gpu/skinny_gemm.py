@@ -130,7 +130,7 @@ def microseconds(
         end.record()
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) / calls * 1e3)
-    return sorted(times)[1]
+    return float(sorted(times)[1])
 
 
 def by_cublas(x: torch.Tensor, weight: torch.Tensor, *, gated: bool) -> torch.Tensor:

@@ -108,7 +108,7 @@ def report(size: int, runs: dict[str, list[dict[str, float]]]) -> Report:
         f"a checkpoint of {size / 1e9:.1f} GB in the page cache.",
         figures=figures,
         packages=("torch", "triton"),
-        values={"machine": hardware(), "runs": runs},
+        values={"hardware": hardware(), "parts": runs},
     )
 
 

@@ -100,7 +100,7 @@ class SimEngine(Process):
     async def is_ready(self) -> bool:
         """By its own word."""
         try:
-            return json.loads(await get(self.port, "/ready"))["status"] == "ready"
+            return bool(json.loads(await get(self.port, "/ready"))["status"] == "ready")
         except (OSError, ValueError, TimeoutError):
             return False
 

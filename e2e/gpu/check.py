@@ -35,7 +35,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "api"), str(ROOT / "engine")]
 
-import ahead  # noqa: E402
+import precompiled  # noqa: E402
 from judging import Judge, Row, Tokens  # noqa: E402
 
 from kvasir_engine.attention import triton_backend  # noqa: E402
@@ -164,7 +164,8 @@ def compare_lone(row: Row, given: Tokens, judge: Judge, want: Tokens, engine: En
     happened = runner.graphs.steps["prefill"] - before >= len(given)
 
     def wrong(i: int) -> str | None:
-        return judge.differ(given[i], want[i], found[i])
+        said: str | None = judge.differ(given[i], want[i], found[i])
+        return said
 
     row.compare(LONE, given, wrong, happened)
 
@@ -183,9 +184,9 @@ def check_model(name: str, dtype: str, model_dir: Path) -> Row:
     scale = WIDE_SCALE if name in WIDE else 1
     given, judge, row = prompts(scale), Judge(model_dir, dtype), Row(f"{name} {dtype}")
     size = {"max_model_len": 128 * scale}
-    ahead.compiled_here.clear()
+    precompiled.compiled_here.clear()
     graphs = Engine(model_dir, dtype, **size)
-    ahead.note_ahead(row, graphs.settings, model_dir)
+    precompiled.note_ahead(row, graphs.settings, model_dir)
     runner: Any = graphs.core.loop.runner
     want = graphs.greedy(given)
     used = min(runner.graphs.steps["full"], runner.graphs.steps["piecewise"]) > 0
@@ -228,7 +229,7 @@ def check_divided(
     with (
         patch.object(decode_graphs, "needs_split_kv", bool_of),
         patch.object(batch, "needs_split_kv", bool_of),
-        patch.object(prefix_groups, "BYTES_OF_LAUNCH", 1 << 40),
+        patch.object(prefix_groups, "LAUNCH_COST_BYTES", 1 << 40),
         patch.object(triton_backend, "split_kv_tuning_for", small_parts),
     ):
         engine = Engine(model_dir, dtype, **size)
@@ -295,10 +296,10 @@ def check_tiny() -> Iterator[tuple[str, int, int]]:
 def check_one(work: tuple[str, str]) -> Row:
     """One architecture in one type, in a process of its own."""
     # However little there is to gain: these models are small.
-    prefix_groups.BYTES_OF_LAUNCH = -(1 << 40)
+    prefix_groups.LAUNCH_COST_BYTES = -(1 << 40)
     torch.set_num_threads(2)
     paged_attention._compiled.clear()
-    ahead.listen()
+    precompiled.listen()
     name, dtype = work
     with tempfile.TemporaryDirectory() as directory:
         model_dir = Path(directory) / name
@@ -320,7 +321,7 @@ def main() -> None:
     ]
     faults: list[str] = []
     columns = [
-        ahead.COLUMN,
+        precompiled.COLUMN,
         "transformers",
         LONE,
         *(column for column, _, _ in VARIANTS),

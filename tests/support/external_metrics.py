@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from kvasir.cli.local.ports import free_ports
 from kvasir_operator.settings import OperatorSettings
 
 
@@ -62,9 +63,10 @@ async def routers() -> AsyncIterator[Routers]:
     app.router.add_get("/scaling/{model:.*}", state.answer)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
+    # 127.0.0.2 has to have the port as well: none that the kernel gives to connections.
+    [state.port] = free_ports(1)
     for host in state.hosts:
         await web.TCPSite(runner, host, state.port).start()
-        state.port = state.port or runner.addresses[0][1]
     yield state
     await runner.cleanup()
 

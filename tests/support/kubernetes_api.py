@@ -8,6 +8,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from kvasir.cli.local.ports import reserve_port
 from kvasir.kube import ClusterAccess
 
 CONTEXT = ssl.create_default_context()
@@ -276,13 +278,16 @@ def leaving_fixture() -> Callable[[Object], Object]:
 @pytest.fixture
 async def start_api() -> AsyncIterator[Callable[..., Awaitable[FakeApi]]]:
     started: list[FakeApi] = []
+    with ExitStack() as reserved:
 
-    async def start(**options: Any) -> FakeApi:
-        api = FakeApi(**options)
-        await api.start()
-        started.append(api)
-        return api
+        async def start(**options: Any) -> FakeApi:
+            # Nobody else's until the test ends, also while the server is stopped.
+            port = reserved.enter_context(reserve_port()).getsockname()[1]
+            api = FakeApi(**{"port": port, **options})
+            await api.start()
+            started.append(api)
+            return api
 
-    yield start
-    for api in started:
-        await api.stop()
+        yield start
+        for api in started:
+            await api.stop()

@@ -12,7 +12,7 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,12 @@ import pytest
 import uvloop
 import yaml
 
-from kvasir.cli.local.ports import free_ports
+from kvasir.cli.local.ports import free_ports, reserve_port
 from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.options.router_settings import Probing, RouterSettings, Timeouts
-from kvasir_router.process.single_process import RouterServer, listen
+from kvasir_router.process.client_port import listen
+from kvasir_router.process.single_process import RouterServer
 from kvasir_router.wire.http_request import Limits
 
 ROOT = Path(__file__).parents[2]
@@ -281,16 +282,19 @@ def write_config_fixture() -> Callable[..., None]:
 @pytest.fixture
 async def start_replica() -> AsyncIterator[Callable[..., Awaitable[FakeReplica]]]:
     started: list[FakeReplica] = []
+    with ExitStack() as reserved:
 
-    async def start(**options: Any) -> FakeReplica:
-        replica = FakeReplica(**options)
-        await replica.start()
-        started.append(replica)
-        return replica
+        async def start(**options: Any) -> FakeReplica:
+            # Nobody else's until the test ends, also while the replica is stopped.
+            port = reserved.enter_context(reserve_port()).getsockname()[1]
+            replica = FakeReplica(**{"port": port, **options})
+            await replica.start()
+            started.append(replica)
+            return replica
 
-    yield start
-    for replica in started:
-        await replica.stop()
+        yield start
+        for replica in started:
+            await replica.stop()
 
 
 @pytest.fixture

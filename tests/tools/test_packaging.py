@@ -50,6 +50,8 @@ def test_an_extra_installs_alone_without_torch(extra: str, tmp_path: Path) -> No
         ).returncode
         == 0
     )
+    typed = {file.parent.name for file in (tmp_path / "venv").rglob("kvasir*/py.typed")}
+    assert typed == {"kvasir", "kvasir_engine", "kvasir_router", "kvasir_operator"}
     version = [tmp_path / "venv" / "bin" / "kvasir", "version"]
     assert subprocess.run(version, check=True, capture_output=True, text=True).stdout
 

@@ -180,4 +180,5 @@ def down_afterwards() -> Iterator[None]:
 
 
 def _python_path() -> dict[str, str]:
-    return {"PYTHONPATH": str(SOURCES)}
+    """Of the harness, and of the package that it shares with the product."""
+    return {"PYTHONPATH": f"{SOURCES}:{SOURCES.parents[1] / 'api'}"}

@@ -17,7 +17,7 @@ from harness.errors import HarnessError
 from harness.kubectl import Kubectl
 from harness.pki import Authority
 from harness.processes import ProcessTable
-from harness.sockets import free_ports
+from kvasir.cli.local.ports import free_ports
 
 SERVICE_CIDR = "10.96.0.0/16"
 READY_SECONDS = 120
@@ -231,7 +231,9 @@ def _is_established(definition: dict[str, Any]) -> bool:
 
 
 def _remembered_ports(directory: Path) -> list[int]:
-    """Ports of etcd, its peers and the API server, the same for everyone who opens `directory`."""
+    """Ports of etcd, its peers and the API server, the same for everyone who opens `directory`.
+    They are reserved while the process that chose them runs: whoever stops a server finds its port
+    free when it starts it again."""
     file = directory / "ports"
     if not file.exists():
         directory.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,13 @@ REQUIRED = "KVASIR_CLUSTER_TESTS"
 _left_out = pytest.StashKey[int]()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest's own, which selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes away the tests whose binary is not built."""
+    """Marks what needs a control plane as slow, and takes away the tests whose binary is not
+    built."""
+    for item in items:
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
     absent = {name for name, module in NEEDED.items() if not module.is_built()}
     if not absent or os.environ.get(REQUIRED) == "required":
         return

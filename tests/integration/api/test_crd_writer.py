@@ -20,6 +20,8 @@ from kvasir.resource import LLMDeployment
 from kvasir.resource.crd_writer import as_yaml, crd
 from kvasir.resource.strict_model import RULES
 
+pytestmark = pytest.mark.slow
+
 COMMITTED = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crd.yaml"
 LLMDEPLOYMENTS = Kind("kvasir.dev/v1alpha1", "llmdeployments")
 HUB = "hf://org/model"

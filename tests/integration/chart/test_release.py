@@ -20,6 +20,8 @@ from harness.go_modules import GATEWAY_API, PROMETHEUS_OPERATOR, module_director
 from harness.processes import guard
 from kvasir.kube import load_access
 
+pytestmark = pytest.mark.slow
+
 PACKAGES = Path(__file__).parent / "packages"
 """The first chart that could be installed, with the first definition: what upgrades begin from."""
 CRD = "llmdeployments.kvasir.dev"

@@ -17,6 +17,8 @@ from harness.errors import HarnessError
 from harness.go_modules import KSERVE, module_directory
 from kvasir.cli.local.ports import free_ports
 
+pytestmark = pytest.mark.slow
+
 MANIFESTS = Path(__file__).parents[3] / "manifests" / "kserve"
 CRDS = ("clusterservingruntimes", "inferenceservices")
 

@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from harness.binaries import binary
+from kvasir.cli.local.ports import free_ports
 from kvasir.kube import ApiError, Cluster, Kind, load_access
 from kvasir.resource import labels
 from kvasir.resource.crd_writer import as_yaml
@@ -107,15 +108,13 @@ class Operator:
 
 
 @pytest.fixture
-def operators(
-    plane: Any, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
-) -> Iterator[Callable[..., Operator]]:
+def operators(plane: Any, tmp_path: Path) -> Iterator[Callable[..., Operator]]:
     """operators(*flags): a process that is not started yet; all are gone at the end."""
     made: list[Operator] = []
 
     def make(*flags: str) -> Operator:
         log = tmp_path / f"operator-{len(made)}.log"
-        made.append(Operator(plane.account, log, unused_tcp_port_factory(), *flags))
+        made.append(Operator(plane.account, log, free_ports(1)[0], *flags))
         return made[-1]
 
     yield make

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from harness.binaries import binary
+from kvasir.cli.local.ports import free_ports
 from kvasir_operator.external_metrics.metrics_server import API_SERVICE
 
 CHART = Path(__file__).parents[3] / "charts" / "kvasir"
@@ -43,9 +44,9 @@ def enabled(plane: Any) -> Iterator[list[str]]:
 
 
 def test_the_operator_serves_and_registers_itself(
-    plane: Any, enabled: list[str], operators: Any, unused_tcp_port: int
+    plane: Any, enabled: list[str], operators: Any
 ) -> None:
-    operator = operators("--external-metrics-port", str(unused_tcp_port), *enabled)
+    operator = operators("--external-metrics-port", str(free_ports(1)[0]), *enabled)
     operator.start()
     end = time.monotonic() + DEADLINE
     while not plane.kubectl.json("get", "apiservice", API_SERVICE)["spec"].get("caBundle"):

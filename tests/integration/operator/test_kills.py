@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from kvasir.cli.local.ports import free_ports
 from kvasir_operator.command import run_until_stopped
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, LEASES, LLMDEPLOYMENTS, PODS
 from kvasir_operator.objects import condition
@@ -186,11 +187,9 @@ class Relay:
 
 
 @pytest.mark.slow
-async def test_killed_after_every_write_of_a_life(
-    site: Any, gateway: Gateway, unused_tcp_port: int
-) -> None:
+async def test_killed_after_every_write_of_a_life(site: Any, gateway: Gateway) -> None:
     """From apply over a change to deletion: nothing is made twice, forgotten, or left."""
-    relay = Relay(site, gateway, unused_tcp_port)
+    relay = Relay(site, gateway, free_ports(1)[0])
     await site.apply(replicas=2, model=MODEL)
     assert set(await relay.run()) == FIRST
     assert len(await site.cluster.list(JOBS, site.namespace)) == 1

@@ -19,6 +19,8 @@ from kvasir_operator.kinds import (
     SERVICES,
 )
 
+pytestmark = pytest.mark.slow
+
 CHILDREN = (DEPLOYMENTS, SERVICES, BUDGETS, NETWORK_POLICIES, ACCOUNTS)
 SCALERS = {"replicas": 4}
 

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from kvasir_router.command import app
 from kvasir_router.options.router_settings import RouterSettings
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
@@ -102,7 +104,7 @@ async def test_clients_that_neither_read_nor_close_do_not_keep_it_up(
     stuck = [await asyncio.open_connection("127.0.0.1", router.port) for _ in range(3)]
     for _, writer in stuck:
         writer.write(post(b'{"model": "m"}'))
-        writer.transport.pause_reading()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
     await asyncio.sleep(0.3)
     router.signal(signal.SIGTERM)
     code, _, err = await router.ended()

@@ -97,9 +97,14 @@ def test_a_changed_source_is_read_itself(built: tuple[Path, Path], tmp_path: Pat
 
 @pytest.mark.slow
 def test_nothing_is_left_beside_the_sources(built: tuple[Path, Path]) -> None:
-    command = ["git", "status", "--porcelain", "--ignored", "--", "router"]
-    left = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert [line for line in left.splitlines() if line.endswith((".so", ".c", "build/"))] == []
+    def files(sources: Path) -> set[Path]:
+        found = (each.relative_to(sources) for each in sources.rglob("*") if each.is_file())
+        return {each for each in found if each.suffix not in (".pyc", ".so")}
+
+    sources, folder = built
+    assert list(folder.rglob("*.so")), "it was compiled"
+    assert list(sources.rglob("*.so")) == []
+    assert files(sources) == files(ROOT / "router")
 
 
 def test_every_module_that_is_compiled_exists() -> None:
@@ -133,6 +138,7 @@ def test_a_router_says_that_what_is_compiled_is_of_other_sources(monkeypatch, ou
     assert [each["log_level"] for each in logs] == ["warning"] * outdated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["1", "0"])
 async def test_a_router_says_which_form_it_runs(
     tmp_path, write_config, model_entry, start_replica, start_process, client, monkeypatch, switch

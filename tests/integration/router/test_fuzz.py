@@ -10,6 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[3] / "e2e" / "http_fuzz.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_router_survives_any_http(seconds: int) -> None:
     made = subprocess.run(

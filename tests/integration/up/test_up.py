@@ -22,6 +22,8 @@ from urllib.request import urlopen
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DEADLINE = 60.0
 COMMAND = (sys.executable, "-m", "kvasir", "up", "-f", "models.yaml", "--log-dir", "logs")
 
@@ -193,6 +195,7 @@ def test_a_replica_that_cannot_start_ends_it_with_its_error(
 
 def test_a_port_in_use(start: Callable[..., Up], standin: Any, free_port: int) -> None:
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         taken.bind(("127.0.0.1", free_port))
         taken.listen()

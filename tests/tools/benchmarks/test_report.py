@@ -1,5 +1,6 @@
 """docs/benchmarks.md is what benchmarks/report.py makes of the committed results."""
 
+import datetime
 import json
 import subprocess
 import sys
@@ -20,13 +21,66 @@ def test_the_page_belongs_to_the_committed_results():
     assert made.returncode == 0, made.stderr
 
 
-def test_results_name_machine_versions_and_every_run():
-    for path in BENCHMARKS.glob("results/**/*.json"):
-        content = json.loads(path.read_text())
-        assert content["machine"]
-        assert content["date"]
-        assert content["versions"]["python"]
-        assert all(figure["runs"] for figure in content["figures"])
+RESULTS = sorted(BENCHMARKS.glob("results/**/*.json"))
+WRITTEN = {
+    *("name", "title", "work", "command", "commit", "date", "runs", "hardware", "versions"),
+    *("figures", "tables"),
+}
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_results_name_where_they_come_from_and_every_run(path: Path):
+    content = json.loads(path.read_text())
+    assert content.keys() >= WRITTEN
+    assert all(content[each] for each in ("command", "commit", "hardware"))
+    assert datetime.date.fromisoformat(content["date"])
+    assert content["versions"]["python"]
+    assert all(figure["runs"] for figure in content["figures"])
+    assert content["runs"] == max(len(figure["runs"]) for figure in content["figures"])
+
+
+def test_a_script_writes_all_of_it(tmp_path: Path):
+    code = (
+        "from pathlib import Path; from common import Figure, Report, Table;"
+        "table = Table('Beside others', ['figure', 'theirs'], [['x', '2']], 'theirs: a page');"
+        "report = Report('x', 'X', 'Nothing.', [Figure('x', 'ms', [1.0])], [table]);"
+        f"report.write(Path({str(tmp_path / 'x.json')!r})); report.publish(save=False)"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    content = json.loads((tmp_path / "x.json").read_text())
+    assert content.keys() == WRITTEN
+    head = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert content["commit"].removesuffix(" with changes") == head.stdout.strip()
+    assert "| x | 1.00 ms |  |  | one run | 1.00 |" in made.stdout, "no spread of one run"
+    assert made.stdout.endswith("| x | 2 |\n\ntheirs: a page\n")
+
+
+def test_notes_belong_to_a_result_and_are_shown_after_it():
+    titles = {path.stem: json.loads(path.read_text())["title"] for path in RESULTS}
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    notes = sorted((BENCHMARKS / "notes").glob("*.md"))
+    assert notes
+    for path in notes:
+        part = page.partition(f"\n## {titles[path.stem]}\n")[2].partition("\n## ")[0]
+        assert part.rstrip().endswith(path.read_text().rstrip())
+
+
+def test_rivals_and_goals_name_their_source():
+    floors = json.loads((BENCHMARKS / "models" / "floors.json").read_text())
+    rows = [row for model in floors["models"].values() for row in model.values()]
+    assert {name for row in rows for name in row} == floors["source"].keys()
+    shown = "{vllm}. The modelled limit is {modelled_limit}.".format(**floors["source"])
+    for path in BENCHMARKS.glob("results/h200/*.json"):
+        for table in json.loads(path.read_text())["tables"]:
+            assert table["title"] != "Beside others" or table["source"] == shown
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def found(monkeypatch):
         (model_index, "BYTES_PER_TOKEN"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name))  # put back after `divide`
-    from benefit_works import capacity
+    from benefit_workloads import capacity
     from scaled_router import divide
     from sim_fleet import Scale, Words
     from stream_load import arrive
@@ -59,6 +59,7 @@ def found(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hears", [False, True])
 def test_affinity_keeps_a_fleet_below_its_knee_that_round_robin_overruns(found, hears) -> None:
     cached, waiting = found("kv_aware", hears, 15)

@@ -31,6 +31,7 @@ def test_the_values_documentation_is_made_from_the_values() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "app"), [("operator", operator), ("router", router)])
 def test_every_flag_exists(render, find, values_name, name, app) -> None:
     command = typer.main.get_command(app)
@@ -87,6 +88,7 @@ def queries(charts) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_dashboards_and_alerts_ask_for_what_there_is(charts) -> None:
     there = emitted()
     assert "kvasir_router_requests_total" in there

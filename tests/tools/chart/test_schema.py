@@ -39,6 +39,7 @@ def test_it_knows_every_value_and_no_other(charts, chart) -> None:
     assert {path for path in told - values if path != ("global",)} <= optional
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "where", "what"),
     [

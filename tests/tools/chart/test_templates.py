@@ -38,6 +38,7 @@ def compare(name: str, text: str) -> None:
     assert path.read_text() == text
 
 
+@pytest.mark.slow
 def test_the_objects_are_those_that_were_accepted(render, values_name) -> None:
     compare(values_name, text_of(render(values_name)))
 
@@ -89,6 +90,7 @@ def test_a_release_of_another_name_is_named_after_it(helm) -> None:
     assert all("prod-kvasir" in name for name in own), own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["kvasir", "a" * 53])
 def test_names_have_room_for_what_is_made_of_them(helm, release) -> None:
     for each in helm.template({"global": {"imageRegistry": "r"}}, release=release):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
@@ -10,6 +11,8 @@ from harness.commands import wait_for
 from harness.control_plane import ControlPlane
 from harness.errors import HarnessError
 from harness.kubectl import Kubectl
+
+pytestmark = pytest.mark.slow
 
 
 def test_it_says_the_version_it_was_built_from(control_plane: ControlPlane) -> None:
@@ -56,6 +59,8 @@ def test_what_was_written_is_there_after_a_restart(control_plane: ControlPlane) 
     namespace = control_plane.namespace()
     control_plane.stop_apiserver()
     assert not control_plane.is_ready()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((control_plane.host, int(control_plane.url.rpartition(":")[2])))
     control_plane.start_apiserver()
     assert control_plane.kubectl("get", "namespace", namespace, "-o", "name")
 

@@ -20,7 +20,7 @@ def run(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
 
     def start(*options: str, **environment: str) -> tuple[str, int]:
-        plugins = ["-p", "harness.fixtures", "-p", "no:cacheprovider"]
+        plugins = ["-p", "harness.fixtures", "-p", "no:cacheprovider", "-o", "markers=slow"]
         outer = ("KVASIR_CLUSTER_TESTS", "PYTEST_XDIST_WORKER")
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", *plugins, *options],
@@ -40,6 +40,7 @@ def run(tmp_path):
     return start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["alone", "two processes"])
 def test_they_are_left_out_and_the_last_lines_say_so(run, processes):
     output, status = run(*processes)
@@ -49,8 +50,16 @@ def test_they_are_left_out_and_the_last_lines_say_so(run, processes):
     assert "make cluster-build" in output
 
 
+@pytest.mark.slow
 def test_they_fail_where_they_are_required(run):
     output, status = run(KVASIR_CLUSTER_TESTS="required")
     assert status == 1
     assert "kube is not built: run `make cluster-build`" in output
     assert "1 passed, 1 error" in output
+
+
+@pytest.mark.slow
+def test_what_needs_a_control_plane_is_slow(run):
+    output, status = run("-m", "not slow", KVASIR_CLUSTER_TESTS="required")
+    assert status == 0
+    assert "1 passed, 1 deselected" in output

@@ -73,6 +73,7 @@ def leave(client: socket.socket, store: Store) -> None:
     assert store.left.wait(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [None, 300_000.0])
 @pytest.mark.parametrize("then", [stay, leave])
 def test_no_connection_outlives_it(
@@ -91,6 +92,7 @@ def test_no_connection_outlives_it(
     gc.collect()
 
 
+@pytest.mark.slow
 def test_nor_one_that_is_made_while_it_ends(store: Store) -> None:
     line = Line(store.port, "127.0.0.1")
     begun = threading.Event()

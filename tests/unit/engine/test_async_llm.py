@@ -10,6 +10,8 @@ from kvasir_engine import AsyncLLM, SamplingParams
 from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.sampling_params import ParameterError
 
+pytestmark = pytest.mark.slow
+
 TINY = "builtin://kvasir-tiny"
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 
@@ -29,7 +31,7 @@ async def test_it_streams_and_leaves_nothing() -> None:
     assert one == two
     stream = llm.generate("Hello", SamplingParams(max_tokens=1000, ignore_eos=True))
     await anext(stream)
-    await stream.aclose()
+    await stream.aclose()  # type: ignore[attr-defined]
     pid = llm._core.process.pid
     await llm.close()
     assert llm._core.process.poll() is not None, pid

@@ -13,6 +13,8 @@ import pytest
 from kvasir_engine import LLM, SamplingParams
 from kvasir_engine.interrupts import hold_interrupts
 
+pytestmark = pytest.mark.slow
+
 TINY = "builtin://kvasir-tiny"
 PROMPTS = ["One", "Two", "Three", "Four"]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)

@@ -29,6 +29,7 @@ def ask(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
+@pytest.mark.slow
 def test_text_ids_and_dictionaries_are_the_same_prompt(llm: LLM) -> None:
     (text,) = llm.generate("The quick", GREEDY, use_tqdm=False)
     assert text.prompt == "The quick"
@@ -153,6 +154,7 @@ def test_an_unknown_setting_is_named_with_the_nearest() -> None:
         LLM(TINY, max_num_seq=3)
 
 
+@pytest.mark.slow
 def test_a_plain_script_needs_no_main_guard_no_zmq_and_no_server() -> None:
     script = (
         "import sys\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import socket
-from contextlib import ExitStack
+import sys
 from typing import Final
 
 SERVERS: Final = range(20_000, 30_000)
@@ -37,23 +37,38 @@ def require_free(host: str, port: int) -> None:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports that nothing listens on. They are none of those that the kernel
-    gives to outgoing connections: a server that is started again finds its port still free."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(_bound(host)) for _ in range(count)]
-        return [int(each.getsockname()[1]) for each in held]
+    """`count` different ports that are this process's own until it ends. They are none of those
+    that the kernel gives to outgoing connections.
+
+    Where the system allows it, each stays reserved (`reserve_port`): a server that is started
+    there, or started again, finds its port free.
+    """
+    held = [reserve_port(host) for _ in range(count)]
+    found = [int(each.getsockname()[1]) for each in held]
+    for each in held:
+        if sys.platform == "linux":
+            each.detach()  # the descriptor stays open until the process ends
+        else:  # pragma: no cover - elsewhere a reserved port would refuse its server
+            each.close()
+    return found
 
 
-def _bound(host: str) -> socket.socket:
+def reserve_port(host: str = "127.0.0.1") -> socket.socket:
+    """A socket that reserves its port until it is closed: it is bound and never listens.
+
+    On Linux a server may listen there that sets SO_REUSEADDR, as servers do. A further
+    reservation, a bind without that option, and outgoing connections get another port, whether
+    the server is up or down. Raises PortError.
+    """
     # Not by the global generator: processes that seed it alike would choose alike.
-    for port in random.SystemRandom().sample(SERVERS, TRIES):
+    for port in (*random.SystemRandom().sample(SERVERS, TRIES), 0):
         held = socket.socket()
         try:
             held.bind((host, port))
         except OSError:
             held.close()
-        else:
-            return held
-    held = socket.socket()
-    held.bind((host, 0))
-    return held
+            continue
+        # After the bind, which has to be exclusive: no two reservations share a port.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return held
+    raise PortError(f"no port of {host} is free; stop what listens on {SERVERS}")

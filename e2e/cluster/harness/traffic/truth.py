@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.commands import wait_for
 from harness.processes import ProcessTable, guard
-from harness.sockets import free_ports
 from harness.traffic.plan import Question
+from kvasir.cli.local.ports import free_ports
 
 MODEL = "truth"
 

@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SECRET = {"x-kvasir-fleet-secret": "fleet"}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 def infer(*texts: str, **parameters: object) -> dict[str, object]:
     tensor = {"name": "text_input", "shape": [len(texts)], "datatype": "BYTES", "data": [*texts]}
     return {"inputs": [tensor], "parameters": parameters}
 
 
+@pytest.mark.slow
 async def test_texts_in_and_out_are_those_of_completions(start_real):
     async with start_real(max_num_seqs=8, num_blocks=200) as server:
         chosen = {"max_tokens": 12, "seed": 7}

@@ -45,6 +45,7 @@ async def generate(stub: Any, **fields: Any) -> tuple[list[int], pb.GenerateResp
     return ids, last
 
 
+@pytest.mark.slow
 async def test_a_seeded_request_repeats_itself_resumed_at_any_token(engine: Any) -> None:
     stub, _ = engine
     sampling = pb.SamplingParams(max_tokens=30, seed=5, ignore_eos=True)
@@ -81,6 +82,7 @@ async def test_a_token_that_the_model_lacks_is_refused(engine: Any, fields: Any)
     assert len(ids) == 1
 
 
+@pytest.mark.slow
 async def test_announced_blocks_hash_to_what_the_prompt_gives(engine: Any) -> None:
     stub, subscriber = engine
     tokens = list(PROMPT.encode())
@@ -109,6 +111,7 @@ async def test_a_second_prompt_finds_the_first_ones_blocks(engine: Any) -> None:
     assert second.usage.cached_tokens == 16 * (len(PROMPT) // 16)
 
 
+@pytest.mark.slow
 async def test_abort_frees_the_core(engine: Any) -> None:
     stub, _ = engine
     sampling = pb.SamplingParams(max_tokens=400, ignore_eos=True)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import kvasir_engine
 from kvasir.models.cache.evict import Evictor
 from kvasir.models.cache.volume import Volume
@@ -15,6 +17,7 @@ from kvasir.models.cache.volume import Volume
 TINY = Path(kvasir_engine.__file__).parent / "assets" / "tiny"
 
 
+@pytest.mark.slow
 def test_a_model_is_not_evicted_while_an_engine_serves_it(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ import pytest
 from kvasir.cli.local.ports import free_ports
 from kvasir_engine.sim.latency_model import PROFILES
 
+pytestmark = pytest.mark.slow
+
 SIM = ("sim", "--device", "sim", "--model-config", "builtin://kvasir-tiny")
 SLOW = (*SIM, "--speed-profile", "h200-llama-3.1-8b-bf16")
 

@@ -3,12 +3,14 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvasir_router.admin.views import serving_view
 from kvasir_router.options.router_settings import Probing, RouterSettings
-from kvasir_router.process.single_process import RouterServer, listen
+from kvasir_router.process.client_port import listen
+from kvasir_router.process.single_process import RouterServer
 
 CRD = Path(__file__).parents[4] / "charts/kvasir/files/crd.yaml"
 SECONDS = 60
@@ -112,7 +114,7 @@ async def router(place, monkeypatch):
         access_log=False,
         drain_timeout=0.1,
     )
-    server = RouterServer(settings)
+    server: Any = RouterServer(settings)
     with listen("127.0.0.1", 0, "") as sock, listen("127.0.0.1", 0, "") as admin_sock:
         server.url, server.admin = (
             f"http://127.0.0.1:{each.getsockname()[1]}" for each in (sock, admin_sock)

@@ -62,6 +62,7 @@ async def until(condition, seconds: float = 60) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_workers_outlive_an_index_process_that_learns_nothing(
     start_api, start, start_replica, client, deployment, pod
 ) -> None:

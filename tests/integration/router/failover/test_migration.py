@@ -85,6 +85,7 @@ async def kill_at_random(routed: Any, differences: Any, kills: int) -> None:
     assert await router.metric("stream_transcript_bytes") == 0
 
 
+@pytest.mark.slow
 async def test_killed_at_random_events(routed: Any, differences: Any) -> None:
     await kill_at_random(routed, differences, 14)
 

@@ -13,6 +13,8 @@ import pytest
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key, make_key
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[4]
 
 

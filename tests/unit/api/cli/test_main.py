@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from kvasir.cli.commands import COMMANDS
 from kvasir.cli.root import app
 
+pytestmark = pytest.mark.slow
+
 API = Path(__file__).parents[4] / "api"
 HEAVY = {"fastapi", "torch", "transformers", "pydantic", "httpx", "yaml", "rich", "numpy"}
 PART = """

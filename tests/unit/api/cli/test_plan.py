@@ -92,6 +92,7 @@ def test_a_deployment_without_a_gpu_runs_on_the_cpu(config: str, tmp_path: Path)
     assert option["kvBytes"] == 2**30
 
 
+@pytest.mark.slow
 def test_a_config_in_the_hugging_face_cache(kvasir: Any, tmp_path: Path) -> None:
     repository = tmp_path / "hub" / "models--org--name"
     snapshot = repository / "snapshots" / ("0" * 40)
@@ -109,6 +110,7 @@ def test_a_config_in_the_hugging_face_cache(kvasir: Any, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_the_model_that_comes_with_the_engine(kvasir: Any, tmp_path: Path) -> None:
     assets = tmp_path / "kvasir_engine" / "assets" / "tiny"
     assets.mkdir(parents=True)

@@ -44,6 +44,7 @@ def llama(**fields: Any) -> dict[str, Any]:
     return {"model_type": "llama", **SMALL, **fields}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model_type", "fields"), CONFIGS)
 def test_parameters_are_those_of_the_model_transformers_builds(
     model_type: str, fields: dict[str, Any]
@@ -232,6 +233,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.slow
 @given(
     model_type=st.sampled_from(sorted({kind for kind, _ in CONFIGS} | {"other"})),
     fields=st.dictionaries(st.sampled_from([*SMALL, *EXPERTS, *FIELDS]), VALUES, max_size=4),

@@ -150,6 +150,7 @@ def test_names_are_unique_in_a_file() -> None:
     assert "document 2: model name 'b' is already served by f.yaml: document 1" in problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -230,6 +231,7 @@ def _problems_or_none(text: str) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 @given(TREES)
 def test_any_tree_is_accepted_or_refused_in_sentences(tree: Any) -> None:
     for problem in _problems_or_none(yaml.safe_dump(tree)):
@@ -237,6 +239,7 @@ def test_any_tree_is_accepted_or_refused_in_sentences(tree: Any) -> None:
         assert "\n" not in problem
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_any_text_is_accepted_or_refused_in_sentences(text: str) -> None:
     for problem in _problems_or_none(text):

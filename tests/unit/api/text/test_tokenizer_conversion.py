@@ -9,6 +9,8 @@ from kvasir.text.json_files import TokenizerError
 from kvasir.text.tokenizer import Tokenizer
 from kvasir.text.tokenizer_conversion import converted_tokenizer_file
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def old_model(tmp_path, monkeypatch):

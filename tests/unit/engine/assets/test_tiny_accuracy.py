@@ -9,6 +9,8 @@ from benchmarks.tiny_model.draw import Sample
 from benchmarks.tiny_model.evaluate import Judge, Row
 from benchmarks.tiny_model.tasks import is_held_out
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = [
     Sample("Sort: 7 3 9 1", "1 3 7 9"),
     Sample("Reverse: kvasir", "risavk"),

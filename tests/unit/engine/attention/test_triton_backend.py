@@ -13,6 +13,8 @@ import torch
 from kvasir_engine.attention.base import ForwardContext, attend, forward_context
 from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixTiles
 
+pytestmark = pytest.mark.slow
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

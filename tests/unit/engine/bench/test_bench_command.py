@@ -14,6 +14,7 @@ from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.settings import make_settings
 
 
+@pytest.mark.slow
 def test_a_row_for_each_kind_of_step() -> None:
     tiny = str(resolve_model("builtin://kvasir-tiny"))
     sizes = ["--batch", "3", "--context", "20", "--prompt", "24", "--max-num-batched-tokens", "48"]

@@ -48,6 +48,7 @@ def phase(channels: Channels) -> CorePhase:
         status.close()
 
 
+@pytest.mark.slow
 def test_sigterm_is_an_orderly_end(channels: Channels, tiny_dir: Path) -> None:
     with run(channels, tiny_dir, os.getpid()) as core:
         while phase(channels) is not CorePhase.SERVING:
@@ -58,6 +59,7 @@ def test_sigterm_is_an_orderly_end(channels: Channels, tiny_dir: Path) -> None:
     assert not channels.failure.exists()
 
 
+@pytest.mark.slow
 def test_the_users_fault_is_status_2_without_a_traceback(
     channels: Channels, tiny_dir: Path
 ) -> None:
@@ -69,6 +71,7 @@ def test_the_users_fault_is_status_2_without_a_traceback(
     assert phase(channels) is CorePhase.DEAD
 
 
+@pytest.mark.slow
 def test_any_other_end_is_status_1_and_logged(channels: Channels, tiny_dir: Path) -> None:
     """Here a directory stands where the core would listen."""
     channels.metrics.rmdir()

@@ -47,6 +47,7 @@ def test_only_its_owner_may_enter_the_directory(spawn) -> None:
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_stop_ends_it_and_removes_what_it_had(spawn) -> None:
     core = spawn()
     until_serving(core)
@@ -56,6 +57,7 @@ def test_stop_ends_it_and_removes_what_it_had(spawn) -> None:
     assert not core.channels.directory.exists()
 
 
+@pytest.mark.slow
 def test_a_core_that_does_not_listen_is_killed(spawn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvasir_engine.core.spawn.KILL_AFTER_SECONDS", 0.1)
     core = spawn()
@@ -64,6 +66,7 @@ def test_a_core_that_does_not_listen_is_killed(spawn, monkeypatch: pytest.Monkey
     assert core.stop() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_killed_core_is_marked_dead_by_who_waits_for_it(spawn) -> None:
     core = spawn()
     until_serving(core)

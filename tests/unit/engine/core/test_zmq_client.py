@@ -16,6 +16,8 @@ from kvasir_engine.messages import Add
 from kvasir_engine.request import EngineRequest, FinishReason
 from kvasir_engine.sampling_params import SamplingParams
 
+pytestmark = pytest.mark.slow
+
 
 def request(length: int = 20, **params: Any) -> EngineRequest:
     return EngineRequest("r", 0, list(range(1, length + 1)), SamplingParams(**params))
@@ -142,7 +144,7 @@ async def test_drain_lets_running_requests_finish_and_admits_none(start_core: An
     made = request(max_tokens=40)
     stream = await client.submit(made)
     draining = asyncio.create_task(client.drain())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)  # until it has sent: one socket carries both, in order
     with pytest.raises(RequestRejectedError, match="shutting down") as caught:
         await client.submit(request())
     assert caught.value.status == 503

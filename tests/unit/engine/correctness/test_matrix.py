@@ -15,6 +15,8 @@ import torch
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import SamplingParams
 
+pytestmark = pytest.mark.slow
+
 ARCHITECTURES = [
     "llama2",
     "llama3",

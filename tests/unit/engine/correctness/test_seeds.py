@@ -48,6 +48,7 @@ def neighbours(job: type, count: int) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_in_a_batch_of_32(
     model: Path, make_engine: Callable[..., Any], job: type, alone: list[int]
 ) -> None:
@@ -76,6 +77,7 @@ def test_after_a_restart(
     assert result.tokens == alone
 
 
+@pytest.mark.slow
 def test_after_resume_at_every_position(
     model: Path, make_engine: Callable[..., Any], job: type, alone: list[int]
 ) -> None:
@@ -97,6 +99,7 @@ def test_unseeded_requests_draw_a_seed_that_reproduces_them(
     assert first[0].tokens != second[0].tokens
 
 
+@pytest.mark.slow
 def test_the_seed_flag_makes_unseeded_requests_repeatable(
     model: Path, make_engine: Callable[..., Any], job: type
 ) -> None:

@@ -9,6 +9,8 @@ import torch
 
 from kvasir_engine.device.tile_memory import USED, fitted, tile_bytes
 
+pytestmark = pytest.mark.slow
+
 COMPILE = """
 from kvasir_engine.attention.triton.shared_prefix import SharedTuning, _shared_prefix
 

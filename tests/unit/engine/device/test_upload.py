@@ -29,7 +29,7 @@ def test_part_of_an_array_is_copied_as_it_reads() -> None:
 
 
 def test_several_arrays_travel_in_one_buffer() -> None:
-    arrays = [
+    arrays: list[np.ndarray] = [
         np.array([1, 2, 3], dtype=np.int32),
         np.arange(12, dtype=np.float32).reshape(3, 4).T,
         np.empty((0, 5), dtype=np.int64),

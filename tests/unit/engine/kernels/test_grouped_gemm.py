@@ -36,6 +36,7 @@ def make_layer(act: str, experts: int, top_k: int) -> MoE:
     return layer.to(DEVICE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [1, 13])
 @pytest.mark.parametrize(("experts", "top_k", "act"), [(4, 2, "silu"), (16, 3, "gelu")])
 def test_experts(kernels, monkeypatch, tokens: int, experts: int, top_k: int, act: str) -> None:

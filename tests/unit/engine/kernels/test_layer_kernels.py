@@ -69,6 +69,7 @@ def test_rotary_table(kernels, rotary_dim: int) -> None:
         torch.testing.assert_close(mine.cpu(), reference, atol=2e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 1), (3, 3)])
 @pytest.mark.parametrize("rotary_dim", [16, 24])
 @pytest.mark.parametrize("normed", [False, True])
@@ -95,6 +96,7 @@ def test_store_qkv(kernels, heads: int, kv_heads: int, rotary_dim: int, normed: 
     torch.testing.assert_close(cache.cpu(), want, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 40, 1100])
 def test_token_inputs(kernels, count: int) -> None:
     history = torch.randint(0, 1000, (4, 50), dtype=torch.int32, device=DEVICE)

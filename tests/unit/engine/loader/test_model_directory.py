@@ -15,6 +15,8 @@ import pytest
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.model_directory import loaded_revision, resolve_model
 
+pytestmark = pytest.mark.slow
+
 WANTED = {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"}
 CHUNK = 10 << 20
 """Bytes that huggingface_hub writes at once."""

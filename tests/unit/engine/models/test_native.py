@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kvasir_engine.loader.load_model import load_model
@@ -23,6 +25,7 @@ FAMILIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_equal_transformers(name, compare, hf_model_dir, hf_logits, paged_model) -> None:
     loaded = load_model(hf_model_dir(name))
@@ -40,7 +43,7 @@ def test_specs_follow_the_config(hf_model_dir) -> None:
 
 def test_one_layer_of_a_kind_is_kept(hf_model_dir) -> None:
     # Layers with windows and without, each with a rotary table of its own.
-    model = load_model(hf_model_dir("gemma3")).model
+    model: Any = load_model(hf_model_dir("gemma3")).model
     windows = [spec.window for spec in model.attention_specs]
     model.keep_distinct_layers()
     kept = [layer.self_attn.spec for layer in model.model.layers]

@@ -13,6 +13,7 @@ from kvasir_engine.loader.load_model import load_model
 from kvasir_engine.models.transformers_backend import TransformersForCausalLM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["olmo2", "starcoder2", "llama31", "gemma2", "qwen3_moe"])
 def test_logits_equal_transformers(name, compare, hf_model_dir, hf_logits, paged_model) -> None:
     loaded = load_model(hf_model_dir(name), model_impl="transformers")

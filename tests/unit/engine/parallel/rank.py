@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
-from torch.distributed import FileStore
+from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from kvasir_engine.device.collectives import destroy_tensor_parallel, init_tensor_parallel
 from kvasir_engine.loader.load_model import load_model

@@ -15,6 +15,8 @@ from kvasir_engine.device import collectives
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.load_model import load_model
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 FAMILIES = ["llama31", "qwen3_one_kv_head", "gemma2", "phi3", "mixtral"]
 
@@ -69,5 +71,6 @@ def test_the_transformers_backend_is_for_one_rank(hf_model_dir) -> None:
 
 
 def test_a_rank_outside_the_group_is_refused() -> None:
+    store = torch.distributed.HashStore()  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="rank must be 0 to 1"):
-        collectives.init_tensor_parallel(2, 2, backend="gloo", store=torch.distributed.HashStore())
+        collectives.init_tensor_parallel(2, 2, backend="gloo", store=store)

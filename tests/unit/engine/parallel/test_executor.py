@@ -20,6 +20,8 @@ from kvasir_engine.parallel.protocol import RankError
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import SettingsError
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = [
     ("llama3", "closed"),
     ("qwen3_one_kv_head", "killed"),

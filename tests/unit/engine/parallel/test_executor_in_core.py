@@ -58,6 +58,7 @@ def _one_thread_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_a_step", [False, True])
 async def test_a_killed_rank_ends_every_process(
     in_a_step: bool, hf_model_dir, make_engine, job, processes

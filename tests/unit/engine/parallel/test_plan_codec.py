@@ -94,6 +94,7 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @given(plans)
 def test_every_field_survives(plan: StepPlan) -> None:
     assert plain(decode(bytearray(encode(plan)))) == plain(plan)

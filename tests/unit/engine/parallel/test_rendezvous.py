@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 MEET = """
 import json, os, sys
 from pathlib import Path
@@ -30,6 +32,7 @@ LOOPBACK = {"0100007F", "0" * 24 + "01000000", "0000000000000000FFFF00000100007F
 """127.0.0.1, ::1 and the first as the second kind, as /proc writes them."""
 
 
+@pytest.mark.slow
 def test_two_ranks_meet_over_the_loopback_and_leave_the_environment_alone(tmp_path: Path) -> None:
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", MEET]

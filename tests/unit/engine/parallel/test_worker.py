@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from kvasir_engine.parallel.protocol import Progress
 from kvasir_engine.parallel.worker_process import WorkerProcess
 from kvasir_engine.settings import SettingsError
 
 
+@pytest.mark.slow
 def test_a_refusal_is_reported_with_its_type_before_the_end(worker_config, worker_env) -> None:
     worker = WorkerProcess(1, worker_config, worker_env)
     try:

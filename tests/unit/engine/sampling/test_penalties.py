@@ -11,6 +11,8 @@ from transformers import RepetitionPenaltyLogitsProcessor
 from kvasir_engine.sampling.sampling_state import SamplingState
 from kvasir_engine.step_plan import RowFork, RowInit, RowSampling
 
+pytestmark = pytest.mark.slow
+
 ROWS, VOCAB = 6, 9
 CPU = torch.device("cpu")
 tokens_strategy = st.lists(st.integers(0, VOCAB - 1), max_size=12)

@@ -14,6 +14,8 @@ from kvasir_engine.sampling.sampler import SampleBatch, Sampler
 from kvasir_engine.sampling.sampling_state import SamplingState
 from kvasir_engine.step_plan import RowInit, RowSampling
 
+pytestmark = pytest.mark.slow
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -17,6 +17,8 @@ from transformers import (
 from kvasir_engine.sampling import logits as edits
 from kvasir_engine.step_plan import RowSampling
 
+pytestmark = pytest.mark.slow
+
 VOCAB, ROWS, STEPS = 101, 32, 6
 
 

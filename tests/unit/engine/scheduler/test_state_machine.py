@@ -19,6 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+pytestmark = pytest.mark.slow
+
 SIZE = 4
 MAX_LEN = 64
 WINDOWS: list[tuple[int | None, ...]] = [(None,), (6,), (24,), (None, 10), (None, 24)]

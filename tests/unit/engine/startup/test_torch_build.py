@@ -73,6 +73,7 @@ def test_the_state_of_too_many_rows_names_its_size_and_flags(
         made()
 
 
+@pytest.mark.slow
 def test_a_server_whose_cache_does_not_fit_says_how_much_was_asked(long_dir: Path) -> None:
     """The process as a user starts it ends with one sentence and status 2."""
     port = str(free_ports(1)[0])

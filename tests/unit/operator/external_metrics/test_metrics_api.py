@@ -17,6 +17,8 @@ from kvasir_operator.external_metrics.front_proxy import FrontProxy
 from kvasir_operator.external_metrics.metrics_api import MetricsApi
 from kvasir_operator.external_metrics.router_reports import RouterReports
 
+pytestmark = pytest.mark.slow
+
 BASE = "/apis/external.metrics.k8s.io/v1beta1"
 HOST = "kvasir-operator.kvasir.svc"
 USER = {"X-Remote-User": "system:serviceaccount:kube-system:horizontal-pod-autoscaler"}

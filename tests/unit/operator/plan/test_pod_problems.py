@@ -53,6 +53,28 @@ def test_a_crash_is_told_with_the_engines_last_words(world: Any, make: Any) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("waits", "restarts", "reason", "words"),
+    [
+        ("CrashLoopBackOff", 1, "Crashing", "Pod a crashed once (Error, exit code 2): oh"),
+        ("CrashLoopBackOff", 2, "Crashing", "Pod a crashed 2 times"),
+        ("", 3, "Crashing", "Pod a crashed 3 times"),
+        ("", 2, "Starting", ""),
+    ],
+)
+def test_what_counts_as_crashing(
+    world: Any, make: Any, waits: str, restarts: int, reason: str, words: str
+) -> None:
+    """A back-off always; without one, the third restart of an engine that is not ready."""
+    one = world()
+    one.step()
+    more = {**crashed("oh"), "restartCount": restarts}
+    made = one.pods(make.pod("a", one.revision, status=make.waiting(waits, "", **more))).step()
+    found = make.condition(made, "WorkloadReady")
+    assert found[1] == reason
+    assert words in found[2]
+
+
 def test_a_quota_that_is_full(world: Any, make: Any) -> None:
     one = world()
     one.step()

@@ -9,6 +9,8 @@ from kvasir_router.fleet.replica import LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.policy.registry import POLICIES, make_policy
 
+pytestmark = pytest.mark.slow
+
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 

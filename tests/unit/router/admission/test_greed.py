@@ -7,6 +7,8 @@ from itertools import count
 from random import Random
 from statistics import quantiles
 
+import pytest
+
 from kvasir_router.admission.request_queue import QueueLimits, RequestQueue
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.engine_slots import EngineSlots
@@ -139,6 +141,7 @@ class World:
         return quantiles([t for name in "abcd" for t in self.first[name][20:]], n=20)[-1]
 
 
+@pytest.mark.slow
 def test_a_tenant_at_twenty_times_its_share_slows_the_others_by_a_tenth_at_most() -> None:
     share = ENGINES * SEQUENCES / (DECODE + PREFILL) / len(TENANTS)
     rates = dict.fromkeys(TENANTS, 0.6 * share)
@@ -151,6 +154,7 @@ def test_a_tenant_at_twenty_times_its_share_slows_the_others_by_a_tenth_at_most(
     assert served > 0.8 * share * len(TENANTS)
 
 
+@pytest.mark.slow
 def test_alone_a_tenant_gets_all() -> None:
     share = ENGINES * SEQUENCES / (DECODE + PREFILL)
     world = World({"g": 20 * share}, 40)

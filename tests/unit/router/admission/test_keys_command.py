@@ -17,7 +17,7 @@ def keys(tmp_path):
     def run(*arguments: str):
         return CliRunner().invoke(app, [*arguments, "-f", str(path)])
 
-    run.path = path
+    run.path = path  # type: ignore[attr-defined]
     return run
 
 

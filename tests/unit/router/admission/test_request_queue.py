@@ -2,6 +2,7 @@
 
 from collections import Counter
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -47,7 +48,7 @@ class Asking:
         self.moving = False
         self.preferred_has_room = True
         self.state = "new"
-        self.answer = None
+        self.answer: Any = None
         self.beats = 0
 
     def come(self) -> "Asking":

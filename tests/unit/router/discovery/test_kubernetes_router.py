@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from kvasir_router.options.router_settings import Probing, RouterSettings
-from kvasir_router.process.single_process import RouterServer, listen
+from kvasir_router.process.client_port import listen
+from kvasir_router.process.single_process import RouterServer
 
 LLMDS = "/apis/kvasir.dev/v1alpha1/llmdeployments"
 PODS = "/api/v1/pods"
@@ -31,7 +33,7 @@ async def start(api):
         settings = RouterSettings(
             probing=probing, access_log=False, drain_timeout=0.1, fleet_secret="s" * 32, **options
         )
-        server = RouterServer(settings)
+        server: Any = RouterServer(settings)
         server.url, server.admin = (
             f"http://127.0.0.1:{each.getsockname()[1]}" for each in (sock, admin_sock)
         )

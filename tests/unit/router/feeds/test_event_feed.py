@@ -201,6 +201,7 @@ async def test_an_engine_known_to_be_gone_has_nothing(
     await eventually(lambda: blocks.held == held(2))
 
 
+@pytest.mark.slow
 async def test_a_reader_that_lags_is_sent_again_what_it_lost(
     start_publisher, subscribe, blocks, eventually
 ):

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
+from kvasir.cli.local.ports import free_ports
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_router.feeds.load_stream import REPORT_SECONDS, LoadFeed
@@ -19,7 +20,7 @@ BEAT = 0.05
 class Engine(engine_pb2_grpc.EngineServicer):
     """Speaks every BEAT seconds unless `silent`."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int) -> None:
         self.load = pb.Load(running=3, waiting=2, inflight_tokens=700, kv_usage=0.25, ready=True)
         self.silent = False
         self.reports: list[pb.PromptReports] = []
@@ -59,7 +60,7 @@ async def start_engine() -> AsyncIterator[Callable[..., Any]]:
     started: list[Engine] = []
 
     async def start(port: int = 0) -> Engine:
-        started.append(await Engine(port).start())
+        started.append(await Engine(port or free_ports(1)[0]).start())
         return started[-1]
 
     yield start

@@ -11,6 +11,8 @@ from kvasir_router.fleet.replica import Health
 from kvasir_router.options.router_settings import Failover, Probing, Timeouts
 from kvasir_router.process.client_port import turn_away
 
+pytestmark = pytest.mark.slow
+
 BODY = b'{"model": "m", "prompt": "a"}'
 
 

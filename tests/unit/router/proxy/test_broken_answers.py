@@ -19,6 +19,8 @@ from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.options.router_settings import Failover, Timeouts
 from kvasir_router.proxy.attempt import HELD_BYTES
 
+pytestmark = pytest.mark.slow
+
 ENDS = ("bad framing", "reset", "no more than a chunk's size")
 UNARY = b'{"model": "m", "prompt": "a"}'
 STREAM = b'{"model": "m", "prompt": "a", "stream": true}'

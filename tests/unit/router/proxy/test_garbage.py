@@ -16,6 +16,8 @@ from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.query import Query
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:

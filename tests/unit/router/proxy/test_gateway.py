@@ -4,6 +4,8 @@ import pytest
 
 from kvasir_router.wire import header_names
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def fleet(start_replica, start_router, model_entry):

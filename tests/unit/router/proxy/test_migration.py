@@ -12,6 +12,8 @@ from kvasir_router.fleet.replica import Health
 from kvasir_router.options.router_settings import Failover
 from kvasir_router.proxy.migration import ObstacleError, Progress, read_progress, resume_body
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/chat/completions"
 
 

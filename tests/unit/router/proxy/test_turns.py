@@ -70,6 +70,7 @@ async def test_a_flood_of_small_requests_is_answered_in_small_turns(
     assert 0 < turns.most <= 48  # three calls of one connection may fall in a turn
 
 
+@pytest.mark.slow
 async def test_a_small_client_is_answered_beside_floods(start, post) -> None:
     """The small client's requests are all answered before any of the floods is over."""
     router = await start()
@@ -113,6 +114,7 @@ async def test_a_flood_of_tiny_chunks_is_parsed_in_small_turns(start, turns, mon
     assert 1000 < turns.most < 6000  # 16 KiB hold 2,700; one read may hold all 40,000
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_is_not_read_from(start, eventually) -> None:
     router = await start()
     _, writer = await router.connect()
@@ -161,6 +163,7 @@ async def test_a_client_that_expects_to_be_told_to_go_on_behind_another_request(
     writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_large_bodies_pass_and_larger_ones_are_refused(
     start_replica, start_router, model_entry, client, chunked: bool

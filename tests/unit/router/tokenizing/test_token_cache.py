@@ -21,6 +21,7 @@ def cache(tokenizer: Tokenizer) -> TokenCache:
     return TokenCache(tokenizer)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     parts=st.lists(

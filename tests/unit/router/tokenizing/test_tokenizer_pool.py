@@ -52,6 +52,7 @@ async def test_what_cannot_be_tokenised_is_said(pool, tiny, tmp_path, eventually
     assert "holds no tokenizer" in broken.broken
 
 
+@pytest.mark.slow
 async def test_a_process_that_ends_is_replaced(pool, tiny, eventually, monkeypatch) -> None:
     monkeypatch.setattr(pool_module, "_RESTART_SECONDS", 0.0)
     await ask(pool, job(tiny), eventually)
@@ -66,6 +67,7 @@ async def test_a_process_that_ends_is_replaced(pool, tiny, eventually, monkeypat
     assert made.kv_blocks
 
 
+@pytest.mark.slow
 async def test_a_stuck_process_takes_a_bounded_number_and_is_ended(
     pool, tiny, eventually, monkeypatch
 ) -> None:

@@ -15,6 +15,8 @@ from kvasir.text.chat_template import load_chat_template
 from kvasir_router.index.hit_check import HitSource
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/chat/completions"
 PATIENT = TokenizingSettings(deadline=60.0)
 

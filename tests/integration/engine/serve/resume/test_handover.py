@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 import httpx
+import pytest
 
 PATH = "/v1/chat/completions"
 LONG = {
@@ -34,6 +35,7 @@ async def read_and_stop_the_engine(caller: Any, engine: Any) -> list[Any]:
     return events
 
 
+@pytest.mark.slow
 async def test_handover_at_the_drain_deadline(
     start_tiny: Any, pair: Any, caller: Any, client_view: Any, differences: Any
 ) -> None:
@@ -70,6 +72,7 @@ async def test_handover_at_the_drain_deadline(
     assert json.loads(rest.headers["x-kvasir-usage"])["completion_tokens"] == 400
 
 
+@pytest.mark.slow
 async def test_only_the_fleet_secret_opens_the_contract(pair: Any, caller: Any) -> None:
     body = {**LONG, "max_tokens": 4, "seed": 12}
     mine = await caller.http.post(pair[0].url + PATH, json=body)

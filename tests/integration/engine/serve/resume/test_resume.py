@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 STREAMS_AT_ONCE = 8
 COPY = "Copy: über Größe naïve 😀 🎉 Zürich"

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from kvasir.cli.local import ports
-from kvasir.cli.local.ports import PortError, free_ports, require_free
+from kvasir.cli.local.ports import PortError, free_ports, require_free, reserve_port
 
 
 def test_free_ports_differ_and_are_free() -> None:
@@ -30,6 +32,50 @@ def test_a_free_port_where_all_of_them_are_taken(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(ports, "TRIES", 1)
         (found,) = free_ports(1)
     assert found != port
+
+
+def test_no_port_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "TRIES", 1)
+    with pytest.raises(PortError, match=r"no port of 192\.0\.2\.1 is free"):
+        free_ports(1, "192.0.2.1")
+
+
+def test_a_free_port_stays_this_process_own_while_its_server_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As an API server's has to, which a test restarts beside other processes' tests."""
+    (port,) = free_ports(1)
+    monkeypatch.setattr(ports, "SERVERS", range(port, port + 1))
+    monkeypatch.setattr(ports, "TRIES", 1)
+
+    def nobody_else_gets_it() -> None:
+        assert free_ports(1) != [port]
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+
+    nobody_else_gets_it()
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", port)) as server:
+            with socket.create_connection(("127.0.0.1", port)):
+                server.accept()[0].close()
+            nobody_else_gets_it()
+        nobody_else_gets_it()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+
+
+def test_a_reserved_port_is_free_once_it_is_given_back() -> None:
+    with reserve_port() as held:
+        port = held.getsockname()[1]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+
+
+def test_a_process_that_ended_holds_nothing() -> None:
+    code = "from kvasir.cli.local.ports import free_ports; print(*free_ports(1))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", int(done.stdout)))
 
 
 def test_a_port_that_something_listens_on(free_port: int) -> None:

@@ -14,6 +14,8 @@ from kvasir.cli.local.local_fleet import Fleet
 from kvasir.cli.local.ports import free_ports
 from kvasir.cli.local.process_supervisor import MAX_RESTARTS, FleetError, Member, Supervisor
 
+pytestmark = pytest.mark.slow
+
 SERVER = """
 import http.server, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):

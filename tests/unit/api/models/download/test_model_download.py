@@ -28,6 +28,8 @@ from kvasir.models.download.progress import DownloadPhase, parse_progress
 from kvasir.models.download_errors import DownloadError, PermanentError
 from kvasir.models.sources.source import Selection
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def listed(web, model_files):

@@ -135,6 +135,29 @@ def test_quantised_layers_take_their_bits(config: dict[str, Any] | None, share: 
     assert size == pytest.approx(share * weight_bytes(llama()), rel=0.02)
 
 
+@pytest.mark.parametrize(("bits", "stored"), [(4, 4.25), (8, 8.0)])
+def test_four_bits_have_scales_beside_them(bits: int, stored: float) -> None:
+    shape = llama(quantization_config={"quant_method": "awq", "bits": bits})
+    count = shape.parameters()
+    assert weight_bytes(shape) == count.other * 2 + int(count.linear * stored / 8)
+
+
+def test_the_checkpoints_size_counts_where_parameters_are_a_guess() -> None:
+    known, guessed = llama(), replace(llama(), parameters_exact=False)
+
+    def weights(shape: ModelShape, size: int = 1, **work: Any) -> int:
+        return estimate_fit(shape, 80 * GIB, size, Workload(**work)).weight_bytes
+
+    assert weights(guessed, checkpoint_bytes=1001) == 1001
+    assert weights(guessed, 2, checkpoint_bytes=1001) == 501
+    assert weights(guessed) == weights(known)
+    assert weights(known, checkpoint_bytes=1001) == weights(known)
+    # In another dtype than the checkpoint's its size says nothing.
+    assert weights(guessed, checkpoint_bytes=1001, dtype="float32") == weights(
+        known, dtype="float32"
+    )
+
+
 def test_dtype_changes_weights_and_kv() -> None:
     half, full = (estimate_fit(llama(), 80 * GIB, 1, Workload(dtype=d)) for d in (None, "float32"))
     assert full.weight_bytes == 2 * half.weight_bytes

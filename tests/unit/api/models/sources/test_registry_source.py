@@ -97,6 +97,7 @@ def test_by_digest(registry, download, contents, model_files) -> None:
         download(f"oci://{registry.host}/org/m@{forged}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basic", [False, True])
 def test_a_login_from_a_docker_config(
     registry, download, model_files, tmp_path, monkeypatch, basic
@@ -134,6 +135,7 @@ def test_damage_is_noticed(registry, download, model_files) -> None:
         download(f"oci://{registry.host}/org/m:v1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "message"),
     [

@@ -15,6 +15,8 @@ from kvasir.models.download_errors import DownloadError, PermanentError
 from kvasir.models.sources.s3_source import S3Source
 from kvasir.models.sources.source import Selection
 
+pytestmark = pytest.mark.slow
+
 PART = 5 << 20
 
 

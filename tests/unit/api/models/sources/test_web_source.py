@@ -54,7 +54,7 @@ def test_a_wrong_hash_is_refused(web, download, model_files, make_tar) -> None:
     web.files["m.tar"] = make_tar(model_files, compression="")
     with pytest.raises(Exception, match="does not have the hash") as caught:
         download(f"{web.url}/m.tar#sha256={'0' * 64}")
-    assert not caught.value.permanent
+    assert not caught.value.permanent  # type: ignore[attr-defined]
 
 
 def test_what_goes_wrong_for_good_is_said(web, download, model_files, make_tar) -> None:

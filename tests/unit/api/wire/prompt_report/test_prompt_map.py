@@ -20,6 +20,8 @@ from kvasir.wire.prompt_report.token_cuts import CutRules
 from kvasir.wire.text_chain import BLOCK_ENDS, chat_pieces, completion_pieces
 from kvasir.wire.text_chain import chain_hashes as text_hashes
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 8
 
 

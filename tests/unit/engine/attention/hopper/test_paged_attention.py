@@ -14,6 +14,8 @@ import triton
 
 from kvasir_engine.attention.base import AttentionSpec
 
+pytestmark = pytest.mark.slow
+
 SHARED_BYTES = 227 << 10
 """Of a multiprocessor, for one program."""
 COMPILE = """
@@ -102,7 +104,7 @@ def hopper(triton_interpreter):
     ],
 )
 def test_what_it_computes(hopper, heads, dim, dtype, block, fits) -> None:
-    spec = AttentionSpec(0, *heads, dim, 1.0)
+    spec = AttentionSpec(0, heads[0], heads[1], dim, 1.0)
     cache = torch.empty(2, 1, block, heads[1], dim, dtype=dtype)
     assert hopper.supports_layer(spec, cache) is fits
     assert not hopper.supports_device(torch.device("cpu"))

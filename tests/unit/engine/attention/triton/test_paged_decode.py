@@ -44,6 +44,7 @@ print(max(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capability", "dim", "size"), [(90, 128, 2), (80, 128, 4), (86, 256, 2)])
 def test_tiles_fit_a_multiprocessor(
     capability: int,

@@ -22,6 +22,7 @@ def divided(lens, **given):
     return split_keys(seq_lens, **given).tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     lens=lengths,
@@ -63,6 +64,7 @@ def test_a_long_context_among_short_ones_is_divided_and_they_are_not() -> None:
     assert [entry for entry, *_ in used[: counts[0]]] == [0] * counts[0]
 
 
+@pytest.mark.slow
 def test_more_entries_than_a_kernel_is_made_for() -> None:
     lens = [1 + 7 * (entry % 50) for entry in range(700)]
     used = [part for part in divided(lens, extra=8, keys=16, least=16) if part[0] >= 0]

@@ -15,6 +15,7 @@ def error_of(answer: httpx.Response, status: int) -> dict:
     return error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
@@ -56,6 +57,7 @@ def error_of(answer: httpx.Response, status: int) -> dict:
         ({"stream": True, "use_beam_search": True}, "use_beam_search", "stream"),
         ({"cache_salt": "x" * 257}, "cache_salt", "at most 256"),
         ({"priority": 2**31}, "priority", "within"),
+        ({"priority": -(2**31)}, "priority", "within"),
         ({"best_of": 3, "n": 2}, "best_of", "not supported"),
         ({"suffix": "x"}, "suffix", "not supported"),
         ({"guided_json": {}}, "guided_json", "not supported"),
@@ -77,6 +79,7 @@ async def test_a_bad_field_of_a_completion_is_named(server, fields, param, words
     assert server.core.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -148,3 +151,10 @@ async def test_an_unknown_model_is_404(server, path):
     error = error_of(await server.post(path, body), 404)
     assert (error["code"], error["param"]) == ("model_not_found", "model")
     assert "tiny" in error["message"]
+
+
+@pytest.mark.parametrize("priority", [2**31 - 1, -(2**31 - 1)])
+async def test_the_largest_priorities_are_taken(server, priority):
+    answer = await server.post("/v1/completions", {"prompt": "hi", "priority": priority})
+    assert answer.status_code == 200
+    assert server.core.requests[0].priority == priority

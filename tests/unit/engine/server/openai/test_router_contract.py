@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SECRET = {"x-kvasir-fleet-secret": "fleet"}
 CHAT_PATH = "/v1/chat/completions"
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {

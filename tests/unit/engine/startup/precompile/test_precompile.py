@@ -11,6 +11,8 @@ import torch
 from kvasir_engine.settings import make_settings
 from kvasir_engine.startup.precompile.precompile import MIN_CORES, Precompiler
 
+pytestmark = pytest.mark.slow
+
 AHEAD = """
 import logging, os
 from pathlib import Path

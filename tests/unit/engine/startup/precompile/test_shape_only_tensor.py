@@ -3,6 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 BEGIN = """
 import torch
 from kvasir_engine.startup.precompile.shape_only_tensor import ShapeOnlyTensor, ShapeOnlyMode

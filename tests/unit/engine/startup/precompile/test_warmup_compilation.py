@@ -85,6 +85,7 @@ def test_what_it_asks_for_is_compiled_and_nothing_is_left(
     assert (left, restored) == (0, True)
 
 
+@pytest.mark.slow
 def test_other_threads_launch_as_ever(without_gpu: Callable[..., Any]) -> None:
     program = """
 from concurrent.futures import ThreadPoolExecutor

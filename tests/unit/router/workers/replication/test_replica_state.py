@@ -129,7 +129,7 @@ async def start(shared):
     class Starts:
         pass
 
-    starts = Starts()
+    starts: Any = Starts()
     starts.index, starts.worker = index, worker
     yield starts
     for each in reversed(running):
