@@ -167,7 +167,7 @@ class LLM:
         try:
             with hold_interrupts():
                 for job in jobs:
-                    self._core.scheduler.add(job.request)
+                    self._core.loop.add(job.request)
             with tqdm(total=len(jobs), desc="Prompts", disable=not use_tqdm) as bar:
                 while not self._core.loop.idle:
                     with hold_interrupts():
@@ -190,7 +190,7 @@ class LLM:
                 continue
             update = job.push(delta)
             if update.stopped_by_string:
-                self._core.scheduler.end(delta.handle)
+                self._core.loop.end(delta.handle)
             finished += job.finished
         return finished
 
@@ -199,7 +199,7 @@ class LLM:
         with hold_interrupts():
             for request in requests:
                 for sample in range(request.params.n):
-                    self._core.scheduler.end(request.handle + sample)
+                    self._core.loop.end(request.handle + sample)
             while not self._core.loop.idle:
                 self._core.loop.step()
 

@@ -39,8 +39,9 @@ class EngineRequest:
     """One request: a prompt, how to sample it, and the handles its tokens come back under.
 
     `handle` is the client's own number: sample i answers as handle + i, so a client spaces its
-    handles by n. `block_hashes` are the prompt's full blocks' hashes, 16 bytes each in one bytes
-    object, made where the request was tokenised; empty = the core makes them.
+    handles by n; negative ones are the core's own requests, which no client hears of.
+    `block_hashes` are the prompt's full blocks' hashes, 16 bytes each in one bytes object, made
+    where the request was tokenised; empty = the core makes them.
     """
 
     request_id: str

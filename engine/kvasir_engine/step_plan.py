@@ -78,20 +78,6 @@ class RowFork:
 
 
 @dataclass(slots=True)
-class BeamMove:
-    """`dst` takes the history of `src` (as it was before any move of this plan) plus `token`.
-
-    After the move dst has `num_tokens` tokens, all but the last computed.
-    """
-
-    src: int
-    dst: int
-    token: int
-    num_tokens: int
-    block_tables: list[Int32Array]
-
-
-@dataclass(slots=True)
 class BlockAppends:
     """Blocks appended to tables of one KV group: table[rows[i], index[i]] = blocks[i]."""
 
@@ -116,7 +102,7 @@ class PromptLogprobsPlan:
 
 @dataclass(slots=True)
 class StepPlan:
-    """One step. Order of effects: inits, moves, appends, copies, forward, forks, sampling."""
+    """One step. Order of effects: inits, appends, copies, forward, forks, sampling."""
 
     step_id: int
     rows: Int32Array
@@ -133,16 +119,12 @@ class StepPlan:
     """The row each sampled token belongs to, [samples]."""
     inits: list[RowInit] = field(default_factory=list)
     forks: list[RowFork] = field(default_factory=list)
-    moves: list[BeamMove] = field(default_factory=list)
     appends: list[BlockAppends] = field(default_factory=list)
     """One entry a KV group (or none at all when no block was appended)."""
     copies: list[Int32Array] = field(default_factory=list)
     """One [pairs, 2] array of (source block, destination block) a KV group, or none at all."""
     top_logprobs: int = -1
     """Most alternatives any sampled row wants: -1 none, 0 the sampled token's alone."""
-    beam_samples: Int32Array | None = None
-    """Indices into `sample_rows` whose row belongs to a beam group: they return their top
-    `top_logprobs` candidates and sample nothing."""
     prompt_logprobs: list[PromptLogprobsPlan] = field(default_factory=list)
 
     @property
@@ -174,7 +156,7 @@ class StepOutput:
 
     step_id: int
     tokens: Int32Array
-    """[samples]; a beam row's entry is -1."""
+    """[samples]."""
     logprobs: Float32Array | None = None
     """[samples], of the sampled tokens."""
     ranks: Int32Array | None = None

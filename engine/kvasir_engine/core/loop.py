@@ -6,6 +6,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
+from kvasir_engine.core.beam_requests import BeamRequests
+from kvasir_engine.request import EngineRequest
 from kvasir_engine.scheduler import step_results
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.scheduler.step_results import StepNews
@@ -45,10 +47,28 @@ class CoreLoop:
     ) -> None:
         self.scheduler = scheduler
         self.runner = runner
+        self.beams = BeamRequests(scheduler)
         self._depth = 2 if overlap else 1
         self._watcher = watcher
         self._in_flight: deque[tuple[StepPlan, StepHandle]] = deque()
         self._fruitless = 0
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request that admission.check has let through."""
+        if request.params.use_beam_search:
+            self.beams.start(request)
+        else:
+            self.scheduler.add(request)
+
+    def end(self, handle: int) -> None:
+        """Stop a sample, or the whole beam search it belongs to; unknown handles are ignored."""
+        if not self.beams.end(handle):
+            self.scheduler.end(handle)
+
+    def end_client(self, client: int) -> None:
+        """Stop every request of one API process."""
+        self.beams.end_client(client)
+        self.scheduler.end_client(client)
 
     @property
     def idle(self) -> bool:
@@ -83,6 +103,7 @@ class CoreLoop:
                 handle.wait()
             self._tell_retired(plan)
         self._in_flight.clear()
+        self.beams.end_client()
         self.scheduler.abandon()
 
     def _tell_retired(self, plan: StepPlan) -> None:
@@ -110,16 +131,19 @@ class CoreLoop:
         self._fruitless = 0
         plan, handle = self._in_flight.popleft()
         try:
-            return step_results.apply(self.scheduler, plan, handle.wait())
+            news = step_results.apply(self.scheduler, plan, handle.wait())
         finally:
             self._tell_retired(plan)
+        self.beams.hear(news)
+        return news
 
     def check_idle(self) -> None:
         """Raise AssertionError if an idle engine still holds a block or a row."""
         kv, rows = self.scheduler.kv, self.scheduler.rows
         held = [pool.num_referenced for pool in kv.pools]
-        if any(held) or rows.num_free != rows.num_rows or self.scheduler.by_handle:
+        known = len(self.scheduler.by_handle) + len(self.beams)
+        if any(held) or rows.num_free != rows.num_rows or known:
             raise AssertionError(
                 f"idle, but blocks {held} are held, {rows.num_rows - rows.num_free} rows are owned "
-                f"and {len(self.scheduler.by_handle)} samples are known."
+                f"and {known} samples or beam searches are known."
             )

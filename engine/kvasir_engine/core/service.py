@@ -189,9 +189,9 @@ class CoreService:
                     self._add(request)
             case Abort(handles):
                 for handle in handles:
-                    self.core.scheduler.end(handle)
+                    self.core.loop.end(handle)
             case Finish(handle):
-                self.core.scheduler.end(handle)
+                self.core.loop.end(handle)
             case Drain(client):
                 self._status.phase = CorePhase.DRAINING
                 self._draining.add(client)
@@ -200,7 +200,7 @@ class CoreService:
         """An API process has started, perhaps in the place of one that has ended."""
         client = message.client
         if self._incarnations[client] is not None:
-            self.core.scheduler.end_client(client)
+            self.core.loop.end_client(client)
             self._draining.discard(client)
             # With it goes what nobody has read.
             self._clients[client].close()
@@ -221,7 +221,7 @@ class CoreService:
                 refusal.retry_after,
             )
         else:
-            self.core.scheduler.add(request)
+            self.core.loop.add(request)
             answer = Accepted(request.handle)
         self._send(request.client, answer)
 

@@ -57,6 +57,9 @@ class BlockPool:
         self._refs = [0] * num_blocks
         self._content: list[_Content | None] = [None] * num_blocks
         self._by_hash: dict[bytes, int] = {}
+        self._tails: dict[tuple[bytes, bytes], int] = {}
+        """Partly filled blocks by the hash before them and their token ids; no event names them."""
+        self._tail_keys: dict[int, tuple[bytes, bytes]] = {}
         # A doubly linked list through two arrays, block 0 as its sentinel: the next victim is
         # next[0]. Blocks without content are put at the front, cached ones at the back.
         self._next = [*range(1, num_blocks), 0]
@@ -124,7 +127,8 @@ class BlockPool:
                 raise AssertionError(f"block {block} was released more often than it was taken.")
             counts[block] = refs
             if refs == 0:
-                self._link(block, at_back=self._content[block] is not None)
+                keep = self._content[block] is not None or block in self._tail_keys
+                self._link(block, at_back=keep)
 
     def find(self, hash_: bytes, parent: bytes, token_bytes: bytes) -> int | None:
         """The block with this content, or None; equal hashes of other content are no hit."""
@@ -146,8 +150,19 @@ class BlockPool:
             self._listener.stored(hash_, parent, token_bytes)
         return True
 
+    def keep_tail(self, block: int, parent: bytes, token_bytes: bytes) -> None:
+        """Make a referenced, partly filled block findable that its owner writes to no more."""
+        if self.caching and self._tails.setdefault((parent, token_bytes), block) == block:
+            self._tail_keys[block] = (parent, token_bytes)
+
+    def find_tail(self, parent: bytes, token_bytes: bytes) -> int | None:
+        """The block that begins with these tokens and ends with them, or None."""
+        return self._tails.get((parent, token_bytes))
+
     def reset_cache(self) -> None:
         """Forget the content of every block, also of those in use."""
+        self._tails.clear()
+        self._tail_keys.clear()
         if not self._by_hash:
             return
         for block in self._by_hash.values():
@@ -169,8 +184,13 @@ class BlockPool:
         contents = {b for b in range(self.num_blocks) if self._content[b] is not None}
         if contents != set(self._by_hash.values()) or self._refs[0] or 0 in contents:
             raise AssertionError("the hash index and the blocks' contents differ.")
+        if {key: block for block, key in self._tail_keys.items()} != self._tails:
+            raise AssertionError("the tails' index and their blocks differ.")
 
     def _drop_block(self, block: int) -> None:
+        tail = self._tail_keys.pop(block, None)
+        if tail is not None:
+            del self._tails[tail]
         content = self._content[block]
         if content is not None:
             self._content[block] = None

@@ -87,13 +87,42 @@ class KVManager:
     def acquire_prefix(self, tables: BlockTables, hit: PrefixHit) -> None:
         """Reference the hit's blocks and put them into (empty) `tables`."""
         for group, blocks in enumerate(hit.tables):
-            first = 0
+            first, held = 0, blocks
             if self.groups[group].window is not None:
                 first = next((i for i, b in enumerate(blocks) if b != NULL_BLOCK), len(blocks))
-            self.pools[group].share(block for block in blocks[first:] if block != NULL_BLOCK)
+                held = [block for block in blocks[first:] if block != NULL_BLOCK]
+            self.pools[group].share(held)
             tables.tables[group] = list(blocks)
             tables.windows_start[group] = first
         tables.hashes = list(hit.hashes)
+
+    def keep_tail(
+        self, tables: BlockTables, tokens: npt.NDArray[np.int32], num_tokens: int
+    ) -> None:
+        """Let one who continues the first `num_tokens` tokens copy the block they end in."""
+        full, size = len(tables.hashes), self.block_size
+        if 0 < num_tokens - full * size < size:
+            content = tokens[full * size : num_tokens].tobytes()
+            for pool, table in zip(self.pools, tables.tables, strict=True):
+                pool.keep_tail(table[full], tables.parent, content)
+
+    def find_tail(
+        self, tokens: npt.NDArray[np.int32], root: bytes, hit: PrefixHit
+    ) -> list[int] | None:
+        """The block of each group to copy so that only the last of `tokens` is left to compute."""
+        if len(tokens) - 1 - hit.num_tokens >= self.block_size:
+            return None
+        content = tokens[hit.num_tokens : -1].tobytes()
+        parent = hit.hashes[-1] if hit.hashes else root
+        found = [pool.find_tail(parent, content) for pool in self.pools]
+        blocks = [block for block in found if block is not None]
+        return blocks if len(blocks) == len(found) else None
+
+    def copy_tail(self, tables: BlockTables, tail: list[int]) -> list[tuple[int, int]]:
+        """Append a block for each group's tail: (source, copy). Takes a reference to the source."""
+        for pool, block in zip(self.pools, tail, strict=True):
+            pool.share([block])
+        return [(block, new) for block, [new] in zip(tail, self.append(tables, 1), strict=True)]
 
     def blocks_needed(self, tables: BlockTables, num_tokens: int) -> int:
         """Blocks to append to each group so that `num_tokens` tokens fit."""

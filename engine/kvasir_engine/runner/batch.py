@@ -20,7 +20,6 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.runner.split_kv_choice import needs_split_kv
 from kvasir_engine.runner.token_inputs import token_inputs_on
 from kvasir_engine.step_plan import (
-    BeamMove,
     BlockAppends,
     Int32Array,
     Int64Array,
@@ -97,11 +96,9 @@ class DeviceBatch:
     # -- deltas -----------------------------------------------------------------------------
 
     def apply(self, plan: StepPlan) -> None:
-        """Inits, beam moves and block appends, in the plan's order of effects."""
+        """Inits and block appends, in the plan's order of effects."""
         if plan.inits:
             self._init(plan.inits)
-        if plan.moves:
-            self._move(plan.moves)
         for table, appended in zip(self.tables, plan.appends, strict=False):
             self._append(table, appended)
 
@@ -129,20 +126,6 @@ class DeviceBatch:
         for array in (self.history, self.num_tokens, self.num_computed, self.num_prompt):
             array[dst] = array[src]
         self._scatter_tables(rows, [fork.block_tables for fork in forks])
-
-    def _move(self, moves: list[BeamMove]) -> None:
-        src = self.upload(np.array([move.src for move in moves], dtype=np.int64))
-        rows = np.array([move.dst for move in moves], dtype=np.int64)
-        dst = self.upload(rows)
-        lengths = self.upload(np.array([move.num_tokens for move in moves], dtype=np.int32))
-        tokens = self.upload(np.array([move.token for move in moves], dtype=np.int32))
-        # The right-hand sides are gathered before anything is written, so moves may permute rows.
-        self.history[dst] = self.history[src]
-        self.num_prompt[dst] = self.num_prompt[src]
-        self.history[dst, (lengths - 1).long()] = tokens
-        self.num_tokens[dst] = lengths
-        self.num_computed[dst] = lengths - 1
-        self._scatter_tables(rows, [move.block_tables for move in moves])
 
     def _append(self, table: torch.Tensor, appended: BlockAppends) -> None:
         at = appended.rows.astype(np.int64) * table.shape[1] + appended.index

@@ -158,8 +158,6 @@ class PrefixGroups:
         """Rows that begin anew in this plan; `group` is the KV group whose tables count."""
         for init in plan.inits:
             self._put(init.row, init.block_tables[group])
-        for move in plan.moves:
-            self._put(move.dst, move.block_tables[group])
 
     def fork(self, plan: StepPlan, group: int = 0) -> None:
         """Rows that begin after the plan's forward pass."""

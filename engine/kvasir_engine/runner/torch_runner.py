@@ -183,7 +183,6 @@ class TorchRunner:
         return (
             plan.top_logprobs < 0
             and not (plan.forks or plan.prompt_logprobs)
-            and plan.beam_samples is None
             and np.array_equal(plan.sample_rows, plan.rows)
             and not self.sampling.has_edits[plan.rows].any()
         )
@@ -220,7 +219,6 @@ class TorchRunner:
             positions=self.batch.num_tokens[rows].long(),
             history=self.batch.history,
             num_prompt=self.batch.num_prompt,
-            beams=plan.beam_samples,
         )
         logits = self.model.logits(hidden[inputs.query_ends[entries]])
         sampled = self._sampler(logits, batch, plan.top_logprobs)

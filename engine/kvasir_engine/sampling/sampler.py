@@ -52,8 +52,7 @@ class SampleBatch:
     `rows` (device int64 [m]) and `rows_cpu` are the same rows, all different. `positions` (device
     int64 [m]) are the positions of the tokens to be sampled, that is, how many tokens each row
     has. `history` (device int [max_rows, max_len]) holds each row's tokens and `num_prompt`
-    (device int [max_rows]) how many of them are prompt. `beams` are the batch entries of beam
-    rows: they return their top candidates and sample nothing.
+    (device int [max_rows]) how many of them are prompt.
     """
 
     rows: Tensor
@@ -61,12 +60,11 @@ class SampleBatch:
     positions: Tensor
     history: Tensor
     num_prompt: Tensor
-    beams: npt.NDArray[np.integer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What a step sampled, on the device: int32 [m] tokens (-1 for beam rows) and log-probs."""
+    """What a step sampled, on the device: int32 [m] tokens and log-probs."""
 
     tokens: Tensor
     logprobs: Logprobs | None
@@ -98,8 +96,6 @@ class Sampler:
         tokens = self._choose(edited, batch)
         logprobs = token_logprobs(logits, tokens, top_logprobs) if top_logprobs >= 0 else None
         self._count(tokens, batch)
-        if batch.beams is not None and batch.beams.size:
-            tokens.index_fill_(0, upload(batch.beams.astype(np.int64), self._device), -1)
         return Sampled(tokens=tokens.to(torch.int32), logprobs=logprobs)
 
     def _reads_any_type(self, batch: SampleBatch, top_logprobs: int) -> bool:
@@ -154,10 +150,8 @@ class Sampler:
         logits.index_copy_(0, index, penalised)
 
     def _choose(self, logits: Tensor, batch: SampleBatch) -> Tensor:
-        """The arg max of greedy (and beam) rows and a draw for the others, int64 [m]."""
+        """The arg max of greedy rows and a draw for the others, int64 [m]."""
         random = self._state.random[batch.rows_cpu]
-        if batch.beams is not None:
-            random[batch.beams] = False
         entries = np.flatnonzero(random)
         if entries.size == 0:
             return logits.argmax(-1)
@@ -213,7 +207,7 @@ class Sampler:
         return logits.index_copy_(0, index, mask(logits[index], rows[index]))
 
     def _count(self, tokens: Tensor, batch: SampleBatch) -> None:
-        """Count sampled tokens for penalties; beam rows have none."""
+        """Count sampled tokens for penalties."""
         entries = np.flatnonzero(self._state.has_penalties[batch.rows_cpu])
         if entries.size:
             index = upload(entries, self._device)

@@ -69,30 +69,14 @@ def _samples(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
         return Refusal(400, "resume continues one sample; n must be 1.", "n")
     if request.params.use_beam_search and request.resume is not None:
         return Refusal(400, "A beam search cannot be resumed; leave resume out.", "resume")
-    if request.params.use_beam_search:
-        return _beams(scheduler, request)
-    wanted = scheduler.admitter.blocks_to_admit(len(request.prompt_token_ids), n)
+    together = 1 if request.params.use_beam_search else n
+    wanted = scheduler.admitter.blocks_to_admit(len(request.prompt_token_ids), together)
     for blocks, pool in zip(wanted, scheduler.kv.pools, strict=True):
         if blocks > pool.capacity:
             return Refusal(
                 400,
-                f"The prompt with n = {n} needs {blocks} KV blocks, but the cache has "
+                f"The prompt with n = {together} needs {blocks} KV blocks, but the cache has "
                 f"{pool.capacity}; lower n or shorten the prompt.",
-                "n",
-            )
-    return None
-
-
-def _beams(scheduler: Scheduler, request: EngineRequest) -> Refusal | None:
-    width, prompt = request.params.n, len(request.prompt_token_ids)
-    longest = min(scheduler.max_model_len, prompt + (request.params.max_tokens or 1 << 31))
-    worst = scheduler.admitter.max_beam_blocks(longest, width)
-    for blocks, pool in zip(worst, scheduler.kv.pools, strict=True):
-        if blocks > pool.capacity:
-            return Refusal(
-                400,
-                f"Beam search of width {width} over {longest} tokens may need {blocks} KV blocks, "
-                f"but the cache has {pool.capacity}; lower n or max_tokens.",
                 "n",
             )
     return None

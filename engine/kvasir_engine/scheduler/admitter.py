@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 
 from kvasir_engine.kv.manager import KVManager
-from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
 from kvasir_engine.scheduler.chunked_prefill import ChunkedPrefill
 from kvasir_engine.scheduler.counters import SchedulerCounters
+from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.plan_builder import PlanBuilder, int32
-from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
@@ -32,15 +31,15 @@ class Admitter:
         kv: KVManager,
         rows: RowTable,
         waiting: WaitingQueue,
-        blocks: RowAllocator,
         chunks: ChunkedPrefill,
+        releases: DeferredReleases,
         counters: SchedulerCounters,
     ) -> None:
         self._kv = kv
         self._rows = rows
         self._waiting = waiting
-        self._blocks = blocks
         self._prefill = chunks
+        self._releases = releases
         self._counters = counters
         self._blocked: tuple[Sequence, list[int], int] | None = None
         """Who found too few blocks, how many must be available, and when to look again anyway."""
@@ -51,13 +50,7 @@ class Admitter:
             sequence = self._waiting.peek()
             if sequence is None or self._rows.num_free < sequence.rows_needed:
                 return
-            group = sequence.beam_group
-            started = (
-                self._admit(builder, sequence)
-                if group is None
-                else self._admit_group(builder, group)
-            )
-            if not started:
+            if not self._admit(builder, sequence):
                 return
 
     def blocks_to_admit(self, num_tokens: int, samples: int) -> list[int]:
@@ -78,45 +71,20 @@ class Admitter:
         if not self._are_available(needed):
             self._blocked = (sequence, needed, builder.step_id + RETRY_STEPS)
             return False
+        tail = None if sequence.siblings else self._kv.find_tail(tokens, tables.root, hit)
         self._waiting.pop()
         self._kv.acquire_prefix(tables, hit)
         sequence.tables = tables
-        self._give_row(builder, sequence, hit.num_tokens)
+        num_cached = hit.num_tokens
+        # What is copied counts as available, but must outlive the step that copies it.
+        if tail is not None and self._are_available([count + 1 for count in needed]):
+            pairs = self._kv.copy_tail(tables, tail)
+            builder.add_copies(pairs)
+            self._releases.add_blocks([[source] for source, _ in pairs], builder.step_id)
+            num_cached = len(tokens) - 1
+        self._give_row(builder, sequence, num_cached)
         self._prefill.plan_chunk(builder, sequence)
         return True
-
-    def _admit_group(self, builder: PlanBuilder, group: BeamGroup) -> bool:
-        """Rows for all beams, when the blocks that the running ones (re)compute into are there."""
-        beams = group.search.running
-        length = group.lead.num_prompt + len(beams[0].tokens)
-        wanted = [len(beams) * count for count in self.blocks_to_admit(length, 1)]
-        none_cached: list[list[int]] = [[] for _ in self._kv.groups]
-        if not self._are_available(self._available_to_fit(wanted, none_cached)):
-            return False
-        self._waiting.pop()
-        running, idle = group.members[: len(beams)], group.members[len(beams) :]
-        for member, beam in zip(running, beams, strict=True):
-            member.tokens = int32([*member.request.prompt_token_ids, *beam.tokens])
-            tables = self._kv.new_tables(member.request.cache_salt)
-            hit = self._kv.find_prefix(member.tokens, tables.root, member.request.block_hashes)
-            self._kv.acquire_prefix(tables, hit)
-            member.tables = tables
-            self._give_row(builder, member, hit.num_tokens)
-        for member in idle:
-            self._rows.acquire(member)
-            member.state = SequenceState.RUNNING
-        for member in running:
-            if builder.budget > 0:
-                self._prefill.plan_chunk(builder, member)
-        return True
-
-    def max_beam_blocks(self, num_tokens: int, width: int) -> list[int]:
-        """Blocks by group of `width` beams of `num_tokens`: all computed anew, none sharing a
-        block, and each being given one more."""
-        return [
-            width * (count + 1)
-            for count in self._kv.max_blocks_held(num_tokens, self._prefill.longest)
-        ]
 
     def _available_to_fit(self, wanted: list[int], cached: list[list[int]]) -> list[int]:
         """How many blocks each group must be able to hand out, so that `wanted` of them, `cached`
@@ -150,7 +118,7 @@ class Admitter:
             sibling.state = SequenceState.RUNNING
         t.computed[row] = num_cached
         t.committed[row] = num_cached // self._kv.block_size
-        t.capacity[row] = num_cached
+        t.capacity[row] = len(sequence.block_tables.tables[0]) * self._kv.block_size
         t.active[row] = True
         t.special[row] = sequence.is_special
         if sequence.num_cached is None:

@@ -66,9 +66,6 @@ class ChunkedPrefill:
         needed = self._kv.blocks_needed(sequence.block_tables, start + count)
         self._blocks.append(builder, sequence, needed)
         builder.chunks.append(Chunk(sequence, start, count, samples))
-        if samples and sequence.beam_group is not None:
-            candidates = sequence.beam_group.search.candidates
-            builder.beam_candidates = max(builder.beam_candidates, candidates)
         builder.budget -= count
         self._counters.chunked_prefills += not samples
 

@@ -9,7 +9,6 @@ import numpy as np
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.scheduler.sequence import Sequence
 from kvasir_engine.step_plan import (
-    BeamMove,
     BlockAppends,
     Int32Array,
     PromptLogprobsPlan,
@@ -53,13 +52,9 @@ class PlanBuilder:
     decodes: Int32Array = field(default_factory=lambda: int32([]))
     prefilling: bool = False
     """There are rows that want more than one plain token."""
-    beam_rows: list[int] = field(default_factory=list)
-    beam_candidates: int = -1
-    """Most continuations any beam of this step must offer."""
     chunks: list[Chunk] = field(default_factory=list)
     inits: list[RowInit] = field(default_factory=list)
     forks: list[RowFork] = field(default_factory=list)
-    moves: list[BeamMove] = field(default_factory=list)
     copies: list[list[tuple[int, int]]] = field(default_factory=list)
     """Pairs (source, destination) by KV group."""
     fork_copies: list[ForkCopy] = field(default_factory=list)
@@ -92,8 +87,8 @@ class PlanBuilder:
         wants any.
         """
         ones = rows = self.decodes
-        if self.beam_rows:
-            ones = rows = np.concatenate([ones, int32(self.beam_rows)])
+        if self.chunks:
+            ones = rows = self._join_decodes()
         if self.chunks:
             rows = np.concatenate([ones, int32([chunk.sequence.row for chunk in self.chunks])])
         if not len(rows):
@@ -111,16 +106,28 @@ class PlanBuilder:
             sample_rows=ones,
             inits=self.inits,
             forks=self.forks,
-            moves=self.moves,
             appends=self._appends(),
             copies=[np.array(pairs, dtype=np.int32).reshape(-1, 2) for pairs in self.copies],
         )
-        if self.chunks or self.beam_rows:
+        if self.chunks:
             self._add_chunk_samples(plan)
         if len(plan.sample_rows):
-            wanted = -1 if logprobs is None else int(logprobs[plan.sample_rows].max())
-            plan.top_logprobs = max(wanted, self.beam_candidates)
+            plan.top_logprobs = -1 if logprobs is None else int(logprobs[plan.sample_rows].max())
         return plan
+
+    def _join_decodes(self) -> Int32Array:
+        """Rows that compute one token and sample from it, prompts' last tokens among them."""
+        forked = {fork.src for fork in self.forks}
+        chunks, singles = [], []
+        for chunk in self.chunks:
+            sequence = chunk.sequence
+            plain = sequence.request.params.prompt_logprobs is None and sequence.row not in forked
+            if chunk.count == 1 and chunk.samples and plain:
+                singles.append(sequence.row)
+            else:
+                chunks.append(chunk)
+        self.chunks = chunks
+        return np.concatenate([self.decodes, int32(singles)]) if singles else self.decodes
 
     def _appends(self) -> list[BlockAppends]:
         if not self._rows:
@@ -138,20 +145,15 @@ class PlanBuilder:
             forked.setdefault(fork.src, []).append(fork.dst)
         entries: list[int] = []
         rows: list[int] = []
-        beams = [*range(len(self.decodes), plan.num_decodes)]
         for entry, chunk in enumerate(self.chunks, start=plan.num_decodes):
             row = chunk.sequence.row
             if chunk.samples:
-                if chunk.sequence.beam_group is not None:
-                    beams.append(plan.num_decodes + len(rows))
                 owners = [row, *forked.get(row, [])]
                 entries.extend([entry] * len(owners))
                 rows.extend(owners)
             self._add_prompt_logprobs(plan, chunk, entry)
         plan.sample_entries = np.concatenate([plan.sample_entries, int32(entries)])
         plan.sample_rows = np.concatenate([plan.sample_rows, int32(rows)])
-        if beams:
-            plan.beam_samples = int32(beams)
 
     @staticmethod
     def _add_prompt_logprobs(plan: StepPlan, chunk: Chunk, entry: int) -> None:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from kvasir_engine.kv.manager import KVManager
-from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
 from kvasir_engine.scheduler.counters import SchedulerCounters
 from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
 from kvasir_engine.scheduler.row_table import RowTable
-from kvasir_engine.scheduler.sequence import Sequence, SequenceState
+from kvasir_engine.scheduler.sequence import Sequence
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 
 
@@ -72,7 +71,7 @@ class RowAllocator:
     def others_will_release(self, builder: PlanBuilder) -> bool:
         """Whether waiting for blocks will end by itself: something runs and will release some."""
         in_flight = self._releases.retired < builder.step_id - 1
-        return bool(len(builder.decodes) or builder.beam_rows or builder.chunks or in_flight)
+        return bool(len(builder.decodes) or builder.chunks or in_flight)
 
     def _coming(self) -> int:
         """Blocks that come back by themselves: of rows that leave, and of those whose last token
@@ -82,30 +81,17 @@ class RowAllocator:
         return self._releases.num_blocks(t.sequence(row) for row in last)
 
     def _running(self) -> Iterator[Sequence]:
-        """Sequences that may be preempted; beam groups give way only by themselves."""
+        """Sequences that may be preempted."""
         t = self._rows
         for row in np.flatnonzero(t.active & (t.total < t.limit)).tolist():
-            sequence = t.sequence(row)
-            if sequence.beam_group is None:
-                yield sequence
+            yield t.sequence(row)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Give up everything but the tokens; the one in flight, if any, is still delivered."""
         self._counters.preemptions += 1
         sequence.num_preemptions += 1
-        if sequence.beam_group is not None:
-            self._preempt_group(sequence.beam_group)
-            return
         sequence.preempted = True
         self._rows.active[sequence.row] = False
         for sibling in sequence.siblings:
             self._releases.give_back_row(sibling)
         self._releases.add(sequence)
-
-    def _preempt_group(self, group: BeamGroup) -> None:
-        """All of a group's rows and blocks; nothing of it is in flight while it asks for room."""
-        group.offered.clear()
-        for member in group.members:
-            self._releases.add(member)
-        group.lead.state = SequenceState.WAITING
-        self._waiting.push(group.lead)

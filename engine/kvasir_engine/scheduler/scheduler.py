@@ -1,7 +1,7 @@
 """One scheduler, no phases: a step is {row: tokens} under one budget.
 
-Each step takes, in this order: beam groups whose candidates are back, one token of every row that
-is ready to decode, a chunk of every prompt being prefilled, then new sequences from the queue.
+Each step takes, in this order: one token of every row that is ready to decode, a chunk of every
+prompt being prefilled, then new sequences from the queue.
 Rows that find no block make the latest arrival give up its own (preemption by recompute).
 
 Everything here is an upper bound while steps are in flight: a row counts the token it will have
@@ -19,8 +19,6 @@ import numpy as np
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.scheduler.admitter import Admitter
-from kvasir_engine.scheduler.beams.beam_groups import BeamGroup, make_group
-from kvasir_engine.scheduler.beams.beam_moves import BeamMoves
 from kvasir_engine.scheduler.chunked_prefill import ChunkedPrefill
 from kvasir_engine.scheduler.counters import SchedulerCounters, SchedulerLoad
 from kvasir_engine.scheduler.decodes import DecodePlanner
@@ -61,12 +59,13 @@ class Scheduler:
         most = settings.max_num_batched_tokens
         longest = min(settings.long_prefill_token_threshold or most, most)
         self._decodes = DecodePlanner(self.rows, self.waiting, blocks)
-        self.beams = BeamMoves(kv, self.rows, self.waiting, blocks)
         self._forks = ForkPlanner(kv, self.rows, blocks, self.counters)
         self._prefill = ChunkedPrefill(
             kv, self.rows, self.waiting, blocks, self._forks, self.counters, longest=longest
         )
-        self.admitter = Admitter(kv, self.rows, self.waiting, blocks, self._prefill, self.counters)
+        self.admitter = Admitter(
+            kv, self.rows, self.waiting, self._prefill, self.releases, self.counters
+        )
         self.by_handle: dict[int, Sequence] = {}
         self._seeds = np.random.Generator(np.random.Philox(seed))
         self._ended: deque[Sequence] = deque(maxlen=MAX_ENDED)
@@ -75,22 +74,35 @@ class Scheduler:
 
     # -- requests ---------------------------------------------------------------------------
 
-    def add(self, request: EngineRequest) -> None:
-        """Queue a request that admission.check has let through."""
+    def reserve_places(self, count: int) -> int:
+        """The first of `count` places in the queue, behind all that wait."""
+        first = self._next_order
+        self._next_order += count
+        return first
+
+    def add(
+        self, request: EngineRequest, *, place: int | None = None, together: int = 1
+    ) -> Sequence:
+        """Queue a request that admission.check has let through.
+
+        `place` is a reserved one. `together` of the first of several requests is how many they
+        are: none starts before there are rows for all.
+        """
         params = request.params
         seed = int(self._seeds.integers(0, 2**63 - 1)) if params.seed is None else params.seed
         lead = make_sequences(
-            request, order=self._next_order, seed=seed, max_model_len=self.max_model_len
+            request,
+            order=self.reserve_places(params.n) if place is None else place,
+            seed=seed,
+            max_model_len=self.max_model_len,
         )
+        lead.together = together
         lead.times.queued = time.monotonic()
-        self._next_order += params.n
-        if params.use_beam_search:
-            make_group(lead)
-            self.by_handle.update(dict.fromkeys(lead.handles, lead))
         for sequence in (lead, *lead.siblings):
             self.by_handle[sequence.handle] = sequence
         self.waiting.push(lead)
         self.counters.max_queued = max(self.counters.max_queued, len(self.waiting))
+        return lead
 
     def end(self, handle: int) -> None:
         """Stop a sample (abort, or a stop string was found); unknown handles are ignored.
@@ -109,24 +121,12 @@ class Scheduler:
 
     def retire(self, sequence: Sequence) -> None:
         """The sequence will sample nothing more; what it owns returns when its last step has."""
-        if sequence.beam_group is not None:
-            self._retire_group(sequence.beam_group)
-            return
         self.by_handle.pop(sequence.handle, None)
         for sibling in list(sequence.siblings):
             self.retire(sibling)
         self._give_up(sequence)
         if sequence.lead is not None:
             self._forks.part(sequence.lead, sequence)
-
-    def _retire_group(self, group: BeamGroup) -> None:
-        for handle in group.lead.handles:
-            self.by_handle.pop(handle, None)
-        self.beams.drop_group(group)
-        self._give_up(group.lead)
-        for member in group.members[1:]:
-            if member.row >= 0:
-                self._give_up(member)
 
     def abandon(self) -> None:
         """End every request at once after a failed step, and forget what it may not have written:
@@ -141,11 +141,16 @@ class Scheduler:
         ended, self._ended = list(self._ended), deque(maxlen=MAX_ENDED)
         return ended
 
-    def _give_up(self, sequence: Sequence) -> None:
-        """Leave the queue or the row for good."""
+    def record_end(self, sequence: Sequence) -> None:
+        """Count a client's sequence among those that ended, if it has had a token."""
         if sequence.times.first_token:
             sequence.times.ended = time.monotonic()
             self._ended.append(sequence)
+
+    def _give_up(self, sequence: Sequence) -> None:
+        """Leave the queue or the row for good."""
+        if sequence.handle >= 0:
+            self.record_end(sequence)
         if sequence.state is SequenceState.WAITING:
             if sequence.lead is None:
                 self.waiting.drop(sequence)
@@ -165,10 +170,7 @@ class Scheduler:
     def has_work(self) -> bool:
         """True while a further step may have something to do."""
         return bool(
-            len(self.waiting)
-            or np.count_nonzero(self.rows.active)
-            or self.beams.ready
-            or self.releases.pending
+            len(self.waiting) or np.count_nonzero(self.rows.active) or self.releases.pending
         )
 
     def prefill_backlog(self) -> int:
@@ -188,8 +190,6 @@ class Scheduler:
     def schedule(self) -> StepPlan | None:
         """The next step, or None when nothing can be computed now."""
         builder = PlanBuilder(self._next_step, self.settings.max_num_batched_tokens)
-        # Whoever makes room preempts rows that are not yet part of the step; so beams go first.
-        self.beams.plan_moves(builder)
         self._decodes.plan_decodes(builder)
         self._prefill.plan_chunks(builder)
         self.admitter.admit_waiting(builder)
@@ -212,8 +212,6 @@ class Scheduler:
             row = int(plan.rows[chunk.entry])
             sequence = t.sequence(row)
             t.special[row] = sequence.is_special
-        if plan.beam_samples is not None:
-            t.active[plan.sample_rows[plan.beam_samples]] = False
         self._next_step += 1
         self.counters.steps += 1
         self.counters.computed_tokens += plan.num_tokens
@@ -223,9 +221,7 @@ class Scheduler:
 
         A decode fills a block with a token that is on its way: `results.apply` commits it.
         """
-        if plan.beam_samples is not None:
-            self.commit_full_blocks(plan.rows)
-        elif plan.num_decodes < len(plan.rows):
+        if plan.num_decodes < len(plan.rows):
             self.commit_full_blocks(plan.rows[plan.num_decodes :])
 
     def commit_full_blocks(self, rows: Int32Array) -> None:
@@ -240,3 +236,8 @@ class Scheduler:
             sequence = t.sequence(row)
             self.kv.commit(sequence.block_tables, t.history[row], count * self.kv.block_size)
             t.committed[row] = count
+
+    def keep_tail(self, sequence: Sequence) -> None:
+        """Let continuations of a sequence that ends copy its last block."""
+        t, row = self.rows, sequence.row
+        self.kv.keep_tail(sequence.block_tables, t.history[row], int(t.computed[row]))

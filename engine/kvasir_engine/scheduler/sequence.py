@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import PARAMETERS
 from kvasir_engine.step_plan import Int32Array, RowSampling
-
-if TYPE_CHECKING:
-    from kvasir_engine.scheduler.beams.beam_groups import BeamGroup
 
 
 class SequenceState(Enum):
@@ -53,10 +49,10 @@ class Sequence:
     """Tokens it may have in all, prompt included."""
     sampling: RowSampling
     siblings: list[Sequence] = field(default_factory=list)
+    together: int = 1
+    """Requests that start in one step, if this is the first of them: their rows must be free."""
     lead: Sequence | None = None
     """Whose sibling it is, until it is forked off."""
-    beam_group: BeamGroup | None = None
-    """The search it is a beam of."""
     state: SequenceState = SequenceState.WAITING
     row: int = -1
     tables: BlockTables | None = None
@@ -74,7 +70,7 @@ class Sequence:
     @property
     def rows_needed(self) -> int:
         """Rows that must be free before it may start."""
-        return 1 + len(self.siblings) if self.beam_group is None else self.request.params.n
+        return max(self.together, 1 + len(self.siblings))
 
     @property
     def key(self) -> tuple[int, int]:
@@ -82,14 +78,9 @@ class Sequence:
         return (self.request.priority, self.order)
 
     @property
-    def handles(self) -> range:
-        """Of all samples of its request, when it is the first."""
-        return range(self.handle, self.handle + self.request.params.n)
-
-    @property
     def is_special(self) -> bool:
-        """Needs a look at each step: an unforked lead, a beam, or prompt log-probabilities."""
-        return bool(self.siblings) or self.beam_group is not None or self.wants_prompt_logprobs
+        """Needs a look at each step: an unforked lead, or prompt log-probabilities."""
+        return bool(self.siblings) or self.wants_prompt_logprobs
 
     @property
     def block_tables(self) -> BlockTables:

@@ -59,40 +59,20 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     scheduler.commit_full_blocks(rows)
     for i in detailed:
         if ended[i]:
-            scheduler.retire(t.sequence(int(rows[i])))
-    if plan.beam_samples is not None:
-        _offer_beams(scheduler, plan, output, plan.beam_samples, news)
+            sequence = t.sequence(int(rows[i]))
+            if sequence.handle < 0:  # one step of a beam, which others continue
+                scheduler.keep_tail(sequence)
+            scheduler.retire(sequence)
     scheduler.releases.retire(plan.step_id)
     return news
 
 
 def _live(scheduler: Scheduler, plan: StepPlan) -> Int32Array | None:
-    """Indices into `sample_rows` whose tokens are wanted, those of ordinary rows that go on;
-    None = all."""
-    if plan.beam_samples is None and not scheduler.releases.pending:
+    """Indices into `sample_rows` whose tokens are wanted; None = all."""
+    if not scheduler.releases.pending:
         # A row that has finished is on its way back until its last step has retired.
         return None
-    dropped = scheduler.rows.finished[plan.sample_rows]
-    if plan.beam_samples is not None:
-        dropped[plan.beam_samples] = True
-    return (~dropped).nonzero()[0].astype(np.int32)
-
-
-def _offer_beams(
-    scheduler: Scheduler, plan: StepPlan, output: StepOutput, samples: Int32Array, news: StepNews
-) -> None:
-    """Hand the beams' candidates to their groups; a finished group reports and retires."""
-    if output.top_ids is None or output.top_logprobs is None:
-        raise AssertionError("a step with beams returned no candidates.")
-    for at in samples.tolist():
-        row = int(plan.sample_rows[at])
-        if scheduler.rows.finished[row]:
-            continue
-        member = scheduler.rows.sequence(row)
-        deltas = scheduler.beams.offer(member, output.top_ids[at], output.top_logprobs[at])
-        if deltas is not None:
-            news.deltas.extend(deltas)
-            scheduler.retire(member)
+    return (~scheduler.rows.finished[plan.sample_rows]).nonzero()[0].astype(np.int32)
 
 
 def _delta(sequence: Sequence, token: int, output: StepOutput, at: int) -> SampleDelta:

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from kvasir_engine.sampling.philox import UInt64Array
 from kvasir_engine.sim.latency_model import SpeedProfile
 from kvasir_engine.step_plan import (
-    BeamMove,
     Float32Array,
     Int32Array,
     Int64Array,
@@ -87,9 +86,9 @@ class SimRunner:
         self._time_scale = time_scale
         self._free_at = 0.0
         self._num_tokens = np.zeros(num_rows, dtype=np.int64)
-        self._last_token = np.zeros(num_rows, dtype=np.int32)
         self._streams = np.zeros(num_rows, dtype=np.uint64)
         self._greedy = np.zeros(num_rows, dtype=np.bool_)
+        self._greedy_stream = stream_of(GREEDY_SEED, 0)
         self._known: dict[int, Int32Array] = {}
         """The tokens each row began with."""
 
@@ -97,8 +96,6 @@ class SimRunner:
         """Runner.forward: the step starts when the one before it has ended."""
         for init in plan.inits:
             self._init(init)
-        if plan.moves:
-            self._move(plan.moves)
         start = max(time.monotonic(), self._free_at)
         self._free_at = start + self._step_ms(plan) * self._time_scale / 1e3
 
@@ -117,30 +114,19 @@ class SimRunner:
 
     def _init(self, init: RowInit) -> None:
         self._num_tokens[init.row] = len(init.token_ids)
-        self._last_token[init.row] = init.token_ids[-1]
         self._known[init.row] = init.token_ids
         self._put_sampling(init.row, init.sampling)
 
     def _fork(self, fork: RowFork) -> None:
         self._num_tokens[fork.dst] = self._num_tokens[fork.src]
-        self._last_token[fork.dst] = self._last_token[fork.src]
         self._put_sampling(fork.dst, fork.sampling)
 
     def _put_sampling(self, row: int, sampling: RowSampling) -> None:
         greedy = sampling.temperature == 0.0
         self._greedy[row] = greedy
         self._streams[row] = (
-            stream_of(GREEDY_SEED, 0) if greedy else stream_of(sampling.seed, sampling.sample_index)
+            self._greedy_stream if greedy else stream_of(sampling.seed, sampling.sample_index)
         )
-
-    def _move(self, moves: list[BeamMove]) -> None:
-        """Beam rows take over histories; all are read before any is written."""
-        sources = np.array([move.src for move in moves])
-        rows = np.array([move.dst for move in moves])
-        self._streams[rows] = self._streams[sources]
-        self._greedy[rows] = self._greedy[sources]
-        self._num_tokens[rows] = [move.num_tokens for move in moves]
-        self._last_token[rows] = [move.token for move in moves]
 
     def _step_ms(self, plan: StepPlan) -> float:
         decodes = plan.num_decodes
@@ -155,27 +141,19 @@ class SimRunner:
         rows = plan.sample_rows
         if not len(rows):
             return StepOutput(plan.step_id, np.empty(0, dtype=np.int32))
-        beams = plan.beam_samples
         lengths = self._num_tokens[rows]
         streams = self._streams[rows]
-        if beams is not None:
-            # Beams share a seed: what tells them apart is the token each of them ends with.
-            streams[beams] ^= mix(self._last_token[rows[beams]].astype(np.uint64) + GAMMA)
         words = self._words(streams, lengths, OF_SAMPLE)
         ordinary = self._ordinary
         tokens = (words % np.uint64(len(ordinary))).astype(np.int32) + ordinary.start
         output = StepOutput(plan.step_id, tokens)
         if plan.top_logprobs >= 0:
-            likeliest = self._greedy[rows]
-            if beams is not None:
-                likeliest[beams] = True
-            found = simulated_logprobs(words, tokens, likeliest, plan.top_logprobs, ordinary)
+            found = simulated_logprobs(
+                words, tokens, self._greedy[rows], plan.top_logprobs, ordinary
+            )
             output.logprobs, output.ranks = found.values, found.ranks
             output.top_ids, output.top_logprobs = found.top_ids, found.top_values
         self._num_tokens[rows] = lengths + 1
-        self._last_token[rows] = tokens
-        if beams is not None:
-            tokens[beams] = -1
         return output
 
     def _prompt_logprobs(self, plan: StepPlan, wanted: PromptLogprobsPlan) -> PromptLogprobs:

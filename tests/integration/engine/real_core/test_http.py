@@ -80,6 +80,28 @@ async def test_a_left_request_frees_the_core(start_real):
         assert (await server.get("/load")).json()["running"] == 0
 
 
+async def test_a_left_search_frees_the_core(start_real, model_dir):
+    slow = json.loads(INSTANT) | {"name": "slow", "overhead_ms": 20.0}
+    (model_dir / "slow.json").write_text(json.dumps(slow))
+    profile = str(model_dir / "slow.json")
+    async with start_real(max_num_seqs=4, num_blocks=100, speed_profile=profile) as server:
+
+        async def until(running: bool) -> None:
+            async with asyncio.timeout(10):
+                while (await server.get("/load")).json()["running"] != 4 * running:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+        body = {"prompt": "x", "max_tokens": 400, "n": 4, "use_beam_search": True}
+        asked = asyncio.create_task(server.post("/v1/completions", {**body, "ignore_eos": True}))
+        await until(running=True)
+        asked.cancel()
+        await until(running=False)
+        assert (await server.get("/load")).json()["waiting"] == 0
+        # Rows for all: none is left behind.
+        answer = await server.post("/v1/completions", {**body, "max_tokens": 3})
+        assert len(answer.json()["choices"]) == 4
+
+
 async def test_a_full_queue_is_429_before_any_head(start_real, model_dir):
     slow = json.loads(INSTANT) | {"name": "slow", "overhead_ms": 50.0}
     (model_dir / "slow.json").write_text(json.dumps(slow))

@@ -50,7 +50,6 @@ BAD: tuple[tuple[str, dict[str, Any] | bytes, str], ...] = (
     (COMPLETIONS, {"prompt": [1, 10**6]}, "prompt"),
     (COMPLETIONS, {"prompt": ["good", ""]}, "prompt"),
     (COMPLETIONS, {"prompt": "x", "logprobs": 10**6}, "logprobs"),
-    (COMPLETIONS, {"prompt": "x", "use_beam_search": True, "n": 40, "max_tokens": 200}, "blocks"),
 )
 
 

@@ -80,7 +80,7 @@ class Engine:
         for i in range(job.params.n):
             results[self._handle + i] = Result()
         self._handle += job.params.n
-        self.core.scheduler.add(request)
+        self.core.loop.add(request)
 
     @staticmethod
     def _take(news: Any, results: dict[int, Result]) -> None:

@@ -166,9 +166,9 @@ def test_beams_equal_those_of_transformers(
         early_stopping=early_stopping,
     )
     jobs = [job(prompt, params, eos=eos) for prompt in prompts()[1:4]]
-    # Earlier requests that grow take the blocks that the groups would need.
+    # Earlier requests that grow take the blocks in which beams would find their prefixes.
     growing = [job(prompt, SamplingParams(temperature=0, max_tokens=60)) for prompt in prompts()]
-    small = engine(num_blocks=30, max_num_seqs=17, long_prefill_token_threshold=7)
+    small = engine(num_blocks=14, long_prefill_token_threshold=7)
     references = [transformers_beams(hf.model, each.prompt, params, eos) for each in jobs]
     for core in (engine(), small):
         results = core.run([*growing, *jobs])[len(growing) :]

@@ -195,3 +195,40 @@ def test_integrity_check_sees_a_hash_without_content() -> None:
     pool._content[block] = None
     with pytest.raises(AssertionError, match="hash index"):
         pool.check_integrity()
+
+
+def test_a_tail_is_findable_until_its_block_is_handed_out_and_no_event_names_it() -> None:
+    mirror = Mirror()
+    pool = BlockPool(4, listener=mirror)
+    [tail] = pool.allocate(1)
+    pool.keep_tail(tail, ROOT, b"abc")
+    assert pool.find_tail(ROOT, b"abc") == tail
+    assert pool.find_tail(ROOT, b"ab") is pool.find_tail(b"other", b"abc") is None
+    pool.release([tail])
+    assert tail not in pool.allocate(2), "blocks with nothing in them go first"
+    assert pool.find_tail(ROOT, b"abc") == tail
+    pool.check_integrity()
+    assert pool.allocate(1) == [tail]
+    assert pool.find_tail(ROOT, b"abc") is None
+    pool.check_integrity()
+    assert not mirror.findable
+
+
+def test_of_two_equal_tails_the_first_is_kept() -> None:
+    pool = BlockPool(4)
+    first, second = pool.allocate(2)
+    pool.keep_tail(first, ROOT, b"abc")
+    pool.keep_tail(second, ROOT, b"abc")
+    pool.release([first, second])
+    assert pool.find_tail(ROOT, b"abc") == first
+    pool.check_integrity()
+
+
+def test_a_reset_and_a_pool_without_caching_forget_tails() -> None:
+    for pool in (BlockPool(4), BlockPool(4, caching=False)):
+        [tail] = pool.allocate(1)
+        pool.keep_tail(tail, ROOT, b"abc")
+        assert (pool.find_tail(ROOT, b"abc") == tail) is pool.caching
+        pool.reset_cache()
+        assert pool.find_tail(ROOT, b"abc") is None
+        pool.check_integrity()

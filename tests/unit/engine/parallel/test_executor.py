@@ -34,7 +34,7 @@ FAMILIES = [
 def small(family: str) -> dict[str, int]:
     """Settings under which the jobs below are chunked and preempted."""
     # Every layer of this mixtral has a window, so it keeps fewer blocks.
-    blocks = 17 if family == "mixtral" else 20
+    blocks = 12 if family == "mixtral" else 14
     return {"num_blocks": blocks, "long_prefill_token_threshold": 7}
 
 

@@ -14,7 +14,6 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from kvasir_engine.parallel.plan_codec import decode, encode
 from kvasir_engine.step_plan import (
-    BeamMove,
     BlockAppends,
     PromptLogprobsPlan,
     RowFork,
@@ -60,9 +59,6 @@ init = st.builds(
     sampling=sampling,
 )
 fork = st.builds(RowFork, src=numbers, dst=numbers, block_tables=few(int32), sampling=sampling)
-move = st.builds(
-    BeamMove, src=numbers, dst=numbers, token=numbers, num_tokens=numbers, block_tables=few(int32)
-)
 appends = st.builds(BlockAppends, rows=int32, index=int32, blocks=int32)
 prompt = st.builds(PromptLogprobsPlan, entry=numbers, first=numbers, last=numbers, top=numbers)
 plans = st.builds(
@@ -76,11 +72,9 @@ plans = st.builds(
     sample_rows=int32,
     inits=few(init),
     forks=few(fork),
-    moves=few(move),
     appends=few(appends),
     copies=few(pairs),
     top_logprobs=numbers,
-    beam_samples=st.none() | int32,
     prompt_logprobs=few(prompt),
 )
 
@@ -106,7 +100,6 @@ def test_the_plans_above_give_every_field() -> None:
         RowSampling: sampling,
         RowInit: init,
         RowFork: fork,
-        BeamMove: move,
         BlockAppends: appends,
         PromptLogprobsPlan: prompt,
         StepPlan: plans,

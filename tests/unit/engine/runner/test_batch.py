@@ -8,7 +8,6 @@ import torch
 from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.runner.batch import DeviceBatch
 from kvasir_engine.step_plan import (
-    BeamMove,
     BlockAppends,
     RowFork,
     RowInit,
@@ -94,20 +93,6 @@ def test_a_fork_copies_history_and_lengths_but_not_tables() -> None:
     assert (batch.num_tokens[3], batch.num_computed[3], batch.num_prompt[3]) == (18, 18, 18)
     assert batch.tables[0][3, :2].tolist() == [1, 8]
     assert batch.tables[1][3, :2].tolist() == [3, 9]
-
-
-def test_beam_moves_may_permute_rows() -> None:
-    batch = make_batch()
-    batch.apply(plan(inits=[init(0, 5, 5, ints(1), ints(1)), init(1, 5, 5, ints(2), ints(2))]))
-    moves = [
-        BeamMove(1, 0, token=50, num_tokens=6, block_tables=[ints(2), ints(2)]),
-        BeamMove(0, 1, token=60, num_tokens=6, block_tables=[ints(1), ints(1)]),
-    ]
-    batch.apply(plan(moves=moves))
-    assert batch.history[0, :6].tolist() == [100, 101, 102, 103, 104, 50]
-    assert batch.history[1, :6].tolist() == [0, 1, 2, 3, 4, 60]
-    assert batch.num_computed[:2].tolist() == [5, 5]
-    assert batch.num_tokens[:2].tolist() == [6, 6]
 
 
 def test_a_decode_gathered_on_the_device_equals_one_that_the_cpu_knows() -> None:

@@ -68,7 +68,6 @@ class SamplerBench:
             positions=at,
             history=self.history,
             num_prompt=self.num_prompt,
-            beams=options.pop("beams", None),
         )
         sampled = self.sampler(logits.clone(), batch, **options)
         if positions is None:

@@ -1,6 +1,5 @@
 """What each sampling parameter does to one row's tokens."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -203,18 +202,3 @@ def test_logprobs_are_of_the_raw_logits(bench, edited):
 def test_without_logprobs_none_are_computed(bench):
     bench.init(0, greedy(), [1])
     assert bench.step([0], descending()).logprobs is None
-
-
-def test_beam_rows_sample_nothing_and_return_their_best(bench):
-    for row in range(3):
-        bench.init(row, RowSampling(seed=row, temperature=1.0), [1])
-    alone = bench.step([0], descending(), positions=[1]).tokens.tolist()
-    sampled = bench.step(
-        [1, 0, 2],
-        descending().expand(3, VOCAB),
-        positions=[1, 1, 1],
-        beams=np.array([0, 2], dtype=np.int32),
-        top_logprobs=4,
-    )
-    assert sampled.tokens.tolist() == [-1, *alone, -1]
-    assert sampled.logprobs.top_ids[[0, 2]].tolist() == [[0, 1, 2, 3]] * 2

@@ -160,7 +160,7 @@ def test_no_step_waits_for_the_device(sampler_bench):
     assert all(feature.any() and not feature.all() for feature in used)
     logits = torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(9))
     with NoSynchronisation():
-        bench.step(list(range(ROWS)), logits, top_logprobs=5, beams=np.array([3]))
+        bench.step(list(range(ROWS)), logits, top_logprobs=5)
         bench.step(list(range(ROWS)), logits)
 
 

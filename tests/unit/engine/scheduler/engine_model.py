@@ -92,7 +92,7 @@ class EngineModel:
         for index in range(request.params.n):
             self.heard[request.handle + index] = Heard(request, index)
             self.work += self.limit(request)
-        self.scheduler.add(request)
+        self.loop.add(request)
         return request.handle
 
     def refusal(self, prompt: Sequence[int], **how: Any) -> admission.Refusal | None:
@@ -133,10 +133,12 @@ class EngineModel:
         ended = [handle]
         if sequence is not None:
             ended += [sibling.handle for sibling in sequence.siblings]
-            ended += sequence.beam_group.lead.handles if sequence.beam_group else ()
+        request = self.heard[handle].request
+        if request.params.use_beam_search:
+            ended = list(range(request.handle, request.handle + request.params.n))
         for each in ended:
             self.heard[each].ended_by_client = True
-        self.scheduler.end(handle)
+        self.loop.end(handle)
 
     def step(self) -> StepNews | None:
         """One iteration of the loop, with every check."""

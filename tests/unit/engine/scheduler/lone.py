@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kvasir.wire.block_hash import root_hash
+from kvasir_engine.core.beam_search import BeamSearch, FinishedBeam
 from kvasir_engine.request import EngineRequest, FinishReason
-from kvasir_engine.scheduler.beams.beam_search import BeamSearch, FinishedBeam
 from kvasir_engine.step_plan import Float32Array, RowSampling
 
 VOCAB = 24

@@ -14,7 +14,6 @@ import numpy as np
 
 from kvasir_engine.kv.groups import NULL_BLOCK, KVGroupSpec
 from kvasir_engine.step_plan import (
-    BeamMove,
     PromptLogprobs,
     PromptLogprobsPlan,
     RowInit,
@@ -93,7 +92,6 @@ class PlanModel:
         self._check_shape(plan)
         for init in plan.inits:
             self._init(init)
-        self._move(plan.moves)
         self._append(plan)
         self._copy(plan)
         for row, start, count in self._entries(plan):
@@ -108,18 +106,15 @@ class PlanModel:
         reports = [self._prompt_logprobs(plan, wanted) for wanted in plan.prompt_logprobs]
         for fork in plan.forks:
             self._fork(plan, fork.src, fork.dst, fork.block_tables, fork.sampling)
-        beams = set() if plan.beam_samples is None else set(plan.beam_samples.tolist())
         tokens = [
-            -1 if at in beams else self._sample_one(plan, entry, row)
-            for at, (entry, row) in enumerate(
-                zip(plan.sample_entries.tolist(), plan.sample_rows.tolist(), strict=True)
+            self._sample_one(plan, entry, row)
+            for entry, row in zip(
+                plan.sample_entries.tolist(), plan.sample_rows.tolist(), strict=True
             )
         ]
         output = StepOutput(plan.step_id, np.array(tokens, dtype=np.int32), prompt_logprobs=reports)
         if plan.top_logprobs >= 0:
-            self._add_logprobs(output, min(plan.top_logprobs, VOCAB))
-        for at in beams:
-            self._offer(plan, output, at)
+            self._add_logprobs(plan, output, min(plan.top_logprobs, VOCAB))
         sampled = [self.rows[row].identities[-1] for row in plan.sample_rows.tolist()]
         named = {*plan.rows.tolist(), *plan.sample_rows.tolist()}
         step = ModelStep(self, plan, output, sampled, named, self._blocks)
@@ -156,28 +151,6 @@ class PlanModel:
             tables=[table.tolist() for table in init.block_tables],
             sampling=init.sampling,
         )
-
-    def _move(self, moves: list[BeamMove]) -> None:
-        before = dict(self.rows)
-        writers = [table.tolist()[-1] for move in moves for table in move.block_tables]
-        assert len(set(writers)) == len(moves) or len(self.groups) > 1, "beams write to one block"
-        for move in moves:
-            self._assert_free_row(move.src)
-            self._assert_free_row(move.dst)
-            source = before[move.src]
-            assert move.num_tokens == len(source.tokens) + 1 == source.num_computed + 1
-            tables = [table.tolist() for table in move.block_tables]
-            assert all(len(t) == -(-move.num_tokens // self.size) for t in tables)
-            identity = extend(source.identities[-1], move.token)
-            self.known.add(identity)
-            self.rows[move.dst] = DeviceRow(
-                tokens=[*source.tokens, move.token],
-                identities=[*source.identities, identity],
-                num_prompt=source.num_prompt,
-                num_computed=source.num_computed,
-                tables=tables,
-                sampling=source.sampling,
-            )
 
     def _append(self, plan: StepPlan) -> None:
         assert len(plan.appends) in (0, len(self.groups))
@@ -281,15 +254,6 @@ class PlanModel:
         row.identities.append(extend(row.identities[-1], token))
         return token
 
-    def _offer(self, plan: StepPlan, output: StepOutput, at: int) -> None:
-        row = self.rows[int(plan.sample_rows[at])]
-        assert int(plan.rows[plan.sample_entries[at]]) == plan.sample_rows[at]
-        assert row.num_computed == len(row.tokens), "sampled before all is computed"
-        assert output.top_ids is not None
-        assert output.top_logprobs is not None
-        ids, logprobs = continuations(row.identities[-1], output.top_ids.shape[1])
-        output.top_ids[at], output.top_logprobs[at] = ids, logprobs
-
     def _prompt_logprobs(self, plan: StepPlan, wanted: PromptLogprobsPlan) -> PromptLogprobs:
         row, start = int(plan.rows[wanted.entry]), int(plan.starts[wanted.entry])
         assert start <= wanted.first < wanted.last <= start + plan.num_new[wanted.entry]
@@ -304,10 +268,11 @@ class PlanModel:
             top_logprobs=-tops.astype(np.float32),
         )
 
-    @staticmethod
-    def _add_logprobs(output: StepOutput, top: int) -> None:
-        count = len(output.tokens)
+    def _add_logprobs(self, plan: StepPlan, output: StepOutput, top: int) -> None:
+        befores = [self.rows[row].identities[-2] for row in plan.sample_rows.tolist()]
+        found = [continuations(identity, top) for identity in befores]
+        shape = (len(found), top)
         output.logprobs = -output.tokens.astype(np.float32)
         output.ranks = output.tokens + 1
-        output.top_ids = np.tile(np.arange(top, dtype=np.int32), (count, 1))
-        output.top_logprobs = -output.top_ids.astype(np.float32)
+        output.top_ids = np.array([ids for ids, _ in found], dtype=np.int32).reshape(shape)
+        output.top_logprobs = np.array([p for _, p in found], dtype=np.float32).reshape(shape)

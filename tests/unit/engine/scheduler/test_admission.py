@@ -144,30 +144,3 @@ def test_a_beam_search_is_not_resumed(engine_model: Make) -> None:
         "resume",
         "A beam search cannot be resumed; leave resume out.",
     )
-
-
-@pytest.mark.parametrize("windows", [(None,), (6,), (None, 6)])
-@pytest.mark.parametrize("length", [1, 6, 27, 50])
-def test_a_search_that_is_let_through_runs_in_the_smallest_cache(
-    engine_model: Make, windows: tuple[int | None, ...], length: int
-) -> None:
-    """Beside a row that makes it give way, too."""
-    request: dict[str, Any] = {"n": 3, "use_beam_search": True, "max_tokens": 12}
-    roomy = engine_model(windows=windows, num_blocks=(200,) * len(windows), budget=8)
-    worst = roomy.scheduler.admitter.max_beam_blocks(length + 12, 3)
-    found = refusal(
-        engine_model(windows=windows, num_blocks=tuple(worst), budget=8), length, **request
-    )
-    assert found is not None
-    assert "Beam search of width 3" in found.message
-    fitting = tuple(blocks + 1 for blocks in worst)
-    engine = engine_model(windows=windows, num_blocks=fitting, budget=8)
-    engine.add([1] * 3, max_tokens=30)
-    engine.add([2] * length, **request)
-    engine.run()
-
-
-def test_a_search_needs_no_more_of_a_window_group_than_the_window(engine_model: Make) -> None:
-    engine = engine_model(windows=(None, 6), num_blocks=(64, 20), budget=4, rows=4)
-    engine.add(list(range(40)), n=3, use_beam_search=True, max_tokens=20)
-    engine.run()

@@ -24,10 +24,10 @@ def test_nothing_to_compute_is_no_plan() -> None:
     assert PlanBuilder(0, 8).build(COMPUTED, NO_LOGPROBS) is None
 
 
-def test_decodes_come_before_beams_before_chunks() -> None:
-    builder = PlanBuilder(3, 8, decodes=int32([2, 0]), beam_rows=[1], beam_candidates=6)
+def test_decodes_come_before_chunks() -> None:
+    builder = PlanBuilder(3, 8, decodes=int32([2, 0, 1]))
     builder.chunks = [Chunk(sequence(3), 0, 4, samples=False), Chunk(sequence(4), 4, 2, True)]
-    plan = builder.build(COMPUTED, int32([-1, -1, 3, 9, -1]))
+    plan = builder.build(COMPUTED, int32([-1, -1, 6, 9, -1]))
     assert plan is not None
     assert (plan.step_id, plan.num_decodes, plan.num_tokens) == (3, 3, 9)
     assert plan.rows.tolist() == [2, 0, 1, 3, 4]
@@ -35,8 +35,6 @@ def test_decodes_come_before_beams_before_chunks() -> None:
     assert plan.starts.tolist() == [30, 10, 20, 0, 4]
     assert plan.sample_rows.tolist() == [2, 0, 1, 4], "a chunk inside a prompt samples nothing"
     assert plan.sample_entries.tolist() == [0, 1, 2, 4]
-    assert plan.beam_samples is not None
-    assert plan.beam_samples.tolist() == [2]
     assert plan.top_logprobs == 6
 
 
@@ -48,7 +46,7 @@ def test_forks_sample_from_their_leads_entry() -> None:
     assert plan is not None
     assert plan.sample_entries.tolist() == [0, 1, 1, 1]
     assert plan.sample_rows.tolist() == [0, 3, 1, 4]
-    assert (plan.top_logprobs, plan.beam_samples) == (-1, None)
+    assert plan.top_logprobs == -1
 
 
 def test_appended_blocks_name_their_place_in_every_group() -> None:

@@ -36,23 +36,3 @@ def test_a_sample_with_logprobs_never_travels_packed(engine_model: Make) -> None
     assert all(len(news.handles) == 0 for news in told)
     entries = [news.deltas[0][1].logprobs for news in told]
     assert [len(each[0].top_ids) for each in entries] == [2, 2, 2, 2]
-
-
-def test_a_finished_search_tells_all_beams_at_once(engine_model: Make) -> None:
-    engine = engine_model()
-    handle = engine.add([1, 2, 3], n=3, use_beam_search=True, max_tokens=4, client=1)
-    told = [news for news in news_of(engine) if news.deltas]
-    assert len(told) == 1
-    deltas = [delta for client, delta in told[0].deltas if client == 1]
-    assert [delta.handle for delta in deltas] == [handle, handle + 1, handle + 2]
-    scores = [delta.cumulative_logprob for delta in deltas]
-    assert scores == sorted(scores, reverse=True)
-
-
-def test_a_search_that_its_client_left_tells_nothing(engine_model: Make) -> None:
-    engine = engine_model()
-    handle = engine.add([1, 2, 3], n=3, use_beam_search=True, max_tokens=9)
-    engine.step()
-    engine.end(handle + 1)
-    assert all(not news.deltas for news in news_of(engine))
-    engine.run()

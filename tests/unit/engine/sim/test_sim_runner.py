@@ -10,7 +10,6 @@ import pytest
 from kvasir_engine.sim.latency_model import SpeedProfile
 from kvasir_engine.sim.sim_runner import SimRunner
 from kvasir_engine.step_plan import (
-    BeamMove,
     PromptLogprobsPlan,
     RowFork,
     RowInit,
@@ -204,40 +203,6 @@ def test_prompt_logprobs_in_chunks_equal_those_at_once():
     for i, token in enumerate(prompt[1:]):
         if whole.ranks[i] <= 4:
             assert whole.top_ids[i, whole.ranks[i] - 1] == token
-
-
-def test_beam_rows_return_candidates_and_follow_their_moves():
-    bench = Bench()
-    sampling = RowSampling(seed=9, temperature=0.0)
-    first = bench.prefill(0, sampling, [1, 2], top_logprobs=4, beam_samples=ints([0]))
-    assert first.tokens.tolist() == [-1]
-    best = first.top_ids[0].tolist()
-    assert len(set(best)) == 4
-
-    def moved(order):
-        """Both best candidates as beams, in rows given by `order`; their next candidates."""
-        other = Bench()
-        other.prefill(0, sampling, [1, 2], top_logprobs=4, beam_samples=ints([0]))
-        moves = [BeamMove(0, row, best[i], 3, []) for i, row in enumerate(order)]
-        for row in order:
-            other.lengths[row] = 3
-        out = other.decode(order, moves=moves, top_logprobs=4, beam_samples=ints([0, 1]))
-        return out.top_ids.tolist(), out.top_logprobs.tolist()
-
-    assert moved([0, 1]) == moved([1, 0]) == moved([7, 3])
-    ids, _ = moved([0, 1])
-    assert ids[0] != ids[1]
-
-
-def test_swapped_beams_take_each_others_histories():
-    bench = Bench()
-    for row, seed in ((0, 1), (1, 2)):
-        bench.prefill(row, RowSampling(seed), [1, 2])
-    moves = [BeamMove(0, 1, 11, 9, []), BeamMove(1, 0, 12, 9, [])]
-    bench.lengths.update({0: 9, 1: 9})
-    swapped = bench.decode([0, 1], moves=moves).tokens.tolist()
-    expected = [Bench().generate(0, RowSampling(seed), [1] * 9, 1)[0] for seed in (2, 1)]
-    assert swapped == expected
 
 
 def slow_profile(ms: float) -> SpeedProfile:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 
+from kvasir_engine.core.beam_search import NEVER, BeamSearch
 from kvasir_engine.request import FinishReason
-from kvasir_engine.scheduler.beams.beam_search import NEVER, BeamSearch
 
 Table = dict[tuple[int, ...], npt.NDArray[np.float32]]
 

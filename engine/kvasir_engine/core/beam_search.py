@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from kvasir_engine.request import FinishReason
-from kvasir_engine.step_plan import Float32Array, Int32Array
 
 NEVER = -1.0e9
 """What transformers takes for minus infinity."""
@@ -59,7 +59,7 @@ class BeamSearch:
         """Continuations each beam must offer."""
         return max(2, 1 + len(self.stop_ids)) * self.width
 
-    def advance(self, ids: Sequence[Int32Array], logprobs: Sequence[Float32Array]) -> None:
+    def advance(self, ids: Sequence[npt.ArrayLike], logprobs: Sequence[npt.ArrayLike]) -> None:
         """Extend every running beam i by its best continuations ids[i], logprobs[i]."""
         best = self._best(ids, logprobs)
         length = len(self.running[0].tokens) + 1
@@ -70,12 +70,16 @@ class BeamSearch:
         self.running = self.running[: self.width]
         self.done = not self.running or not self._can_improve(length)
 
-    def _best(self, ids: Sequence[Int32Array], logprobs: Sequence[Float32Array]) -> list[Beam]:
+    def _best(self, ids: Sequence[npt.ArrayLike], logprobs: Sequence[npt.ArrayLike]) -> list[Beam]:
         scores = np.concatenate(
-            [values + beam.logprob for values, beam in zip(logprobs, self.running, strict=True)]
+            [
+                np.asarray(values, dtype=np.float32) + beam.logprob
+                for values, beam in zip(logprobs, self.running, strict=True)
+            ]
         )
-        parents = np.repeat(np.arange(len(ids)), [len(each) for each in ids])
-        tokens = np.concatenate(list(ids))
+        offered = [np.asarray(each, dtype=np.int32) for each in ids]
+        parents = np.repeat(np.arange(len(ids)), [len(each) for each in offered])
+        tokens = np.concatenate(offered)
         order = np.argsort(-scores, kind="stable")[: self.candidates]
         return [
             Beam(
