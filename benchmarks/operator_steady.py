@@ -21,7 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "e2e" / "cluster"))
 
 from harness.control_plane import ControlPlane
 from kvasir.cli.local.ports import free_ports
-from kvasir.kube import Cluster, Kind, load_access
+from kvasir.kube import Kind
+from kvasir.kube.client import Cluster
+from kvasir.kube.config import load_access
 from kvasir.resource.crd_writer import as_yaml
 from kvasir_operator.kinds import DEPLOYMENTS, LLMDEPLOYMENTS, PODS
 
@@ -79,7 +81,7 @@ async def measure(plane: ControlPlane, foreign: int, seconds: float) -> dict[str
     plane.kubectl("wait", "--for=condition=Established", "crd/llmdeployments.kvasir.dev")
     (port,) = free_ports(1)
     environ = {"KUBECONFIG": str(plane.kubeconfig)}
-    async with Cluster(load_access(environ=environ), timeout=60) as cluster:
+    async with Cluster(await load_access(environ=environ), timeout=60) as cluster:
         containers = [{"name": "c", "image": "none"}]
         pod: dict[str, object] = {"apiVersion": "v1", "kind": "Pod"}
         pod["spec"] = {"containers": containers}

@@ -25,6 +25,8 @@ RUN if [ -z "${TORCH_INDEX_URL}" ]; then \
       grep -vE '^(nvidia-|cuda-|triton)' /src/locks/engine.txt > /src/requirements.txt && \
       uv pip install --quiet --index "${TORCH_INDEX_URL}" --index-strategy unsafe-best-match -r /src/requirements.txt; \
     fi
+# The Kubernetes client is for operator, router and `kvasir status`.
+RUN uv pip uninstall --quiet kubernetes
 # After the dependencies, which change less often.
 COPY . /src
 RUN uv pip install --quiet --no-deps /src && rm -f /opt/kvasir/.lock

@@ -17,7 +17,8 @@ RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q 
 RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
 ENV VIRTUAL_ENV=/opt/kvasir
 COPY locks/engine.txt /src/locks/engine.txt
-RUN uv pip sync --quiet /src/locks/engine.txt
+# The Kubernetes client is for operator, router and `kvasir status`.
+RUN uv pip sync --quiet /src/locks/engine.txt && uv pip uninstall --quiet kubernetes
 # After the dependencies, which change less often.
 COPY . /src
 RUN uv pip install --quiet --no-deps /src && rm -f /opt/kvasir/.lock

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kvasir.kube import ApiError, Cluster
+from kvasir.kube import ApiError
+from kvasir.kube.client import Cluster
 from kvasir.resource import labels
 from kvasir_operator.kinds import LEASES
 from kvasir_operator.objects import Object

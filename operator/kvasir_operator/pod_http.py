@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import httpx
 
-from kvasir.kube import ApiError, read_body
 from kvasir_operator.objects import Object
 
 
@@ -23,6 +22,11 @@ async def ask(
     host = f"[{address}]" if ":" in address else address
     try:
         async with client.stream("GET", f"http://{host}:{port}{path}") as response:
-            return response.status_code, await read_body(response, limit)
-    except (httpx.HTTPError, httpx.InvalidURL, ApiError) as error:
+            body = bytearray()
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > limit:
+                    raise NoAnswerError(f"an answer is larger than {limit} bytes")
+            return response.status_code, bytes(body)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NoAnswerError(str(error) or type(error).__name__) from error

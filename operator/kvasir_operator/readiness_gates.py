@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 import httpx
 import structlog
 
-from kvasir.kube import ApiError, Cluster
+from kvasir.kube import ApiError
+from kvasir.kube.client import Cluster
 from kvasir.resource import labels
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_operator.controller.metrics import Metrics

@@ -11,7 +11,9 @@ from typing import Any
 
 import structlog
 
-from kvasir.kube import AccessError, ApiError, Cluster, load_access
+from kvasir.kube import AccessError, ApiError
+from kvasir.kube.client import Cluster
+from kvasir.kube.config import load_access
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.observe import Observer
@@ -47,7 +49,7 @@ async def run(settings: OperatorSettings) -> None:
     leads = asyncio.Event()
     try:
         async with (
-            Cluster(load_access()) as cluster,
+            Cluster(await load_access()) as cluster,
             serve(settings.host, settings.metrics_port, metrics, leads.is_set) as port,
         ):
             _log.info("serving metrics", port=port)

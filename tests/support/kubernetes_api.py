@@ -6,7 +6,6 @@ event, fall silent. What a real one does is tested against a real one.
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,11 +14,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from kubernetes.aio.client import Configuration
 
 from kvasir.cli.local.ports import reserve_port
-from kvasir.kube import ClusterAccess
-
-CONTEXT = ssl.create_default_context()
+from kvasir.kube.config import ClusterAccess
 
 LLMDS = "/apis/kvasir.dev/v1alpha1/llmdeployments"
 PODS = "/api/v1/pods"
@@ -83,8 +81,16 @@ class FakeApi:
 
     @property
     def access(self) -> ClusterAccess:
-        url = f"http://127.0.0.1:{self.port}"
-        return ClusterAccess(url, CONTEXT, lambda: f"Bearer {self.token}", "default")
+        """Its credentials are `token` as it is when they are loaded."""
+
+        async def load(configuration: Configuration, rejected: bool) -> None:
+            configuration.api_key["BearerToken"] = f"Bearer {self.token}"
+
+        configuration = Configuration(
+            host=f"http://127.0.0.1:{self.port}",
+            api_key={"BearerToken": f"Bearer {self.token}"},
+        )
+        return ClusterAccess(configuration, load, "default")
 
     def write_kubeconfig(self, path: Path) -> Path:
         content = {

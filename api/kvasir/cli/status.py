@@ -43,15 +43,18 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a cluster's models: pods, cache, conditions, and why one is not ready."""
-    from kvasir.cli.deployment_status.read import StatusError, read_deployments
-    from kvasir.kube import AccessError, load_access
+    from kvasir.kube import AccessError
 
+    try:
+        from kvasir.cli.deployment_status.read import StatusError, read_deployments
+    except ModuleNotFoundError as error:  # as in the engines' images
+        fail(f"{error.name} is not installed; install kvasir with its dependencies", EXIT_USAGE)
     if namespace is not None and all_namespaces:
         fail("give either --namespace or --all-namespaces", EXIT_USAGE)
     try:
-        access = load_access(context)
-        place = None if all_namespaces else namespace or access.namespace
-        views = asyncio.run(read_deployments(access, place, name))
+        views, place = asyncio.run(
+            read_deployments(context, namespace, name, everywhere=all_namespaces)
+        )
     except AccessError as error:
         fail(f"no cluster to ask: {error}", EXIT_USAGE)
     except StatusError as error:

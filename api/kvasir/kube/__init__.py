@@ -1,18 +1,9 @@
-"""The Kubernetes API over httpx: where a cluster is, and requests to it.
+"""The one Kubernetes client of operator, router discovery and CLI, on the official `kubernetes`.
 
-The official client would bring 126 MB and a second HTTP stack for the handful of requests that are
-made.
+Only what costs nothing to import is here. `kvasir.kube.config` and `kvasir.kube.client` import the
+official package, half a second: commands import them once they really speak to a cluster.
 """
 
-from kvasir.kube.cluster_access import AccessError, ClusterAccess, load_access
-from kvasir.kube.kube_client import ApiError, Cluster, Kind, read_body
+from kvasir.kube.api import AccessError, ApiError, Kind
 
-__all__ = [
-    "AccessError",
-    "ApiError",
-    "Cluster",
-    "ClusterAccess",
-    "Kind",
-    "load_access",
-    "read_body",
-]
+__all__ = ["AccessError", "ApiError", "Kind"]

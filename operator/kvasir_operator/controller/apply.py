@@ -6,7 +6,8 @@ import time
 
 import structlog
 
-from kvasir.kube import ApiError, Cluster, Kind
+from kvasir.kube import ApiError, Kind
+from kvasir.kube.client import Cluster
 from kvasir.resource import labels
 from kvasir_operator.controller.drift import matches_live, stamped
 from kvasir_operator.controller.metrics import Metrics

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvasir.kube import ApiError, Cluster
+from kvasir.kube import ApiError
+from kvasir.kube.client import Cluster
 from kvasir.resource import labels
 from kvasir.resource.crd_writer import crd
 from kvasir_operator.kinds import CRDS

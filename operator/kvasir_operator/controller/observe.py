@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from kvasir.kube import ApiError, Cluster
+from kvasir.kube import ApiError
+from kvasir.kube.client import Cluster
 from kvasir.resource import LLMDeployment, labels
 from kvasir.resource.name_claims import Claim, owners
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields

@@ -6,7 +6,8 @@ import time
 
 import structlog
 
-from kvasir.kube import ApiError, Cluster
+from kvasir.kube import ApiError
+from kvasir.kube.client import Cluster
 from kvasir.resource import labels
 from kvasir_operator.controller.apply import Applier
 from kvasir_operator.controller.metrics import Metrics

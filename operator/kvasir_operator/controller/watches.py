@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 from collections.abc import Callable
 from typing import Any, cast
 
 import kopf
 
-from kvasir.kube import Kind
+from kvasir.kube import AccessError, Kind
+from kvasir.kube.config import load_access
 from kvasir.resource import labels
 from kvasir_operator.controller.observe import claim_of
 from kvasir_operator.controller.view import CHILDREN, ROUTERS, WATCHED, View, index_id, key_of
@@ -123,11 +123,24 @@ def _kept(kind: Kind, body: kopf.Body) -> Object:
     return it
 
 
-def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    """As kvasir.kube finds its way: KUBECONFIG, the pod's account, ~/.kube/config."""
-    if os.environ.get("KUBECONFIG"):
-        return kopf.login_with_kubeconfig(**kwargs)
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+async def _login(**_: Any) -> kopf.ConnectionInfo:
+    """Give kopf what `kvasir.kube` finds: at its start, and whenever a server rejects it."""
+    try:
+        access = await load_access()
+        scheme, token = (await access.authorization() or "").partition(" ")[::2]
+    except AccessError as error:
+        raise kopf.TemporaryError(str(error), delay=_RETRY_SECONDS) from error
+    found = access.configuration
+    return kopf.ConnectionInfo(
+        server=found.host,
+        ca_path=found.ssl_ca_cert,
+        insecure=not found.verify_ssl,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=found.cert_file,
+        private_key_path=found.key_file,
+        proxy_url=found.proxy,
+    )
 
 
 def _kopf_settings() -> kopf.OperatorSettings:

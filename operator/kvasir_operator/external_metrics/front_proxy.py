@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvasir.kube import Cluster, Kind
+from kvasir.kube import Kind
+from kvasir.kube.client import Cluster
 
 _CONFIG_MAPS = Kind("v1", "configmaps")
 _NAMESPACE, _NAME = "kube-system", "extension-apiserver-authentication"

@@ -10,7 +10,8 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from kvasir.kube import ApiError, Cluster, Kind
+from kvasir.kube import ApiError, Kind
+from kvasir.kube.client import Cluster
 from kvasir_operator.controller.view import View
 from kvasir_operator.external_metrics.certificate import (
     LIFETIME,

@@ -13,26 +13,27 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from kvasir.kube import ClusterAccess
+from kvasir.kube.api import AccessError, Kind
+from kvasir.kube.client import Cluster
+from kvasir.kube.config import ClusterAccess, load_access
+from kvasir.kube.watch import Collection, Identified, Reflector, Timing
 from kvasir.resource import labels
-from kvasir_router.discovery.kubernetes_api import KubernetesApi
 from kvasir_router.discovery.kubernetes_objects import read_deployment
 from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
-from kvasir_router.discovery.kubernetes_watch import Collection, Identified, Reflector, Timing
-from kvasir_router.discovery.specs import Snapshot
+from kvasir_router.discovery.specs import DiscoveryError, Snapshot
 from kvasir_router.tasks import SupervisedTasks
 
 _log = structlog.get_logger("kvasir_router.discovery")
 
-_CORE = "/api/v1"
-_KVASIR = f"/apis/{labels.GROUP}/{labels.VERSION}"
+_DEPLOYMENTS = Kind(f"{labels.GROUP}/{labels.VERSION}", labels.PLURAL)
+_PODS = Kind("v1", "pods")
 _ENGINES = f"{labels.DEPLOYMENT},{labels.COMPONENT}={labels.ENGINE}"
 
 # Events come in bursts, since a rollout is many of them: they are taken together.
 _TOGETHER_SECONDS = 0.02
 
-_Kind = TypeVar("_Kind", bound=Identified)
+_Read = TypeVar("_Read", bound=Identified)
 
 
 class KubernetesSource:
@@ -46,25 +47,29 @@ class KubernetesSource:
         self,
         namespaces: Sequence[str],
         reported: Callable[[bool], None],
-        access: ClusterAccess,
+        access: ClusterAccess | None = None,
         timing: Timing | None = None,
     ) -> None:
+        """Without `access`, `load` finds the cluster."""
         self._namespaces = namespaces
         self._reported = reported
+        self._access = access
         self._timing = timing or Timing()
-        self._api = KubernetesApi(access)
+        self._cluster: Cluster | None = None
         self._changed = asyncio.Event()
         self._failing: set[Collection] = set()
-        self._deployments = self._reflect(read_deployment, _KVASIR, labels.PLURAL)
-        self._engines = self._reflect(read_engine, _CORE, "pods", _ENGINES)
-        self._kserve = self._reflect(read_kserve, _CORE, "pods", labels.KSERVE_SERVICE)
 
     async def load(self) -> None:
-        """DiscoverySource.load: the first state comes from `watch`, once the API server answers."""
+        """DiscoverySource.load: `watch` gives the first state, once the API server answers."""
+        await self._connect()
 
     async def watch(self) -> AsyncIterator[Snapshot]:
         """DiscoverySource.watch; first when everything has been listed once."""
-        reflectors: list[Reflector[Any]] = [*self._deployments, *self._engines, *self._kserve]
+        cluster = await self._connect()
+        deployments = self._reflect(cluster, read_deployment, _DEPLOYMENTS)
+        engines = self._reflect(cluster, read_engine, _PODS, _ENGINES)
+        kserve = self._reflect(cluster, read_kserve, _PODS, labels.KSERVE_SERVICE)
+        reflectors: list[Reflector[Any]] = [*deployments, *engines, *kserve]
         tasks = SupervisedTasks()
         for each in reflectors:
             tasks.keep("list and watch", each.run)
@@ -76,7 +81,7 @@ class KubernetesSource:
                 self._changed.clear()
                 if not all(each.listed for each in reflectors):
                     continue
-                now = self._snapshot()
+                now = snapshot(_objects(deployments), _objects(engines), _objects(kserve))
                 if last is None:
                     _log.info("the cluster's models are known", models=len(now))
                 if now != last:
@@ -84,29 +89,38 @@ class KubernetesSource:
                     yield now
         finally:
             await tasks.stop()
-            await self._api.close()
+            await cluster.close()
+            self._cluster = None
 
-    def _snapshot(self) -> Snapshot:
-        return snapshot(
-            _objects(self._deployments), _objects(self._engines), _objects(self._kserve)
-        )
+    async def _connect(self) -> Cluster:
+        """Raises DiscoveryError where nothing says what cluster there is."""
+        try:
+            if self._cluster is None:
+                access = self._access or await load_access()
+                self._cluster = Cluster(access, agent="kvasir-router")
+        except AccessError as error:
+            raise DiscoveryError(str(error)) from None
+        return self._cluster
 
     def _reflect(
-        self, read: Callable[[msgspec.Raw], _Kind], api: str, plural: str, selector: str = ""
-    ) -> list[Reflector[_Kind]]:
+        self,
+        cluster: Cluster,
+        read: Callable[[msgspec.Raw], _Read],
+        kind: Kind,
+        selector: str = "",
+    ) -> list[Reflector[_Read]]:
         """One for each namespace, or one for all."""
-        paths = [f"{api}/namespaces/{each}/{plural}" for each in self._namespaces]
-        collections = [Collection(path, selector) for path in paths or [f"{api}/{plural}"]]
+        paths = [kind.path(each) for each in self._namespaces or (None,)]
         return [
             Reflector(
-                self._api,
+                cluster,
                 each,
                 read,
                 self._timing,
                 changed=self._changed.set,
                 reported=partial(self._report, each),
             )
-            for each in collections
+            for each in (Collection(path, selector) for path in paths)
         ]
 
     def _report(self, collection: Collection, good: bool) -> None:
@@ -117,5 +131,5 @@ class KubernetesSource:
         self._reported(not self._failing)
 
 
-def _objects(reflectors: Sequence[Reflector[_Kind]]) -> list[_Kind]:
+def _objects(reflectors: Sequence[Reflector[_Read]]) -> list[_Read]:
     return list(chain.from_iterable(each.objects.values() for each in reflectors))

@@ -1,12 +1,11 @@
 """All that tells a fleet what exists and how it does: discovery, probes and feeds."""
 
-import logging
 from collections.abc import Callable
 
 import structlog
 
 from kvasir_router.discovery.file_source import FileSource
-from kvasir_router.discovery.specs import DiscoveryError, DiscoverySource
+from kvasir_router.discovery.specs import DiscoverySource
 from kvasir_router.feeds.feed_metrics import FeedCollector
 from kvasir_router.feeds.feeds import Feeds
 from kvasir_router.fleet.health_monitor import HealthMonitor
@@ -76,12 +75,7 @@ class FleetWatch:
 def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> DiscoverySource:
     if settings.config is not None:
         return FileSource(settings.config, reported)
-    # Imported here: a router with a file does without an HTTP client
-    from kvasir.kube import AccessError, load_access
+    # Imported here: a router with a file does without the Kubernetes client
     from kvasir_router.discovery.kubernetes_source import KubernetesSource
 
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of each request
-    try:
-        return KubernetesSource(settings.watch_namespaces, reported, load_access())
-    except AccessError as error:
-        raise DiscoveryError(str(error)) from None
+    return KubernetesSource(settings.watch_namespaces, reported)

@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from harness.errors import HarnessError
-from kvasir.kube import ApiError, Cluster, Kind, load_access
+from kvasir.kube import ApiError, Kind
+from kvasir.kube.client import Cluster
+from kvasir.kube.config import load_access
 from kvasir.resource import LLMDeployment
 from kvasir.resource.crd_writer import as_yaml, crd
 from kvasir.resource.strict_model import RULES
@@ -228,7 +230,7 @@ def namespace(installed: Any) -> str:
 
 @pytest.fixture
 async def cluster(installed: Any) -> AsyncIterator[Cluster]:
-    access = load_access(environ={"KUBECONFIG": str(installed.kubeconfig)})
+    access = await load_access(environ={"KUBECONFIG": str(installed.kubeconfig)})
     async with Cluster(access, timeout=60) as found:
         yield found
 

@@ -3,9 +3,11 @@
 It has no nodes: what is installed is accepted, not run. That it runs is e2e/kubernetes.
 """
 
+import asyncio
 import base64
 import json
 import shutil
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from harness.control_plane import ControlPlane
 from harness.errors import HarnessError
 from harness.go_modules import GATEWAY_API, PROMETHEUS_OPERATOR, module_directory
 from harness.processes import guard
-from kvasir.kube import load_access
+from kvasir.kube.config import load_access
 
 pytestmark = pytest.mark.slow
 
@@ -71,8 +73,11 @@ class Rights:
     """Asks an API server what somebody may do: SubjectAccessReviews."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        access = load_access(environ={"KUBECONFIG": str(plane.kubeconfig)})
-        self._http = httpx.Client(base_url=access.server, verify=access.context, timeout=30)
+        access = asyncio.run(load_access(environ={"KUBECONFIG": str(plane.kubeconfig)}))
+        found = access.configuration
+        context = ssl.create_default_context(cafile=found.ssl_ca_cert)
+        context.load_cert_chain(found.cert_file, found.key_file)
+        self._http = httpx.Client(base_url=access.server, verify=context, timeout=30)
 
     def close(self) -> None:
         self._http.close()

@@ -17,7 +17,8 @@ import yaml
 
 from harness.errors import HarnessError
 from kvasir.cli.local.ports import free_ports
-from kvasir.kube import Cluster, load_access
+from kvasir.kube.client import Cluster
+from kvasir.kube.config import load_access
 from kvasir_operator.external_metrics.metrics_server import (
     API_SERVICE,
     Registration,
@@ -125,7 +126,7 @@ async def cluster(control_plane, routers, settings, monkeypatch) -> AsyncIterato
         external_metrics_port=port,
         external_metrics_service=SERVICE,
     )
-    async with Cluster(load_access()) as client:
+    async with Cluster(await load_access()) as client:
         view: Any = View(plane, routers, namespace)
         serving = asyncio.create_task(serve_external_metrics(client, view, own))
         yield namespace
@@ -228,7 +229,7 @@ async def test_the_bundle_is_kept_right_and_nobody_elses_is_touched(
         change = json.dumps({"spec": spec})
         plane.kubectl("patch", "apiservice", API_SERVICE, "--type=merge", "-p", change)
 
-    async with Cluster(load_access()) as client:
+    async with Cluster(await load_access()) as client:
         settings = OperatorSettings(namespace=namespace, external_metrics_service="other")
         await Registration(client, settings).check(context)
         assert stored() is None

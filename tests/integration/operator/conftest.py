@@ -22,7 +22,9 @@ import yaml
 
 from harness.binaries import binary
 from kvasir.cli.local.ports import free_ports
-from kvasir.kube import ApiError, Cluster, Kind, load_access
+from kvasir.kube import ApiError, Kind
+from kvasir.kube.client import Cluster
+from kvasir.kube.config import load_access
 from kvasir.resource import labels
 from kvasir.resource.crd_writer import as_yaml
 from kvasir_operator.kinds import LLMDEPLOYMENTS, PODS
@@ -329,7 +331,7 @@ def _as_told(pod: dict[str, Any], status: dict[str, Any]) -> bool:
 
 @pytest.fixture
 async def cluster(plane: Any) -> AsyncIterator[Cluster]:
-    access = load_access(environ={"KUBECONFIG": str(plane.kubeconfig)})
+    access = await load_access(environ={"KUBECONFIG": str(plane.kubeconfig)})
     async with Cluster(access, timeout=60) as found:
         yield found
 

@@ -11,6 +11,7 @@ import pytest
 
 API = Path(__file__).parents[3] / "api"
 FORBIDDEN = ("torch", "transformers", "fastapi", "kopf", "kvasir_engine", "kvasir_router", "numpy")
+FORBIDDEN += ("kubernetes", "aiohttp")
 
 
 def imported(module: str) -> set[str]:
@@ -44,7 +45,7 @@ def test_the_package_itself_brings_nothing() -> None:
             "models.download.model_download",
             "logs",
         ),
-        *("cli.main", "cli.download", "cli.status", "cli.deployment_status.tree"),
+        *("cli.main", "cli.download", "cli.status", "cli.deployment_status.tree", "kube"),
         *("cli.local.run_local", "cli.conversation.chat_session"),
     ],
 )

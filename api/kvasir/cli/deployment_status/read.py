@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from kvasir.cli.deployment_status.deployment_view import DeploymentView, view_deployment
-from kvasir.kube import ApiError, Cluster, ClusterAccess, Kind
+from kvasir.kube import ApiError, Kind
+from kvasir.kube.client import Cluster
+from kvasir.kube.config import ClusterAccess, load_access
 from kvasir.resource import labels
 
 _DEPLOYMENTS = Kind(f"{labels.GROUP}/{labels.VERSION}", labels.PLURAL)
@@ -18,30 +20,37 @@ class StatusError(Exception):
 
 
 async def read_deployments(
-    access: ClusterAccess, namespace: str | None, name: str | None
-) -> list[DeploymentView]:
-    """The deployments in `namespace` (None = all), or the one called `name`. Raises StatusError."""
+    context: str | None, namespace: str | None, name: str | None, *, everywhere: bool = False
+) -> tuple[list[DeploymentView], str | None]:
+    """Return the deployments in `namespace`, by default the context's, or the one called `name`;
+    and the namespace, None where it is `everywhere`. Raises StatusError and AccessError."""
+    access = await load_access(context)
+    place = None if everywhere else namespace or access.namespace
     async with Cluster(access) as cluster:
-        try:
-            resources = await cluster.list(_DEPLOYMENTS, namespace)
-        except ApiError as error:
-            raise StatusError(_explain(error, access, namespace)) from error
-        if name is not None:
-            known = [each["metadata"]["name"] for each in resources]
-            resources = [each for each in resources if each["metadata"]["name"] == name]
-            if not resources:
-                there = ", ".join(known[:20]) or "none"
-                raise StatusError(
-                    f"there is no LLMDeployment {name!r} in {_place(namespace)}; there is {there}"
-                )
-        selector = labels.DEPLOYMENT if name is None else f"{labels.DEPLOYMENT}={name}"
-        try:
-            pods, claims = await asyncio.gather(
-                cluster.list(_PODS, namespace, selector),
-                cluster.list(_CLAIMS, namespace, selector),
+        return await _read(cluster, place, name), place
+
+
+async def _read(cluster: Cluster, namespace: str | None, name: str | None) -> list[DeploymentView]:
+    try:
+        resources = await cluster.list(_DEPLOYMENTS, namespace)
+    except ApiError as error:
+        raise StatusError(_explain(error, cluster.access, namespace)) from error
+    if name is not None:
+        known = [each["metadata"]["name"] for each in resources]
+        resources = [each for each in resources if each["metadata"]["name"] == name]
+        if not resources:
+            there = ", ".join(known[:20]) or "none"
+            raise StatusError(
+                f"there is no LLMDeployment {name!r} in {_place(namespace)}; there is {there}"
             )
-        except ApiError as error:
-            raise StatusError(f"pods and volume claims cannot be read: {error}") from error
+    selector = labels.DEPLOYMENT if name is None else f"{labels.DEPLOYMENT}={name}"
+    try:
+        pods, claims = await asyncio.gather(
+            cluster.list(_PODS, namespace, selector),
+            cluster.list(_CLAIMS, namespace, selector),
+        )
+    except ApiError as error:
+        raise StatusError(f"pods and volume claims cannot be read: {error}") from error
     return [view_deployment(each, pods, claims) for each in resources]
 
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kvasir_router.discovery import kubernetes_api
+from kvasir.kube import watch
+from kvasir.kube.watch import Timing
 from kvasir_router.discovery.kubernetes_source import KubernetesSource
-from kvasir_router.discovery.kubernetes_watch import Timing
 
 LLMDS = "/apis/kvasir.dev/v1alpha1/llmdeployments"
 PODS = "/api/v1/pods"
@@ -75,7 +75,7 @@ async def test_an_empty_cluster_is_said_too(start_api, follow) -> None:
 
 
 async def test_lists_come_in_pages(api, pod, follow, monkeypatch) -> None:
-    monkeypatch.setattr(kubernetes_api, "PAGE_OBJECTS", 3)
+    monkeypatch.setattr(watch, "PAGE_OBJECTS", 3)
     for number in range(8):
         api.put(PODS, pod(f"p{number}"))
     async with follow(api) as followed:
@@ -220,13 +220,9 @@ async def test_it_lists_anew_from_time_to_time(api, deployment, follow) -> None:
         assert followed.models == {"tiny": [], "missed": []}
 
 
-async def test_a_silent_watch_is_given_up(api, deployment, follow, monkeypatch, eventually) -> None:
-    class Impatient(kubernetes_api.KubernetesApi):
-        def __init__(self, access) -> None:
-            super().__init__(access, silence=0.2)
-
-    monkeypatch.setattr("kvasir_router.discovery.kubernetes_source.KubernetesApi", Impatient)
-    async with follow(api) as followed:
+async def test_a_silent_watch_is_given_up(api, follow, eventually) -> None:
+    timing = Timing(pause=0.01, longest_pause=0.05, silence=0.2)
+    async with follow(api, timing=timing) as followed:
         await followed.shows({"tiny": []})
         await eventually(lambda: api.count("watch") > 6)
 
@@ -242,15 +238,19 @@ async def test_an_object_of_another_shape_hurts_nobody_else(api, deployment, fol
         await followed.shows({"tiny": [], "good": []})
 
 
-async def test_the_token_is_read_for_each_request(api, follow, eventually) -> None:
+async def test_a_rejected_token_is_replaced(api, follow, eventually) -> None:
     async with follow(api):
         await eventually(lambda: len(api.watches) == 3)
         api.token = "t2"
+        api.refuse["all"] = 401
+        asked = len(api.headers)
         for watch in list(api.watches):
             watch.cut()
-        await eventually(lambda: len(api.headers) == 9)
+        await eventually(lambda: len(api.headers) > asked)
+        api.refuse.clear()
+        await eventually(lambda: len(api.watches) == 3)
     assert all("authorization: bearer t1" in head.lower() for head in api.headers[:6])
-    assert all("authorization: bearer t2" in head.lower() for head in api.headers[6:])
+    assert "authorization: bearer t2" in api.headers[-1].lower()
 
 
 async def test_only_the_namespaces_that_are_watched_are_asked_for(api, deployment, follow) -> None:

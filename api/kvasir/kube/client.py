@@ -1,20 +1,30 @@
-"""Requests to a Kubernetes API server, with objects as plain dictionaries."""
+"""Requests to a Kubernetes API server, with objects as plain dictionaries.
+
+On the official client's asyncio transport: nothing blocks the event loop, no thread waits for an
+answer, and what is cancelled ends at once.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlencode
 
-import httpx
+import aiohttp
+from kubernetes.aio.client import ApiClient
 
-from kvasir.kube.cluster_access import ClusterAccess
+from kvasir.kube.api import AccessError, ApiError, Kind
+from kvasir.kube.config import ClusterAccess
+
+__all__ = ["Cluster", "read_body"]
 
 Object = dict[str, Any]
 
 _MAX_BYTES = 64 * 1024 * 1024
+_MAX_STATUS_BYTES = 64 * 1024
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -22,53 +32,24 @@ _JSON_PATCH = "application/json-patch+json"
 _PAGE_OBJECTS = "500"
 
 
-class ApiError(Exception):
-    """The API server refused; `status` is HTTP's, 0 when it was not reached."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether the same request may succeed later though nobody changes anything."""
-        if "field not declared in schema" in str(self):
-            return False  # what an apply has too much is answered with 500
-        return self.status in (0, 401, 408, 409, 429) or self.status >= 500
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of objects, and where the API has them."""
-
-    api_version: str
-    plural: str
-    namespaced: bool = True
-
-    def path(self, namespace: str | None = None, name: str | None = None, part: str = "") -> str:
-        """Of one object, of its subresource `part`, or of the list in `namespace` or everywhere."""
-        prefix = "/apis" if "/" in self.api_version else "/api"
-        steps = [prefix, self.api_version]
-        if namespace is not None and self.namespaced:
-            steps += ["namespaces", namespace]
-        steps.append(self.plural)
-        steps += [step for step in (name, part) if step]
-        return "/".join(steps)
-
-
 class Cluster:
     """One API server. Every method raises ApiError."""
 
-    def __init__(self, access: ClusterAccess, *, timeout: float = 10.0) -> None:
-        self._authorization = access.authorization
-        self._client = httpx.AsyncClient(
-            base_url=access.server,
-            verify=access.context,
-            timeout=timeout,
-            trust_env=False,
-            headers={"Accept": "application/json", "User-Agent": "kvasir"},
-        )
+    def __init__(
+        self, access: ClusterAccess, *, timeout: float = 10.0, agent: str = "kvasir"
+    ) -> None:
+        """Raises AccessError when certificates cannot be used."""
+        configuration = access.configuration
+        configuration.connection_pool_maxsize = 0  # no limit: each watch holds a connection
+        # Only a kubeconfig's own proxy: the environment's leads out of the cluster
+        configuration.client_session_kwargs = {"trust_env": False}
+        try:
+            self._api = ApiClient(configuration)
+        except (OSError, ValueError) as error:
+            raise AccessError(f"a certificate for {access.server} is no good: {error}") from None
+        self.access = access
+        self._timeout = aiohttp.ClientTimeout(sock_connect=timeout, sock_read=timeout)
+        self._headers = {"Accept": "application/json", "User-Agent": agent}
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,7 +60,11 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._client.aclose()
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """The object, or None where there is none."""
@@ -115,13 +100,13 @@ class Cluster:
     async def create(self, kind: Kind, body: Mapping[str, Any], manager: str) -> Object:
         """A new object."""
         path = kind.path(body["metadata"].get("namespace"))
-        return await self._send("POST", path, {"fieldManager": manager}, body, "application/json")
+        return await self._send("POST", path, {"fieldManager": manager}, body)
 
     async def replace(self, kind: Kind, body: Mapping[str, Any], manager: str) -> Object:
         """The whole object, if it is still at the resourceVersion in `body`."""
         metadata = body["metadata"]
         path = kind.path(metadata.get("namespace"), metadata["name"])
-        return await self._send("PUT", path, {"fieldManager": manager}, body, "application/json")
+        return await self._send("PUT", path, {"fieldManager": manager}, body)
 
     async def merge_status(
         self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]
@@ -148,7 +133,7 @@ class Cluster:
         if uid is not None:
             body["preconditions"] = {"uid": uid}
         try:
-            await self._send("DELETE", kind.path(namespace, name), {}, body, "application/json")
+            await self._send("DELETE", kind.path(namespace, name), {}, body)
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
@@ -163,50 +148,99 @@ class Cluster:
             raise
         return any(each.get("name") == plural for each in found.get("resources") or ())
 
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request; the answer's body is still to be read. Raises ApiError for a status of
+        400 and more, and for what the connection does until the context ends."""
+        sent = {**self._headers, **(headers or {})}
+        url = f"{self.access.server}{path}"
+        if query:
+            url += f"?{urlencode(query)}"
+        try:
+            if (credentials := await self.access.authorization()) is not None:
+                sent["Authorization"] = credentials
+            answer = await self._answer(method, url, sent, body, timeout or self._timeout)
+            async with answer.response as response:
+                await self._check(response)
+                yield response
+        except (aiohttp.ClientError, AccessError, OSError) as error:
+            problem = str(error) or type(error).__name__
+            raise ApiError(0, "Unreachable", f"the API server is not reached: {problem}") from None
+
+    async def _answer(
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        body: Any,
+        timeout: aiohttp.ClientTimeout,
+    ) -> Any:
+        """Return the official client's response. aiohttp sends anew, on another connection, what
+        HTTP calls idempotent; so are our patches, each of which says how things shall be."""
+        attempts = 2 if method == "PATCH" else 1
+        while True:
+            attempts -= 1
+            try:
+                return await self._api.rest_client.request(
+                    method, url, headers=headers, body=body, _request_timeout=timeout
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if not attempts:
+                    raise
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        if response.status == 401:
+            self.access.reject()
+        if response.status >= 400:
+            content = await read_body(response, _MAX_STATUS_BYTES)
+            raise refusal(response.status, content)
+
     async def _send(
         self,
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        content_type: str = "",
+        content_type: str = "application/json",
     ) -> Object:
-        headers = {"Content-Type": content_type} if content_type else {}
+        headers = {"Content-Type": content_type}
+        async with self.open(method, path, query, body, headers) as response:
+            content = await read_body(response, _MAX_BYTES)
         try:
-            if (credentials := self._authorization()) is not None:
-                headers["Authorization"] = credentials
-            async with self._client.stream(
-                method,
-                path,
-                params=query,
-                headers=headers,
-                content=None if body is None else json.dumps(body),
-            ) as response:
-                content = await read_body(response, _MAX_BYTES)
-        except (httpx.HTTPError, OSError) as error:
-            problem = str(error) or type(error).__name__
-            raise ApiError(0, "Unreachable", f"the API server is not reached: {problem}") from None
-        return _decoded(response.status_code, content)
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise refusal(response.status, content)
+        return found
 
 
-async def read_body(response: httpx.Response, limit: int) -> bytes:
-    """The whole body. Raises ApiError when it is larger than `limit` bytes."""
+async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return the whole body. Raises ApiError when it is larger than `limit` bytes."""
     body = bytearray()
-    async for part in response.aiter_bytes():
+    async for part in response.content.iter_any():
         body += part
         if len(body) > limit:
             raise ApiError(0, "TooLarge", f"an answer is larger than {limit} bytes")
     return bytes(body)
 
 
-def _decoded(status: int, content: bytes) -> Object:
-    """The object in an answer, or ApiError with what the answer says."""
+def refusal(status: int, content: bytes) -> ApiError:
+    """Return what the API says in place of an object; status 0 = as it stands in there."""
     try:
         found = json.loads(content)
     except ValueError:
         found = None
-    if isinstance(found, dict) and status < 400:
-        return found
     told: Mapping[str, Any] = found if isinstance(found, dict) else {}
     text = str(told.get("message") or content[:200].decode(errors="replace") or "no answer")
-    raise ApiError(status, str(told.get("reason") or ""), text)
+    code = told.get("code")
+    status = status or (code if isinstance(code, int) else 0)
+    return ApiError(status, str(told.get("reason") or ""), text)

@@ -1,0 +1,162 @@
+"""Requests to a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from kubernetes.aio.client import Configuration
+
+from kvasir.kube import ApiError, Kind
+from kvasir.kube.client import Cluster
+from kvasir.kube.config import ClusterAccess, load_access
+
+MAPS = Kind("v1", "configmaps")
+
+
+def configmap(namespace: str, name: str = "m", **data: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "labels": {"test": "client"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+@pytest.fixture
+async def access(control_plane: Any) -> ClusterAccess:
+    return await load_access(environ={"KUBECONFIG": str(control_plane.kubeconfig)})
+
+
+@pytest.fixture
+async def cluster(access: ClusterAccess) -> AsyncIterator[Cluster]:
+    async with Cluster(access, timeout=60) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (Kind("v1", "pods").path(), "/api/v1/pods"),
+        (Kind("v1", "pods").path("n", "p", "status"), "/api/v1/namespaces/n/pods/p/status"),
+        (Kind("apps/v1", "deployments").path("n"), "/apis/apps/v1/namespaces/n/deployments"),
+        (Kind("v1", "nodes", namespaced=False).path("n", "x"), "/api/v1/nodes/x"),
+    ],
+)
+def test_paths(kind: str, path: str) -> None:
+    assert kind == path
+
+
+async def test_the_life_of_an_object(control_plane: Any, cluster: Cluster) -> None:
+    namespace = control_plane.namespace("client")
+    made = await cluster.apply(MAPS, configmap(namespace, a="1", b="2"), "one")
+    assert (await cluster.get(MAPS, namespace, "m") or {})["data"] == {"a": "1", "b": "2"}
+    # What is left out is taken away; what others hold is taken over
+    await cluster.apply(MAPS, configmap(namespace, a="3"), "two")
+    after = await cluster.apply(MAPS, configmap(namespace, a="4"), "one")
+    assert after["data"] == {"a": "4"}
+    with pytest.raises(ApiError) as conflict:
+        await cluster.replace(MAPS, {**made, "data": {}}, "one")
+    assert conflict.value.status == 409
+    assert conflict.value.is_transient
+    assert [
+        it["metadata"]["name"] for it in await cluster.list(MAPS, namespace, "test=client")
+    ] == ["m"]
+    await cluster.delete(MAPS, namespace, "m", "another-uid")
+    assert await cluster.get(MAPS, namespace, "m") is not None
+    await cluster.delete(MAPS, namespace, "m", made["metadata"]["uid"])
+    assert await cluster.get(MAPS, namespace, "m") is None
+    await cluster.delete(MAPS, namespace, "m")
+
+
+async def test_refusals_have_the_servers_words(control_plane: Any, cluster: Cluster) -> None:
+    with pytest.raises(ApiError) as refusal:
+        await cluster.create(MAPS, configmap("default", "No_Name"), "one")
+    assert refusal.value.status == 422
+    assert not refusal.value.is_transient
+    assert "No_Name" in str(refusal.value)
+
+
+async def test_kinds_that_are_and_are_not_served(cluster: Cluster) -> None:
+    assert await cluster.serves("apps/v1", "deployments")
+    assert not await cluster.serves("apps/v1", "podmonitors")
+    assert not await cluster.serves("monitoring.coreos.com/v1", "podmonitors")
+
+
+async def test_a_server_that_is_not_there(access: ClusterAccess, free_port: int) -> None:
+    access.configuration.host = f"https://127.0.0.1:{free_port}"
+    async with Cluster(access) as cluster:
+        with pytest.raises(ApiError, match="the API server is not reached") as error:
+            await cluster.get(MAPS, "default", "m")
+    assert error.value.status == 0
+    assert error.value.is_transient
+
+
+@asynccontextmanager
+async def server_of(answer: bytes) -> AsyncIterator[tuple[Cluster, list[str]]]:
+    """A server that gives `answer` once on each connection and closes it as the next request
+    comes, and the methods it was asked with."""
+    methods: list[str] = []
+    connections: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        with suppress(asyncio.IncompleteReadError):
+            for each in (answer, b""):
+                head = await reader.readuntil(b"\r\n\r\n")
+                methods.append(head.split(b" ")[0].removeprefix(b"{}").decode())
+                writer.write(each)
+        writer.close()
+
+    async def load(configuration: Configuration, rejected: bool) -> None:
+        """There are no credentials."""
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        access = ClusterAccess(Configuration(host=f"http://127.0.0.1:{port}"), load, "default")
+        async with Cluster(access) as cluster:
+            yield cluster, methods
+        for each in connections:
+            each.close()
+            await each.wait_closed()
+
+
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+async def test_a_connection_that_was_closed_meanwhile() -> None:
+    """As a request is sent on it: the request is sent anew if that may be done twice."""
+    async with server_of(EMPTY) as (cluster, methods):
+        await cluster.get(MAPS, "n", "m")
+        assert await cluster.merge(MAPS, "n", "m", {}) == {}
+        with pytest.raises(ApiError, match="the API server is not reached") as error:
+            await cluster.create(MAPS, configmap("n"), "one")
+    assert error.value.is_transient
+    assert methods == ["GET", "PATCH", "PATCH", "POST"]
+
+
+async def test_the_environments_proxy_is_not_for_the_api_server(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port}")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port}")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with server_of(EMPTY) as (cluster, _):
+        assert await cluster.get(MAPS, "n", "m") == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n[", 200, r"\["),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, "no answer"),
+        (b"HTTP/1.1 502 X\r\nContent-Length: 3\r\n\r\nbad", 502, "bad"),
+        (b"HTTP/1.1 401 X\r\nContent-Length: 2\r\n\r\n[]", 401, r"\[\]"),
+        (b"no HTTP at all\r\n\r\n", 0, "not reached"),
+    ],
+)
+async def test_answers_that_are_none(answer: bytes, status: int, words: str) -> None:
+    async with server_of(answer) as (cluster, _):
+        with pytest.raises(ApiError, match=words) as error:
+            await cluster.serves("apps/v1", "deployments")
+    assert error.value.status == status
