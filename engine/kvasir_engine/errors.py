@@ -1,4 +1,4 @@
-"""The one kind of error that is the user's to mend."""
+"""Errors whose message is all that has to be said; any other is a defect."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from __future__ import annotations
 class UserError(ValueError):
     """Settings or a model that cannot work; one sentence says what to change.
 
-    A command ends with status 2 and the sentence alone. Anything else is a defect or the
-    machine's: it ends with status 1, and its traceback is logged.
+    A command exits with status 2 and the sentence alone. Any other error exits with status 1 and
+    logs its traceback.
     """
+
+
+class FatalError(RuntimeError):
+    """The engine cannot go on, for the cause that the message names."""

@@ -16,7 +16,7 @@ from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.service import CoreService, StepClock
 from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.telemetry import AfterStep, BlockEvents
-from kvasir_engine.errors import UserError
+from kvasir_engine.errors import FatalError, UserError
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
@@ -41,7 +41,8 @@ def main() -> int:
     def failed(error: Exception) -> int:
         """Tell the clients; the exit status."""
         mendable = isinstance(error, UserError)
-        reason = f"{error}" if mendable else f"the core failed: {type(error).__name__}: {error}"
+        named = mendable or isinstance(error, FatalError)
+        reason = f"{error}" if named else f"the core failed: {type(error).__name__}: {error}"
         channels.failure.write_text(reason.partition("\n")[0])
         status.phase = CorePhase.DEAD
         return 2 if mendable else 1

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kvasir_engine.errors import UserError
+from kvasir_engine.errors import FatalError, UserError
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.parallel.plan_channel import ReaderEnd
 from kvasir_engine.settings import CacheSettings, EngineSettings, SchedulerSettings, SettingsError
@@ -19,8 +19,8 @@ _USERS_TO_MEND: dict[str, type[UserError]] = {
 }
 
 
-class RankError(RuntimeError):
-    """Another rank has ended, or cannot be used any more; so must the engine."""
+class RankError(FatalError):
+    """Another rank has ended or cannot be used any more, so the engine ends too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def test_a_changed_source_is_read_itself(built: tuple[Path, Path], tmp_path: Pat
     sources, folder = built
     changed = tmp_path / "kvasir_router"
     shutil.copytree(sources / "kvasir_router", changed)
-    with (changed / "fleet" / "budget.py").open("a") as file:
+    with (changed / "fleet" / "retry_budget.py").open("a") as file:
         file.write("\n")
     assert said(tmp_path, folder)[:3] == [False, True, ".py"]
     assert said(tmp_path, tmp_path / "nothing")[:3] == [False, False, ".py"]
