@@ -89,7 +89,6 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG = "ContainerConfigError"
     CRASHING = "Crashing"
-    STARTUP_TOO_LONG = "StartupTooLong"
     QUOTA_EXCEEDED = "QuotaExceeded"
     PODS_REFUSED = "PodsRefused"
     APPLY_FAILED = "ApplyFailed"

@@ -35,6 +35,13 @@ HTTP_PORT: Final = 8000
 GRPC_PORT: Final = 8001
 EVENTS_PORT: Final = 5557
 REPLAY_PORT: Final = 5558
+ENGINE_PORTS: Final = {
+    "http": HTTP_PORT,
+    "grpc": GRPC_PORT,
+    "events": EVENTS_PORT,
+    "replay": REPLAY_PORT,
+}
+"""An engine's ports by the names they have in its pod and its Service."""
 ROUTER_PORT: Final = 8080
 ROUTER_ADMIN_PORT: Final = 8081
 

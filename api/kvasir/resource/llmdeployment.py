@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from kvasir.resource.engine_spec import EngineConfig
 from kvasir.resource.field_types import DNSLabel, LabelKey, LabelValue, Text
+from kvasir.resource.name_claims import served_names
 from kvasir.resource.spec import Spec
 from kvasir.resource.strict_model import StrictModel
 
@@ -84,4 +85,4 @@ class LLMDeployment(StrictModel):
     @property
     def served_names(self) -> list[str]:
         """Names that clients may use: the model's name first, then its aliases."""
-        return [self.spec.model.name or self.metadata.name, *self.spec.model.aliases]
+        return served_names(self.name, self.spec.model.name, self.spec.model.aliases)

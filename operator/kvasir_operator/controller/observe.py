@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.resource import LLMDeployment, labels
-from kvasir.resource.name_claims import Claim, owners
+from kvasir.resource.name_claims import claim_of, owners
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
 from kvasir_operator.controller.download_progress import Downloads
 from kvasir_operator.controller.node_gpus import hardware_for
@@ -149,11 +149,3 @@ class Observer:
             if error.status == 403:
                 return []
             raise
-
-
-def claim_of(resource: Object) -> Claim:
-    """The names that a resource wants, also one that is not valid."""
-    metadata = resource["metadata"]
-    model = (resource.get("spec") or {}).get("model") or {}
-    names = (str(model.get("name") or metadata["name"]), *map(str, model.get("aliases") or ()))
-    return Claim(str(metadata.get("creationTimestamp", "")), str(metadata["uid"]), names)

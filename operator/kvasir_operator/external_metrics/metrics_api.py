@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
+from kvasir.resource.name_claims import names_of
 from kvasir_operator.external_metrics.combine import METRICS, Combine, quantity
 from kvasir_operator.external_metrics.front_proxy import FrontProxy
 from kvasir_operator.external_metrics.router_reports import NoReportError, RouterReports
@@ -140,8 +141,7 @@ class MetricsApi:
 def labels_of(resource: Object) -> dict[str, str]:
     """What selects a deployment's metrics: its own labels, its name and its model's."""
     own = resource["metadata"].get("labels") or {}
-    model = resource["spec"]["model"].get("name") or name_of(resource)
-    return {**own, MODEL: model, DEPLOYMENT: name_of(resource)}
+    return {**own, MODEL: names_of(resource)[0], DEPLOYMENT: name_of(resource)}
 
 
 _GROUP = {

@@ -10,12 +10,6 @@ from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.pod_template import fleet_secret_name
 
 _NAMESPACE = "kubernetes.io/metadata.name"
-_PORTS = {
-    "http": labels.HTTP_PORT,
-    "grpc": labels.GRPC_PORT,
-    "events": labels.EVENTS_PORT,
-    "replay": labels.REPLAY_PORT,
-}
 
 
 def add_surroundings(draft: Draft) -> None:
@@ -43,7 +37,7 @@ def _service(draft: Draft) -> Object:
             "selector": labels.identity(draft.name, labels.ENGINE),
             "ports": [
                 {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
-                for name, port in _PORTS.items()
+                for name, port in labels.ENGINE_PORTS.items()
             ],
         },
     )
@@ -78,7 +72,7 @@ def _network_policy(draft: Draft) -> Object:
     routers = _from(draft.settings.router_namespace, labels.ROUTER)
     operator = _from(draft.settings.namespace, labels.OPERATOR)
     rules: list[Object] = [
-        {"from": [routers], "ports": [_port(port) for port in _PORTS.values()]},
+        {"from": [routers], "ports": [_port(port) for port in labels.ENGINE_PORTS.values()]},
         {"from": [operator], "ports": [_port(labels.HTTP_PORT)]},
     ]
     allowed = draft.deployment.spec.network_policy.allowed_namespaces

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from kvasir.resource.name_claims import served_names
+
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     """Without the resource version, so that objects which differ in nothing else are equal."""
@@ -53,7 +55,7 @@ class LLMDeployment(msgspec.Struct, frozen=True):
     @property
     def names(self) -> list[str]:
         """Those it wants to be served under: the model's, then its aliases."""
-        return [self.spec.model.name or self.metadata.name, *self.spec.model.aliases]
+        return served_names(self.metadata.name, self.spec.model.name, self.spec.model.aliases)
 
 
 read_deployment = msgspec.json.Decoder(LLMDeployment).decode

@@ -9,6 +9,7 @@ from typing import Any
 from kvasir.cli.deployment_status.pod_view import PodView, view_pod
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType
+from kvasir.resource.name_claims import names_of
 
 Object = Mapping[str, Any]
 
@@ -82,7 +83,7 @@ def view_deployment(
         name=name,
         model=model["uri"],
         revision=model.get("revision"),
-        names=(model.get("name") or name, *(model.get("aliases") or ())),
+        names=tuple(names_of(resource)),
         phase=status.get("phase") or "Unknown",
         desired=spec.get("replicas", 1),
         ready=status.get("readyReplicas", 0),

@@ -23,12 +23,6 @@ node lets it stand still until its liveness probe gives it up."""
 _SHM_PER_GPU = 1 << 30
 _MIN_SHM = 256 << 20
 _CACHE = "/cache"
-_PORTS = {
-    "http": labels.HTTP_PORT,
-    "grpc": labels.GRPC_PORT,
-    "events": labels.EVENTS_PORT,
-    "replay": labels.REPLAY_PORT,
-}
 
 
 def fleet_secret_name(name: str) -> str:
@@ -69,7 +63,7 @@ def _container(draft: Draft, storage: Storage) -> Object:
         "env": list(_environment(draft)),
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}
-            for name, port in _PORTS.items()
+            for name, port in labels.ENGINE_PORTS.items()
         ],
         "resources": _resources(draft),
         "securityContext": CONTAINER_SECURITY,

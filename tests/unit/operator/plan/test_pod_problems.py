@@ -137,3 +137,17 @@ def test_a_volume_that_is_not_bound(tied: Any, make: Any, message: str) -> None:
     made = tied.pods(make.pod("a", tied.revision, status=make.unschedulable(message))).step()
     assert make.condition(made, "Ready")[1] == "ClaimNotBound"
     assert made.status["phase"] == "Pending"
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_a_crash_loop_is_told_before_the_third_restart(
+    world: Any, make: Any, restarts: int
+) -> None:
+    one = world()
+    one.step()
+    more = {**crashed("no such flag"), "restartCount": restarts}
+    status = make.waiting("CrashLoopBackOff", "back-off", **more)
+    made = one.pods(make.pod("a", one.revision, status=status)).step()
+    times = {1: "once", 2: "2 times"}[restarts]
+    assert make.condition(made, "WorkloadReady")[1] == "Crashing"
+    assert f"Pod a crashed {times} (Error" in make.condition(made, "WorkloadReady")[2]
