@@ -15,7 +15,7 @@ from kvasir.resource.deployment_status import Status
 from kvasir_operator.objects import format_time
 from kvasir_operator.plan import Plan, plan
 from kvasir_operator.plan.engine.pod_template import REVISION
-from kvasir_operator.plan.observed import Observed
+from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.settings import Images, OperatorSettings
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -60,7 +60,7 @@ class World:
 
     def plan(self) -> Plan:
         """The plan, whose status the schema must know."""
-        made = plan(self.observed, self.settings)
+        made = plan(parse_resource(self.observed.resource), self.observed, self.settings)
         Status.model_validate(made.status)
         return made
 

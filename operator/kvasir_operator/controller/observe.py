@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
-from pydantic import ValidationError
-
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.resource import LLMDeployment, labels
@@ -64,13 +62,13 @@ class Observer:
         """Closes connections to downloads."""
         await self._downloads.close()
 
-    async def observe(self, key: Key, resource: Object) -> Observed:
+    async def observe(
+        self, key: Key, resource: Object, deployment: LLMDeployment | str
+    ) -> Observed:
         """The moment's view of the LLMDeployment. Raises ApiError."""
         view = self._view
         now = datetime.now(UTC)
-        try:
-            deployment = LLMDeployment.from_cluster(resource)
-        except ValidationError:
+        if isinstance(deployment, str):
             return Observed(resource, now)  # the plan says what is wrong with it
         live = next((it for it in view.children(DEPLOYMENTS, key) if name_of(it) == key.name), None)
         downloads = view.children(PODS, key, labels.DOWNLOAD)

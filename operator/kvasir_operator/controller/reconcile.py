@@ -17,7 +17,7 @@ from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.kinds import JOBS, LLMDEPLOYMENTS
 from kvasir_operator.objects import Object, holds, is_terminating
 from kvasir_operator.plan import Plan, plan
-from kvasir_operator.plan.observed import Observed
+from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.plan.plan import with_failures
 from kvasir_operator.settings import OperatorSettings
 
@@ -79,8 +79,9 @@ class Reconciler:
             self._queue.forget(key)
             self._metrics.gone(key)
             return None
-        observed = await self._observer.observe(key, resource)
-        made = plan(observed, self._settings)
+        deployment = parse_resource(resource)
+        observed = await self._observer.observe(key, resource, deployment)
+        made = plan(deployment, observed, self._settings)
         refused = await self._apply(made, observed)
         status = with_failures(made.status, refused, observed)
         await self._write_status(resource, status)

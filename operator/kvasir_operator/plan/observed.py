@@ -6,8 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from pydantic import ValidationError
+
 from kvasir.models.download.progress import Progress
+from kvasir.resource import LLMDeployment
+from kvasir.resource.deployment_files import sentences
 from kvasir_operator.objects import Object
+
+
+def parse_resource(resource: Object) -> LLMDeployment | str:
+    """The resource as its schema reads it, or sentences on what is wrong with it."""
+    try:
+        return LLMDeployment.from_cluster(resource)
+    except ValidationError as error:
+        return " ".join(f"{each}." for each in sentences(error))
 
 
 @dataclass(frozen=True, slots=True)

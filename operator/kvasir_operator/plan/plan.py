@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from kvasir.resource import LLMDeployment
-from kvasir.resource.deployment_files import sentences
 from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
 from kvasir_operator.objects import Object
 from kvasir_operator.plan.autoscaling import add_autoscaling
@@ -47,12 +44,13 @@ class Plan:
     """Seconds after which to plan again though nothing may have happened."""
 
 
-def plan(observed: Observed, settings: OperatorSettings) -> Plan:
-    """The plan for what is observed. No clock, no network: the same for the same arguments."""
-    try:
-        deployment = LLMDeployment.from_cluster(observed.resource)
-    except ValidationError as error:
-        return _refused(observed, " ".join(f"{each}." for each in sentences(error)))
+def plan(deployment: LLMDeployment | str, observed: Observed, settings: OperatorSettings) -> Plan:
+    """The plan for a resource, as `parse_resource` gives it, and what is observed.
+
+    No clock, no network: the same for the same arguments.
+    """
+    if isinstance(deployment, str):
+        return _refused(observed, deployment)
     draft = Draft(observed, settings, deployment, _conditions(observed))
     storage = storage_of(deployment.spec, draft.name)
     accept(draft)

@@ -7,7 +7,7 @@ import pytest
 from harness.network_policy import End, allows
 from kvasir.resource import labels
 from kvasir_operator.plan import plan
-from kvasir_operator.plan.observed import Observed
+from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.settings import Images, OperatorSettings
 
 OUTSIDE = End(ip="203.0.113.7")
@@ -50,7 +50,8 @@ def engine_policies(**network_policy):
     settings = OperatorSettings(
         namespace="kvasir", router_namespace="kvasir", images=Images(cpu="x"), fleet_secret="s"
     )
-    made = plan(Observed(resource, datetime(2026, 1, 1, tzinfo=UTC)), settings)
+    observed = Observed(resource, datetime(2026, 1, 1, tzinfo=UTC))
+    made = plan(parse_resource(resource), observed, settings)
     return [each for each in made.manifests if each["kind"] == "NetworkPolicy"]
 
 
