@@ -18,10 +18,9 @@ from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, NODES, OPTIONAL, PODS, SECRETS
 from kvasir_operator.objects import Object, name_of, namespace_of
-from kvasir_operator.plan.model_download.storage import storage_of
 from kvasir_operator.plan.observed import Hardware, Observed
-from kvasir_operator.plan.validation import device_of, secrets_of
 from kvasir_operator.settings import OperatorSettings
+from kvasir_operator.spec_facts import device_of, secrets_of, storage_of
 
 _REMEMBER_SECONDS = 60.0
 

@@ -10,8 +10,7 @@ from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.objects import annotation, short_hash
 from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.model_download.job_state import CONFIG_ANNOTATION, Download
-from kvasir_operator.plan.model_download.storage import Storage
-from kvasir_operator.plan.validation import device_of
+from kvasir_operator.spec_facts import Storage, device_of
 
 FITTED = "kvasir.dev/fitted"
 """On the Deployment: what its number of GPUs was chosen for. It is chosen once for each."""

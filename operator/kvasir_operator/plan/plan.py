@@ -16,7 +16,6 @@ from kvasir_operator.plan.engine.workload import run_engines
 from kvasir_operator.plan.gpu_fit import fit
 from kvasir_operator.plan.model_download.cache_step import cache_model
 from kvasir_operator.plan.model_download.job_state import note_of
-from kvasir_operator.plan.model_download.storage import storage_of
 from kvasir_operator.plan.monitoring import add_monitoring
 from kvasir_operator.plan.network import add_surroundings
 from kvasir_operator.plan.observed import Observed
@@ -24,6 +23,7 @@ from kvasir_operator.plan.router_confirmation import route
 from kvasir_operator.plan.summary import summarise
 from kvasir_operator.plan.validation import accept
 from kvasir_operator.settings import OperatorSettings
+from kvasir_operator.spec_facts import storage_of
 
 
 @dataclass(frozen=True, slots=True)

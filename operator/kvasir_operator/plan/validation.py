@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvasir.resource.deployment_status import ConditionType, Reason
-from kvasir.resource.spec import Spec
 from kvasir_operator.plan.draft import Draft
-from kvasir_operator.settings import Images
+from kvasir_operator.spec_facts import device_of, image_of, secrets_of
 
 Problem = tuple[Reason, str]
 
@@ -30,29 +29,6 @@ def accept(draft: Draft) -> None:
         draft.conditions.set(ConditionType.ACCEPTED, True, Reason.CRD_OUTDATED, message)
     else:
         draft.conditions.set(ConditionType.ACCEPTED, True, Reason.ACCEPTED)
-
-
-def image_of(spec: Spec, images: Images) -> str:
-    """The engine's image; "" when none is known."""
-    return spec.engine.image or getattr(images, device_of(spec))
-
-
-def device_of(spec: Spec) -> str:
-    """cpu, cuda or sim: what the engine will run on."""
-    if spec.engine.config.device != "auto":
-        return spec.engine.config.device
-    return "cuda" if spec.resources.limits.gpus or spec.parallelism.tensor == "auto" else "cpu"
-
-
-def secrets_of(spec: Spec) -> set[str]:
-    """Names of all Secrets that a deployment refers to."""
-    names = mounted_secrets(spec)
-    return names | {spec.model.secret_ref.name} if spec.model.secret_ref else names
-
-
-def mounted_secrets(spec: Spec) -> set[str]:
-    """Names of the Secrets that engines see: a change of theirs restarts engines."""
-    return {each.value_from.secret_key_ref.name for each in spec.engine.env if each.value_from}
 
 
 def _name(draft: Draft) -> Problem | None:

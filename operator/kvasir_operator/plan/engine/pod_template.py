@@ -9,8 +9,7 @@ from kvasir_operator.objects import Object, short_hash
 from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.engine.termination import ending
-from kvasir_operator.plan.model_download.storage import Storage
-from kvasir_operator.plan.validation import device_of, image_of, mounted_secrets
+from kvasir_operator.spec_facts import Storage, device_of, image_of, mounted_secrets
 
 REVISION = "kvasir.dev/revision"
 """Label of engine pods: a hash of their template, to tell new ones from old."""

@@ -11,7 +11,7 @@ from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.pod_template import REVISION, pod_template
 from kvasir_operator.plan.engine.rollout import Strategy, deployment_manifest, strategy_of
 from kvasir_operator.plan.gpu_fit import FITTED, fitted_for
-from kvasir_operator.plan.model_download.storage import Storage, is_tied_to_a_node
+from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
 from kvasir_operator.plan.pod_problems import (
     Problem,
     pod_problem,
@@ -19,6 +19,7 @@ from kvasir_operator.plan.pod_problems import (
     volume_elsewhere,
     worst,
 )
+from kvasir_operator.spec_facts import Storage
 
 
 @dataclass(frozen=True, slots=True)

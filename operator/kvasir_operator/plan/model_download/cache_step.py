@@ -16,8 +16,9 @@ from kvasir_operator.plan.model_download.job_state import (
     is_due_again,
     job_name,
 )
-from kvasir_operator.plan.model_download.storage import Storage, add_claim
+from kvasir_operator.plan.model_download.storage import add_claim
 from kvasir_operator.plan.pod_problems import pod_problem
+from kvasir_operator.spec_facts import Storage
 
 POLL_SECONDS = 5.0
 """Between two looks at a running download."""

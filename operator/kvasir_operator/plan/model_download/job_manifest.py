@@ -8,7 +8,7 @@ from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.model_download.job_state import SECRET_ANNOTATION, secret_version
 from kvasir_operator.plan.model_download.storage import has_own_claim
-from kvasir_operator.plan.validation import image_of
+from kvasir_operator.spec_facts import image_of
 
 PERMANENT_EXIT = 2
 """What `kvasir download` ends with when another attempt cannot succeed."""

@@ -2,40 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from kvasir.models.cache.layout import claim_and_path, model_directory
-from kvasir.resource import labels
 from kvasir.resource.cache_spec import DEFAULT_SIZE, Cache
 from kvasir.resource.spec import Spec
 from kvasir_operator.objects import Object
 from kvasir_operator.plan.draft import Draft
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """How engines get at the model."""
-
-    model: str
-    """What `kvasir serve` is given: a directory, or a model that is in the image."""
-    claim: str | None = None
-    """The claim that is mounted; None = no volume."""
-    cached: bool = False
-    """Whether a download fills the volume, so that it may be written to."""
-
-
-def storage_of(spec: Spec, name: str) -> Storage:
-    """The storage of the model of the deployment called `name`."""
-    uri = spec.model.parsed_uri
-    if uri.scheme == "builtin":
-        return Storage(str(uri))
-    if uri.scheme == "file":
-        return Storage(uri.name)
-    directory = model_directory(uri, spec.model.revision)
-    path = f"{labels.MODELS_DIRECTORY}/{directory}".removesuffix("/.")
-    if uri.scheme == "pvc":
-        return Storage(path, claim_and_path(uri)[0])
-    return Storage(path, _cache(spec).pvc.claim_name or f"{name}-models", cached=True)
 
 
 def is_tied_to_a_node(claim: Object | None) -> bool:

@@ -1,0 +1,60 @@
+"""What follows from a spec alone: device, image, secrets, and where the model lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvasir.models.cache.layout import claim_and_path, model_directory
+from kvasir.resource import labels
+from kvasir.resource.cache_spec import Cache
+from kvasir.resource.spec import Spec
+from kvasir_operator.settings import Images
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How engines get at the model."""
+
+    model: str
+    """What `kvasir serve` is given: a directory, or a model that is in the image."""
+    claim: str | None = None
+    """The claim that is mounted; None = no volume."""
+    cached: bool = False
+    """Whether a download fills the volume, so that it may be written to."""
+
+
+def storage_of(spec: Spec, name: str) -> Storage:
+    """The storage of the model of the deployment called `name`."""
+    uri = spec.model.parsed_uri
+    if uri.scheme == "builtin":
+        return Storage(str(uri))
+    if uri.scheme == "file":
+        return Storage(uri.name)
+    directory = model_directory(uri, spec.model.revision)
+    path = f"{labels.MODELS_DIRECTORY}/{directory}".removesuffix("/.")
+    if uri.scheme == "pvc":
+        return Storage(path, claim_and_path(uri)[0])
+    return Storage(path, (spec.cache or Cache()).pvc.claim_name or f"{name}-models", cached=True)
+
+
+def image_of(spec: Spec, images: Images) -> str:
+    """The engine's image; "" when none is known."""
+    return spec.engine.image or getattr(images, device_of(spec))
+
+
+def device_of(spec: Spec) -> str:
+    """cpu, cuda or sim: what the engine will run on."""
+    if spec.engine.config.device != "auto":
+        return spec.engine.config.device
+    return "cuda" if spec.resources.limits.gpus or spec.parallelism.tensor == "auto" else "cpu"
+
+
+def secrets_of(spec: Spec) -> set[str]:
+    """Names of all Secrets that a deployment refers to."""
+    names = mounted_secrets(spec)
+    return names | {spec.model.secret_ref.name} if spec.model.secret_ref else names
+
+
+def mounted_secrets(spec: Spec) -> set[str]:
+    """Names of the Secrets that engines see: a change of theirs restarts engines."""
+    return {each.value_from.secret_key_ref.name for each in spec.engine.env if each.value_from}
