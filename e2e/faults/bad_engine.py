@@ -21,6 +21,8 @@ import time
 from contextlib import suppress
 
 LEFT: list[float] = []
+SERVED = ["sim"]
+"""The one name under which it serves."""
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mode: str) -> None:
@@ -42,7 +44,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mode
 def get(path: str) -> object:
     if path == "/left":
         return LEFT
-    return {"data": [{"id": "sim", "root": "sim", "max_model_len": 4096}]}
+    return {"data": [{"id": SERVED[0], "root": SERVED[0], "max_model_len": 4096}]}
 
 
 async def post(
@@ -96,7 +98,9 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--mode", required=True)
+    parser.add_argument("--served-model-name", default=SERVED[0])
     options = parser.parse_args()
+    SERVED[0] = options.served_model_name
     server = await asyncio.start_server(
         lambda reader, writer: serve(reader, writer, options.mode),
         *("127.0.0.1", options.port),

@@ -126,10 +126,15 @@ class BadEngine(Process):
         super().__init__(name, folder, free_ports(1)[0])
         self._mode = mode
         self._kind = kind
+        self.served_name = MODEL
+        """The model's name; to be set before the start."""
 
     async def start(self) -> None:
         script = Path(__file__).with_name("bad_engine.py")
-        await self.launch(str(script), "--port", str(self.port), "--mode", self._mode)
+        await self.launch(
+            *(str(script), "--port", str(self.port), "--mode", self._mode),
+            *("--served-model-name", self.served_name),
+        )
 
     @property
     def entry(self) -> dict[str, Any]:

@@ -107,6 +107,7 @@ class Rig:
         """A model of faulty engines, ready to be asked."""
         for engine in engines:
             self._started.append(engine)
+            engine.served_name = name
             await engine.start()
         await self.add_entries(name, [engine.entry for engine in engines], policy)
 
