@@ -16,7 +16,6 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import kvasir
-import kvasir_router
 
 MODULES = (
     "kvasir.wire.text_chain",
@@ -91,7 +90,7 @@ _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 _SHARED = "__mypyc"
 """Ends the name of the module that holds the others' code."""
 
-_PACKAGES = {each.__name__: Path(each.__path__[0]) for each in (kvasir, kvasir_router)}
+_PACKAGES = {"kvasir": Path(kvasir.__path__[0]), "kvasir_router": Path(__file__).parent}
 
 
 def source_of(module: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kvasir_engine.core.client import CoreClient, CoreInfo
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.lifecycle import Lifecycle, ServerPhase
-from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.intake import Intake
 from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.served_model import ServedModel

@@ -1,17 +1,13 @@
-"""What a policy answers."""
+"""What a policy chooses, and what is kept of it while a request waits."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.hit_check import Hit
 
-if TYPE_CHECKING:
-    from kvasir_router.policy.base import Policy
-
 
 class Choice:
-    """Where a request goes. Never changed."""
+    """Where a request goes. Immutable."""
 
     __slots__ = ("hit", "hit_tokens", "new_tokens", "prefill", "replica")
 
@@ -36,17 +32,17 @@ class Choice:
 
 
 class Kept:
-    """A choice that was made while its request waits, for when it is started. Never changed."""
+    """A choice made while its request waits, for when the request is started. Immutable."""
 
     __slots__ = ("among", "choice", "policy", "until")
 
     def __init__(
-        self, choice: Choice, policy: "Policy", among: Sequence[Replica], until: float
+        self, choice: Choice, policy: object, among: Sequence[Replica], until: float
     ) -> None:
         self.choice = choice
         self.policy = policy
-        """Who made it,"""
+        """The policy that chose; compared by identity only."""
         self.among = among
-        """of these,"""
+        """The candidates considered."""
         self.until = until
-        """and how long it is taken for what would be chosen anew, by time.monotonic()."""
+        """When the choice expires, by time.monotonic()."""

@@ -3,7 +3,7 @@ whoever asks needs."""
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,9 +17,6 @@ from kvasir.wire.text_chain import (
 )
 from kvasir_router.wire.envelope import UNREAD, Envelope
 from kvasir_router.wire.http_request import Request
-
-if TYPE_CHECKING:
-    from kvasir_router.policy.choice import Kept
 
 BYTES_PER_TOKEN = 4.0
 """Of a prompt's text, until a model's answers say better."""
@@ -39,8 +36,8 @@ class Query:
         """Whether the answer is asked for as server-sent events."""
         self.lora = lora
         """Adapter that the model's name stands for; empty = the model itself."""
-        self.kept: Kept | None = None
-        """A choice that was made while it waits."""
+        self.kept: Any = None
+        """The `policy.choice.Kept` made while the request waits, for the fleet alone to read."""
         self._chain: Sequence[int] | None = None
         self._text_bytes = 0
         self._body: Mapping[str, Any] | None = None

@@ -28,7 +28,7 @@ from kvasir_engine.server.http.oip_routes import OipRoutes
 from kvasir_engine.server.http.ops_routes import OpsRoutes
 from kvasir_engine.server.http.routes import ApiRoutes, json_response
 from kvasir_engine.server.oip.infer import InferBody, error_body
-from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.schema import (
     ChatBody,
     CompletionBody,

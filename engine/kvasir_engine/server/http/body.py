@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
-from kvasir_engine.server.openai.errors import ApiError, invalid
+from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.schema import IGNORED_FIELDS, UNSUPPORTED_FIELDS
 
 logger = logging.getLogger(__name__)

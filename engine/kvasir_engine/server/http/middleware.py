@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvasir.http_app import DOCS_PATHS
 from kvasir_engine.server.auth import Keyring
-from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.api_error import ApiError
 
 UNAUTHENTICATED_PATHS = DOCS_PATHS | {
     "/health",

@@ -18,7 +18,7 @@ from kvasir_engine.server.oip.infer import (
     InferBody,
     completion_body,
 )
-from kvasir_engine.server.openai.errors import invalid
+from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.sampling import completion_params
 from kvasir_engine.server.server_state import ServerState
 

@@ -20,7 +20,7 @@ from kvasir_engine.server.generation.generation import (
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.answer import Answer
-from kvasir_engine.server.openai.errors import ApiError, from_engine
+from kvasir_engine.server.openai.api_error import ApiError, from_engine
 from kvasir_engine.server.openai.sse import EventWriter, shutting_down
 
 logger = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.http.body import ClientGoneError, parse_body, read_body
 from kvasir_engine.server.http.responder import GenerationResponse
 from kvasir_engine.server.openai.answer import Answer
+from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.chat import ChatAnswer
 from kvasir_engine.server.openai.completions import CompletionAnswer
-from kvasir_engine.server.openai.errors import ApiError, invalid
 from kvasir_engine.server.openai.intake import Intake, TokenPrompt
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 from kvasir_engine.server.openai.reporting import report_runs

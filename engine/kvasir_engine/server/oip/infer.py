@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from kvasir_engine.server.generation.generation import Generation
+from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.completions import CompletionAnswer
-from kvasir_engine.server.openai.errors import ApiError, invalid
 from kvasir_engine.server.openai.schema import CompletionBody
 
 OUTPUT = "text_output"

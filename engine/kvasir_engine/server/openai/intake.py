@@ -15,7 +15,7 @@ from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun
-from kvasir_engine.server.openai.errors import ApiError, invalid
+from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.schema import ChatBody, ResumeBody, SamplingBody, TokenizeBody
 from kvasir_engine.text.output_assembler import OutputAssembler
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvasir_engine.sampling_params import PARAMETERS, SamplingParams
-from kvasir_engine.server.openai.errors import invalid
+from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.schema import ChatBody, CompletionBody, SamplingBody
 
 _PLAIN_FIELDS = tuple(

@@ -8,7 +8,7 @@ import msgspec
 
 from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.answer import Answer, Choice
-from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.text.sample_state import SampleUpdate
 
 DONE = b"data: [DONE]\n\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.reports import reporter as reporter_module
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_engine.server.openai.errors import ApiError
+from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.sampling import chat_params, completion_params
 from kvasir_engine.server.openai.schema import ChatBody, CompletionBody, ResumeBody, StreamOptions
 
