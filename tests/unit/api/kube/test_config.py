@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import ssl
 import stat
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -108,10 +109,8 @@ def plugin(tmp_path: Path) -> Plugin:
 
 def time_passes(access: ClusterAccess, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a minute, after which credentials are looked at again."""
-    from kvasir.kube import config
-
-    later = config.time.monotonic() + 61.0
-    monkeypatch.setattr(config.time, "monotonic", lambda: later)
+    later = time.monotonic() + 61.0
+    monkeypatch.setattr(time, "monotonic", lambda: later)
 
 
 async def test_a_plugins_token_is_replaced_before_it_expires(
