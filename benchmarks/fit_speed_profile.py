@@ -4,7 +4,7 @@
         benchmarks/data/h200_llama8b_floors.json \
         engine/kvasir_engine/assets/profiles/h200-llama-3.1-8b-bf16.json
 
-The input holds, for one model on one device: all matrix products of a step by number of tokens
+The input holds, for one model on one device: all GEMMs of a step by number of tokens
 (`gemm_bf16_ms`, key `sum`), paged decode attention of one layer by batch and context
 (`decode_attention`), causal attention of one layer over a whole prompt by length
 (`causal_attention_ms`), the time of a small kernel inside a CUDA graph, and the model's sizes.

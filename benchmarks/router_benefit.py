@@ -50,7 +50,7 @@ STAGES = ("below", "knee", "past")
 PATIENCE = ("--queue-timeout", "3600", "--max-waiting", "100000")
 """Nobody is turned away: a policy that saturates pays with time."""
 VIRTUALLY = (
-    " In virtual time: scheduler, KV manager, policy, indexes and waiting line are real, processes "
+    " In virtual time: scheduler, KV manager, policy, indexes and queue are real, processes "
     "and HTTP are not there."
 )
 KV_AWARE = {"approximate": False, "exact": True}

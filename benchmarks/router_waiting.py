@@ -1,4 +1,4 @@
-"""What the waiting line costs: CPU time of the router a request, by how many wait for a replica.
+"""What the queue costs: CPU time of the router a request, by how many wait for a replica.
 
     python benchmarks/router_waiting.py [--waiting 0,500,1000] [--replicas 8,64]
         [--policies kv_aware,round_robin] [--seconds 4] [--repeat 3] [--save]
@@ -108,7 +108,7 @@ def publish(runs: dict[Case, list[Measured]], options: argparse.Namespace) -> No
             figures.append(Figure(f"of that with {first}, {case}", "", ratios))
     Report(
         name="router_waiting",
-        title="What the waiting line costs",
+        title="What the queue costs",
         work=f"2 KB requests to replicas with {PLACES} places in all, and more that wait for one; "
         f"{EVENTS} events each; the router {FORM}.",
         figures=figures,

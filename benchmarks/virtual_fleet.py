@@ -1,7 +1,7 @@
 """The fleet of `sim_fleet.py` in one process and in virtual time, for machines with few cores.
 
 Real are the engines' scheduler, KV manager and step times, and the router's policy, indexes, slots
-and waiting line; left out are HTTP, tokenising and processes, for whose delays a few milliseconds
+and queue; left out are HTTP, tokenising and processes, for whose delays a few milliseconds
 stand. The clock is `virtual_clock.py`'s.
 """
 
@@ -124,7 +124,7 @@ class VirtualEngine:
 
 
 class Asked:
-    """A request on its way: what the waiting line knows, and the engine."""
+    """A request on its way: what the queue knows, and the engine."""
 
     streams, moving = True, False
 
@@ -192,7 +192,7 @@ class Asked:
 
 
 class VirtualRouter:
-    """One model's policy and waiting line in front of engines."""
+    """One model's policy and queue in front of engines."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 TOLERANCE = 1e-3
-"""Of log-probabilities: a resumed token's come from another shape of matrix product."""
+"""Of log-probabilities: a resumed token's come from another shape of GEMM."""
 
 
 def differences(one: Any, other: Any, at: str = "") -> list[str]:

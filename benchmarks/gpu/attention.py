@@ -6,7 +6,7 @@ Llama-3.1-8B's layer (32 heads, 8 KV heads of 128, bf16, blocks of 16 in random 
 microseconds and TB/s of keys and values for batches of equal contexts, of 200 to 2,000 tokens, and
 of one long one among short ones; prefill: TFLOP/s of a causal prompt and of chunks behind a cached
 prefix by the best tuning of the Triton kernel, beside the kernel for Hopper and cuDNN's SDPA;
-shared: microseconds of decodes with a common prefix and keys of their own.
+shared: microseconds of decodes with a shared prefix and keys of their own.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def report(size: int, runs: dict[str, list[dict[str, float]]]) -> Report:
     cold, warm, dummy = (runs[name] for name in ("cold", "warm", "dummy"))
     figures = [
         Figure("ready, no compiled kernels", "s", _of(cold, "ready")),
-        Figure("of which the rehearsal", "s", _of(cold, "precompile")),
+        Figure("of which precompiling", "s", _of(cold, "precompile")),
         Figure("kernels that it left to be compiled", "", _of(cold, "compiled_in_line"), digits=0),
     ]
     if warm:

@@ -43,7 +43,7 @@ async def bad_framing(rig: Rig) -> Row:
 
 
 async def garbage_events(rig: Rig) -> Row:
-    """A stream of garbage that breaks off cannot be gone on with: it ends with an error event, and
+    """A stream of garbage that breaks off cannot be resumed: it ends with an error event, and
     never silently."""
     row, name = Row("garbage as events, cut off"), "garbage"
     await rig.add(name, BadEngine("bad-garbage", rig.folder, "garbage_events"))

@@ -4,7 +4,7 @@
 
 For each architecture a small random model in fp32 and bf16: greedy tokens of the decode graphs are
 the ones transformers finds likeliest; launched one by one, without overlap, preempted, with
-common prefixes attended to once, and with keys divided by length they are the same. "The same" is
+shared prefixes attended to once, and with keys divided by length they are the same. "The same" is
 identical or, where two runs part, two candidates whose scores transformers (fp32) finds closer than
 the bound: 1e-3 in fp32, and in bf16 the largest difference that bf16 makes to transformers' own
 scores of that sequence. What the kernel for Hopper attended to is named, and has to be all that

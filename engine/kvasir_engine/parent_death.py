@@ -1,4 +1,4 @@
-"""A child process that outlives its parent would hold a GPU for nobody."""
+"""Kill a child process when its parent dies."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Condition(StrictModel):
     """One condition, as KEP-1623 has them."""
 
     type: Annotated[str, Field(min_length=1, max_length=64)]
-    """What it is about."""
+    """Condition type."""
 
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""

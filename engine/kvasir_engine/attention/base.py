@@ -48,7 +48,7 @@ class SharedPrefixes:
 
 @dataclass(frozen=True, slots=True)
 class KVSplits:
-    """Decodes' keys in parts that programs take, on the device."""
+    """Split-KV assignment on the device: which program attends to which keys."""
 
     parts: torch.Tensor
     """[parts, fields] int32, by `attention.triton.split_kv`."""
@@ -93,8 +93,8 @@ class AttentionBatch:
 
 
 class QueryBuffer:
-    """Where a layer's kernels put the new tokens' queries. All layers use it in turn, so that
-    nothing of them is kept for a graph."""
+    """Buffer for the queries of a step's new tokens, shared by all layers in turn, so
+    that graphs keep nothing of it."""
 
     def __init__(
         self, specs: list[AttentionSpec], tokens: int, dtype: torch.dtype, device: torch.device

@@ -17,7 +17,7 @@ from kvasir_engine.startup.torch_build import pick_device
 MEASURED = 24
 """Steps of a kind that are timed."""
 OWN_TOKENS = 64
-"""Of a prompt behind a common prefix."""
+"""Of a prompt behind a shared prefix."""
 TRACED = 8
 """Steps of a kind that are traced, with another few before them."""
 
@@ -58,7 +58,7 @@ def bench_engine(
     steps = Steps(build_core(settings, model_dir))
     kinds = (
         ("decode", partial(_decodes, steps, shape)),
-        ("decode, common prefix", partial(_sharing, steps, shape)),
+        ("decode, shared prefix", partial(_sharing, steps, shape)),
         ("prefill", partial(_prompts, steps, shape)),
         ("mixed", partial(_mixed, steps, shape)),
     )

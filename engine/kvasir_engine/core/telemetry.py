@@ -1,4 +1,4 @@
-"""What the core tells the outside after each step: block events and metrics."""
+"""Publish block events and update metrics after each step."""
 
 from __future__ import annotations
 

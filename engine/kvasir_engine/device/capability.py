@@ -1,4 +1,4 @@
-"""Where the kernels run."""
+"""Device capability: which GPUs the Triton kernels support, and where kernels are cached."""
 
 from __future__ import annotations
 

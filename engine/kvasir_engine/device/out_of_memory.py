@@ -1,4 +1,4 @@
-"""Memory that cannot be had, on whichever device."""
+"""Turn an out-of-memory error of host or device into an error with a remedy."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ USED = 0.88
 
 
 def tile_bytes(device: torch.device) -> int:
-    """What a program's tiles may take on a device."""
+    """Return the shared memory in bytes that a program's tiles may use on `device`."""
     most = HOPPER_BYTES
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index

@@ -41,7 +41,7 @@ def upload_all(arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> list
 
 
 def aligned_starts(arrays: Sequence[npt.NDArray[Any]]) -> list[int]:
-    """Of arrays one after the other, in bytes, and where the last one ends."""
+    """Return the aligned byte offset of each array in a packed buffer, and the total size."""
     starts = [0]
     for array in arrays:
         starts.append(starts[-1] + -(-array.nbytes // ALIGNED) * ALIGNED)

@@ -33,7 +33,7 @@ LARGE_TILES = MoETuning(128, 64, 64, 8, 3)
 
 
 def moe_tuning_for(assignments: int, experts: int) -> MoETuning:
-    """By how many assignments an expert has on average."""
+    """Return the tile shape for this mean number of assignments per expert."""
     if assignments <= 16 * experts:
         return SMALL_TILES
     return MEDIUM_TILES if assignments <= 128 * experts else LARGE_TILES

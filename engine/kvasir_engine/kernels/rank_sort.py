@@ -1,4 +1,4 @@
-"""Sorts few numbers on the device by comparing all of them, which is faster than a sort."""
+"""Rank sort for small arrays on the device: compare all pairs; faster than a general sort."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class EventRecorder:
         return GroupListener(self._events, group)
 
     def drain_events(self) -> list[KVEvent]:
-        """The events since the last call."""
+        """Return and clear the recorded events."""
         events = self._events.copy()
         self._events.clear()
         return events

@@ -323,7 +323,7 @@ class KVManager:
 
 
 def _common_length(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> int:
-    """How many tokens both begin with."""
+    """Return the length of the common prefix of two token arrays."""
     size = min(len(one), len(other))
     differs = one[:size] != other[:size]
     first = int(differs.argmax()) if size else 0

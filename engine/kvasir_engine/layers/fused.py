@@ -1,4 +1,4 @@
-"""Kernels that do in one pass what layers otherwise do in several, where they run."""
+"""Fused kernels of a device, or None where layers use torch operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FusedOps:
-    """One function a fused kernel; their own docstrings say what they take."""
+    """The fused kernels; each function documents its own arguments."""
 
     add_rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     silu_mul: Callable[[torch.Tensor], torch.Tensor]

@@ -68,7 +68,8 @@ class RankWatch:
         self.check()
 
     def blame(self, error: BaseException) -> BaseException:
-        """Why rank 0 met `error`: a worker's end, if one ends within a moment, or `error` itself.
+        """Return why rank 0 met `error`: the death of a worker if one dies within BLAME_SECONDS,
+        else `error`.
 
         The ranks are of no use afterwards.
         """

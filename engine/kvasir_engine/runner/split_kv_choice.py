@@ -1,4 +1,4 @@
-"""When decodes' contexts differ so much that their keys are worth dividing by length."""
+"""Decide when split-KV pays: a few contexts are much longer than the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ among so many more."""
 
 
 def needs_split_kv(lengths: Int32Array) -> bool:
-    """Whether the longest of decodes' contexts keeps its programs busy when all others' have ended,
-    if each is divided alike."""
+    """Return whether the longest context would keep its programs busy long after all others have
+    finished."""
     longest = int(lengths.max(initial=0))
     if longest < MIN_LONG_CONTEXT:
         return False

@@ -124,7 +124,7 @@ class TorchRunner:
             return
         self._inputs = self.batch.inputs(plan)
         if groups:
-            # Models with common prefixes have one KV group.
+            # Models with shared prefixes have one KV group.
             (batch,) = self._inputs.batches
             batch.shared = self._prefix_tiles.on_device(groups, plan.num_decodes, self.device)
         self._hidden = self.graphs.forward(self._inputs)

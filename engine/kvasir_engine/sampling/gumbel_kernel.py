@@ -1,4 +1,4 @@
-"""Scaled logits, and the Gumbel noise of `sampling.gumbel`, within a kernel."""
+"""Device functions: temperature-scaled logits and Gumbel noise equal to sampling.gumbel."""
 
 from __future__ import annotations
 

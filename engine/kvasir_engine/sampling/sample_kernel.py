@@ -1,4 +1,4 @@
-"""Samples a token a row from its logits, without a softmax, a sort or a cumulative sum.
+"""Sample one token per row from logits, without softmax, sort or cumulative sum.
 
 The arg max of logits / temperature + Gumbel noise is a draw from the softmax (Gumbel, 1954). The
 noise is that of `sampling.gumbel`: word v % 4 of the Philox4x32-10 block with counter (v // 4,

@@ -1,4 +1,4 @@
-"""Sequences leave the queue for rows, in order of service, when rows and blocks suffice."""
+"""Admit waiting sequences in order of service, when rows and blocks suffice."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ class Admitter:
         return all(p.num_available >= n for p, n in zip(self._kv.pools, counts, strict=True))
 
     def _is_blocked(self, builder: PlanBuilder, sequence: Sequence) -> bool:
-        """Whether looking up the prefix of a sequence that did not fit would be in vain."""
+        """Return whether the head of the queue still lacks blocks, so that its prefix look-up can
+        be skipped."""
         if self._blocked is None or not self._rows.active.any():
             return False
         who, needed, retry_step = self._blocked

@@ -1,4 +1,4 @@
-"""One token of every row that is ready: the part of a step that touches no object of a row."""
+"""Plan the decodes of a step with array operations only; no per-row Python object is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What returns to its pool only after the last launched step that names it has retired."""
+"""Release rows and blocks once the last launched step that names them has retired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks for rows that run, and who gives up its own when there are none left.
+"""Append blocks to running rows, preempting the lowest priority when none are left.
 
 Preemption is by recompute, latest arrival first. What a launched step names comes back only when
 that step retires, so whoever made room for itself that way sits this step out.

@@ -1,4 +1,4 @@
-"""Takes in what a step produced: tokens become known, sequences end, news goes out."""
+"""Apply a step's results: record tokens, end sequences, collect the deltas for clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a step takes on a device that is not there: the simulated runner's model of it."""
+"""Latency model of the simulated runner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SpeedProfile:
     """What was measured, on which machine."""
     date: str
     gemm_points: tuple[tuple[int, float], ...]
-    """(tokens, ms) of all matrix products of one step; tokens strictly increasing. Linear
+    """(tokens, ms) of all GEMMs of one step; tokens strictly increasing. Linear
     between points, constant below the first, proportional to tokens beyond the last."""
     kv_bytes_per_token: float
     kv_bandwidth_bytes_s: float
@@ -78,7 +78,7 @@ class SpeedProfile:
         )
 
     def gemm_ms(self, tokens: int) -> float:
-        """Milliseconds of all matrix products over `tokens` tokens."""
+        """Milliseconds of all GEMMs over `tokens` tokens."""
         points = self.gemm_points
         after = bisect.bisect_left(points, (tokens, -math.inf))
         if after == 0:

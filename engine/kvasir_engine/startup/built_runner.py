@@ -1,4 +1,4 @@
-"""What the core must know of a runner, whichever kind it is. No torch."""
+"""A built runner and what the core needs to know about it. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has a model's matrix products timed, for the numbers of tokens that its steps have."""
+"""Autotune a model's GEMMs for the token counts its steps have."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _groups(settings: EngineSettings, loaded: LoadedModel) -> tuple[KVGroupSpec,
 
 
 def _launch_for_precompile(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
-    """All that `build_torch_runner` launches, of a native model; for tensors without values."""
+    """Launch every kernel a start will launch, on shape-only tensors, so that they are compiled."""
     loaded = _load(replace(settings, model_impl="native"), model_dir, device, "none")
     if isinstance(loaded.model, DecoderForCausalLM):
         loaded.model.keep_distinct_layers()

@@ -1,4 +1,4 @@
-"""Steps that a runner runs before any request's: to see what they need, and to compile kernels."""
+"""Warm-up steps: the largest step for memory profiling, and small ones that compile kernels."""
 
 from __future__ import annotations
 

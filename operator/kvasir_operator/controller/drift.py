@@ -1,4 +1,4 @@
-"""Whether a live object is already as its manifest says, so that nothing needs to be written."""
+"""Compare a live object with its manifest, to skip writes that change nothing."""
 
 from __future__ import annotations
 

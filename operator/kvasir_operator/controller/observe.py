@@ -106,7 +106,7 @@ class Observer:
         return versions
 
     def _name_owners(self, deployment: LLMDeployment, resource: Object) -> dict[str, str]:
-        """Those of its names that older ones have, and who these are."""
+        """Return the requested names that older LLMDeployments own, with their owners."""
         resources = self._view.resources()
         winners = owners(claim_of(each) for each in resources)
         named = {each["metadata"]["uid"]: each for each in resources}

@@ -48,7 +48,7 @@ class Reconciler:
         self._applier = Applier(cluster, view, metrics)
 
     async def run(self) -> None:
-        """For ever. What one key raises is logged, and the key comes back later."""
+        """Reconcile keys for ever; log a key's exception and retry it with backoff."""
         while True:
             key = await self._queue.next_key()
             started = time.monotonic()

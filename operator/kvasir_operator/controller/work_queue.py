@@ -18,7 +18,7 @@ class Key(NamedTuple):
 
 
 class WorkQueue:
-    """What has to be looked at, in the order in which it was said, without repetitions."""
+    """Keys to reconcile, first in first out, without duplicates."""
 
     def __init__(self, first_delay: float = FIRST_DELAY, longest: float = MAX_DELAY) -> None:
         self._first_delay = first_delay

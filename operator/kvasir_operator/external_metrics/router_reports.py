@@ -25,7 +25,7 @@ Reports = list[dict[str, Any]]
 
 
 class NoReportError(Exception):
-    """Not every router told its part; a sum without it would scale a model down for no reason."""
+    """A router did not report; a sum without it would scale the model down."""
 
 
 class RouterReports:

@@ -1,4 +1,4 @@
-"""What others reach engines by, and who may; and what evictions may take away."""
+"""Service, NetworkPolicy, fleet secret and PodDisruptionBudget of a deployment."""
 
 from __future__ import annotations
 

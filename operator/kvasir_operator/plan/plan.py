@@ -35,7 +35,7 @@ class Plan:
     manifests: tuple[Object, ...] = ()
     """What shall exist, in the order in which it is made."""
     deletions: tuple[Object, ...] = ()
-    """What shall not."""
+    """Objects to delete."""
     scale: int | None = None
     """Replicas of a Deployment that otherwise stays as it is."""
     note: tuple[Object, dict[str, str]] | None = None
@@ -90,7 +90,7 @@ def with_failures(status: Object, failures: Sequence[str], observed: Observed) -
 
 
 def _refused(observed: Observed, message: str) -> Plan:
-    """A resource that is not understood: what runs goes on, nothing is changed."""
+    """Plan for an invalid resource: leave running objects unchanged."""
     conditions = _conditions(observed)
     conditions.set(ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message)
     conditions.set(ConditionType.DEGRADED, True, Reason.INVALID_SPEC, message)

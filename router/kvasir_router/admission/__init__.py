@@ -1,1 +1,1 @@
-"""Who may send requests, how many, and who is served first when there is no room."""
+"""Admission: API keys, rate limits, fairness and the queues."""

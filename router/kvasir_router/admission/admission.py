@@ -28,7 +28,7 @@ _UNAUTHORIZED.lines = b"WWW-Authenticate: Bearer\r\n"
 
 
 class Admission:
-    """The first two gates of a request: `holder` before its body is looked at, `admit` after.
+    """Authenticate a request (`holder`, before its body) and admit it (`admit`, after).
 
     Without a key file everybody may use everything; its keys are divided by the number of
     `routers` that share the clients.

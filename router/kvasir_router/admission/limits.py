@@ -22,7 +22,7 @@ class Limit(Enum):
 
 
 class Excess(NamedTuple):
-    """Why a request is refused, and when it would not be."""
+    """Reason a request exceeds a limit, and the time until it would not."""
 
     limit: Limit
     allowed: float

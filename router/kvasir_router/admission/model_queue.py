@@ -48,7 +48,7 @@ class Served(Protocol):
 
 
 class Waiter(Protocol):
-    """What the line needs of a request: `kvasir_router.proxy.relay.Relay` is one."""
+    """A queued request, as the queue sees it; Relay implements it."""
 
     @property
     def model(self) -> Served:
@@ -67,13 +67,13 @@ class Waiter(Protocol):
 
     @property
     def preferred_has_room(self) -> bool:
-        """Whether the replica that it would choose of all, room or not, has room."""
+        """Return whether the preferred replica has a free slot."""
 
     def start(self) -> None:
         """There may be room: look at all replicas anew; `join` the line again if there is none."""
 
     def refuse(self, answer: Answer) -> None:
-        """It has waited in vain."""
+        """Refuse the request: its queue timeout has passed."""
 
     def heartbeat(self) -> None:
         """It waits on: tell the client."""
@@ -155,8 +155,8 @@ class ModelQueue:
         return None
 
     def dispensable(self, ticket: Ticket) -> QueueEntry | None:
-        """Who has to go so that a request with `ticket` may wait, when there is place for one
-        only: the newest of the tenant with the most waiting (by its weight) in the last class.
+        """Return the queued request to evict for one with `ticket`, or None.
+
         None when that would be the request itself."""
         for priority in reversed(Priority):
             tenants = self._classes[priority]

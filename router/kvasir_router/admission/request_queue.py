@@ -1,4 +1,4 @@
-"""The waiting line: requests that no replica may take now, held for a while, in fair order.
+"""The queue: requests that no replica may take now, held for a while, in fair order.
 
 A model's replicas may all be at their bounds (saturation), or there may be none (scaled to zero,
 or all of them down). Requests then wait here, bounded in number, bytes and time, instead of in an
@@ -239,7 +239,7 @@ class RequestQueue:
         return queue
 
     def _make_place(self, queue: ModelQueue, ticket: Ticket, size: int) -> bool:
-        """Whether one more may wait, if need be in place of another."""
+        """Return whether another request may be queued, evicting one if necessary."""
         settings = self._settings
         if queue.count >= settings.requests:
             other = queue.dispensable(ticket)

@@ -16,7 +16,7 @@ _log = structlog.get_logger("kvasir_router.peers")
 
 
 async def addresses_of(name: str) -> int:
-    """How many addresses a name has, of the family of which it has more. Raises OSError."""
+    """Return the number of addresses of `name` in its larger family. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     families = Counter(family for family, *_ in set(found))

@@ -57,8 +57,7 @@ class TenantShares:
         self._running[tenant] -= 2
 
     def over(self, tenant: str, weight: float, capacity: int) -> bool:
-        """Whether there are others, and it has more than its share of the `capacity` requests that
-        run at once, and lately had more than its share of the service."""
+        """Return whether the tenant exceeds its share while others are active."""
         if not self.contended:
             return False
         if self._running.get(tenant, 0) * self._weights <= weight * capacity:

@@ -60,7 +60,7 @@ class Ticket:
         self.weight = weight
         """The tenant's share, relative to others'."""
         self.limits = limits
-        """Of its key, until it is settled; None without keys."""
+        """The key's limits, until settlement; None without keys."""
         self.admitted = admitted
         """Unix seconds."""
         self.waits_since = 0.0

@@ -114,7 +114,7 @@ class Recovery:
         self._apply(batch)
 
     def replay_ended(self, now: float) -> None:
-        """That was all."""
+        """Finish a replay."""
         self.replaying = False
         if self._checking:  # it has not come so far: another engine
             self._forget()

@@ -16,7 +16,7 @@ _REFUSED = (
 
 
 class Subscriber(Protocol):
-    """Who is told."""
+    """Receiver of a subscription's events."""
 
     def connected(self) -> None:
         """The publisher is there; what it publishes comes after this."""

@@ -75,7 +75,7 @@ class Feeds:
             self.watch(model, replica)
 
     def forget(self, model: Model, replica: Replica) -> None:
-        """It is gone."""
+        """Stop the feeds of a removed replica."""
         self._silence.forget(replica)
         for task in self._tasks.pop(replica):
             task.cancel()

@@ -1,4 +1,4 @@
-"""Who has been silent for too long."""
+"""Detect sources that have sent nothing for too long."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar

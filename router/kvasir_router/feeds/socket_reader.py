@@ -17,7 +17,7 @@ _READABLE = int(zmq.POLLIN)
 
 
 class SocketPoller:
-    """Gives every socket that has something a turn for one message, round and round."""
+    """Read one message from each ready socket in turn, within a time budget."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

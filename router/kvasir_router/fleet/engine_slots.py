@@ -1,4 +1,4 @@
-"""How many requests an engine runs at once, learned from its reports, so that the others wait here.
+"""Learn how many requests an engine runs at once from its load reports.
 
 An engine's own queue is first come, first served, and a request in it cannot go elsewhere any more.
 So no more than a few wait there: enough that a place which becomes free is taken at once.

@@ -53,7 +53,7 @@ class Model:
         self.serving: list[str] = []
         """Ids of the replicas that are ready."""
         self.usable: list[Replica] = []
-        """What may take a request now."""
+        """Replicas that may take a request now."""
         self._serviceable: list[Replica] = []
         """What might take one if it had room: `usable` and those that are full."""
         self.has_room = False
@@ -72,7 +72,7 @@ class Model:
 
     @property
     def saturated(self) -> bool:
-        """Whether replicas serve, but each has all the requests it may."""
+        """Return whether every serving replica is at its maximum of in-flight requests."""
         ready = self._ready()
         return bool(ready) and all(replica.full for replica in ready)
 
@@ -147,7 +147,8 @@ class Model:
         return sum(replica.capacity for replica in self._ready())
 
     def has_only(self, part: float) -> bool:
-        """Whether no more than this part of the capacity, or MIN_RESERVED_SLOTS places, is free."""
+        """Return whether the free slots are at or below this share of the capacity, or
+        MIN_RESERVED_SLOTS."""
         free = capacity = 0
         for replica in self._ready():
             free += replica.free

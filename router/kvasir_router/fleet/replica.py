@@ -24,7 +24,7 @@ class Health(Enum):
     READY = "ready"
 
     NOT_READY = "not_ready"
-    """It answers and says no: draining or asleep."""
+    """Alive but not accepting requests: draining or asleep."""
 
     SUSPECT = "suspect"
     """A probe or request failed other than by refusal."""
@@ -34,7 +34,7 @@ class Health(Enum):
 
 
 class LoadStreamState(Enum):
-    """What its load stream last said."""
+    """State last reported on the load stream."""
 
     NONE = "none"
     """There is no stream, or none has spoken since the engine's start."""
@@ -109,7 +109,8 @@ class Replica:
 
     @property
     def full(self) -> bool:
-        """Whether it has all the requests it may, or as many as it can run and a few more."""
+        """Return whether the replica is at its in-flight maximum or its learned slots plus a small
+        queue."""
         if self.in_flight < self._bound:
             return False
         return self.in_flight >= self._max_in_flight or not self.load.stale
@@ -200,7 +201,7 @@ class Replica:
         self.health = health
 
     def _tell(self, watchers: list[Watcher]) -> None:
-        """Tell those that are still there, a few a turn."""
+        """Notify the remaining watchers, a few per event-loop turn."""
         for watcher in watchers[-_NOTIFIED_PER_TURN:]:
             if watcher in self.watchers:
                 watcher.replica_suspected(self)

@@ -1,4 +1,4 @@
-"""What a replica is doing: what it says itself, and what was given to it since."""
+"""Load of a replica: its last report plus the credit given since."""
 
 import time
 from collections.abc import Callable

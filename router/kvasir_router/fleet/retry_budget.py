@@ -1,4 +1,4 @@
-"""How much a model's requests may be repeated: a share of its own traffic."""
+"""Retry budget: the share of a model's own traffic that may be repeated."""
 
 WINDOW_SECONDS = 10.0
 

@@ -139,8 +139,10 @@ class ApproximateIndex:
                 self._evict(replica, bit, room, length + _EVICTED_PER_CALL)
 
     def _was_renewed(self, bit: int, last: int) -> bool:
-        """Whether it is too early to move this prompt to the end again. Its blocks stay where they
-        are in their order, so that a replica that has a block has those before it."""
+        """Return whether the prompt was moved to the LRU end too recently to move it again.
+
+        Its blocks stay where they are in their order, so that a replica that has a block has those
+        before it."""
         now = self._clock()
         if now - self._renewed_since >= _RENEWED_SECONDS:
             self._renewed.clear()

@@ -1,4 +1,4 @@
-"""How far each of many replicas has a chain of blocks, in a few looks."""
+"""Find the longest resident prefix of a block chain for many replicas."""
 
 from collections.abc import Callable, Iterator
 

@@ -27,7 +27,7 @@ _BACK_SCAN = 2
 
 
 class Resident(NamedTuple):
-    """How much of a known text a replica has."""
+    """Resident part of a known text in one replica, in blocks."""
 
     text_blocks: int
     """Leading text blocks whose KV blocks are all there."""

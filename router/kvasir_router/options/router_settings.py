@@ -20,7 +20,7 @@ class Timeouts:
     """From a request's first byte to the end of its header."""
 
     body: float = 30.0
-    """Without a byte of a request body."""
+    """Maximum seconds between two reads of a request body."""
 
     body_rate: float = 8192.0
     """Bytes a second that a body comes at, after as much time."""
@@ -58,7 +58,7 @@ class Probing:
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
-    """How engines are listened to."""
+    """Settings of load streams, event feeds and metrics scraping."""
 
     scrape_interval: float = 1.0
     """Seconds between two looks at the /metrics of an engine that does not push its load."""
@@ -72,14 +72,14 @@ class Failover:
     """Seconds for a whole answer where the request has no `x-request-timeout`; None = no limit."""
 
     migration: bool = True
-    """Whether broken streams are gone on with by another replica."""
+    """Whether broken streams migrate to another replica."""
 
     max_moves: int = 3
     """Times that a request goes elsewhere because its replica ended or fell silent. What an engine
     hands over at the end of its drain does not count, unless this is 0."""
 
     stream_bytes: int = 4 * 1024 * 1024
-    """What is kept of a stream, so that it can be gone on with. A larger one cannot."""
+    """Maximum transcript bytes of one stream; a larger stream cannot migrate."""
 
     streams_bytes: int = 256 * 1024 * 1024
     """What is kept of all streams together."""

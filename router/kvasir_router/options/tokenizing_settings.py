@@ -9,4 +9,4 @@ class TokenizingSettings:
 
     processes: int = 1
     deadline: float = 0.005
-    """Seconds that a choice waits at most; 0 = never: what is learned serves later requests."""
+    """Maximum seconds a choice waits for tokens; 0 = never wait, later requests profit."""

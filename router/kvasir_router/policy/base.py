@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""The protocol that routing policies implement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,7 +13,8 @@ from kvasir_router.wire.query import Query
 
 
 class KeyedPolicy(LoadPolicy):
-    """A ring with bounded loads for requests that have a key, the least load for the others."""
+    """Hash requests with a key onto a bounded-load ring; send the others to the least loaded
+    replica."""
 
     def __init__(self) -> None:
         self._rings = Rings()

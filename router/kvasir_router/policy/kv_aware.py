@@ -1,4 +1,4 @@
-"""The replica that has the least to do for a request, what it has of the prompt's KV included."""
+"""Choose the replica with the lowest cost: uncached prefill plus decode load."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

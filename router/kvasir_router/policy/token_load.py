@@ -14,7 +14,7 @@ In a simulated fleet (8 replicas, 150 prefixes of 6,000 tokens, 73 % of the KV c
 second) weights of 0.02 to 0.1 do alike; with 1.0 the cached part of the prompts is 0.51 instead of
 0.81, and the 90th percentile of the time to first token 0.86 s instead of 0.11 s."""
 REQUEST_TOKENS = 512
-"""That a request in flight is taken to hold at least, as long as no report says so."""
+"""Minimum tokens assumed for an in-flight request that no report covers yet."""
 MIN_LOAD_TOKENS = 8192
 """Loads up to this are all alike as far as affinity goes: a step's worth of prompt."""
 BARRIER_TOKENS = 1500

@@ -29,7 +29,7 @@ class RequestAccounting:
         self._ended: list[Relay] = []
 
     def add(self, relay: "Relay") -> None:
-        """It is over."""
+        """Record a finished request."""
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._close)
         self._ended.append(relay)

@@ -34,7 +34,7 @@ class Attempts:
     """At most two are under way, the second one a hedge.
 
     While the client has nothing of an answer, a failed attempt is followed by another one. After
-    that only a stream can be gone on with, by a replica that serves the same.
+    that only a stream can be resumed, and only by an equivalent replica.
     """
 
     __deletable__ = ("_relay",)  # for mypyc
@@ -67,7 +67,7 @@ class Attempts:
         """Nodes where a replica ended with the request: a node may end with all of its own."""
         self._body = relay.request.body
         self._broken: Replica | None = None
-        """Whose stream is to be gone on with."""
+        """Replica whose broken stream is being migrated."""
         self._current: UpstreamRequest | None = None
         self._hedge: UpstreamRequest | None = None
         self.policy_failed = False
@@ -84,7 +84,7 @@ class Attempts:
 
     @property
     def moving(self) -> bool:
-        """Whether a stream that has begun is to be gone on with: few replicas may do that."""
+        """Return whether a started stream is migrating: only equal replicas can take it."""
         return self._broken is not None
 
     def forget_tried(self) -> None:
@@ -271,7 +271,8 @@ class Attempts:
             self._relay.fail(failure_responses.not_ready(self._model))
 
     def _turned_away(self, attempt: UpstreamRequest, failure: Failure) -> bool:
-        """Whether an answer that says no is dropped, because somebody else may have a better one.
+        """Return whether to discard an error response and retry elsewhere.
+
         One that says that the replica is ending always is, and any in the midst of a stream."""
         attempt.note(failure)
         if failure.kind is not Kind.CHARGED or not self._relay.is_blank:
@@ -291,7 +292,7 @@ class Attempts:
     # Two at once
 
     def _drop(self, attempt: UpstreamRequest) -> bool:
-        """Forget an attempt that has left; whether another one goes on without it."""
+        """Drop a failed upstream request; return whether another one continues."""
         self._relay.withdraw()
         if attempt is not self._hedge:
             self._current = self._hedge

@@ -19,7 +19,7 @@ _UNFINISHED = Failure("unfinished", Kind.CHARGED)
 
 
 def waiting_head() -> ResponseHead:
-    """Of a stream whose client is told that it waits."""
+    """Comment sent while a stream waits in the queue."""
     head = ResponseHead()
     head.status = 200
     head.content_type = b"text/event-stream"

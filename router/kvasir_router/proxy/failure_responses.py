@@ -40,6 +40,6 @@ def too_late(seconds: float) -> Answer:
 
 
 def broken_off(model: Model, replica_id: str) -> Answer:
-    """An answer that has begun and cannot be gone on with."""
+    """Return the error event of a stream that cannot migrate."""
     message = f"Replica {replica_id} of model {model.name} broke off this answer."
     return error(502, message, "replica_failed")

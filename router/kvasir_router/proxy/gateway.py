@@ -57,7 +57,7 @@ class Gateway:
         self.metrics = metrics
         self.stopping = False
         self.serves = True
-        """Whether there is anybody to take requests; False in a process that only watches."""
+        """False in the index process, which serves no clients."""
         self.knows_models = False
         """Whether discovery has spoken once."""
         self.fleet_lines = (

@@ -24,7 +24,7 @@ _TOLD_OF_TOKENS = ("logprobs", "prompt_logprobs", "return_token_ids")
 
 
 class Obstacle(StrEnum):
-    """Why a stream cannot be gone on with: a metric's label."""
+    """Why a stream cannot be resumed: a metric's label."""
 
     OFF = "off"
     ROUTE = "route"
@@ -45,7 +45,7 @@ class Obstacle(StrEnum):
 
 
 class ObstacleError(Exception):
-    """The stream cannot be gone on with."""
+    """The stream cannot be resumed."""
 
     def __init__(self, obstacle: Obstacle) -> None:
         super().__init__(obstacle.value)
@@ -206,7 +206,7 @@ def _serve_alike(one: Replica, other: Replica) -> bool:
 
 
 def _movable_body(query: Query) -> Mapping[str, Any]:
-    """Raises ObstacleError for requests whose answers cannot be gone on with."""
+    """Raises ObstacleError for requests whose answers cannot be resumed."""
     if not query.request.path.endswith("/completions"):
         raise ObstacleError(Obstacle.ROUTE)
     if is_dense(query.request.body):

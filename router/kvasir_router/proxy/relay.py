@@ -146,7 +146,7 @@ class Relay:
         """The router stops and cannot wait for the rest of the answer."""
         self.fail(failure_responses.stopping())
 
-    # From the waiting line
+    # From the queue
 
     def start(self) -> None:
         """Look for a replica."""
@@ -160,14 +160,14 @@ class Relay:
 
     @property
     def preferred_has_room(self) -> bool:
-        """Whether the replica that it would choose of all, room or not, has room."""
+        """Return whether the preferred replica has a free slot."""
         try:
             return self.model.prefers_room(self.query)
         except PolicyError:
             return True  # its turn: `start` will end it
 
     def refuse(self, answer: Answer) -> None:
-        """It has waited in vain."""
+        """Refuse the request: its queue timeout has passed."""
         if self.is_blank:
             self.fail(answer)
         else:
@@ -232,7 +232,7 @@ class Relay:
             self.answer.finish()
 
     def lose(self, obstacle: Obstacle) -> None:
-        """An answer that has begun cannot be gone on with."""
+        """An answer that has begun cannot be resumed."""
         self.metrics.migrations[obstacle.value] += 1
         self.metrics.broken += 1
         self.fail(failure_responses.broken_off(self.model, self.replica_id))

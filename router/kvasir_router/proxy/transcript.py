@@ -26,7 +26,7 @@ class TranscriptBudget:
 
 
 NO_BUDGET = TranscriptBudget(0, 0)
-"""For streams that cannot be gone on with: nothing of them is kept."""
+"""Budget of streams that cannot migrate: zero bytes."""
 
 
 class Transcript:

@@ -1,4 +1,4 @@
-"""Whether a tokenizer makes the tokens that the engines make."""
+"""Verify that a tokenizer produces the engines' token ids."""
 
 import time
 from collections import deque

@@ -69,7 +69,7 @@ class Tokenizing:
         self.keep_models(models)
 
     def keep_models(self, models: Collection[Model]) -> None:
-        """These exist now: be ready for their prompts, and forget all others."""
+        """Keep state for these models only."""
         for model in self._states.keys() - set(models):
             del self._states[model]
         names = {model.name for model in models}

@@ -28,7 +28,7 @@ class TlsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTrust:
-    """Who vouches for replicas, as gRPC takes it, which has a TLS of its own."""
+    """CA certificates for replicas, in the form gRPC takes."""
 
     authorities: bytes | None
     """PEM; None = those that gRPC brings, where the system's are in no single file."""

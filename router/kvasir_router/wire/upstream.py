@@ -219,7 +219,7 @@ class UpstreamConnection(asyncio.Protocol):
         return not self._head_done or sum(map(len, self._head.lines)) > _MAX_HEADER_BYTES
 
     def _finish(self) -> None:
-        """Give the connection back before its listener hears of the end, which may want it next."""
+        """Release the connection before notifying the listener, which may reuse it at once."""
         self._listener = None
         self._busy = False
         if self._paused:

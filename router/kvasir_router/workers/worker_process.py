@@ -51,7 +51,7 @@ _REPORT_INTERVAL_SECONDS = 10.0
 _MAX_REPORTED = 65_536
 _TAKE_OVER_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.02
-"""For what was told last to be on its way."""
+"""Seconds to flush the last messages before exiting."""
 
 _NO_METRICS = error(
     503, "The index process, which adds up the metrics, does not answer.", "metrics_unavailable"

@@ -90,11 +90,11 @@ async def test_a_router_whose_required_task_is_down_is_not_ready(
         raise ZeroDivisionError("a defect")
 
     gateway.line.serve_and_expire = broken
-    await eventually(lambda: "waiting line" in gateway.tasks.down)
+    await eventually(lambda: "queue" in gateway.tasks.down)
     ready = await client.get(f"{router.url}/ready")
     assert ready.status_code == 503
-    assert "waiting line" in ready.json()["reason"]
+    assert "queue" in ready.json()["reason"]
     gateway.line.serve_and_expire = good
     await eventually(lambda: not gateway.tasks.down)
     assert (await client.get(f"{router.url}/ready")).status_code == 200
-    assert await router.metric("task_failures_total", task="waiting line") >= 1
+    assert await router.metric("task_failures_total", task="queue") >= 1

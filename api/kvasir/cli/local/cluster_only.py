@@ -1,4 +1,4 @@
-"""What of an LLMDeployment only a cluster can do."""
+"""Find LLMDeployment fields that need a cluster."""
 
 from __future__ import annotations
 

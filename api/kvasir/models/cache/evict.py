@@ -74,7 +74,7 @@ class Evictor:
         return True
 
     def _remove_unfinished(self) -> None:
-        """Leftovers of downloads that nobody goes on with."""
+        """Remove abandoned staging directories."""
         staging = self._volume.root / STAGING
         for path in staging.iterdir() if staging.is_dir() else ():
             name = path.name.removesuffix(".removed")

@@ -42,7 +42,7 @@ class Tracker:
                     self._samples.popleft()
 
     def end(self, progress: Progress) -> None:
-        """What there is to say from now on."""
+        """Current progress."""
         with self._lock:
             self._progress = progress
 

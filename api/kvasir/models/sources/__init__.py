@@ -1,4 +1,4 @@
-"""Where models are downloaded from: one file a scheme."""
+"""Model sources, one file per URI scheme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a registry is convinced: token and basic authentication with a Docker config file."""
+"""Authenticate to a container registry: bearer tokens, basic auth, Docker config files."""
 
 from __future__ import annotations
 

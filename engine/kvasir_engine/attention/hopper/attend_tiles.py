@@ -83,7 +83,7 @@ def _spans(
 
 @gluon.jit
 def _write_empty_split(rows, lse_ptr, kv_head, part, total_parts, SHAPE: gl.constexpr):
-    """A part without keys weighs nothing."""
+    """Write a log-sum-exp of -inf for a split that has no keys."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     row = gl.arange(0, 128, layout)
     token, own, _ = query_rows(row, rows, SHAPE)

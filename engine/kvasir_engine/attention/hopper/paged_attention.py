@@ -68,8 +68,8 @@ def make_shape(
     cap: float | None,
     tile: int,
 ) -> AttentionShape:
-    """Of a prompt, or with `tile` entries of what decodes have in common; made once, since it is
-    asked for at every launch."""
+    """Return the compile-time shape of a prefill, or with `tile` of a shared-prefix decode; cached,
+    since every launch asks."""
     tokens = hopper_tile_tokens(heads, kv_heads)
     return AttentionShape(
         block=block,

@@ -46,21 +46,21 @@ _MANY = DecodeTuning(32, 1, 4, parts=1)
 
 
 def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
-    """By entries x KV heads."""
+    """Return the launch parameters for `programs` = entries x KV heads."""
     if padded_dim > 128:
         return DecodeTuning()
     return next((tuning for most, tuning in _BY_PROGRAMS if programs <= most), _MANY)
 
 
 def suffix_tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
-    """Of what decodes that have a prefix in common have each of its own: few keys."""
+    """Return the launch parameters for the keys after a shared prefix, which are few."""
     if programs >= 1024 and padded_dim <= 128:
         return _MANY
     return DecodeTuning(keys=32, stages=2 if padded_dim > 128 else 4)
 
 
 def split_kv_tuning_for(padded_dim: int) -> DecodeTuning:
-    """Of contexts some of which are much longer than others."""
+    """Return the launch parameters for split-KV over contexts of very different lengths."""
     return DecodeTuning() if padded_dim > 128 else _LARGE
 
 

@@ -1,4 +1,4 @@
-"""Puts attention over parts of the keys together, by the log-sum-exp of each part's scores."""
+"""Merge partial attention results by their log-sum-exp."""
 
 from __future__ import annotations
 

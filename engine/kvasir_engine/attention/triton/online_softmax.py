@@ -1,5 +1,7 @@
-"""The step that attention kernels repeat: a tile of queries over a few more keys, by running
-maximum and sum (Milakov and Gimelshein, 2018; FlashAttention-2, Dao, 2023)."""
+"""Online softmax over a tile of keys, the inner step of every attention kernel.
+
+Milakov and Gimelshein, 2018; FlashAttention-2, Dao, 2023.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def attend_keys(
     CAP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Running maximum, sum and mix of a tile after KEYS more keys from `start` on.
+    """Update the online softmax (maximum, sum, accumulator) of a query tile with KEYS more keys
+    from `start` on.
 
     Without a soft cap `scale` is times log2(e), with one it is not. Without MASKED all of the keys
     are seen by every query.

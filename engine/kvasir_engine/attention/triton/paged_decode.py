@@ -1,7 +1,7 @@
 """Attention of one new token an entry over paged KV: flash-decoding with split keys.
 
 Each program takes one entry, one KV head and one part of the keys, so that a batch of few entries
-still fills the GPU; all query heads of the KV head are rows of one matrix product, padded to the
+still fills the GPU; all query heads of the KV head are rows of one GEMM, padded to the
 16 rows that a tensor core multiplies at least. Parts are merged by their log-sum-exp (Dao et al.,
 "Flash-Decoding for long-context inference", 2023): by a kernel of its own where every entry has as
 many, and where they are divided by length (`split_kv.py`) by an entry's last program to end.

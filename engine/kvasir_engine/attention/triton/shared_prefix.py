@@ -1,4 +1,4 @@
-"""Attention of decodes over leading keys that they have in common: once, as one matrix product.
+"""Attention of decodes over leading keys that they have in common: once, as one GEMM.
 
 Entries whose leading blocks are the same physical blocks stand in tiles of `TILE_ENTRIES`; all
 query heads of a KV head and all entries of a tile are rows of one product, so that a key is read
@@ -43,7 +43,7 @@ class PrefixAttention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedKeys:
-    """What decodes have in common, and how it is attended to."""
+    """Shared prefixes of a batch and the kernel that attends to them."""
 
     prefixes: SharedPrefixes
     parts: int

@@ -1,4 +1,5 @@
-"""Divides decodes' keys into parts of about equal size, on the device: once a step for all layers.
+"""Split-KV planning: divide the batch's keys into splits of about equal size, on the device, once a
+step for all layers.
 
 For contexts that differ much: with as many parts of each, the programs of a single long one are
 busy long after all others have ended. Beside one part for each entry there are some more here,
@@ -17,8 +18,8 @@ from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
 from kvasir_engine.device.launch import begin, launch_options
 
 FIELDS = tl.constexpr(5)
-"""Of a part: its entry, or -1 where it is none; which of the entry's it is; how many the entry
-has; its first key and the one after its last. A program begins with one look at these."""
+"""Fields of a split: entry (-1 = unused), index within the entry, number of splits of the entry,
+first key, end key. A program begins with one look at these."""
 MAX_EXTRA_SPLITS = 64
 """Parts beside one for each entry: one program merges all of an entry's."""
 MAX_EXTRA_PROGRAMS = 512
@@ -104,7 +105,8 @@ def split_keys(seq_lens: torch.Tensor, *, extra: int, keys: int, least: int) -> 
 
 
 def make_kv_splits(seq_lens: torch.Tensor, kv_heads: int, tuning: DecodeTuning) -> KVSplits:
-    """Who attends to what in a step, for all layers that are launched alike."""
+    """Return the split-KV assignment of a step, shared by all layers with the same launch
+    parameters."""
     parts = split_keys(
         seq_lens,
         extra=max(1, min(MAX_EXTRA_SPLITS, MAX_EXTRA_PROGRAMS // kv_heads)),

@@ -25,7 +25,7 @@ GemmKey = tuple[int, int, int]
 
 
 class AlgorithmTable:
-    """By key, with the file they are kept in and the one that is shipped."""
+    """Algorithm table by (tokens, outputs, inputs): shipped entries plus entries measured here."""
 
     def __init__(self, file: Path, shipped: Path | None = None) -> None:
         """A file that is not there holds nothing."""
@@ -56,7 +56,9 @@ class AlgorithmTable:
             part.write_text(format_algorithms(self._known))
             part.replace(self._file)
         except OSError as error:
-            log.warning("choices of matrix products are not kept: %s.", error)
+            log.warning(
+                "GEMM algorithms cannot be saved, the next start times them again: %s.", error
+            )
 
 
 def format_algorithms(choices: dict[GemmKey, GemmChoice]) -> str:
@@ -66,7 +68,7 @@ def format_algorithms(choices: dict[GemmKey, GemmChoice]) -> str:
 
 
 def read_algorithms(file: Path) -> dict[GemmKey, GemmChoice]:
-    """Of a file; none, with a warning, where it makes no sense."""
+    """Read an algorithm table; return {} with a warning when the file is unreadable."""
     try:
         if file.stat().st_size > MAX_TABLE_BYTES:
             raise ValueError(f"more than {MAX_TABLE_BYTES} bytes")

@@ -1,4 +1,4 @@
-"""Times of one matrix product by several algorithms, on weights that are not in the GPU's cache."""
+"""Times of one GEMM by several algorithms, on weights that are not in the GPU's cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Timed = tuple[float, Algorithm | None]
 
 
 class Autotuner:
-    """Of algorithms for x [tokens, inputs] and `weights`, used in turn."""
+    """Time candidate algorithms for x [tokens, inputs] on `weights`, used in turn so that none is
+    in the cache."""
 
     def __init__(self, library: CublasLt, weights: Sequence[torch.Tensor], tokens: int) -> None:
         """Random tokens."""
@@ -64,7 +65,7 @@ class Autotuner:
         return status == 0
 
     def _is_right(self, algorithm: Algorithm) -> bool:
-        """Up to the order of sums, rounded to 8 bits."""
+        """Return whether the result equals torch's up to summation order (relative error < 1 %)."""
         self._out.fill_(float("nan"))
         self._launch(algorithm, self._weights[0])
         error = (self._out.float() - self._want).norm() / self._want.norm()

@@ -1,4 +1,5 @@
-"""Which of cuBLASLt's algorithms multiplies a layer's weights: shipped, or timed once and kept.
+"""Autotuned GEMMs: choose the fastest cuBLASLt algorithm for each layer shape, from a shipped table
+or by timing once.
 
 What the library's heuristic likes best is what torch runs; the fastest one it names, for this
 number of tokens or for another, takes up to a third less time. Those it names and those that were
@@ -29,19 +30,19 @@ CANDIDATES = 12
 SHIPPED_CANDIDATES = 24
 """Candidates that were fastest for shapes that are shipped."""
 MAX_RELATIVE_TIME = 0.985
-"""Of the time of torch's choice, at most, for another one to be made."""
+"""Largest accepted ratio of an algorithm's time to that of torch's choice."""
 MIN_TUNED_TOKENS = 17
 """Fewer are the skinny kernel's, as are more where it was measured to be faster."""
 
 
 def file_name(library: CublasLt, device: torch.device) -> str:
-    """Of the choices on such a GPU by this version of the library."""
+    """Return the name of the algorithm table for this GPU and cuBLASLt version."""
     name = torch.cuda.get_device_name(device).lower().replace(" ", "_")
     return f"{name}-cublaslt-{library.version}.json"
 
 
 class TunedGemms:
-    """The chosen algorithms of one device."""
+    """Autotuned cuBLASLt GEMMs of one device."""
 
     def __init__(self, library: CublasLt, device: torch.device) -> None:
         self._library = library
@@ -115,11 +116,12 @@ _by_device: dict[torch.device, TunedGemms] = {}
 
 
 def tuned_gemms_on(device: torch.device) -> TunedGemms | None:
-    """Of a device, made when first asked for; None where the library cannot be had."""
+    """Return the autotuned GEMMs of `device`, created on first use; None when cuBLASLt is not
+    available."""
     if device not in _by_device:
         library = cublaslt(device)
         if library is None:
-            log.warning("cuBLASLt is not found: matrix products run as torch chooses.")
+            log.warning("cuBLASLt is not available: GEMMs use torch's default algorithm.")
             return None
         _by_device[device] = TunedGemms(library, device)
     return _by_device[device]

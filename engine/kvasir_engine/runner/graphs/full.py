@@ -60,7 +60,7 @@ class _Graph:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Outputs of a replayed step, overwritten by the next step of this size."""
+    """Outputs of a replayed graph; the next step of this size overwrites them."""
 
     inputs: StepInputs
     hidden: torch.Tensor

@@ -1,4 +1,4 @@
-"""Prefill CUDA graphs: steps that compute one short prompt and nothing else, attention included.
+"""Prefill CUDA graphs: whole graphs, attention included, of steps that compute one short prompt.
 
 A request to an idle engine waits for such a step. As piecewise graphs the device would wait at each
 layer, before and after attention, for the next launch. Attention's launches depend on a step's

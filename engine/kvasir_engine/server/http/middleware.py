@@ -1,4 +1,4 @@
-"""What every HTTP request passes: its id, its key, its count."""
+"""Middleware for every HTTP request: request id, API key, metrics."""
 
 from __future__ import annotations
 

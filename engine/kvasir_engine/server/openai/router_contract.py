@@ -89,7 +89,7 @@ def handover_state(generation: Generation, usage: dict[str, Any]) -> dict[str, A
 
 
 def handover_event(generation: Generation, usage: dict[str, Any]) -> bytes:
-    """The last event of a stream that is to be gone on with elsewhere."""
+    """The last event of a stream that is to be resumed elsewhere."""
     state = _encode(handover_state(generation, usage))
     return bare_comment(usage) + b"event: handover\ndata: %s\n\n" % state
 

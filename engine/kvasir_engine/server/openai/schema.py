@@ -15,7 +15,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 
 class ResumeBody(msgspec.Struct, kw_only=True):
-    """Output of an earlier, broken answer to the same body, to be gone on with.
+    """Output of an earlier, broken answer to the same body, to be resumed.
 
     `sample_index` is the choice's index in that answer; the new one holds this choice alone.
     `sent_chars` counts Unicode code points of its text that the client has; `opened` says that it

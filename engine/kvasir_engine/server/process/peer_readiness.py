@@ -1,4 +1,4 @@
-"""Which API processes of an engine serve, so that none says ready before all do.
+"""Readiness of all API processes: /ready answers 200 only when every one of them serves.
 
 They share a port: a client that was told "ready" by one may reach any other one next.
 """

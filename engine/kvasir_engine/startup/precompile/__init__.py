@@ -1,3 +1,1 @@
-"""A start's launches gone through without a device, so that all kernels they need are compiled at
-once: they would be compiled one after the other, each when it is first launched.
-"""
+"""Warm-up compilation: run a start's launches on a fake device, compile all kernels at once."""

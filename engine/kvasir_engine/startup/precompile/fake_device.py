@@ -1,6 +1,4 @@
-"""What stands for a device while launches are rehearsed: tensors have shapes and no values, kernels
-are asked for and not launched, and nothing is waited for.
-"""
+"""Fake device for warm-up compilation: shape-only tensors, kernels compiled but not launched."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ class FakeGraph:
 
 
 class FakeEvent:
-    """torch.cuda.Event of a device that takes for ever, for which few sizes are worth a graph."""
+    """Fake torch.cuda.Event with an infinite elapsed time, so that few graphs are captured."""
 
     def __init__(self, **_: Any) -> None:
         """Of no stream."""

@@ -1,4 +1,4 @@
-"""When a start's kernels are compiled ahead, and when that was done before."""
+"""Decide whether to precompile kernels, and remember which starts are already compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIN_CORES = 4
-"""With fewer, compiling side by side gains less than the rehearsal takes."""
+"""With fewer, compiling side by side gains less than precompiling takes."""
 MAX_WAIT_SECONDS = 60.0
 """That a start waits for kernels; what is not compiled by then is compiled where it is launched."""
 
@@ -38,7 +38,7 @@ class Precompiler:
         self._device = device
         self._compiling: CompilePool | None = None
         self._complete = False
-        """Whether the rehearsal went through."""
+        """Whether precompiling finished."""
 
     @cached_property
     def mark(self) -> Path:
@@ -72,7 +72,11 @@ class Precompiler:
             return
         failed, asked = self._compiling.finish(MAX_WAIT_SECONDS), self._compiling.started
         if failed:
-            log.warning("%d of %d kernels are compiled where they are launched.", failed, asked)
+            log.warning(
+                "%d of %d kernels were not precompiled; each is compiled at its first launch.",
+                failed,
+                asked,
+            )
         else:
             log.info("%d kernels compiled.", asked)
             if self._complete:
@@ -93,7 +97,7 @@ class Precompiler:
         return kernels_run_on(self._device) and alone and cores >= MIN_CORES
 
     def _name(self) -> str:
-        """Of all that decides which kernels a start launches."""
+        """Return a hash of everything that determines which kernels a start launches."""
         config = self._model_dir / "config.json"
         scheduler = self._settings.scheduler
         facts = (
@@ -121,7 +125,7 @@ class Precompiler:
 
 @cache
 def _sources() -> str:
-    """Of what launches kernels, and of them."""
+    """Return a hash of the package's source files."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parents[2].rglob("*.py")):
         digest.update(file.read_bytes())

@@ -1,7 +1,7 @@
-"""Tensors of a device that have shapes and no values.
+"""Minimal fake tensors: shapes and strides without data.
 
-What torch's FakeTensorMode makes, less what a rehearsal has no use for: importing that one takes
-longer than the whole rehearsal.
+What torch's FakeTensorMode makes, less what precompiling has no use for: importing that one takes
+longer than precompiling.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShapeOnlyTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
         """Operations outside of the mode."""
-        raise RuntimeError(f"{func} met a tensor without values after the rehearsal.")
+        raise RuntimeError(f"{func} met a tensor without values after precompiling.")
 
 
 class ShapeOnlyMode(TorchDispatchMode):

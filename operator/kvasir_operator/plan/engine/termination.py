@@ -1,4 +1,4 @@
-"""How an engine's pod ends: three times that only make sense together."""
+"""Termination times of an engine pod: preStop, drain, grace period."""
 
 from __future__ import annotations
 

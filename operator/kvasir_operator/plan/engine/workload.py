@@ -28,7 +28,7 @@ class Workload:
 
     wanted: int
     current: tuple[Object, ...]
-    """Of the wanted revision, and staying."""
+    """Non-terminating pods of the wanted revision."""
     old: tuple[Object, ...]
     """Of other revisions, and staying."""
     problem: Problem | None

@@ -42,7 +42,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """How it stands."""
+    """State of the Job."""
 
     state: JobState
     job: Object | None = None

@@ -24,7 +24,7 @@ _KEY = (1 << (8 * HASH_BYTES)) - 1
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
-    """One thing told."""
+    """Base of all messages between the index process and the workers."""
 
 
 class ReplicaRow(msgspec.Struct, array_like=True, gc=False):
@@ -95,7 +95,7 @@ class Loaded(Message, tag=5):
 
 
 class Known(Message, tag=6):
-    """All that is needed to serve has been told: tables of blocks follow."""
+    """End of the state needed to serve; block tables follow."""
 
 
 class Held(Message, tag=7):

@@ -25,7 +25,7 @@ _log = structlog.get_logger("kvasir_router.workers")
 FLUSH_SECONDS = 0.002
 """That news may wait for others to go with."""
 BEAT_SECONDS = 0.2
-"""Between two frames at most: a worker that hears nothing for long takes us for gone."""
+"""Maximum seconds between two frames; a silent publisher counts as gone."""
 MAX_BEHIND = 16 * 2**20
 """Bytes that a worker may be behind; then it is told the whole state, when it reads again."""
 
@@ -46,7 +46,7 @@ class WorkerLink:
         self._behind = True
 
     def news(self, frame: bytes) -> None:
-        """Pass news on, unless it lags so much that it will be told everything anew."""
+        """Send a log entry, unless the worker lags so far that it will get a snapshot."""
         if self._behind:
             return
         if self.link.unsent > MAX_BEHIND:

@@ -96,7 +96,7 @@ class ReplicaState:
         self._unconfirmed = set(self._replicas)
 
     def _complete(self, message: Complete) -> None:
-        """What was not told anew is not there any more, unless nobody can know yet."""
+        """Drop what the new snapshot did not contain, unless it is still incomplete."""
         if not self._fresh:
             for slot in list(self._unconfirmed):
                 self._confirm(slot)

@@ -79,7 +79,7 @@ class IndexSubscriber:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush)
 
     async def has_room(self) -> None:
-        """Return when what was told is nearly sent, or nobody hears any more."""
+        """Wait until the send buffer is nearly empty or the connection is lost."""
         while self._link is not None and self._link.unsent > _ROOM:  # noqa: ASYNC110 - rare
             await asyncio.sleep(0.01)
         await asyncio.sleep(0)

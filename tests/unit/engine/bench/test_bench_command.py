@@ -22,7 +22,7 @@ def test_a_row_for_each_kind_of_step() -> None:
     assert result.exit_code == 0, result.output
     table = [line.split("|") for line in result.stdout.splitlines() if line.startswith("|")][2:]
     kinds = [cells[1].strip() for cells in table]
-    assert kinds == ["decode", "decode, common prefix", "prefill", "mixed"]
+    assert kinds == ["decode", "decode, shared prefix", "prefill", "mixed"]
     for cells in table:
         wall, host = map(float, cells[2:4])
         assert 0 < host <= wall
@@ -34,7 +34,7 @@ def test_what_is_measured_is_said_as_it_goes() -> None:
     result = CliRunner().invoke(app, [*given, "--context", "100"])
     assert result.exit_code == 0, result.output
     said = [line for line in result.stderr.splitlines() if line.startswith("measuring: ")]
-    kinds = ["decode", "decode, common prefix", "prefill", "mixed"]
+    kinds = ["decode", "decode, shared prefix", "prefill", "mixed"]
     assert said == [f"measuring: {kind}" for kind in kinds]
 
 

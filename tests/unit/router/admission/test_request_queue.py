@@ -1,4 +1,4 @@
-"""The waiting line: order, bounds, patience, departures."""
+"""The queue: order, bounds, patience, departures."""
 
 from collections import Counter
 from math import ceil

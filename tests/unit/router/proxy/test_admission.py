@@ -1,4 +1,4 @@
-"""Keys, limits and the waiting line, from a client's side."""
+"""Keys, limits and the queue, from a client's side."""
 
 import asyncio
 

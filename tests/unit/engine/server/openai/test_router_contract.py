@@ -1,4 +1,4 @@
-"""The engine contract: what a router gets, and that a broken answer is gone on with exactly."""
+"""The engine contract: what a router gets, and that a broken answer is resumed exactly."""
 
 from __future__ import annotations
 

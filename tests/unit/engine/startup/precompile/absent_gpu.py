@@ -1,7 +1,7 @@
 """Stands for one H200 where there is none: what torch and Triton say of a device, and no more.
 
 A mock since CI has no GPU; on one, `e2e/gpu/check.py` starts without compiling anything after the
-rehearsal. Used in processes of their own: it replaces functions of torch.cuda for good.
+precompilation. Used in processes of their own: it replaces functions of torch.cuda for good.
 """
 
 from __future__ import annotations

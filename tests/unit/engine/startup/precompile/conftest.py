@@ -1,4 +1,4 @@
-"""Programs for a GPU that is not there, each in a process of its own."""
+"""Programs for an absent GPU, each in a process of its own."""
 
 from __future__ import annotations
 

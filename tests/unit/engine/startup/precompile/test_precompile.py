@@ -60,7 +60,7 @@ print(json.dumps(done))
     ]
 
 
-def test_a_rehearsal_that_fails_does_not_end_the_start(
+def test_a_failed_precompilation_does_not_end_the_start(
     tmp_path: Path, without_gpu: Callable[..., Any]
 ) -> None:
     program = """

@@ -1,4 +1,4 @@
-"""All launches of a start, gone through for a GPU that is not there."""
+"""All launches of a start, gone through for an absent GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Asked(Executor):
         done.set_result(None)
         return done
 
-def rehearse(model_dir, compiler):
+def precompile(model_dir, compiler):
     settings = make_settings(
         model_dir, dtype="bfloat16", max_model_len=256, max_num_seqs=40, max_num_batched_tokens=512
     )
@@ -37,14 +37,14 @@ ALL = """
 counts = {}
 for model_dir in sys.argv[1:]:
     asked = Asked()
-    rehearse(model_dir, asked)
+    precompile(model_dir, asked)
     counts[Path(model_dir).name] = asked.count
 print(json.dumps(counts))
 """
 
 
 @pytest.mark.slow
-def test_every_architecture_can_be_rehearsed(
+def test_every_architecture_can_be_precompiled(
     hf_model_dir: Callable[[str], Path], without_gpu: Callable[..., Any]
 ) -> None:
     names = ["llama2", "llama31", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3"]
@@ -64,7 +64,7 @@ own = [JITFunction.run, torch.cuda.CUDAGraph]
 counts = []
 for _ in range(2):
     compiling = CompilePool()
-    rehearse(sys.argv[1], compiling)
+    precompile(sys.argv[1], compiling)
     failed = compiling.finish(240.0)
     counts.append([failed, compiling.started, len(list(cache.rglob("*.cubin")))])
 left = len(hopper_attention._compiled)
