@@ -48,10 +48,5 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 
 def test_files_that_docstrings_name_exist() -> None:
-    found = {
-        source: [
-            name for name in FILE_NAME.findall((ROOT / source).read_text()) if not exists(name)
-        ]
-        for source in SOURCES
-    }
+    found = {source: missing(source) for source in SOURCES}
     assert {source: names for source, names in found.items() if names} == {}
