@@ -188,7 +188,8 @@ def _launch(
     )
     aligned = q.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     key = shape, q.dtype, q.stride(0), aligned, q.device
-    compiled = _compiled.get(key)
+    # Warm-up compilation hands over shape-only tensors, which nothing may be launched with.
+    compiled = _compiled.get(key) if type(q) is torch.Tensor else None
     if compiled is not None:
         compiled[grid](*arguments)
         return

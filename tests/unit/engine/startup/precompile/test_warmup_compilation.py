@@ -85,6 +85,27 @@ def test_what_it_asks_for_is_compiled_and_nothing_is_left(
     assert (left, restored) == (0, True)
 
 
+SECOND = """
+from kvasir_engine.attention.hopper import paged_attention
+
+class Launchers(dict):
+    def get(self, key):
+        raise RuntimeError("a kernel that the engine before had compiled is launched")
+
+paged_attention._compiled = Launchers()
+asked = Asked()
+precompile(sys.argv[1], asked)
+print(json.dumps(asked.count))
+"""
+
+
+@pytest.mark.slow
+def test_a_second_engine_in_a_process_launches_nothing_of_the_first(
+    hf_model_dir: Callable[[str], Path], without_gpu: Callable[..., Any]
+) -> None:
+    assert without_gpu(PRECOMPILE + SECOND, str(hf_model_dir("qwen3"))) >= 20
+
+
 @pytest.mark.slow
 def test_other_threads_launch_as_ever(without_gpu: Callable[..., Any]) -> None:
     program = """
