@@ -1,0 +1,1 @@
+"""Where models come from, their shapes, their cache and the memory they need."""

@@ -1,0 +1,1 @@
+"""Contracts between the parts: hashes, events, reports, protobuf, fleet secret."""

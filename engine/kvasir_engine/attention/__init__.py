@@ -1,0 +1,1 @@
+"""Paged attention: the interface, the torch reference, Triton and Hopper kernels."""

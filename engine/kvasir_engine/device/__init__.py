@@ -1,0 +1,1 @@
+"""What depends on the device alone: launches, uploads, graph capture, collectives."""

@@ -1,0 +1,1 @@
+"""The simulated runner and its latency model; no torch."""

@@ -1,0 +1,1 @@
+"""Build a runner: weights, profile, KV sizing, GEMM tuning, warm-up."""

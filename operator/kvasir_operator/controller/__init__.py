@@ -1,0 +1,1 @@
+"""Reconcile LLMDeployments: watches, queue, observe, plan, apply."""

@@ -123,7 +123,7 @@ TokenizerDeadline = Annotated[
     float,
     _flag(
         "--tokenizer-deadline",
-        "Seconds that a request waits at most for its prompt to be tokenised; then the approximate "
+        "Maximum seconds a request waits for its prompt to be tokenised; then the approximate "
         "index decides. 0 = it never waits.",
         ENGINES,
         min=0.0,
@@ -190,7 +190,7 @@ StreamBytes = Annotated[
     int,
     _flag(
         "--migration-stream-bytes",
-        "What is kept of one stream so that another replica can go on with it.",
+        "Bytes kept of one stream so that another replica can continue it.",
         FAILURES,
         min=0,
     ),

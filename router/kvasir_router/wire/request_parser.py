@@ -260,7 +260,7 @@ class RequestParser:
             self._connection = (self._connection or set()) | names - {b"keep-alive", b"close"}
         elif key == b"authorization":
             if self._request.authorization:
-                raise RequestError(400, "The request must have one Authorization header at most.")
+                raise RequestError(400, "The request must have at most one Authorization header.")
             self._request.authorization = value
         elif key == b"expect":
             if value.lower() != b"100-continue":

@@ -34,7 +34,7 @@ class SubscriberCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Collector.collect."""
         dropped = counter(
-            "worker_untold", "What workers could not tell, as the index process did not listen."
+            "worker_untold", "Messages that workers dropped, as the index process was not reading."
         )
         dropped.add_metric((), self._link.dropped)
         away = counter("index_process_losses", "Times that a worker missed the index process.")

@@ -1,0 +1,1 @@
+"""Download a model into a cache volume: list, fetch, unpack, check, publish."""

@@ -1,0 +1,1 @@
+"""Paged attention of prompts and shared prefixes in Gluon, for compute capability 9.0."""

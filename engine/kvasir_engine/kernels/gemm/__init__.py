@@ -1,0 +1,1 @@
+"""GEMMs: cuBLASLt with autotuned algorithms, and the skinny kernel for few tokens."""

@@ -1,0 +1,1 @@
+"""Manifests and state of the engines' Deployment."""

@@ -1,0 +1,1 @@
+"""The cache volume and the Job that fills it."""

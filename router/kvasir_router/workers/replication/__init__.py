@@ -1,0 +1,1 @@
+"""The index process's state, replicated to the workers by a numbered event log."""

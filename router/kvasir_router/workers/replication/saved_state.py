@@ -28,7 +28,9 @@ def save_state(path: Path, memory: SavedState) -> None:
     try:
         write_atomic(path, msgspec.msgpack.encode(memory))
     except OSError as error:
-        _log.error("what the index process knows is not kept over a restart", error=str(error))
+        _log.error(
+            "cannot save the index state; a restart begins with an empty index", error=str(error)
+        )
 
 
 def load_state(path: Path) -> SavedState:

@@ -1,0 +1,1 @@
+"""Tables in memory that all processes share: load and limits."""

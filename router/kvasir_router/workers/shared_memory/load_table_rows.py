@@ -32,7 +32,7 @@ class LoadTableRows:
                     break
             else:
                 raise TooManyReplicasError(
-                    f"a router with workers can have {self._slots} replicas at most"
+                    f"a router with workers supports at most {self._slots} replicas"
                 )
             self._by_name[name] = slot
         return slot

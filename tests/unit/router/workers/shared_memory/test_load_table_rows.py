@@ -28,5 +28,5 @@ def test_a_slot_in_which_requests_are_counted_is_not_given_away() -> None:
 def test_there_is_an_end() -> None:
     slots = LoadTableRows(lambda slot: True, 1)
     slots.allocate(A)
-    with pytest.raises(TooManyReplicasError, match="1 replicas at most"):
+    with pytest.raises(TooManyReplicasError, match="at most 1 replicas"):
         slots.allocate(B)
