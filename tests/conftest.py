@@ -13,6 +13,8 @@ from typing import Any
 # Small tensors: a second thread only waits for the first. Read when torch is imported, also by
 # the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# As the router sets it: gRPC's threads in a forked child crash some before their program runs.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # A job in the background of a shell inherits that Ctrl-C is ignored, and so would what tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

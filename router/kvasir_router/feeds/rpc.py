@@ -9,6 +9,8 @@ from typing import Any
 
 # gRPC's own lines on stderr are no JSON; its errors reach our log as exceptions
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# gRPC restarts its threads in a forked child, which crashes some before they execute their program.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 
