@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-TOP = Path(__file__).parent.parent
+TOP = Path(__file__).parents[2]
 STAGES = ["install", "lint", "readme", "packages", "cluster", "test", "faults", "e2e"]
 
 
