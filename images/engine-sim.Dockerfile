@@ -16,8 +16,9 @@ RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q 
 RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
 ENV VIRTUAL_ENV=/opt/kvasir
 COPY locks/sim.txt /src/locks/sim.txt
-# The Kubernetes client is for operator, router and `kvasir status`.
-RUN uv pip sync --quiet /src/locks/sim.txt && uv pip uninstall --quiet kubernetes
+# The Kubernetes client, and what it needs, is for operator, router and `kvasir status`.
+RUN uv pip sync --quiet /src/locks/sim.txt && \
+    uv pip uninstall --quiet kubernetes aiohttp oauthlib requests-oauthlib websocket-client durationpy
 # After the dependencies, which change less often.
 COPY . /src
 # One wheel carries all parts; only this one's is kept, no package's own tests, and of AWS's services

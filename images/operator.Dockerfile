@@ -16,7 +16,11 @@ RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q 
 RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
 ENV VIRTUAL_ENV=/opt/kvasir
 COPY locks/operator.txt /src/locks/operator.txt
-RUN uv pip sync --quiet /src/locks/operator.txt
+# Of the Kubernetes package only its transport and configuration: a generated class for each kind of
+# object takes 120 MB and is loaded by nobody.
+RUN uv pip sync --quiet /src/locks/operator.txt && \
+    cd /opt/kvasir/lib/python3*/site-packages/kubernetes && \
+    find client/api client/models aio/client/api aio/client/models -type f ! -name '__init__*' -delete
 # After the dependencies, which change less often.
 COPY . /src
 # One wheel carries all parts; only this one's is kept, and no package's own tests.

@@ -16,8 +16,12 @@ RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q 
 RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
 ENV VIRTUAL_ENV=/opt/kvasir
 COPY locks/router.txt /src/locks/router.txt
-# hf-xet only makes large downloads faster; a router's are tokenizers.
-RUN uv pip sync --quiet /src/locks/router.txt && uv pip uninstall --quiet hf-xet
+# hf-xet only makes large downloads faster; a router's are tokenizers. Of the Kubernetes package only
+# its transport and configuration: a generated class for each kind of object takes 120 MB and is
+# loaded by nobody.
+RUN uv pip sync --quiet /src/locks/router.txt && uv pip uninstall --quiet hf-xet && \
+    cd /opt/kvasir/lib/python3*/site-packages/kubernetes && \
+    find client/api client/models aio/client/api aio/client/models -type f ! -name '__init__*' -delete
 # What compiles the modules on a request's way stays in this stage.
 COPY locks/dev.txt /src/locks/dev.txt
 RUN apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev && \

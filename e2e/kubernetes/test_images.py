@@ -14,8 +14,8 @@ from harness import images
 from harness.images import Image
 
 MB = 1_000_000
-MOST = {"router": 250 * MB, "operator": 250 * MB, "engine-sim": 200 * MB}
-"""Of all layers; those of the base do not count for engines."""
+MAX_BYTES = {"router": 285 * MB, "operator": 250 * MB, "engine-sim": 215 * MB}
+"""All layers together; for engines without those of the base."""
 
 
 @pytest.fixture(scope="session", params=images.CLUSTER_IMAGES, ids=lambda image: image.name)
@@ -92,4 +92,4 @@ def test_it_is_small(image: Image) -> None:
         sizes = [archive.getmember(layer).size for layer in layers]
     counted = sum(sizes[1:] if image.name.startswith("engine") else sizes)
     print(f"{image.name}: {sum(sizes) / MB:.0f} MB, {sum(sizes[1:]) / MB:.0f} MB beyond the base")
-    assert counted <= MOST[image.name]
+    assert counted <= MAX_BYTES[image.name]
