@@ -1,4 +1,4 @@
-"""Two thousand requests of every kind against one engine with a pool for a third of them."""
+"""Two thousand requests of every kind against one engine whose pool preempts many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 REQUESTS, AT_ONCE = 2000, 96
 FLAGS = ("--served-model-name", "tiny", "--scheduling-policy", "priority")
 SIZES = ("--max-num-seqs", "64", "--max-model-len", "256", "--max-num-batched-tokens", "512")
-POOL = ("--kv-cache-memory-bytes", "8000000")
+POOL = ("--kv-cache-memory-bytes", "3000000")
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SORT = [{"role": "user", "content": "Sort: 7 3 9 1"}]
 PROMPTS = (

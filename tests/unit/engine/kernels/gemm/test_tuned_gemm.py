@@ -49,7 +49,7 @@ def test_a_directory_that_cannot_be_written_is_no_error(tmp_path: Path, caplog) 
     choices = AlgorithmTable(tmp_path / "taken" / "gpu.json")
     choices.get(KEY, lambda: WORDS)
     choices.save()
-    assert "not kept" in caplog.text
+    assert "cannot be saved" in caplog.text
 
 
 def test_what_is_shipped_comes_first_and_is_not_kept_again(tmp_path: Path) -> None:
