@@ -17,7 +17,6 @@ from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import rename
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy.accounting import RequestAccounting
-from kvasir_router.proxy.body_budget import BodyBudget
 from kvasir_router.proxy.connection import ClientConnection
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.local_routes import ENGINE_PATHS, LocalRoutes
@@ -30,6 +29,7 @@ from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 from kvasir_router.wire import responses
+from kvasir_router.wire.body_budget import BodyBudget
 from kvasir_router.wire.envelope import DenseBodyError, decode_envelope, refusal
 from kvasir_router.wire.form import FormError, form_type, read_form
 from kvasir_router.wire.http_request import Request, RequestError

@@ -15,7 +15,7 @@ from random import getrandbits
 
 import httptools
 
-from kvasir_router.proxy.body_budget import BodyBudget
+from kvasir_router.wire.body_budget import BodyBudget
 from kvasir_router.wire.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
 from kvasir_router.wire.http_request import Limits, Request, RequestError, path_of, seconds_of
 from kvasir_router.wire.known_header import KnownHead
