@@ -1,36 +1,30 @@
 """Metrics of the indexes: how large they are, and how often they were right."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.model import Model
 from kvasir_router.index.hit_check import HitCheck
 from kvasir_router.index.model_index import ModelIndex
-from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.telemetry.router_metrics import counter, gauge
 
 
 class IndexCollector(Collector):
-    """Of the models whose policy has an index. Made into metric families at each scrape."""
+    """Makes the numbers of all indexes into metric families at each scrape."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, indexes: Callable[[], Iterable[tuple[str, ModelIndex]]]) -> None:
+        """`indexes` gives every index with its model's name."""
+        self._indexes = indexes
 
     def collect(self) -> Iterator[Metric]:
         """Collector.collect."""
-        indexed = [
-            (model, model.policy.index)
-            for model in self._fleet.models.values()
-            if isinstance(model.policy, KvAware)
-        ]
+        indexed = list(self._indexes())
         yield from _sizes(indexed)
         yield from _checks([(model, index.check) for model, index in indexed])
 
 
-def _sizes(indexed: list[tuple[Model, ModelIndex]]) -> Iterator[Metric]:
+def _sizes(indexed: list[tuple[str, ModelIndex]]) -> Iterator[Metric]:
     blocks = gauge("index_blocks", "Blocks that an index knows.", "model", "index")
     memory = gauge("index_memory_bytes", "Estimated memory of an index.", "model", "index")
     evicted = counter(
@@ -46,15 +40,15 @@ def _sizes(indexed: list[tuple[Model, ModelIndex]]) -> Iterator[Metric]:
             ("texts", len(index.texts), index.texts.memory_bytes),
         )
         for part, count, size in parts:
-            blocks.add_metric((model.name, part), count)
-            memory.add_metric((model.name, part), size)
-        evicted.add_metric((model.name,), index.residency.evicted)
+            blocks.add_metric((model, part), count)
+            memory.add_metric((model, part), size)
+        evicted.add_metric((model,), index.residency.evicted)
         for reason, count in index.residency.refused.items():
-            refused.add_metric((model.name, reason), count)
+            refused.add_metric((model, reason), count)
     yield from (blocks, memory, evicted, refused)
 
 
-def _checks(checked: list[tuple[Model, HitCheck]]) -> Iterator[Metric]:
+def _checks(checked: list[tuple[str, HitCheck]]) -> Iterator[Metric]:
     labels = ("model", "replica", "source")
     predicted = counter("predicted_hit_tokens", "Prompt tokens predicted to be cached.", *labels)
     confirmed = counter(
@@ -73,7 +67,7 @@ def _checks(checked: list[tuple[Model, HitCheck]]) -> Iterator[Metric]:
             (turned_off, check.turned_off),
         ):
             for (replica, source), count in counts.items():
-                family.add_metric((model.name, replica.id, source), count)
+                family.add_metric((model, replica.id, source), count)
         for replica, count in check.surprises.items():
-            surprises.add_metric((model.name, replica.id), count)
+            surprises.add_metric((model, replica.id), count)
     yield from (predicted, confirmed, turned_off, surprises)

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from functools import partial
 
 from kvasir_router.admission.admission_metrics import AdmissionCollector
@@ -9,6 +10,7 @@ from kvasir_router.admission.router_count import follow_peers
 from kvasir_router.discovery.specs import ReplicaSpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.index.index_metrics import IndexCollector
+from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.gateway import Gateway
@@ -41,7 +43,7 @@ class RouterComponents:
         self.fleet.room = self.gateway.line.room
         self.metrics.register(TokenizingCollector(self.gateway.tokenizing))
         self.metrics.register(AdmissionCollector(self.gateway))
-        self.metrics.register(IndexCollector(self.fleet))
+        self.metrics.register(IndexCollector(self._indexes))
         self.replica_tls = client_context(settings.tls.replica_ca)
 
     async def load_keys(self) -> None:
@@ -69,6 +71,13 @@ class RouterComponents:
         await self.gateway.tokenizing.stop()
         if self.gateway.tracer is not None:
             await asyncio.to_thread(self.gateway.tracer.close)
+
+    def _indexes(self) -> Iterator[tuple[str, ModelIndex]]:
+        """Those of the models whose policy has one, by the model's name."""
+        for model in self.fleet.models.values():
+            sink = model.policy.sink
+            if isinstance(sink, ModelIndex):
+                yield model.name, sink
 
     def _make_pool(self, spec: ReplicaSpec) -> ConnectionPool:
         timeouts = self.settings.timeouts
