@@ -16,10 +16,17 @@ class YamlFileError(Exception):
 
 
 def read_yaml(
-    path: Path, what: str, schema: type[Schema], max_bytes: int, *, quote: bool = False
+    path: Path,
+    what: str,
+    schema: type[Schema],
+    max_bytes: int,
+    *,
+    quote: bool = False,
+    context: object = None,
 ) -> Schema:
     """The file's content; `what` it is begins each message ("key file"). Raises YamlFileError,
-    which quotes what is wrong only if told to: the file may hold secrets."""
+    which quotes what is wrong only if told to: the file may hold secrets. `context` is for the
+    schema's validators."""
     try:
         with path.open("rb") as file:
             text = file.read(max_bytes + 1)
@@ -28,16 +35,16 @@ def read_yaml(
     if len(text) > max_bytes:
         raise YamlFileError(f"{what} {path} is larger than {max_bytes} bytes")
     try:
-        return _checked(text, f"{what} {path}", schema, quote)
+        return _checked(text, f"{what} {path}", schema, quote, context)
     except (ValueError, RecursionError) as error:  # PyYAML's own, as of a date that is none
         where = f": {error}" if quote else " (a value that cannot be read, as a date that is none)"
         raise YamlFileError(f"{what} {path} is not YAML{where}") from None
 
 
-def _checked(text: bytes, file: str, schema: type[Schema], quote: bool) -> Schema:
+def _checked(text: bytes, file: str, schema: type[Schema], quote: bool, context: object) -> Schema:
     try:
         content: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-        return schema.model_validate(content)
+        return schema.model_validate(content, context=context)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""

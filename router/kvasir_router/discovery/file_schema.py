@@ -1,14 +1,13 @@
 """What a discovery file may say, checked: each refusal names the field, the value and a remedy."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from kvasir.model_uri import MAX_URI_LENGTH, parse_model_uri
 from kvasir_router.discovery.specs import CanarySpec, EngineKind, ModelSpec, ReplicaSpec, Snapshot
-from kvasir_router.policy.registry import POLICIES
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -86,12 +85,12 @@ class FileModel(_Strict):
     tokenizer: Annotated[str, Field(min_length=1, max_length=MAX_URI_LENGTH)] | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _consistent(self, info: ValidationInfo[Collection[str]]) -> Self:
         twice = _duplicate(replica.id for replica in self.replicas)
         if twice is not None:
             raise ValueError(f"replica id {twice!r} is used twice in model {self.name!r}")
-        if self.policy is not None and self.policy not in POLICIES:
-            raise ValueError(f"policy {self.policy!r} is not one of {', '.join(POLICIES)}")
+        if self.policy is not None and self.policy not in info.context:
+            raise ValueError(f"policy {self.policy!r} is not one of {', '.join(info.context)}")
         if self.tokenizer is not None:
             self._check_tokenizer(self.tokenizer)
         return self
@@ -133,6 +132,8 @@ class FileCanary(_Strict):
 
 
 class FileConfig(_Strict):
+    """The whole file; validated with the names of all policies as context."""
+
     models: list[FileModel]
     canaries: list[FileCanary] = []
 

@@ -25,7 +25,7 @@ canaries:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 
 import structlog
@@ -41,19 +41,22 @@ _log = structlog.get_logger("kvasir_router.discovery")
 
 
 class FileSource:
-    """A discovery file at `path`.
+    """A discovery file at `path`, which may name the `policies`.
 
     `reported` is called after each attempt to read a changed file, with whether it was good.
     """
 
-    def __init__(self, path: Path, reported: Callable[[bool], None]) -> None:
+    def __init__(
+        self, path: Path, reported: Callable[[bool], None], policies: Collection[str]
+    ) -> None:
         self._path = path
+        self._policies = policies
         self._reported = reported
         self._watch = FileWatch(path)
 
     async def load(self) -> Snapshot:
         self._watch.changed()
-        snapshot = await asyncio.to_thread(read_snapshot, self._path)
+        snapshot = await asyncio.to_thread(read_snapshot, self._path, self._policies)
         self._reported(True)
         return snapshot
 
@@ -72,10 +75,12 @@ class FileSource:
                 yield snapshot
 
 
-def read_snapshot(path: Path) -> Snapshot:
+def read_snapshot(path: Path, policies: Collection[str]) -> Snapshot:
     """Raises DiscoveryError."""
     try:
-        content = read_yaml(path, "discovery file", FileConfig, MAX_FILE_BYTES, quote=True)
+        content = read_yaml(
+            path, "discovery file", FileConfig, MAX_FILE_BYTES, quote=True, context=policies
+        )
     except YamlFileError as error:
         raise DiscoveryError(str(error)) from None
     return content.snapshot()

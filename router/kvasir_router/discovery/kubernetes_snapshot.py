@@ -6,21 +6,24 @@ of the former the oldest one's, of the latter that of the first namespace by nam
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from kvasir.resource.name_claims import Claim, owners
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import Placed
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec, Snapshot
-from kvasir_router.policy.registry import POLICIES
 
 _Owner = tuple[str, str]
 
 
 def snapshot(
-    deployments: Iterable[LLMDeployment], engines: Iterable[Placed], kserve: Iterable[Placed]
+    deployments: Iterable[LLMDeployment],
+    engines: Iterable[Placed],
+    kserve: Iterable[Placed],
+    policies: Container[str],
 ) -> Snapshot:
-    """Every model, also one without a replica: requests for it wait."""
+    """Every model, also one without a replica: requests for it wait. Of a policy that is none of
+    `policies` a newer version knows: the router's own takes its place."""
     deployments = list(deployments)
     owner = owners(_claim(each) for each in deployments)
     replicas, kserve = _by_owner(engines), list(kserve)
@@ -30,7 +33,7 @@ def snapshot(
         names = [name for name in deployment.names if owner[name] == deployment.metadata.uid]
         if names:
             own = replicas[deployment.metadata.namespace, deployment.metadata.name]
-            models.append(_model(deployment, names, own))
+            models.append(_model(deployment, names, own, policies))
     for (namespace, name), own in sorted(_by_owner(kserve).items()):
         if name not in owner:
             owner[name] = name
@@ -66,12 +69,17 @@ def _tokenizers(pods: Iterable[Placed]) -> dict[_Owner, str]:
     }
 
 
-def _model(deployment: LLMDeployment, names: list[str], replicas: list[ReplicaSpec]) -> ModelSpec:
+def _model(
+    deployment: LLMDeployment,
+    names: list[str],
+    replicas: list[ReplicaSpec],
+    policies: Container[str],
+) -> ModelSpec:
     router = deployment.spec.router
     return ModelSpec(
         name=names[0],
         aliases=tuple(names[1:]),
         replicas=tuple(replicas),
-        policy=router.policy if router.policy in POLICIES else None,
+        policy=router.policy if router.policy in policies else None,
         hold=router.hold_seconds,
     )

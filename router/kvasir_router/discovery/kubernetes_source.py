@@ -5,7 +5,7 @@ what was known last goes on being served.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -47,12 +47,14 @@ class KubernetesSource:
         self,
         namespaces: Sequence[str],
         reported: Callable[[bool], None],
+        policies: Container[str],
         access: ClusterAccess | None = None,
         timing: Timing | None = None,
     ) -> None:
         """Without `access`, `load` finds the cluster."""
         self._namespaces = namespaces
         self._reported = reported
+        self._policies = policies
         self._access = access
         self._timing = timing or Timing()
         self._cluster: Cluster | None = None
@@ -81,7 +83,8 @@ class KubernetesSource:
                 self._changed.clear()
                 if not all(each.listed for each in reflectors):
                     continue
-                now = snapshot(_objects(deployments), _objects(engines), _objects(kserve))
+                found = _objects(deployments), _objects(engines), _objects(kserve)
+                now = snapshot(*found, self._policies)
                 if last is None:
                     _log.info("the cluster's models are known", models=len(now))
                 if now != last:

@@ -12,6 +12,7 @@ from kvasir_router.fleet.health_monitor import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.policy.registry import POLICIES
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.wire.tls import ReplicaTrust
 
@@ -74,8 +75,8 @@ class FleetWatch:
 
 def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> DiscoverySource:
     if settings.config is not None:
-        return FileSource(settings.config, reported)
+        return FileSource(settings.config, reported, POLICIES)
     # Imported here: a router with a file does without the Kubernetes client
     from kvasir_router.discovery.kubernetes_source import KubernetesSource
 
-    return KubernetesSource(settings.watch_namespaces, reported)
+    return KubernetesSource(settings.watch_namespaces, reported, POLICIES)

@@ -13,6 +13,7 @@ from kvasir_router.discovery.specs import (
     ModelSpec,
     ReplicaSpec,
 )
+from kvasir_router.policy.registry import POLICIES
 
 GOOD = """
 models:
@@ -45,7 +46,7 @@ canaries:
 def test_a_good_file(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(GOOD)
-    assert read_snapshot(path) == (
+    assert read_snapshot(path, POLICIES) == (
         ModelSpec(
             "kvasir-tiny",
             ("tiny",),
@@ -164,7 +165,7 @@ def test_a_bad_file_says_what_is_wrong(tmp_path: Path, text: str, words: list[st
     path = tmp_path / "fleet.yaml"
     path.write_text(text)
     with pytest.raises(DiscoveryError) as refused:
-        read_snapshot(path)
+        read_snapshot(path, POLICIES)
     message = str(refused.value)
     assert str(path) in message
     assert all(word in message for word in words), message
@@ -173,7 +174,7 @@ def test_a_bad_file_says_what_is_wrong(tmp_path: Path, text: str, words: list[st
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DiscoveryError, match="No such file"):
-        read_snapshot(tmp_path / "none.yaml")
+        read_snapshot(tmp_path / "none.yaml", POLICIES)
 
 
 async def test_a_change_is_taken_up(

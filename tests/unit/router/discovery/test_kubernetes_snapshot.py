@@ -7,6 +7,7 @@ from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Pod
 from kvasir_router.discovery.kubernetes_pods import placed_engine, placed_kserve
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
 from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
+from kvasir_router.policy.registry import POLICIES
 
 
 def of(deployments=(), pods=(), kserve=()):
@@ -14,6 +15,7 @@ def of(deployments=(), pods=(), kserve=()):
         msgspec.convert(list(deployments), list[LLMDeployment]),
         map(placed_engine, msgspec.convert(list(pods), list[Pod])),
         map(placed_kserve, msgspec.convert(list(kserve), list[Pod])),
+        POLICIES,
     )
 
 
