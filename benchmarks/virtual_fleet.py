@@ -33,12 +33,13 @@ from kvasir_engine.settings import SchedulerSettings
 from kvasir_engine.sim.latency_model import SpeedProfile
 from kvasir_engine.sim.sim_runner import SimRunner, SimStep
 from kvasir_engine.step_plan import StepPlan
-from kvasir_router.admission.request_queue import QueueLimits, RequestQueue
+from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.options.router_settings import QueueLimits
 from kvasir_router.policy.registry import make_policy
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.upstream_pool import ConnectionPool

@@ -98,12 +98,10 @@ def router(
         canaries:
           - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
-    from kvasir_router.admission.request_queue import QueueLimits
     from kvasir_router.options import option_values as values
     from kvasir_router.options import router_settings as s
     from kvasir_router.options.tokenizing_settings import TokenizingSettings
     from kvasir_router.policy.registry import POLICIES
-    from kvasir_router.scaling.signals import Slo
     from kvasir_router.wire.http_request import Limits
 
     if policy not in POLICIES:
@@ -160,9 +158,9 @@ def router(
         keys_file=keys_file,
         routers=routers,
         routers_dns=routers_dns,
-        waiting=QueueLimits(requests=max_waiting, timeout=queue_timeout, hold=hold_timeout),
+        waiting=s.QueueLimits(requests=max_waiting, timeout=queue_timeout, hold=hold_timeout),
         engine_queue=engine_queue,
-        slo=Slo(slo_ttft, slo_itl),
+        slo=s.Slo(slo_ttft, slo_itl),
         slo_by_model=values.slo_by_model(slo or ()),
         otlp_endpoint=values.http_url(otlp_endpoint),
         trace_ratio=trace_ratio,

@@ -23,9 +23,8 @@ import uvloop
 import yaml
 
 from kvasir.cli.local.ports import free_ports, reserve_port
-from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.options.router_settings import Probing, RouterSettings, Timeouts
+from kvasir_router.options.router_settings import Probing, QueueLimits, RouterSettings, Timeouts
 from kvasir_router.process.client_port import listen
 from kvasir_router.process.single_process import RouterServer
 from kvasir_router.wire.http_request import Limits

@@ -7,48 +7,18 @@ engine's queue, where who came first goes first. Whenever a replica has room, th
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
 from kvasir_router.admission.fairness import OUTPUT_WEIGHT
 from kvasir_router.admission.model_queue import ModelQueue, QueueEntry, Served, Waiter
 from kvasir_router.admission.ticket import Ticket
+from kvasir_router.options.router_settings import QueueLimits
 from kvasir_router.wire import responses
 from kvasir_router.wire.responses import Answer
 
 _LOOK_SECONDS = 0.05
 _IDLE_LOOK_SECONDS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """How many requests wait, and how long, in seconds."""
-
-    requests: int = 1024
-    """For each model; 0 = none waits."""
-
-    workers: int = 1
-    """Processes that share the clients: each sees its part of what tenants run."""
-
-    body_bytes: int = 256 * 1024 * 1024
-    """Of the bodies of all that wait."""
-
-    timeout: float = 30.0
-    """While replicas serve, but have no room."""
-
-    hold: float = 60.0
-    """While the model has no replica that serves."""
-
-    headroom: float = 0.1
-    """Part of what a model's replicas can run that tenants with more than their share leave free,
-    while others use the model too: so the others need not wait for a place."""
-
-    heartbeat: float = 10.0
-    """Between two SSE comments to a client that waits for a stream."""
-
-    hold_heartbeat: float = 2.0
-    """The same while no replica serves: whoever waits for a model to start is told early."""
 
 
 def _call_soon(callback: Callable[[], None]) -> None:

@@ -10,8 +10,9 @@ from kvasir_router.discovery.specs import CanarySpec, ModelSpec, ReplicaSpec, Sn
 from kvasir_router.fleet.model import Model, ReplicaKey
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.target import Canary, Target
+from kvasir_router.options.router_settings import PolicyOptions
 from kvasir_router.policy.base import Policy
-from kvasir_router.policy.registry import PolicyOptions, make_policy
+from kvasir_router.policy.registry import make_policy
 from kvasir_router.wire.upstream_pool import ConnectionPool
 
 _log = structlog.get_logger("kvasir_router.fleet")

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 import typer
 
 from kvasir_router.options.flags import SECRET_VARIABLE
-from kvasir_router.policy.registry import PolicyOptions
-from kvasir_router.scaling.signals import Slo
+from kvasir_router.options.router_settings import PolicyOptions, Slo
 
 
 def slo_by_model(targets: Iterable[str]) -> dict[str, Slo]:

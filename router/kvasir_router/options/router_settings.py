@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
-from kvasir_router.policy.registry import PolicyOptions
-from kvasir_router.scaling.signals import Slo
 from kvasir_router.wire.http_request import Limits
 
 
@@ -99,6 +96,55 @@ class Tls:
 
     replica_ca: Path | None = None
     """Authorities that vouch for replicas with an https URL; None = the system's."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How many requests wait, and how long, in seconds."""
+
+    requests: int = 1024
+    """For each model; 0 = none waits."""
+
+    workers: int = 1
+    """Processes that share the clients: each sees its part of what tenants run."""
+
+    body_bytes: int = 256 * 1024 * 1024
+    """Of the bodies of all that wait."""
+
+    timeout: float = 30.0
+    """While replicas serve, but have no room."""
+
+    hold: float = 60.0
+    """While the model has no replica that serves."""
+
+    headroom: float = 0.1
+    """Part of what a model's replicas can run that tenants with more than their share leave free,
+    while others use the model too: so the others need not wait for a place."""
+
+    heartbeat: float = 10.0
+    """Between two SSE comments to a client that waits for a stream."""
+
+    hold_heartbeat: float = 2.0
+    """The same while no replica serves: whoever waits for a model to start is told early."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """What can be set on policies."""
+
+    session_header: str = "x-session-id"
+    session_cookie: str = "session_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Targets of one request, in seconds."""
+
+    ttft: float = 2.0
+    """From a whole request to the first byte of its answer, waiting included."""
+
+    itl: float = 0.1
+    """Between two tokens of a stream, on average over the stream."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,13 @@
 """The policies by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kvasir_router.options.router_settings import PolicyOptions
 from kvasir_router.policy.base import Policy
 from kvasir_router.policy.hashing import PrefixHash, Session
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.policy.round_robin import RoundRobin
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyOptions:
-    """What can be set on policies."""
-
-    session_header: str = "x-session-id"
-    session_cookie: str = "session_id"
-
 
 POLICIES: dict[str, Callable[[PolicyOptions], Policy]] = {
     "kv_aware": lambda options: KvAware(),

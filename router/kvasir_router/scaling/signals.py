@@ -2,27 +2,16 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, NamedTuple
 
 from kvasir_router.fleet.model import Model
+from kvasir_router.options.router_settings import Slo
 from kvasir_router.scaling.latency_window import WINDOW_SECONDS, LatencyWindow
 from kvasir_router.wire.usage import Usage
 
 SAMPLE_SECONDS = 1.0
 _PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """Targets of one request, in seconds."""
-
-    ttft: float = 2.0
-    """From a whole request to the first byte of its answer, waiting included."""
-
-    itl: float = 0.1
-    """Between two tokens of a stream, on average over the stream."""
 
 
 class Sample(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvasir_router.admission.request_queue import QueueLimits
+from kvasir_router.options.router_settings import QueueLimits
 
 PAIRS = 30
 """Of a unary request and a stream."""

@@ -9,10 +9,11 @@ from statistics import quantiles
 
 import pytest
 
-from kvasir_router.admission.request_queue import QueueLimits, RequestQueue
+from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.engine_slots import EngineSlots
 from kvasir_router.fleet.model import reserved_slots
+from kvasir_router.options.router_settings import QueueLimits
 from kvasir_router.wire.http_request import Request
 
 SEQUENCES, ENGINES = 16, 2

@@ -9,9 +9,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvasir_router.admission.request_queue import QueueLimits, RequestQueue
+from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.ticket import Priority, Ticket
 from kvasir_router.discovery.specs import ModelSpec
+from kvasir_router.options.router_settings import QueueLimits
 from kvasir_router.wire.http_request import Request
 
 

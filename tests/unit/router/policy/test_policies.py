@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
+from kvasir_router.options.router_settings import PolicyOptions
 from kvasir_router.policy.least_load import LeastLoad
-from kvasir_router.policy.registry import POLICIES, PolicyOptions, make_policy
+from kvasir_router.policy.registry import POLICIES, make_policy
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import Request

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
-from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.discovery.specs import ModelSpec
+from kvasir_router.options.router_settings import QueueLimits
 
 BODY = {"model": "m", "messages": [], "max_tokens": 100}
 

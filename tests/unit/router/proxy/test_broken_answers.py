@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvasir_router.admission.request_queue import QueueLimits
-from kvasir_router.options.router_settings import Failover, Timeouts
+from kvasir_router.options.router_settings import Failover, QueueLimits, Timeouts
 from kvasir_router.proxy.attempt import HELD_BYTES
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from typing import Any
 
-from kvasir_router.admission.request_queue import QueueLimits
+from kvasir_router.options.router_settings import QueueLimits
 
 BODY = b'{"model": "m"}'
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.admission.request_queue import QueueLimits
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health
-from kvasir_router.options.router_settings import Failover
+from kvasir_router.options.router_settings import Failover, QueueLimits
 from kvasir_router.proxy.migration import ObstacleError, Progress, read_progress, resume_body
 
 pytestmark = pytest.mark.slow

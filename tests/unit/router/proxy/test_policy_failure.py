@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kvasir_router.admission.request_queue import QueueLimits
+from kvasir_router.options.router_settings import QueueLimits
 from kvasir_router.policy.round_robin import RoundRobin
 
 
