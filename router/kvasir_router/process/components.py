@@ -9,6 +9,7 @@ from kvasir_router.admission.admission_metrics import AdmissionCollector
 from kvasir_router.admission.router_count import follow_peers
 from kvasir_router.discovery.specs import ReplicaSpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.fleet.fleet_metrics import FleetCollector
 from kvasir_router.index.index_metrics import IndexCollector
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.router_settings import RouterSettings
@@ -34,13 +35,14 @@ class RouterComponents:
             settings.engine_queue,
         )
         self.fleet.policy_options = settings.policy_options
-        self.metrics = Metrics(self.fleet)
+        self.metrics = Metrics()
         self._access_log: AccessLog | None = None
         if settings.access_log:
             output = log_to or sys.stdout.buffer
             self._access_log = AccessLog(output, self.metrics.log_line_dropped)
         self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
         self.fleet.room = self.gateway.line.room
+        self.metrics.register(FleetCollector(self.fleet))
         self.metrics.register(TokenizingCollector(self.gateway.tokenizing))
         self.metrics.register(AdmissionCollector(self.gateway))
         self.metrics.register(IndexCollector(self._indexes))

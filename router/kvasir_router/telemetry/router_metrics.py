@@ -20,8 +20,6 @@ from prometheus_client.registry import Collector
 
 from kvasir import __version__
 from kvasir_router import compiled
-from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.replica import Health
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 
 PREFIX = "kvasir_router_"
@@ -33,8 +31,7 @@ _BY_RESULT = ("model", "result")
 class Metrics:
     """One router's metrics, in a registry of their own."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
+    def __init__(self) -> None:
         self.models: dict[str, ModelMetrics] = {}
         self.connections = 0
         self.dropped_log_lines = 0
@@ -46,7 +43,6 @@ class Metrics:
         self.transcript_bytes: Callable[[], int] = lambda: 0
         self._registry = CollectorRegistry()
         self._registry.register(_RouterCollector(self))
-        self._registry.register(_FleetCollector(fleet))
 
     def model(self, name: str) -> ModelMetrics:
         """For a model that discovery names, or "" for requests that reach none."""
@@ -163,9 +159,6 @@ class _RouterCollector(Collector):
             *_BY_RESULT,
         )
         deadlines = counter("deadlines_exceeded", "Requests not answered in their time.", "model")
-        refusals = counter(
-            "retry_budget_refusals", "Retries and hedges that the budget did not allow.", "model"
-        )
         for name, model in self._metrics.models.items():
             for outcome, count in model.migrations.items():
                 moves.add_metric((name, outcome), count)
@@ -174,35 +167,10 @@ class _RouterCollector(Collector):
             for result, count in model.poison.items():
                 poison.add_metric((name, result), count)
             deadlines.add_metric((name,), model.deadlines)
-        for fleet_model in self._metrics.fleet.models.values():
-            refusals.add_metric((fleet_model.name,), fleet_model.budget.refused)
-        yield from (moves, hedges, poison, deadlines, refusals)
+        yield from (moves, hedges, poison, deadlines)
         kept = gauge("stream_transcript_bytes", "Memory given to the transcripts of streams.")
         kept.add_metric((), self._metrics.transcript_bytes())
         yield kept
-
-
-class _FleetCollector(Collector):
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def collect(self) -> Iterator[Metric]:
-        labels = ("model", "replica")
-        ready = gauge("replica_ready", "1 when the replica gets requests.", *labels)
-        in_flight = gauge("replica_in_flight", "Requests in flight to the replica.", *labels)
-        served = counter("replica_requests", "Requests sent to the replica.", *labels)
-        failures = counter(
-            "replica_failures", "Requests that failed at the replica.", *labels, "reason"
-        )
-        for model, replica in self._fleet.replicas():
-            key = (model.name, replica.id)
-            is_ready = replica.health is Health.READY and not replica.draining
-            ready.add_metric(key, is_ready)
-            in_flight.add_metric(key, replica.in_flight)
-            served.add_metric(key, replica.served)
-            for reason, count in replica.failures.items():
-                failures.add_metric((*key, reason), count)
-        yield from (ready, in_flight, served, failures)
 
 
 def counter(name: str, text: str, *labels: str) -> CounterMetricFamily:

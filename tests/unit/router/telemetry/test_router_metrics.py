@@ -3,19 +3,13 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.telemetry.model_metrics import Distribution
 from kvasir_router.telemetry.router_metrics import Metrics
-from kvasir_router.wire.upstream_pool import ConnectionPool
 
 
 @pytest.fixture
 def metrics() -> Metrics:
-    fleet = Fleet(
-        LeastLoad, lambda s: ConnectionPool(s.host, s.port, connect_timeout=1, idle_timeout=1), 1
-    )
-    return Metrics(fleet)
+    return Metrics()
 
 
 def test_a_distribution_is_cumulative_with_inclusive_bounds() -> None:
