@@ -46,7 +46,7 @@ MODULES = (
     "kvasir_router.index.prefix_search",
     "kvasir_router.index.text_map",
     "kvasir_router.telemetry.model_metrics",
-    "kvasir_router.policy.choice",
+    "kvasir_router.fleet.choice",
     "kvasir_router.policy.kv_aware",
     "kvasir_router.policy.token_load",
     "kvasir_router.proxy.attempt",

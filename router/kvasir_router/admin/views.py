@@ -5,8 +5,8 @@ import time
 from typing import Any
 
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.base import Policy
 from kvasir_router.proxy.gateway import Gateway
 
 

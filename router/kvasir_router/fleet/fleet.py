@@ -8,11 +8,9 @@ import structlog
 
 from kvasir_router.discovery.specs import CanarySpec, ModelSpec, ReplicaSpec, Snapshot
 from kvasir_router.fleet.model import Model, ReplicaKey
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.target import Canary, Target
-from kvasir_router.options.router_settings import PolicyOptions
-from kvasir_router.policy.base import Policy
-from kvasir_router.policy.registry import make_policy
 from kvasir_router.wire.upstream_pool import ConnectionPool
 
 _log = structlog.get_logger("kvasir_router.fleet")
@@ -28,15 +26,16 @@ class Fleet:
 
     def __init__(
         self,
-        make_policy: Callable[[], Policy],
+        make_policy: Callable[[str | None], Policy],
         make_pool: Callable[[ReplicaSpec], ConnectionPool],
         max_in_flight: int,
         engine_queue: int = 0,
     ) -> None:
+        """`make_policy` gives a new policy by its name, or the router's own for None; it raises
+        ValueError where there is none of the name."""
         self.models: dict[str, Model] = {}
         self._names: dict[str, Target | Canary] = {}
         self._make_policy = make_policy
-        self.policy_options = PolicyOptions()
         self._make_pool = make_pool
         self._max_in_flight = max_in_flight
         self._engine_queue = engine_queue
@@ -90,11 +89,11 @@ class Fleet:
         """The one there is, with the spec's policy, or a new one."""
         model = self.models.get(spec.name)
         if model is None:
-            made = self.make_model(spec, self._policy(spec), int(time.time()))
+            made = self.make_model(spec, self._make_policy(spec.policy), int(time.time()))
             made.room = lambda: self.room(made)
             return made
         if spec.policy != model.spec.policy:
-            model.policy = self._policy(spec)
+            model.policy = self._make_policy(spec.policy)
             self.policy_changed(model)
             _log.info("policy changed", model=spec.name, policy=spec.policy)
         return model
@@ -102,12 +101,9 @@ class Fleet:
     def set_policy(self, model: Model, name: str) -> None:
         """Another policy for the model, until the source names one that it did not before.
         Raises ValueError."""
-        model.policy = make_policy(name, self.policy_options)
+        model.policy = self._make_policy(name)
         self.policy_changed(model)
         _log.info("policy changed", model=model.name, policy=name)
-
-    def _policy(self, spec: ModelSpec) -> Policy:
-        return make_policy(spec.policy, self.policy_options) if spec.policy else self._make_policy()
 
     def _apply_model(self, model: Model, spec: ModelSpec) -> None:
         model.spec = spec

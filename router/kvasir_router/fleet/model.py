@@ -7,12 +7,12 @@ from math import ceil
 import structlog
 
 from kvasir_router.discovery.specs import ModelSpec
+from kvasir_router.fleet.choice import Choice, Kept
 from kvasir_router.fleet.circuit_breaker import BreakerState
 from kvasir_router.fleet.hedge_delay import HedgeDelay
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.fleet.retry_budget import RetryBudget
-from kvasir_router.policy.base import Policy
-from kvasir_router.policy.choice import Choice, Kept
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.usage import Usage
 

@@ -1,64 +1,17 @@
-"""The protocol that routing policies implement."""
+"""The parts of a policy that keeps no memory of requests."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
+from kvasir_router.fleet.choice import Choice
+from kvasir_router.fleet.policy import Score
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import BlockSink
-from kvasir_router.policy.choice import Choice
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.usage import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How a policy sees one candidate: a row of `/debug/route`."""
-
-    replica: str
-    cost: float
-    """Less is better; what it counts is the policy's to say."""
-    hit_tokens: int
-    load_tokens: float
-    chosen: bool
-    source: str | None = None
-    """Which index says that there is a hit."""
-    affinity: bool = True
-    """Whether the hit counts: not on a replica with more than its share of the load."""
-
-
-class Policy(Protocol):
-    """Chooses for one model; each model has an instance of its own. Nothing here may block."""
-
-    @property
-    def sink(self) -> BlockSink | None:
-        """Who is to hear of the model's KV blocks and prompts; None = nobody. Never changes."""
-        ...
-
-    def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
-        """`candidates` is not empty, and all in it may take the request. Changes nothing that a
-        second look would see: a choice may be thrown away."""
-        ...
-
-    def sent(self, query: Query, choice: Choice) -> None:
-        """The request goes to the chosen replica, which will soon have its prompt's KV."""
-        ...
-
-    def ended(self, query: Query, choice: Choice, usage: Usage | None) -> None:
-        """The request has ended, with what its engine says that it used, if it did."""
-        ...
-
-    def forget(self, replica: Replica) -> None:
-        """The replica went or restarted: nothing is in its cache."""
-        ...
-
-    def explain(self, query: Query, candidates: Sequence[Replica]) -> list[Score]:
-        """One row a candidate, for a person."""
-        ...
-
-
 class LoadPolicy:
-    """The parts of a policy that keeps no memory of requests."""
+    """Policy for choices by load alone: what it hears of requests it forgets."""
 
     sink: BlockSink | None = None
 

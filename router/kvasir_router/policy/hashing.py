@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import xxhash
 
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.base import LoadPolicy
-from kvasir_router.policy.choice import Choice
 from kvasir_router.policy.hash_ring import Rings
 from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.wire.query import Query

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from random import random
 
+from kvasir_router.fleet.choice import Choice
+from kvasir_router.fleet.policy import Score
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import BlockSink
 from kvasir_router.index.hit_check import Hit
 from kvasir_router.index.model_index import ModelIndex
-from kvasir_router.policy.base import Score
-from kvasir_router.policy.choice import Choice
 from kvasir_router.policy.token_load import MIN_LOAD_TOKENS, token_loads
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.usage import Usage

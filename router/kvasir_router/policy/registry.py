@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.options.router_settings import PolicyOptions
-from kvasir_router.policy.base import Policy
 from kvasir_router.policy.hashing import PrefixHash, Session
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.least_load import LeastLoad

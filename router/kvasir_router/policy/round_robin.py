@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.base import LoadPolicy
-from kvasir_router.policy.choice import Choice
 from kvasir_router.wire.query import Query
 
 

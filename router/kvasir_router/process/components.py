@@ -10,6 +10,7 @@ from kvasir_router.admission.router_count import follow_peers
 from kvasir_router.discovery.specs import ReplicaSpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.fleet_metrics import FleetCollector
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.index.index_metrics import IndexCollector
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.router_settings import RouterSettings
@@ -29,12 +30,11 @@ class RouterComponents:
         """The access log goes to `log_to`, or to stdout."""
         self.settings = settings
         self.fleet = Fleet(
-            partial(make_policy, settings.policy, settings.policy_options),
+            self._make_policy,
             self._make_pool,
             settings.max_in_flight,
             settings.engine_queue,
         )
-        self.fleet.policy_options = settings.policy_options
         self.metrics = Metrics()
         self._access_log: AccessLog | None = None
         if settings.access_log:
@@ -80,6 +80,10 @@ class RouterComponents:
             sink = model.policy.sink
             if isinstance(sink, ModelIndex):
                 yield model.name, sink
+
+    def _make_policy(self, name: str | None) -> Policy:
+        """Raises ValueError, naming the policies that there are."""
+        return make_policy(name or self.settings.policy, self.settings.policy_options)
 
     def _make_pool(self, spec: ReplicaSpec) -> ConnectionPool:
         timeouts = self.settings.timeouts

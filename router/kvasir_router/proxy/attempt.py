@@ -4,8 +4,8 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from kvasir_router.discovery.specs import EngineKind
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy.failure import Failure, Kind, broken
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import PolicyError
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer

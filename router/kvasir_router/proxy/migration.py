@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.wire.envelope import is_dense
 from kvasir_router.wire.query import Query

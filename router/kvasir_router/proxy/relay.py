@@ -5,8 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 from kvasir_router.admission.ticket import Ticket
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model, PolicyError
-from kvasir_router.policy.choice import Choice
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.attempt import UpstreamRequest

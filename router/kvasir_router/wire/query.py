@@ -37,7 +37,7 @@ class Query:
         self.lora = lora
         """Adapter that the model's name stands for; empty = the model itself."""
         self.kept: Any = None
-        """The `policy.choice.Kept` made while the request waits, for the fleet alone to read."""
+        """The `fleet.choice.Kept` made while the request waits, for the fleet alone to read."""
         self._chain: Sequence[int] | None = None
         self._text_bytes = 0
         self._body: Mapping[str, Any] | None = None

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from kvasir_router.admin.views import policy_name
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.index.model_index import ModelIndex
-from kvasir_router.policy.base import Policy
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.wire.upstream_pool import ConnectionPool

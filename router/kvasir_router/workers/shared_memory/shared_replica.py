@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import ReplicaLoad
-from kvasir_router.policy.base import Policy
-from kvasir_router.policy.choice import Choice
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.workers.shared_memory.load_table import CREDIT, IN_FLIGHT

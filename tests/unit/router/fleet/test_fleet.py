@@ -1,12 +1,15 @@
 """The fleet follows its source."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from kvasir_router.discovery.specs import CanarySpec, ModelSpec, ReplicaSpec
 from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.fleet.target import Target
 from kvasir_router.policy.least_load import LeastLoad
+from kvasir_router.policy.registry import make_policy
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.wire.upstream_pool import ConnectionPool
 
@@ -15,10 +18,10 @@ def replica(name: str, port: int = 1, draining: bool = False) -> ReplicaSpec:
     return ReplicaSpec(name, "127.0.0.1", port, draining)
 
 
-def make_fleet(policy: type[LeastLoad] = LeastLoad) -> tuple[Fleet, list[str]]:
+def make_fleet(policy: Callable[[], Policy] = LeastLoad) -> tuple[Fleet, list[str]]:
     events: list[str] = []
     fleet = Fleet(
-        policy,
+        lambda name: make_policy(name) if name else policy(),
         lambda spec: ConnectionPool(spec.host, spec.port, connect_timeout=1, idle_timeout=1),
         10,
     )

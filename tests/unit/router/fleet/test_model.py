@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
+from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import RESERVED_SECONDS, Model
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.policy.choice import Choice
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import Request
@@ -25,7 +25,7 @@ STARTING, READY, NOT_READY, SUSPECT, DOWN = Health
 async def make_model() -> Callable[..., tuple[Model, list[Replica]]]:
     def make(*health: Health, max_in_flight: int = 100) -> tuple[Model, list[Replica]]:
         fleet = Fleet(
-            RoundRobin,
+            lambda name: RoundRobin(),
             lambda spec: ConnectionPool(spec.host, spec.port, connect_timeout=1, idle_timeout=1),
             max_in_flight,
         )
