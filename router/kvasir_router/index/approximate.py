@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from kvasir.wire.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, LEVELS
-from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.replica_bits import ReplicaBits
 
 DEFAULT_CAPACITY_TOKENS = 500_000
@@ -47,9 +47,9 @@ class ApproximateIndex:
         """Of text: how much of it a KV cache of so many tokens holds."""
         self._bits = ReplicaBits()
         self._masks: dict[int, int] = {}
-        self._lists: dict[Replica, dict[int, _Sent]] = {}
+        self._lists: dict[CachedReplica, dict[int, _Sent]] = {}
         """For each replica: block -> when it was last sent there without being there already."""
-        self._sizes: dict[Replica, int] = {}
+        self._sizes: dict[CachedReplica, int] = {}
         """Bytes of text in a list's blocks."""
         self._renewed: set[tuple[int, int]] = set()
         """Bits, and the last blocks of whole prompts, that were moved to the end lately."""
@@ -63,16 +63,16 @@ class ApproximateIndex:
         """An estimate."""
         return self.blocks * BYTES_PER_BLOCK
 
-    def size(self, replica: Replica) -> int:
+    def size(self, replica: CachedReplica) -> int:
         """Bytes of text that the replica is believed to have."""
         return self._sizes.get(replica, 0)
 
-    def match(self, chain: Sequence[int]) -> dict[Replica, int]:
+    def match(self, chain: Sequence[int]) -> dict[CachedReplica, int]:
         """Leading blocks that each replica has; only those that have any. A bisection for each
         different number of them."""
         get = self._masks.get
         having = get(chain[0], 0) & self._bits.alive if chain else 0
-        depths: dict[Replica, int] = {}
+        depths: dict[CachedReplica, int] = {}
         if not having:
             return depths
         low, length = 1, len(chain)
@@ -94,7 +94,9 @@ class ApproximateIndex:
             having, low = further, depth + 1
         return depths
 
-    def sent_since(self, chain: Sequence[int], replica: Replica, start: int, since: float) -> int:
+    def sent_since(
+        self, chain: Sequence[int], replica: CachedReplica, start: int, since: float
+    ) -> int:
         """How many leading blocks the replica got of which those from `start` on were sent after
         `since` (by the clock); 0 if block `start` was not."""
         sent = self._lists.get(replica)
@@ -104,7 +106,7 @@ class ApproximateIndex:
         return end if end > start else 0
 
     def routed(
-        self, chain: Sequence[int], replica: Replica, known: int = 0, capacity_tokens: int = 0
+        self, chain: Sequence[int], replica: CachedReplica, known: int = 0, capacity_tokens: int = 0
     ) -> None:
         """The prompt was sent to the replica, which had the first `known` blocks already. As much
         text is remembered as fits into a KV cache of `capacity_tokens`; 0 = unknown."""
@@ -152,12 +154,12 @@ class ApproximateIndex:
         self._renewed.add((bit, last))
         return False
 
-    def contents(self, replica: Replica) -> list[tuple[int, float, int]]:
+    def contents(self, replica: CachedReplica) -> list[tuple[int, float, int]]:
         """The replica's list, the oldest first: block, when it was sent, its bytes of text."""
         sent = self._lists.get(replica, {})
         return [(block, entry.at, entry.size) for block, entry in sent.items()]
 
-    def restore(self, replica: Replica, contents: Iterable[tuple[int, float, int]]) -> None:
+    def restore(self, replica: CachedReplica, contents: Iterable[tuple[int, float, int]]) -> None:
         """Begin the replica's list anew with these `contents`."""
         self.forget(replica)
         bit = self._bits.bit_for(replica)
@@ -167,7 +169,7 @@ class ApproximateIndex:
         self.blocks += len(entries)
         self._sizes[replica] = sum(entry.size for entry in entries.values())
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: CachedReplica) -> None:
         """The replica went or restarted. What it had is cleared with the calls that follow."""
         bit = self._bits.retire(replica)
         if bit:
@@ -217,7 +219,7 @@ class ApproximateIndex:
         most = self._max_blocks // len(self._lists) * BLOCK_BYTES
         return max(1, min(int(tokens * self.bytes_per_token), most))
 
-    def _evict(self, replica: Replica, bit: int, room: int, at_most: int) -> None:
+    def _evict(self, replica: CachedReplica, bit: int, room: int, at_most: int) -> None:
         """Forget the oldest entries, some at once: the first entries of a dictionary are found by
         skipping all that were deleted before them."""
         size, entries, masks = self._sizes[replica], self._lists[replica], self._masks

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from kvasir.wire.kv_events import BlockRemoved, BlockStored
-from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.cached_replica import CachedReplica
 
 
 class PromptReport(NamedTuple):
@@ -27,13 +27,13 @@ class BlockSink(Protocol):
     have been missed comes `cleared`, and then what the engine still remembers.
     """
 
-    def stored(self, replica: Replica, event: BlockStored) -> None:
+    def stored(self, replica: CachedReplica, event: BlockStored) -> None:
         """Blocks are in the replica's cache."""
 
-    def removed(self, replica: Replica, event: BlockRemoved) -> None:
+    def removed(self, replica: CachedReplica, event: BlockRemoved) -> None:
         """Blocks have left it."""
 
-    def cleared(self, replica: Replica) -> None:
+    def cleared(self, replica: CachedReplica) -> None:
         """Nothing is known to be in it."""
 
     def learned(self, report: PromptReport) -> None:

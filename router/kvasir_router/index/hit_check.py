@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import structlog
 
-from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.cached_replica import CachedReplica
 
 HITS_PER_VERDICT = 50
 MIN_CONFIRMED = 0.5
@@ -66,16 +66,16 @@ class HitCheck:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._running: dict[tuple[Replica, HitSource], list[float]] = {}
+        self._running: dict[tuple[CachedReplica, HitSource], list[float]] = {}
         """Hits, predicted and confirmed tokens since the last verdict."""
-        self._off: dict[tuple[Replica, HitSource], float] = {}
+        self._off: dict[tuple[CachedReplica, HitSource], float] = {}
         """Until when."""
-        self.predicted: Counter[tuple[Replica, HitSource]] = Counter()
+        self.predicted: Counter[tuple[CachedReplica, HitSource]] = Counter()
         """Tokens."""
-        self.confirmed: Counter[tuple[Replica, HitSource]] = Counter()
+        self.confirmed: Counter[tuple[CachedReplica, HitSource]] = Counter()
         """Of the predicted tokens, those that were in the cache."""
-        self.turned_off: Counter[tuple[Replica, HitSource]] = Counter()
-        self.surprises: Counter[Replica] = Counter()
+        self.turned_off: Counter[tuple[CachedReplica, HitSource]] = Counter()
+        self.surprises: Counter[CachedReplica] = Counter()
         """Requests without a predicted hit of which something was in the cache."""
 
     @property
@@ -83,7 +83,7 @@ class HitCheck:
         """Whether any prediction is not used."""
         return bool(self._off)
 
-    def believes(self, replica: Replica, source: HitSource) -> bool:
+    def believes(self, replica: CachedReplica, source: HitSource) -> bool:
         """Whether the source's predictions for the replica are used."""
         until = self._off.get((replica, source))
         if until is None:
@@ -93,7 +93,7 @@ class HitCheck:
         del self._off[replica, source]
         return True
 
-    def observed(self, replica: Replica, hit: Hit | None, cached: int) -> None:
+    def observed(self, replica: CachedReplica, hit: Hit | None, cached: int) -> None:
         """A request that was sent because of `hit` had `cached` tokens in the cache."""
         if hit is None:
             self.surprises[replica] += cached > 0
@@ -111,7 +111,7 @@ class HitCheck:
             if running[2] < MIN_CONFIRMED * running[1]:
                 self._turn_off(*key, running[2] / running[1])
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: CachedReplica) -> None:
         """The replica went, or starts anew."""
         del self.surprises[replica]
         for source in HitSource:
@@ -120,7 +120,7 @@ class HitCheck:
             for counter in (self.predicted, self.confirmed, self.turned_off):
                 del counter[replica, source]
 
-    def _turn_off(self, replica: Replica, source: HitSource, share: float) -> None:
+    def _turn_off(self, replica: CachedReplica, source: HitSource, share: float) -> None:
         self._off[replica, source] = self._clock() + COOLDOWN_SECONDS
         self.turned_off[replica, source] += 1
         _log.warning(

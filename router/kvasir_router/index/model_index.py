@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from kvasir.wire.kv_events import BlockRemoved, BlockStored
 from kvasir.wire.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, MAX_BLOCKS
-from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.approximate import ApproximateIndex
 from kvasir_router.index.block_sink import PromptReport
+from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.hit_check import Hit, HitCheck, HitSource
 from kvasir_router.index.residency import Residency, Resident
 from kvasir_router.index.text_map import TextMap
@@ -48,20 +48,20 @@ class ModelIndex:
         """Of prompts' text, as usage says."""
         self._weight = 1.0
         """Of the next request in that."""
-        self.when_routed: Callable[[Sequence[int], Replica, int], None] | None = None
+        self.when_routed: Callable[[Sequence[int], CachedReplica, int], None] | None = None
         """Told of each prompt that this process sent, as `routed` is."""
         self.when_learned: Callable[[PromptReport], None] | None = None
         """Told of each report that came first to this process."""
 
     # BlockSink
 
-    def stored(self, replica: Replica, event: BlockStored) -> None:
+    def stored(self, replica: CachedReplica, event: BlockStored) -> None:
         self.residency.stored(replica, event)
 
-    def removed(self, replica: Replica, event: BlockRemoved) -> None:
+    def removed(self, replica: CachedReplica, event: BlockRemoved) -> None:
         self.residency.removed(replica, event)
 
-    def cleared(self, replica: Replica) -> None:
+    def cleared(self, replica: CachedReplica) -> None:
         self.residency.cleared(replica)
 
     def learned(self, report: PromptReport) -> None:
@@ -71,7 +71,7 @@ class ModelIndex:
 
     # Lookup
 
-    def match(self, chain: Sequence[int]) -> dict[Replica, Hit]:
+    def match(self, chain: Sequence[int]) -> dict[CachedReplica, Hit]:
         """Each replica that is believed to have a part of the prompt."""
         sent = self.approximate.match(chain)
         known = self.residency.match(self.texts, chain)
@@ -91,15 +91,18 @@ class ModelIndex:
                 hits[replica] = joined
         return hits
 
-    def routed(self, chain: Sequence[int], replica: Replica, known: int) -> None:
-        """The prompt was sent to the replica, which is believed to have `known` text blocks."""
+    def routed(
+        self, chain: Sequence[int], replica: CachedReplica, known: int, capacity_tokens: int = 0
+    ) -> None:
+        """The prompt was sent to the replica, which is believed to have `known` text blocks, and
+        room for `capacity_tokens` in its KV cache (0 = it does not say)."""
         if chain:
-            self.approximate.routed(chain, replica, known, replica.load.kv_capacity)
+            self.approximate.routed(chain, replica, known, capacity_tokens)
             self.texts.used(chain)
             if self.when_routed is not None:
                 self.when_routed(chain, replica, known)
 
-    def ended(self, replica: Replica, hit: Hit | None, usage: Usage, text_bytes: int) -> None:
+    def ended(self, replica: CachedReplica, hit: Hit | None, usage: Usage, text_bytes: int) -> None:
         """A request that was sent to the replica because of `hit` has ended."""
         if usage.prompt_tokens and text_bytes > BLOCK_BYTES:
             bytes_per_token = text_bytes / usage.prompt_tokens
@@ -109,7 +112,7 @@ class ModelIndex:
         if usage.cached_tokens is not None:
             self.check.observed(replica, hit, usage.cached_tokens)
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: CachedReplica) -> None:
         """The replica went or restarted."""
         self.approximate.forget(replica)
         self.residency.forget(replica)
@@ -117,7 +120,7 @@ class ModelIndex:
 
     def _joined(
         self,
-        replica: Replica,
+        replica: CachedReplica,
         chain: Sequence[int],
         resident: Resident,
         sent: int,

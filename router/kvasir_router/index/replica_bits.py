@@ -1,6 +1,6 @@
 """Bits that stand for replicas in masks."""
 
-from kvasir_router.fleet.replica import Replica
+from kvasir_router.index.cached_replica import CachedReplica
 
 
 class ReplicaBits:
@@ -14,19 +14,19 @@ class ReplicaBits:
     __slots__ = ("_bits", "_free", "_replicas", "alive", "retired")
 
     def __init__(self) -> None:
-        self._bits: dict[Replica, int] = {}
-        self._replicas: list[Replica | None] = []
+        self._bits: dict[CachedReplica, int] = {}
+        self._replicas: list[CachedReplica | None] = []
         self._free: list[int] = []
         self.alive = 0
         """The bits in use."""
         self.retired = 0
         """Bits that are to be cleared."""
 
-    def bit(self, replica: Replica) -> int:
+    def bit(self, replica: CachedReplica) -> int:
         """The replica's bit; 0 if it has none."""
         return self._bits.get(replica, 0)
 
-    def bit_for(self, replica: Replica) -> int:
+    def bit_for(self, replica: CachedReplica) -> int:
         """The replica's bit, which it gets if it has none."""
         bit = self._bits.get(replica, 0)
         if not bit:
@@ -40,7 +40,7 @@ class ReplicaBits:
             self.alive |= bit
         return bit
 
-    def retire(self, replica: Replica) -> int:
+    def retire(self, replica: CachedReplica) -> int:
         """Take the replica's bit away; returns it, 0 if there was none."""
         bit = self._bits.pop(replica, 0)
         if bit:
@@ -57,7 +57,7 @@ class ReplicaBits:
             self._free.append(low.bit_length() - 1)
             bits ^= low
 
-    def replicas(self, mask: int) -> list[Replica]:
+    def replicas(self, mask: int) -> list[CachedReplica]:
         """The replicas of a mask's bits."""
         found = []
         while mask:

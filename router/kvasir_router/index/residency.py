@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from kvasir.wire.kv_events import MEDIUM_GPU, BlockRemoved, BlockStored
 from kvasir_router.discovery.specs import EngineKind
-from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_table import SHARDS, ReplicaTable
+from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.foreign_hashes import ForeignHashes, UnknownBlocksError, own_key
 from kvasir_router.index.prefix_search import prefix_depths
 from kvasir_router.index.replica_bits import ReplicaBits
@@ -43,14 +43,14 @@ class BlockLog(Protocol):
     """Who passes the events on, to those who keep a copy."""
 
     def held(
-        self, replica: Replica, group: int, tier: str, block_size: int, keys: Sequence[int]
+        self, replica: CachedReplica, group: int, tier: str, block_size: int, keys: Sequence[int]
     ) -> None:
         """The replica holds these blocks, by their own hashes."""
 
-    def dropped(self, replica: Replica, group: int, tier: str, keys: Sequence[int]) -> None:
+    def dropped(self, replica: CachedReplica, group: int, tier: str, keys: Sequence[int]) -> None:
         """It holds these no more."""
 
-    def cleared(self, replica: Replica) -> None:
+    def cleared(self, replica: CachedReplica) -> None:
         """It holds nothing."""
 
 
@@ -68,7 +68,7 @@ class Residency:
         """By KV group and tier."""
         self._groups: dict[int, int] = {}
         """KV group -> mask of the replicas that have it."""
-        self._foreign: dict[Replica, ForeignHashes] = {}
+        self._foreign: dict[CachedReplica, ForeignHashes] = {}
         self._has_tiers = False
         self._sweeping = 0
         self._next_shard = 0
@@ -95,7 +95,7 @@ class Residency:
         foreign = sum(len(hashes.table) for hashes in self._foreign.values())
         return self.blocks * BYTES_PER_BLOCK + foreign * BYTES_PER_FOREIGN_BLOCK
 
-    def stored(self, replica: Replica, event: BlockStored) -> None:
+    def stored(self, replica: CachedReplica, event: BlockStored) -> None:
         """Blocks are in the replica's cache."""
         foreign = self._foreign_hashes(replica)
         if foreign is None:
@@ -113,7 +113,7 @@ class Residency:
         if self.journal is not None:
             self.journal.held(replica, group, tier, block_size, keys)
 
-    def removed(self, replica: Replica, event: BlockRemoved) -> None:
+    def removed(self, replica: CachedReplica, event: BlockRemoved) -> None:
         """Blocks have left it."""
         foreign = self._foreign_hashes(replica)
         if foreign is None:
@@ -129,7 +129,7 @@ class Residency:
             self.journal.dropped(replica, group, tier, keys)
 
     def hold(
-        self, replica: Replica, group: int, tier: str, block_size: int, keys: Sequence[int]
+        self, replica: CachedReplica, group: int, tier: str, block_size: int, keys: Sequence[int]
     ) -> None:
         """`stored`, by the blocks' own hashes."""
         bit = self._begin(replica)
@@ -141,35 +141,35 @@ class Residency:
         self.block_size = block_size
         table.add(keys, bit)
 
-    def drop(self, replica: Replica, group: int, tier: str, keys: Sequence[int]) -> None:
+    def drop(self, replica: CachedReplica, group: int, tier: str, keys: Sequence[int]) -> None:
         """`removed`, by the blocks' own hashes."""
         bit = self._begin(replica)
         table = self._tables.get((group, tier))
         if table is not None:
             table.discard(keys, bit)
 
-    def knows(self, replica: Replica) -> bool:
+    def knows(self, replica: CachedReplica) -> bool:
         """Whether the replica has events."""
         return bool(self._bits.bit(replica))
 
-    def holders(self, keys: Iterable[int]) -> dict[tuple[Replica, int, str], list[int]]:
+    def holders(self, keys: Iterable[int]) -> dict[tuple[CachedReplica, int, str], list[int]]:
         """Who holds which of these blocks, by their own hashes: by replica, KV group and tier."""
         alive = self._bits.alive
-        held: dict[tuple[Replica, int, str], list[int]] = {}
+        held: dict[tuple[CachedReplica, int, str], list[int]] = {}
         for key in keys:
             for (group, tier), table in self._tables.items():
                 for replica in self._bits.replicas(table.holders(key) & alive):
                     held.setdefault((replica, group, tier), []).append(key)
         return held
 
-    def cleared(self, replica: Replica) -> None:
+    def cleared(self, replica: CachedReplica) -> None:
         """Nothing is known to be in it; what follows is all there is."""
         self.forget(replica)
         self._begin(replica)
         if self.journal is not None:
             self.journal.cleared(replica)
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: CachedReplica) -> None:
         """The replica went or restarted. Its bit is cleared with the events that follow."""
         bit = self._bits.retire(replica)
         for group in self._groups:
@@ -178,7 +178,7 @@ class Residency:
         if foreign is not None:
             self._trash += foreign.table.shards
 
-    def match(self, texts: TextMap, chain: Sequence[int]) -> dict[Replica, Resident]:
+    def match(self, texts: TextMap, chain: Sequence[int]) -> dict[CachedReplica, Resident]:
         """What each replica with events has of the chain as far as it is known; also those that
         have nothing of it. Empty for an unknown text."""
         alive = self._bits.alive
@@ -199,7 +199,7 @@ class Residency:
 
     def _depths(
         self, texts: TextMap, chain: Sequence[int], known: int, *, gpu_only: bool
-    ) -> dict[Replica, int]:
+    ) -> dict[CachedReplica, int]:
         """Leading text blocks of which each replica has everything."""
         somewhere = 0
         for mask in self._groups.values():
@@ -243,12 +243,12 @@ class Residency:
             self._has_tiers = self._has_tiers or tier != MEDIUM_GPU
         return table
 
-    def _begin(self, replica: Replica) -> int:
+    def _begin(self, replica: CachedReplica) -> int:
         """The bit of a replica that has events."""
         self._sweep()
         return self._bits.bit_for(replica)
 
-    def _foreign_hashes(self, replica: Replica) -> ForeignHashes | None:
+    def _foreign_hashes(self, replica: CachedReplica) -> ForeignHashes | None:
         """None for engines whose hashes are our own."""
         found = self._foreign.get(replica)
         if found is None and replica.spec.engine is not EngineKind.KVASIR:

@@ -9,6 +9,7 @@ from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.policy import Score
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import BlockSink
+from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.hit_check import Hit
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.policy.token_load import MIN_LOAD_TOKENS, token_loads
@@ -62,7 +63,8 @@ class KvAware:
     def sent(self, query: Query, choice: Choice) -> None:
         """Policy.sent."""
         known = choice.hit.text_blocks if choice.hit else 0
-        self.index.routed(query.chain, choice.replica, known)
+        replica = choice.replica
+        self.index.routed(query.chain, replica, known, replica.load.kv_capacity)
 
     def ended(self, query: Query, choice: Choice, usage: Usage | None) -> None:
         """Policy.ended."""
@@ -128,7 +130,7 @@ class KvAware:
 def _costs(
     candidates: Sequence[Replica],
     loads: Sequence[float],
-    hits: Mapping[Replica, Hit],
+    hits: Mapping[CachedReplica, Hit],
     prompt: float,
 ) -> list[float]:
     total = prompt

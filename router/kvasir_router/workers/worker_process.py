@@ -11,6 +11,7 @@ from kvasir_router import compiled
 from kvasir_router.fleet.health_monitor import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import LoadStreamState, Replica
+from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort
@@ -188,7 +189,7 @@ class RouterWorker(RouterComponents):
             index.when_routed = self._routed
             index.when_learned = lambda report: self._link.tell(learned(model.name, report))
 
-    def _routed(self, chain: Sequence[int], replica: Replica, known: int) -> None:
+    def _routed(self, chain: Sequence[int], replica: CachedReplica, known: int) -> None:
         """Tell the others, if that is news to them: of a text that is known to be there as a whole
         only now and then, so that it stays young in their lists too."""
         slot = slot_of(replica)

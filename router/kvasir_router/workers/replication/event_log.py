@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
+from kvasir_router.fleet.replica import Health, LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import PromptReport
+from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.index.text_map import MAX_BLOCKS as TEXT_BLOCKS
 from kvasir_router.policy.kv_aware import KvAware
@@ -90,13 +91,13 @@ class IndexEventLog:
         self._model = model
         self._tell = tell
         self._ends = _ends(index)
-        self._begun: set[Replica] = set()
+        self._begun: set[CachedReplica] = set()
         """Those that are known to have events."""
         index.residency.journal = self
         index.when_learned = self._learned
 
     def held(
-        self, replica: Replica, group: int, tier: str, block_size: int, keys: Sequence[int]
+        self, replica: CachedReplica, group: int, tier: str, block_size: int, keys: Sequence[int]
     ) -> None:
         """BlockLog.held."""
         slot = slot_of(replica)
@@ -105,13 +106,13 @@ class IndexEventLog:
         for part in parts(self.ends_of(keys)):
             self._tell(Held(slot, group, tier, block_size, pack_keys(part)), len(part))
 
-    def dropped(self, replica: Replica, group: int, tier: str, keys: Sequence[int]) -> None:
+    def dropped(self, replica: CachedReplica, group: int, tier: str, keys: Sequence[int]) -> None:
         """BlockLog.dropped."""
         slot = slot_of(replica)
         for part in parts(self.ends_of(keys)):
             self._tell(Dropped(slot, group, tier, pack_keys(part)), len(part))
 
-    def cleared(self, replica: Replica) -> None:
+    def cleared(self, replica: CachedReplica) -> None:
         """BlockLog.cleared."""
         self._begun.add(replica)
         self._tell(Cleared(slot_of(replica)))
@@ -121,7 +122,7 @@ class IndexEventLog:
         ends = self._ends
         return [key for key in keys if key in ends]
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: CachedReplica) -> None:
         """It is gone."""
         self._begun.discard(replica)
 
@@ -145,7 +146,7 @@ def _ends(index: ModelIndex) -> set[int]:
     return {int.from_bytes(key, "little") for _, _, key in index.texts.contents()} - {0}
 
 
-def slot_of(replica: Replica) -> int:
+def slot_of(replica: CachedReplica) -> int:
     """All replicas of a router with workers have one."""
     assert isinstance(replica, SharedReplica)  # noqa: S101 - the fleet makes no others
     return replica.slot

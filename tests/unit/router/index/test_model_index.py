@@ -152,8 +152,7 @@ def test_a_replica_that_restarts_has_nothing(index, make_replica) -> None:
 
 def test_long_tokens_fill_a_cache_with_more_text(index, make_replica) -> None:
     a = make_replica("a")
-    a.load.kv_capacity = 2_000
     for number in range(400):
         index.ended(a, None, Usage(1000, 10), 16_000)
-        index.routed([number * 10 + 1, number * 10 + 2], a, 0)
+        index.routed([number * 10 + 1, number * 10 + 2], a, 0, 2_000)
     assert 30_000 < index.approximate.size(a) < 34_000

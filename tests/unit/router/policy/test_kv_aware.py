@@ -48,6 +48,15 @@ def end(policy: KvAware, query, choice, cached: int) -> None:
     policy.ended(query, choice, Usage(6000, 10, cached))
 
 
+async def test_a_small_kv_cache_is_believed_to_hold_little(replicas, ask) -> None:
+    policy, replica = KvAware(), replicas[0]
+    replica.load.kv_capacity = 2_000
+    for number in range(50):
+        query = ask(f"{number} " * 400, "question")
+        policy.sent(query, policy.choose(query, [replica]))
+    assert 0 < policy.index.approximate.size(replica) < 10_000, "2,000 tokens of some 4 bytes"
+
+
 async def test_a_shared_prefix_goes_where_it_is(replicas, ask) -> None:
     policy = KvAware()
     holder = prefilled(policy, ask(SYSTEM, "first"), replicas)
