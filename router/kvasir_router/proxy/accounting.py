@@ -54,8 +54,8 @@ class RequestAccounting:
             metrics.disconnects += 1
         if relay.choice is not None:
             model.ended(relay.query, relay.choice, usage)
-            if model.spec.tokenizer is not None:
-                gateway.tokenizing.ended(relay)
+            if model.spec.tokenizer is not None and status == 200:
+                gateway.tokenizing.answered(model, relay.query.chain, relay.choice.replica)
         self._settle(relay, unix)
         gateway.signals.model(model.name).ended(status, first_byte, seconds, usage, relay.streams)
         trace_id = gateway.tracer.ended(relay) if gateway.tracer is not None else ""

@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
@@ -17,9 +17,6 @@ from kvasir_router.tokenizing.job_messages import MAX_BODY_BYTES, Job, Made
 from kvasir_router.tokenizing.tokenizer_pool import TokenizerPool
 from kvasir_router.tokenizing.tokenizer_trust import TokenizerTrust
 from kvasir_router.wire.query import Query
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.relay import Relay
 
 WAIT_BLOCKS = 4
 """Text blocks that nobody told of, from which on a choice waits: 2 KiB at least, or some 500 tokens
@@ -110,11 +107,11 @@ class Tokenizing:
         wait.begin(self._settings.deadline)
         return True
 
-    def ended(self, relay: "Relay") -> None:
-        """A request of a model with a tokenizer was answered by the replica that was chosen."""
-        state = self._states.get(relay.model)
-        if state is not None and relay.status == 200 and relay.choice is not None:
-            state.trust.ended(relay.query.chain, relay.choice.replica)
+    def answered(self, model: Model, chain: Sequence[int], replica: Replica) -> None:
+        """Check some of the prompts that the replica has answered, if the model has a tokenizer."""
+        state = self._states.get(model)
+        if state is not None:
+            state.trust.ended(chain, replica)
 
     async def stop(self) -> None:
         """End the processes."""
