@@ -1,4 +1,4 @@
-"""Who sets the replicas: KEDA where it is installed, else a HorizontalPodAutoscaler."""
+"""Autoscaler of a deployment: KEDA where it is installed, else a HorizontalPodAutoscaler."""
 
 from __future__ import annotations
 
@@ -7,61 +7,60 @@ from urllib.parse import quote
 from kvasir.resource.autoscaling_spec import Autoscaling
 from kvasir_operator.kinds import AUTOSCALERS, LLMDEPLOYMENTS, SCALED_OBJECTS
 from kvasir_operator.objects import Object
-from kvasir_operator.plan.draft import Draft
+from kvasir_operator.plan.step import PlanInputs, StepResult
 
-_OF_ROUTERS = {"concurrency": "sum", "queue": "sum", "in_flight_tokens": "max"}
-"""How routers' numbers become one. Each knows the requests that came to it, so they add up, but of
-prompts that engines still have to compute each knows all. Of a queue the most is in the routers."""
+_AGGREGATIONS = {"concurrency": "sum", "queue": "sum", "in_flight_tokens": "max"}
+"""Aggregation of the routers' numbers. Each router knows the requests that came to it, so they add
+up, but each knows all prompts that engines still have to compute. Most of a queue is in routers."""
 
 
-def add_autoscaling(draft: Draft) -> None:
-    """A ScaledObject or a HorizontalPodAutoscaler; the other one, or both, are taken away.
+def plan_autoscaling(inputs: PlanInputs) -> StepResult:
+    """Want a ScaledObject or a HorizontalPodAutoscaler, and the other one, or both, deleted.
 
-    Taking one away changes no replicas: they are in the LLMDeployment's own spec.
+    Deleting one changes no replicas: they are in the LLMDeployment's own spec.
     """
-    wanted = draft.deployment.spec.autoscaling
-    has_keda = SCALED_OBJECTS.plural in draft.observed.optional
-    scaled_object = draft.child(SCALED_OBJECTS.api_version, "ScaledObject", draft.name)
-    autoscaler = draft.child(AUTOSCALERS.api_version, "HorizontalPodAutoscaler", draft.name)
-    if wanted is not None and has_keda:
-        draft.manifests.append({**scaled_object, "spec": _scaled_object(draft, wanted)})
-    elif wanted is not None:
-        draft.manifests.append({**autoscaler, "spec": _autoscaler(draft, wanted)})
-    if has_keda and wanted is None:
-        draft.deletions.append(scaled_object)
-    if has_keda or wanted is None:
-        draft.deletions.append(autoscaler)
+    wanted = inputs.spec.autoscaling
+    has_keda = SCALED_OBJECTS.plural in inputs.observed.optional
+    scaled_object = inputs.child(SCALED_OBJECTS.api_version, "ScaledObject", inputs.name)
+    autoscaler = inputs.child(AUTOSCALERS.api_version, "HorizontalPodAutoscaler", inputs.name)
+    if wanted is None:
+        return StepResult(deletions=(scaled_object, autoscaler) if has_keda else (autoscaler,))
+    if has_keda:
+        scaled_object["spec"] = _scaled_object(inputs, wanted)
+        return StepResult(manifests=(scaled_object,), deletions=(autoscaler,))
+    autoscaler["spec"] = _autoscaler(inputs, wanted)
+    return StepResult(manifests=(autoscaler,))
 
 
-def _target(draft: Draft) -> Object:
+def _target(inputs: PlanInputs) -> Object:
     return {
         "apiVersion": LLMDEPLOYMENTS.api_version,
         "kind": "LLMDeployment",
-        "name": draft.name,
+        "name": inputs.name,
     }
 
 
-def _autoscaler(draft: Draft, wanted: Autoscaling) -> Object:
+def _autoscaler(inputs: PlanInputs, wanted: Autoscaling) -> Object:
     metric = {
         "name": f"kvasir_{wanted.metric}",
-        "selector": {"matchLabels": {"deployment": draft.name}},
+        "selector": {"matchLabels": {"deployment": inputs.name}},
     }
     average = {"type": "AverageValue", "averageValue": str(wanted.target)}
     return {
-        "scaleTargetRef": _target(draft),
+        "scaleTargetRef": _target(inputs),
         "minReplicas": wanted.min_replicas,
         "maxReplicas": wanted.max_replicas,
         "metrics": [{"type": "External", "external": {"metric": metric, "target": average}}],
     }
 
 
-def _scaled_object(draft: Draft, wanted: Autoscaling) -> Object:
-    """KEDA asks every endpoint of the routers' Service."""
-    host = f"{draft.settings.router_admin_service}.{draft.settings.router_namespace}.svc"
-    port = draft.settings.router_admin_port
-    model = quote(draft.deployment.served_names[0], safe="/")
+def _scaled_object(inputs: PlanInputs, wanted: Autoscaling) -> Object:
+    """Return the ScaledObject's spec: KEDA asks every endpoint of the routers' Service."""
+    host = f"{inputs.settings.router_admin_service}.{inputs.settings.router_namespace}.svc"
+    port = inputs.settings.router_admin_port
+    model = quote(inputs.deployment.served_names[0], safe="/")
     return {
-        "scaleTargetRef": _target(draft),
+        "scaleTargetRef": _target(inputs),
         "minReplicaCount": wanted.min_replicas,
         "maxReplicaCount": wanted.max_replicas,
         "triggers": [
@@ -73,7 +72,7 @@ def _scaled_object(draft: Draft, wanted: Autoscaling) -> Object:
                     "valueLocation": wanted.metric,
                     "targetValue": str(wanted.target),
                     "aggregateFromKubeServiceEndpoints": "true",
-                    "aggregationType": _OF_ROUTERS[wanted.metric],
+                    "aggregationType": _AGGREGATIONS[wanted.metric],
                 },
             }
         ],

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvasir.resource.deployment_status import MAX_MESSAGE, ConditionType, Reason
 from kvasir_operator.objects import Object, format_time
+
+
+class ConditionValue(NamedTuple):
+    """A condition as a step of the plan sets it."""
+
+    type: ConditionType
+    status: bool | None
+    """None = Unknown."""
+    reason: Reason
+    message: str = ""
 
 
 class Conditions:
@@ -22,7 +32,7 @@ class Conditions:
     def set(
         self, kind: ConditionType, status: bool | None, reason: Reason, message: str = ""
     ) -> None:
-        """`status` None = Unknown."""
+        """Set a condition; `status` None = Unknown."""
         text = "Unknown" if status is None else str(status)
         before = self._before.get(kind.value, {})
         since = before.get("lastTransitionTime") if before.get("status") == text else None
@@ -36,25 +46,9 @@ class Conditions:
         }
 
     def keep(self, condition: Object) -> None:
-        """Takes over a condition that was made for this moment already."""
+        """Add a condition that was made for this moment already."""
         self._set[ConditionType(condition["type"])] = condition
 
-    def is_true(self, kind: ConditionType) -> bool:
-        """Whether it was set to True."""
-        return str(self._set[kind]["status"]) == "True"
-
-    def is_false(self, kind: ConditionType) -> bool:
-        """Whether it was set to False."""
-        return str(self._set[kind]["status"]) == "False"
-
-    def reason(self, kind: ConditionType) -> Reason:
-        """Of a condition that was set."""
-        return Reason(self._set[kind]["reason"])
-
-    def message(self, kind: ConditionType) -> str:
-        """Of a condition that was set."""
-        return str(self._set[kind]["message"])
-
     def as_list(self) -> list[Object]:
-        """As the status has them."""
+        """Return the conditions as the status has them."""
         return list(self._set.values())

@@ -1,39 +1,45 @@
-"""What Prometheus' operator is told about a deployment, where it is installed."""
+"""PodMonitor and PrometheusRule of a deployment, where Prometheus' operator is installed."""
 
 from __future__ import annotations
 
 from kvasir.resource import labels
 from kvasir_operator.kinds import POD_MONITORS, RULES
 from kvasir_operator.objects import Object
-from kvasir_operator.plan.draft import Draft
+from kvasir_operator.plan.step import PlanInputs, StepResult
 
 
-def add_monitoring(draft: Draft) -> None:
-    """A PodMonitor and a PrometheusRule, or their removal."""
-    wanted = draft.deployment.spec.monitoring
-    for plural, wish, manifest in (
-        (POD_MONITORS.plural, wanted.pod_monitor, _pod_monitor(draft)),
-        (RULES.plural, wanted.alerts, _alerts(draft)),
-    ):
-        if plural in draft.observed.optional:
-            (draft.manifests if wish else draft.deletions).append(manifest)
+def plan_monitoring(inputs: PlanInputs) -> StepResult:
+    """Want a PodMonitor and a PrometheusRule, or their removal."""
+    wanted = inputs.spec.monitoring
+    possible = [
+        (wish, manifest)
+        for plural, wish, manifest in (
+            (POD_MONITORS.plural, wanted.pod_monitor, _pod_monitor(inputs)),
+            (RULES.plural, wanted.alerts, _alerts(inputs)),
+        )
+        if plural in inputs.observed.optional
+    ]
+    return StepResult(
+        manifests=tuple(manifest for wish, manifest in possible if wish),
+        deletions=tuple(manifest for wish, manifest in possible if not wish),
+    )
 
 
-def _pod_monitor(draft: Draft) -> Object:
-    return draft.child(
+def _pod_monitor(inputs: PlanInputs) -> Object:
+    return inputs.child(
         POD_MONITORS.api_version,
         "PodMonitor",
-        draft.name,
+        inputs.name,
         spec={
-            "selector": {"matchLabels": labels.identity(draft.name, labels.ENGINE)},
+            "selector": {"matchLabels": labels.identity(inputs.name, labels.ENGINE)},
             "podTargetLabels": [labels.DEPLOYMENT],
             "podMetricsEndpoints": [{"port": "http", "path": "/metrics", "interval": "15s"}],
         },
     )
 
 
-def _alerts(draft: Draft) -> Object:
-    pods = f'namespace="{draft.namespace}",pod=~"{draft.name}-[a-z0-9]+-[a-z0-9]{{5}}"'
+def _alerts(inputs: PlanInputs) -> Object:
+    pods = f'namespace="{inputs.namespace}",pod=~"{inputs.name}-[a-z0-9]+-[a-z0-9]{{5}}"'
     rules = [
         _alert(
             "KvasirEngineDown",
@@ -47,18 +53,18 @@ def _alerts(draft: Draft) -> Object:
             f"sum(kvasir_num_requests_waiting{{{pods}}}) > 20",
             "10m",
             "warning",
-            f"Requests have waited at engines of {draft.name} for 10 minutes; add replicas.",
+            f"Requests have waited at engines of {inputs.name} for 10 minutes; add replicas.",
         ),
         _alert(
             "KvasirCacheFull",
             f"avg(kvasir_kv_cache_usage_perc{{{pods}}}) > 0.95",
             "10m",
             "warning",
-            f"The KV caches of {draft.name} are full; requests are preempted. Add replicas.",
+            f"The KV caches of {inputs.name} are full; requests are preempted. Add replicas.",
         ),
     ]
-    groups = [{"name": f"kvasir-{draft.name}", "rules": rules}]
-    return draft.child(RULES.api_version, "PrometheusRule", draft.name, spec={"groups": groups})
+    groups = [{"name": f"kvasir-{inputs.name}", "rules": rules}]
+    return inputs.child(RULES.api_version, "PrometheusRule", inputs.name, spec={"groups": groups})
 
 
 def _alert(name: str, expression: str, wait: str, severity: str, summary: str) -> Object:

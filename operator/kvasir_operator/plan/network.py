@@ -1,4 +1,4 @@
-"""Service, NetworkPolicy, fleet secret and PodDisruptionBudget of a deployment."""
+"""ServiceAccount, Service, disruption budget, fleet secret and NetworkPolicy of a deployment."""
 
 from __future__ import annotations
 
@@ -6,35 +6,31 @@ import base64
 
 from kvasir.resource import labels
 from kvasir_operator.objects import Object
-from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.pod_template import fleet_secret_name
+from kvasir_operator.plan.step import PlanInputs, StepResult
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 
 
-def add_surroundings(draft: Draft) -> None:
-    """Service, ServiceAccount, Secret, PodDisruptionBudget and NetworkPolicy."""
-    draft.manifests.append(
-        draft.child("v1", "ServiceAccount", draft.name, automountServiceAccountToken=False)
-    )
-    draft.manifests.append(_service(draft))
-    draft.manifests.append(_budget(draft))
-    if draft.settings.fleet_secret:
-        draft.manifests.append(_fleet_secret(draft))
-    if draft.deployment.spec.network_policy.enabled:
-        draft.manifests.append(_network_policy(draft))
-    else:
-        draft.deletions.append(draft.child("networking.k8s.io/v1", "NetworkPolicy", draft.name))
+def plan_network(inputs: PlanInputs) -> StepResult:
+    """Want ServiceAccount, Service, PodDisruptionBudget, Secret and NetworkPolicy."""
+    account = inputs.child("v1", "ServiceAccount", inputs.name, automountServiceAccountToken=False)
+    secrets = [_fleet_secret(inputs)] if inputs.settings.fleet_secret else []
+    manifests = (account, _service(inputs), _budget(inputs), *secrets)
+    if inputs.spec.network_policy.enabled:
+        return StepResult(manifests=(*manifests, _network_policy(inputs)))
+    policy = inputs.child("networking.k8s.io/v1", "NetworkPolicy", inputs.name)
+    return StepResult(manifests=manifests, deletions=(policy,))
 
 
-def _service(draft: Draft) -> Object:
-    return draft.child(
+def _service(inputs: PlanInputs) -> Object:
+    return inputs.child(
         "v1",
         "Service",
-        draft.name,
+        inputs.name,
         spec={
             "clusterIP": "None",
-            "selector": labels.identity(draft.name, labels.ENGINE),
+            "selector": labels.identity(inputs.name, labels.ENGINE),
             "ports": [
                 {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
                 for name, port in labels.ENGINE_PORTS.items()
@@ -43,48 +39,48 @@ def _service(draft: Draft) -> Object:
     )
 
 
-def _budget(draft: Draft) -> Object:
-    return draft.child(
+def _budget(inputs: PlanInputs) -> Object:
+    return inputs.child(
         "policy/v1",
         "PodDisruptionBudget",
-        draft.name,
+        inputs.name,
         spec={
-            "maxUnavailable": draft.deployment.spec.disruption.max_unavailable,
+            "maxUnavailable": inputs.spec.disruption.max_unavailable,
             # A pod that does not serve anyway must not hold up a node's drain
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": labels.identity(draft.name, labels.ENGINE)},
+            "selector": {"matchLabels": labels.identity(inputs.name, labels.ENGINE)},
         },
     )
 
 
-def _fleet_secret(draft: Draft) -> Object:
-    value = base64.b64encode(draft.settings.fleet_secret.encode()).decode()
-    return draft.child(
+def _fleet_secret(inputs: PlanInputs) -> Object:
+    value = base64.b64encode(inputs.settings.fleet_secret.encode()).decode()
+    return inputs.child(
         "v1",
         "Secret",
-        fleet_secret_name(draft.name),
+        fleet_secret_name(inputs.name),
         type="Opaque",
         data={"secret": value},
     )
 
 
-def _network_policy(draft: Draft) -> Object:
-    routers = _from(draft.settings.router_namespace, labels.ROUTER)
-    operator = _from(draft.settings.namespace, labels.OPERATOR)
+def _network_policy(inputs: PlanInputs) -> Object:
+    routers = _from(inputs.settings.router_namespace, labels.ROUTER)
+    operator = _from(inputs.settings.namespace, labels.OPERATOR)
     rules: list[Object] = [
         {"from": [routers], "ports": [_port(port) for port in labels.ENGINE_PORTS.values()]},
         {"from": [operator], "ports": [_port(labels.HTTP_PORT)]},
     ]
-    allowed = draft.deployment.spec.network_policy.allowed_namespaces
+    allowed = inputs.spec.network_policy.allowed_namespaces
     if allowed:
         peers = [{"namespaceSelector": {"matchLabels": {_NAMESPACE: name}}} for name in allowed]
         rules.append({"from": peers, "ports": [_port(labels.HTTP_PORT)]})
-    return draft.child(
+    return inputs.child(
         "networking.k8s.io/v1",
         "NetworkPolicy",
-        draft.name,
+        inputs.name,
         spec={
-            "podSelector": {"matchLabels": {labels.DEPLOYMENT: draft.name}},
+            "podSelector": {"matchLabels": {labels.DEPLOYMENT: inputs.name}},
             "policyTypes": ["Ingress"],
             "ingress": rules,
         },

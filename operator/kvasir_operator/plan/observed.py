@@ -1,4 +1,4 @@
-"""What is known of one LLMDeployment and its surroundings when it is planned."""
+"""State of one LLMDeployment and its surroundings when it is planned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvasir_operator.objects import Object
 
 
 def parse_resource(resource: Object) -> LLMDeployment | str:
-    """The resource as its schema reads it, or sentences on what is wrong with it."""
+    """Return the resource as its schema reads it, or sentences on what is wrong with it."""
     try:
         return LLMDeployment.from_cluster(resource)
     except ValidationError as error:
@@ -27,14 +27,14 @@ class Hardware:
     """The GPUs of the nodes that a deployment's pods may run on."""
 
     memory_bytes: int | None = None
-    """Of the smallest GPU; None = it is not known."""
+    """Memory of the smallest GPU; None = not known."""
     gpus_per_node: int | None = None
-    """Of the node with most; None = it is not known, 0 = no such node has any."""
+    """GPUs of the node with the most; None = not known, 0 = no such node has any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A moment's view, all that `plan` looks at."""
+    """Everything that `plan` looks at, as it is at one moment."""
 
     resource: Object
     """The LLMDeployment as the API has it."""
@@ -50,14 +50,25 @@ class Observed:
     claim: Object | None = None
     """The volume claim that its model lies on, or will."""
     progress: Mapping[str, Progress] = field(default_factory=dict)
-    """What running downloads last said of themselves, by the names of their Jobs."""
+    """Last reports of running downloads, by the names of their Jobs."""
     secrets: Mapping[str, str | None] = field(default_factory=dict)
-    """uid and resourceVersion of each Secret that it names; None = there is no such Secret."""
+    """uid and resourceVersion of each Secret that it names; None = no such Secret exists."""
     name_owners: Mapping[str, str] = field(default_factory=dict)
-    """namespace/name of the deployment that has a name which this one wants too."""
+    """Model names that older LLMDeployments have, each with its owner as namespace/name."""
     hardware: Hardware = Hardware()
     optional: frozenset[str] = frozenset()
     """Plurals of the optional kinds that the cluster has."""
     ready_routers: int = 0
+    """Router pods that get requests."""
     crd_lacks: tuple[str, ...] = ()
     """Fields that the installed CRD does not know."""
+
+    @property
+    def uid(self) -> str:
+        """The LLMDeployment's uid."""
+        return str(self.resource["metadata"]["uid"])
+
+    @property
+    def generation(self) -> int:
+        """The LLMDeployment's generation; 0 = it has none."""
+        return int(self.resource["metadata"].get("generation") or 0)

@@ -1,39 +1,38 @@
-"""The whole plan: a list of small steps over one draft."""
+"""The whole plan: a list of pure steps, and one assembler of their results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kvasir.resource import LLMDeployment
 from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
 from kvasir_operator.objects import Object
-from kvasir_operator.plan.autoscaling import add_autoscaling
-from kvasir_operator.plan.conditions import Conditions
-from kvasir_operator.plan.draft import Draft
+from kvasir_operator.plan.autoscaling import plan_autoscaling
+from kvasir_operator.plan.conditions import Conditions, ConditionValue
 from kvasir_operator.plan.engine.workload import run_engines
-from kvasir_operator.plan.gpu_fit import fit
+from kvasir_operator.plan.gpu_fit import fit_gpus
 from kvasir_operator.plan.model_download.cache_step import cache_model
 from kvasir_operator.plan.model_download.job_state import note_of
-from kvasir_operator.plan.monitoring import add_monitoring
-from kvasir_operator.plan.network import add_surroundings
+from kvasir_operator.plan.monitoring import plan_monitoring
+from kvasir_operator.plan.network import plan_network
 from kvasir_operator.plan.observed import Observed
-from kvasir_operator.plan.router_confirmation import route
+from kvasir_operator.plan.router_confirmation import confirm_routing
+from kvasir_operator.plan.step import PlanInputs, StepResult
 from kvasir_operator.plan.summary import summarise
 from kvasir_operator.plan.validation import accept
 from kvasir_operator.settings import OperatorSettings
-from kvasir_operator.spec_facts import storage_of
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What shall be done about one LLMDeployment now."""
+    """Everything that shall be done about one LLMDeployment now."""
 
     status: Object
     """The whole status."""
     manifests: tuple[Object, ...] = ()
-    """What shall exist, in the order in which it is made."""
+    """Objects that shall exist, in the order in which they are made."""
     deletions: tuple[Object, ...] = ()
     """Objects to delete."""
     scale: int | None = None
@@ -45,38 +44,51 @@ class Plan:
 
 
 def plan(deployment: LLMDeployment | str, observed: Observed, settings: OperatorSettings) -> Plan:
-    """The plan for a resource, as `parse_resource` gives it, and what is observed.
+    """Plan for a resource, as `parse_resource` gives it, and what is observed.
 
     No clock, no network: the same for the same arguments.
     """
     if isinstance(deployment, str):
         return _refused(observed, deployment)
-    draft = Draft(observed, settings, deployment, _conditions(observed))
-    storage = storage_of(deployment.spec, draft.name)
-    accept(draft)
-    add_surroundings(draft)
-    add_monitoring(draft)
-    add_autoscaling(draft)
-    download = cache_model(draft, storage)
-    fit(draft, storage, download)
-    workload = run_engines(draft, storage)
-    route(draft, workload)
-    summarise(draft, workload)
-    status = _status(observed, draft.conditions, draft.status)
-    if deployment.spec.paused:
+    inputs = PlanInputs(deployment, observed, settings)
+    accepted = accept(inputs)
+    network = plan_network(inputs)
+    monitoring = plan_monitoring(inputs)
+    autoscaling = plan_autoscaling(inputs)
+    cached = cache_model(inputs, accepted)
+    fitted = fit_gpus(inputs, cached.download)
+    blocked = accepted.blocked or cached.blocked or fitted.blocked
+    engines = run_engines(inputs, fitted.tensor, blocked)
+    routed = confirm_routing(inputs, engines.pods)
+    steps = (accepted, network, monitoring, autoscaling, cached, fitted, engines, routed)
+    summary = summarise(inputs, steps, engines.pods, blocked)
+    return assemble(inputs, (*steps, summary), engines.scale, note_of(cached.download))
+
+
+def assemble(
+    inputs: PlanInputs,
+    steps: Sequence[StepResult],
+    scale: int | None,
+    note: tuple[Object, dict[str, str]] | None,
+) -> Plan:
+    """Make the plan of all steps' results; of a paused LLMDeployment only the status changes."""
+    values = [each for step in steps for each in step.conditions]
+    fields = {name: value for step in steps for name, value in step.status.items()}
+    status = _status(inputs.observed, values, fields)
+    if inputs.spec.paused:
         return Plan(status)
     return Plan(
         status,
-        tuple(draft.manifests),
-        tuple(draft.deletions),
-        draft.scale,
-        note_of(download),
-        draft.requeue,
+        tuple(each for step in steps for each in step.manifests),
+        tuple(each for step in steps for each in step.deletions),
+        scale,
+        note,
+        min((step.requeue for step in steps if step.requeue is not None), default=None),
     )
 
 
 def with_failures(status: Object, failures: Sequence[str], observed: Observed) -> Object:
-    """`status`, with the word of an API server that refused some of the manifests."""
+    """Return `status` with the messages of an API server that refused some of the manifests."""
     if not failures:
         return status
     conditions = _conditions(observed)
@@ -91,13 +103,15 @@ def with_failures(status: Object, failures: Sequence[str], observed: Observed) -
 
 def _refused(observed: Observed, message: str) -> Plan:
     """Plan for an invalid resource: leave running objects unchanged."""
-    conditions = _conditions(observed)
-    conditions.set(ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message)
-    conditions.set(ConditionType.DEGRADED, True, Reason.INVALID_SPEC, message)
-    conditions.set(ConditionType.READY, False, Reason.INVALID_SPEC, message)
+    invalid = Reason.INVALID_SPEC
+    values = [
+        ConditionValue(ConditionType.ACCEPTED, False, invalid, message),
+        ConditionValue(ConditionType.DEGRADED, True, invalid, message),
+        ConditionValue(ConditionType.READY, False, invalid, message),
+    ]
     before = observed.resource.get("status") or {}
     kept = {name: before[name] for name in _COUNTS if name in before}
-    return Plan(_status(observed, conditions, {**kept, "phase": DeploymentPhase.FAILED.value}))
+    return Plan(_status(observed, values, {**kept, "phase": DeploymentPhase.FAILED.value}))
 
 
 _COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "selector", "url")
@@ -105,13 +119,17 @@ _COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "selector", "url")
 
 def _conditions(observed: Observed) -> Conditions:
     before: dict[str, Any] = observed.resource.get("status") or {}
-    generation = int(observed.resource["metadata"].get("generation") or 0)
-    return Conditions(before.get("conditions") or (), generation, observed.now)
+    return Conditions(before.get("conditions") or (), observed.generation, observed.now)
 
 
-def _status(observed: Observed, conditions: Conditions, rest: Object) -> Object:
+def _status(
+    observed: Observed, values: Iterable[ConditionValue], fields: Mapping[str, object]
+) -> Object:
+    conditions = _conditions(observed)
+    for value in values:
+        conditions.set(*value)
     return {
-        "observedGeneration": int(observed.resource["metadata"].get("generation") or 0),
+        "observedGeneration": observed.generation,
         "conditions": conditions.as_list(),
-        **rest,
+        **fields,
     }

@@ -1,4 +1,4 @@
-"""Step 5: do the routers serve every engine that is up? And how long did the start take?"""
+"""Step 5: check that the routers serve every ready engine, and time the start."""
 
 from __future__ import annotations
 
@@ -7,37 +7,44 @@ from typing import Any
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.objects import Object, condition, container_status, holds, parse_time
-from kvasir_operator.plan.draft import Draft
-from kvasir_operator.plan.engine.workload import Workload
+from kvasir_operator.plan.conditions import ConditionValue
+from kvasir_operator.plan.engine.workload import EnginePods
+from kvasir_operator.plan.step import PlanInputs, StepResult
 
 
-def route(draft: Draft, workload: Workload) -> None:
-    """Sets RouterReady, status.url and status.startup."""
-    up = workload.up
+def confirm_routing(inputs: PlanInputs, pods: EnginePods) -> StepResult:
+    """Set RouterReady, status.url and status.startup."""
     # Ready as well: the kubelet takes a moment to see the gate
-    routed = [pod for pod in up if holds(pod, labels.ROUTED) and holds(pod, "Ready")]
-    told = f"Routers serve {len(routed)} of {len(up)} engines"
-    if draft.settings.router_url:
-        draft.status["url"] = draft.settings.router_url
-    if up and len(routed) == len(up):
-        verdict: tuple[bool | None, Reason, str] = True, Reason.ROUTED, f"{told}."
-    elif not draft.observed.ready_routers:
-        namespace = draft.settings.router_namespace
-        verdict = None, Reason.NO_ROUTER, f"No router is Ready in namespace {namespace}."
-    elif not up:
-        verdict = False, Reason.WAITING, "No engine of the newest revision is up."
-    else:
-        verdict = False, Reason.NOT_ROUTED, f"{told}; the others have not been taken yet."
-    draft.conditions.set(ConditionType.ROUTER_READY, *verdict)
+    routed = [pod for pod in pods.up if holds(pod, labels.ROUTED) and holds(pod, "Ready")]
+    status: dict[str, object] = {}
+    if inputs.settings.router_url:
+        status["url"] = inputs.settings.router_url
     if routed:
-        first = min(
-            routed, key=lambda pod: str(condition(pod, labels.ROUTED)["lastTransitionTime"])
-        )
-        draft.status["startup"] = _startup(first)
+        status["startup"] = _startup(min(routed, key=_routed_since))
+    verdict = _verdict(inputs, len(routed), len(pods.up))
+    return StepResult(
+        conditions=(ConditionValue(ConditionType.ROUTER_READY, *verdict),), status=status
+    )
+
+
+def _verdict(inputs: PlanInputs, routed: int, up: int) -> tuple[bool | None, Reason, str]:
+    told = f"Routers serve {routed} of {up} engines"
+    if up and routed == up:
+        return True, Reason.ROUTED, f"{told}."
+    if not inputs.observed.ready_routers:
+        namespace = inputs.settings.router_namespace
+        return None, Reason.NO_ROUTER, f"No router is Ready in namespace {namespace}."
+    if not up:
+        return False, Reason.WAITING, "No engine of the newest revision is up."
+    return False, Reason.NOT_ROUTED, f"{told}; the others have not been taken yet."
+
+
+def _routed_since(pod: Object) -> str:
+    return str(condition(pod, labels.ROUTED)["lastTransitionTime"])
 
 
 def _startup(pod: Object) -> Object:
-    """Seconds of each part of a pod's start; none for what its container's restart has hidden."""
+    """Return the seconds of each part of a pod's start, without those that a restart has hidden."""
     status = container_status(pod, labels.ENGINE_CONTAINER)
     times = [
         pod["metadata"].get("creationTimestamp"),

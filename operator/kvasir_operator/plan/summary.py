@@ -1,18 +1,14 @@
-"""Step 6: everything in two conditions and one word."""
+"""Step 6: sum everything up in three conditions and the phase."""
 
 from __future__ import annotations
 
-from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
-from kvasir_operator.plan.draft import Draft
-from kvasir_operator.plan.engine.workload import Workload
+from collections.abc import Sequence
 
-_IN_ORDER = (
-    ConditionType.ACCEPTED,
-    ConditionType.MODEL_CACHED,
-    ConditionType.FITS,
-    ConditionType.WORKLOAD_READY,
-    ConditionType.ROUTER_READY,
-)
+from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
+from kvasir_operator.plan.conditions import ConditionValue
+from kvasir_operator.plan.engine.workload import EnginePods
+from kvasir_operator.plan.step import PlanInputs, StepResult
+
 _WAITING = (
     Reason.WAITING,
     Reason.STARTING,
@@ -29,67 +25,74 @@ _CAPACITY = (Reason.INSUFFICIENT_GPUS, Reason.UNSCHEDULABLE, Reason.CLAIM_NOT_BO
 """Reasons that pass when a node or a volume comes."""
 
 
-def summarise(draft: Draft, workload: Workload) -> None:
-    """Sets Progressing, Degraded, Ready and the phase."""
-    conditions = draft.conditions
-    hindrance = next((each for each in _IN_ORDER if not _passes(draft, each)), None)
-    reason = conditions.reason(hindrance) if hindrance else Reason.AS_EXPECTED
-    message = conditions.message(hindrance) if hindrance else ""
-    bad = hindrance is not None and reason not in _WAITING
-    _set_degraded(draft, bad, reason, message)
-    moving = hindrance is not None and not bad
-    conditions.set(
-        ConditionType.PROGRESSING,
-        moving,
-        reason if moving else Reason.AS_EXPECTED,
-        message if moving else "",
+def summarise(
+    inputs: PlanInputs, steps: Sequence[StepResult], pods: EnginePods, blocked: bool
+) -> StepResult:
+    """Set Progressing, Degraded, Ready and the phase from the results of all other steps."""
+    conditions = [each for step in steps for each in step.conditions]
+    # The steps set their conditions in the order in which these come true
+    hindrance = next((each for each in conditions if not _passes(inputs, each, blocked)), None)
+    bad = hindrance is not None and hindrance.reason not in _WAITING
+    ready = _ready(inputs, hindrance, pods)
+    cached = all(each.status for each in conditions if each.type is ConditionType.MODEL_CACHED)
+    return StepResult(
+        conditions=(
+            _degraded(inputs, hindrance if bad else None),
+            _normally_false(ConditionType.PROGRESSING, None if bad else hindrance),
+            ready,
+        ),
+        status={"phase": _phase(ready, pods, bad=bad, cached=cached).value},
     )
-    zero = workload.wanted == 0
-    ready = hindrance is None and not zero
-    if ready:
-        reason = Reason.SERVING
-        message = f"{len(workload.serving)} engines of the newest revision serve."
-    elif hindrance is None:
-        reason, message = Reason.SCALED_TO_ZERO, "spec.replicas is 0."
-    conditions.set(ConditionType.READY, ready, reason, message)
-    draft.status["phase"] = _phase(draft, workload, bad, reason).value
 
 
-def _passes(draft: Draft, kind: ConditionType) -> bool:
-    """Whether a condition lets Ready be True."""
-    if kind is ConditionType.FITS:
-        return draft.conditions.is_true(kind) or not draft.blocked
-    if kind is ConditionType.ROUTER_READY and draft.deployment.spec.replicas == 0:
+def _passes(inputs: PlanInputs, condition: ConditionValue, blocked: bool) -> bool:
+    """Tell if a condition lets Ready be True."""
+    if condition.type is ConditionType.FITS and not blocked:
         return True
-    return draft.conditions.is_true(kind)
+    if condition.type is ConditionType.ROUTER_READY and inputs.spec.replicas == 0:
+        return True
+    return condition.status is True
 
 
-def _set_degraded(draft: Draft, bad: bool, reason: Reason, message: str) -> None:
-    lost = sorted(draft.observed.name_owners)
-    if not bad and lost:
-        reason = Reason.NAME_CONFLICT
-        owners = ", ".join(f"{name!r} ({draft.observed.name_owners[name]})" for name in lost)
+def _ready(
+    inputs: PlanInputs, hindrance: ConditionValue | None, pods: EnginePods
+) -> ConditionValue:
+    if hindrance is not None:
+        return hindrance._replace(type=ConditionType.READY, status=False)
+    if inputs.spec.replicas == 0:
+        zero = "spec.replicas is 0."
+        return ConditionValue(ConditionType.READY, False, Reason.SCALED_TO_ZERO, zero)
+    message = f"{len(pods.serving)} engines of the newest revision serve."
+    return ConditionValue(ConditionType.READY, True, Reason.SERVING, message)
+
+
+def _degraded(inputs: PlanInputs, cause: ConditionValue | None) -> ConditionValue:
+    lost = sorted(inputs.observed.name_owners.items())
+    if cause is None and lost:
+        owners = ", ".join(f"{name!r} ({owner})" for name, owner in lost)
         message = f"Older LLMDeployments have these aliases: {owners}; remove them here."
-    degraded = bad or bool(lost)
-    draft.conditions.set(
-        ConditionType.DEGRADED,
-        degraded,
-        reason if degraded else Reason.AS_EXPECTED,
-        message if degraded else "",
-    )
+        return ConditionValue(ConditionType.DEGRADED, True, Reason.NAME_CONFLICT, message)
+    return _normally_false(ConditionType.DEGRADED, cause)
 
 
-def _phase(draft: Draft, workload: Workload, bad: bool, reason: Reason) -> DeploymentPhase:
-    if draft.conditions.is_true(ConditionType.READY):
+def _normally_false(kind: ConditionType, cause: ConditionValue | None) -> ConditionValue:
+    """Return the condition `kind`: True for the reason of `cause`, False without one."""
+    if cause is None:
+        return ConditionValue(kind, False, Reason.AS_EXPECTED)
+    return cause._replace(type=kind, status=True)
+
+
+def _phase(ready: ConditionValue, pods: EnginePods, *, bad: bool, cached: bool) -> DeploymentPhase:
+    if ready.status:
         return DeploymentPhase.READY
-    if reason is Reason.SCALED_TO_ZERO:
+    if ready.reason is Reason.SCALED_TO_ZERO:
         return DeploymentPhase.IDLE
-    if workload.serving:
+    if pods.serving:
         return DeploymentPhase.DEGRADED if bad else DeploymentPhase.UPDATING
-    if reason in _CAPACITY:
+    if ready.reason in _CAPACITY:
         return DeploymentPhase.PENDING
     if bad:
         return DeploymentPhase.FAILED
-    if draft.conditions.is_false(ConditionType.MODEL_CACHED):
+    if not cached:
         return DeploymentPhase.CACHING
-    return DeploymentPhase.STARTING if workload.current or workload.old else DeploymentPhase.PENDING
+    return DeploymentPhase.STARTING if pods.current or pods.old else DeploymentPhase.PENDING

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from kvasir.resource import engine_command, labels
 from kvasir_operator.objects import Object, short_hash
-from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.engine.termination import ending
-from kvasir_operator.spec_facts import Storage, device_of, image_of, mounted_secrets
+from kvasir_operator.plan.step import PlanInputs
+from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets
 
 REVISION = "kvasir.dev/revision"
 """Label of engine pods: a hash of their template, to tell new ones from old."""
@@ -17,78 +17,78 @@ _SECRETS = "kvasir.dev/secrets"
 _FLEET_SECRET = "KVASIR_FLEET_SECRET"  # noqa: S105 - a variable's name
 _MIN_CPU = {"sim": "250m"}
 _DEFAULT_CPU = "1"
-"""Cores that are set aside for an engine whose resource names none: with nothing set aside a busy
-node lets it stand still until its liveness probe gives it up."""
+"""Cores requested for an engine whose resource names none: without a request a busy node starves it
+until its liveness probe fails."""
 _SHM_PER_GPU = 1 << 30
 _MIN_SHM = 256 << 20
 _CACHE = "/cache"
 
 
 def fleet_secret_name(name: str) -> str:
-    """Of the Secret with which the engines of the deployment called `name` know routers."""
+    """Return the name of the Secret by which the deployment's engines authenticate routers."""
     return f"{name}-fleet"
 
 
-def pod_template(draft: Draft, storage: Storage) -> Object:
-    """Metadata and spec, with the revision label that stands for all of it."""
-    spec = draft.deployment.spec
+def pod_template(inputs: PlanInputs, tensor: int) -> Object:
+    """Return metadata and spec, with the revision label that stands for all of it."""
+    spec = inputs.spec
     given = spec.pod_template
-    secrets = {name: draft.observed.secrets.get(name) for name in sorted(mounted_secrets(spec))}
-    if draft.settings.fleet_secret:
-        secrets[_FLEET_SECRET] = short_hash([draft.uid, draft.settings.fleet_secret], 16)
+    secrets = {name: inputs.observed.secrets.get(name) for name in sorted(mounted_secrets(spec))}
+    if inputs.settings.fleet_secret:
+        secrets[_FLEET_SECRET] = short_hash([inputs.observed.uid, inputs.settings.fleet_secret], 16)
     annotations = dict(given.annotations)
     if secrets:
         annotations[_SECRETS] = short_hash(secrets)
     content: Object = {
-        **pod_base(draft),
+        **pod_base(inputs),
         "terminationGracePeriodSeconds": ending(spec.lifecycle).grace,
         "readinessGates": [{"conditionType": labels.ROUTED}],
-        "containers": [_container(draft, storage)],
-        "volumes": list(_volumes(draft, storage)),
+        "containers": [_container(inputs, tensor)],
+        "volumes": list(_volumes(inputs, tensor)),
     }
-    own = labels.common_labels(draft.name, labels.ENGINE)
+    own = labels.common_labels(inputs.name, labels.ENGINE)
     metadata: Object = {"labels": {**given.labels, **own}, "annotations": annotations}
     metadata["labels"][REVISION] = short_hash([metadata, content])
     return {"metadata": metadata, "spec": content}
 
 
-def _container(draft: Draft, storage: Storage) -> Object:
-    spec = draft.deployment.spec
+def _container(inputs: PlanInputs, tensor: int) -> Object:
+    spec = inputs.spec
     times = ending(spec.lifecycle)
     container: Object = {
         "name": labels.ENGINE_CONTAINER,
-        "image": image_of(spec, draft.settings.images),
-        "args": _arguments(draft, storage),
-        "env": list(_environment(draft)),
+        "image": image_of(spec, inputs.settings.images),
+        "args": _arguments(inputs, tensor),
+        "env": list(_environment(inputs)),
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}
             for name, port in labels.ENGINE_PORTS.items()
         ],
-        "resources": _resources(draft),
+        "resources": _resources(inputs, tensor),
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/ready", 2, spec.lifecycle.startup_seconds // 2),
         "readinessProbe": _probe("/ready", 2, 2),
         "livenessProbe": _probe("/health", 10, 3),
-        "volumeMounts": list(_mounts(draft, storage)),
+        "volumeMounts": list(_mounts(inputs)),
     }
     if times.pre_stop:
         container["lifecycle"] = {"preStop": {"sleep": {"seconds": times.pre_stop}}}
     return container
 
 
-def _arguments(draft: Draft, storage: Storage) -> list[str]:
+def _arguments(inputs: PlanInputs, tensor: int) -> list[str]:
     command = engine_command(
-        draft.deployment,
+        inputs.deployment,
         host="0.0.0.0",
         port=labels.HTTP_PORT,
-        model=storage.model,
-        tensor=draft.tensor,
+        model=inputs.storage.model,
+        tensor=tensor,
         program=(),
     )
-    config = draft.deployment.spec.engine.config
+    config = inputs.spec.engine.config
     # Left to itself, an engine whose GPU is not visible would serve on the CPU, without a word
-    chosen = config.device == "auto" and device_of(draft.deployment.spec) == "cuda"
+    chosen = config.device == "auto" and device_of(inputs.spec) == "cuda"
     return [
         *command,
         *(("--device", "cuda") if chosen else ()),
@@ -98,28 +98,28 @@ def _arguments(draft: Draft, storage: Storage) -> list[str]:
     ]
 
 
-def _environment(draft: Draft) -> Iterator[Object]:
+def _environment(inputs: PlanInputs) -> Iterator[Object]:
     yield {"name": "HOME", "value": "/tmp"}  # noqa: S108 - the pod's own
     yield {"name": "KVASIR_CACHE", "value": _CACHE}
     yield {"name": "XDG_CACHE_HOME", "value": _CACHE}
     yield {"name": "TRITON_CACHE_DIR", "value": f"{_CACHE}/triton"}
     yield {"name": "HF_HUB_OFFLINE", "value": "1"}
-    if draft.settings.fleet_secret:
-        source = {"name": fleet_secret_name(draft.name), "key": "secret"}
+    if inputs.settings.fleet_secret:
+        source = {"name": fleet_secret_name(inputs.name), "key": "secret"}
         yield {"name": _FLEET_SECRET, "valueFrom": {"secretKeyRef": source}}
-    for variable in draft.deployment.spec.engine.env:
+    for variable in inputs.spec.engine.env:
         yield variable.model_dump(by_alias=True, exclude_none=True)
 
 
-def _resources(draft: Draft) -> Object:
-    given = draft.deployment.spec.resources
-    gpus = draft.tensor if device_of(draft.deployment.spec) == "cuda" else 0
+def _resources(inputs: PlanInputs, tensor: int) -> Object:
+    given = inputs.spec.resources
+    gpus = tensor if device_of(inputs.spec) == "cuda" else 0
     limits: Object = given.limits.model_dump(exclude_none=True, include={"cpu", "memory"})
     if gpus:
         limits["nvidia.com/gpu"] = str(gpus)
     requests: Object = given.requests.model_dump(exclude_none=True)
     if "cpu" not in requests and "cpu" not in limits:
-        requests["cpu"] = _MIN_CPU.get(device_of(draft.deployment.spec), _DEFAULT_CPU)
+        requests["cpu"] = _MIN_CPU.get(device_of(inputs.spec), _DEFAULT_CPU)
     found = {"limits": limits, "requests": requests}
     return {name: amounts for name, amounts in found.items() if amounts}
 
@@ -133,29 +133,29 @@ def _probe(path: str, period: int, failures: int) -> Object:
     }
 
 
-def _mounts(draft: Draft, storage: Storage) -> Iterator[Object]:
-    if storage.claim is not None:
+def _mounts(inputs: PlanInputs) -> Iterator[Object]:
+    if inputs.storage.claim is not None:
         yield {"name": "models", "mountPath": labels.MODELS_DIRECTORY, "readOnly": True}
     cache: Object = {"name": "cache", "mountPath": _CACHE}
-    if _kernels_are_kept(draft, storage):
+    if _kernels_are_kept(inputs):
         # By image, since kernels fit the code that made them; by GPU it is Triton that tells
-        image = image_of(draft.deployment.spec, draft.settings.images)
+        image = image_of(inputs.spec, inputs.settings.images)
         cache = {"name": "models", "mountPath": _CACHE, "subPath": f".kernels/{short_hash(image)}"}
     yield cache
     yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the pod's own
     yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the pod's own
 
 
-def _volumes(draft: Draft, storage: Storage) -> Iterator[Object]:
-    if storage.claim is not None:
-        yield {"name": "models", "persistentVolumeClaim": {"claimName": storage.claim}}
-    if not _kernels_are_kept(draft, storage):
+def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
+    if inputs.storage.claim is not None:
+        yield {"name": "models", "persistentVolumeClaim": {"claimName": inputs.storage.claim}}
+    if not _kernels_are_kept(inputs):
         yield {"name": "cache", "emptyDir": {}}
     yield {"name": "tmp", "emptyDir": {}}
-    size = _SHM_PER_GPU * draft.tensor if draft.tensor > 1 else _MIN_SHM
+    size = _SHM_PER_GPU * tensor if tensor > 1 else _MIN_SHM
     yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{size >> 20}Mi"}}
 
 
-def _kernels_are_kept(draft: Draft, storage: Storage) -> bool:
-    """Compiled kernels outlive the pod where there is a GPU and a volume that may be written to."""
-    return storage.cached and device_of(draft.deployment.spec) == "cuda"
+def _kernels_are_kept(inputs: PlanInputs) -> bool:
+    """Tell if compiled kernels outlive the pod: on a GPU, with a volume that may be written to."""
+    return inputs.storage.cached and device_of(inputs.spec) == "cuda"

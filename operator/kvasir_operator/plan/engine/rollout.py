@@ -1,15 +1,15 @@
-"""The Deployment, and how one revision follows another."""
+"""The Deployment, and the way from one revision to the next."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvasir.resource import labels
 from kvasir_operator.objects import Object, is_terminating, label
-from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.pod_template import REVISION
 from kvasir_operator.plan.pod_problems import lacks_gpu_since
+from kvasir_operator.plan.step import PlanInputs
 
 SURGE_PATIENCE = 60.0
 """Seconds that a surge pod may wait for a GPU before a replica is given up for it."""
@@ -18,44 +18,45 @@ _HISTORY = 3
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How many pods there may be above and below replicas in a rollout."""
+    """Pods that there may be above and below replicas in a rollout."""
 
     surge: int
     unavailable: int
     gave_up_surge: bool = False
     """The cluster has no GPU for a surge pod: one replica goes before one comes."""
+    requeue: float | None = None
+    """Seconds after which a surge pod will have waited for a GPU long enough."""
 
 
-def strategy_of(draft: Draft, revision: str) -> Strategy:
+def strategy_of(inputs: PlanInputs, revision: str) -> Strategy:
     """Surge first; without a GPU for the surge pod one down, one up, until the rollout is over."""
-    wanted = draft.deployment.spec.rollout_strategy
+    wanted = inputs.spec.rollout_strategy
     first = Strategy(wanted.max_surge, wanted.max_unavailable)
-    if first.surge == 0 or first.unavailable > 0 or not _is_rolling(draft, revision):
+    if first.surge == 0 or first.unavailable > 0 or not _is_rolling(inputs, revision):
         return first
     instead = Strategy(0, 1, gave_up_surge=True)
-    if _live_strategy(draft.observed.deployment) == (0, 1):
+    if _live_strategy(inputs.observed.deployment) == (0, 1):
         return instead
-    waited = _longest_wait_for_gpu(draft, revision)
+    waited = _longest_wait_for_gpu(inputs, revision)
     if waited is None:
         return first
     if waited >= SURGE_PATIENCE:
         return instead
-    draft.look_again(SURGE_PATIENCE - waited)
-    return first
+    return replace(first, requeue=SURGE_PATIENCE - waited)
 
 
-def deployment_manifest(draft: Draft, template: Object, strategy: Strategy) -> Object:
-    """The Deployment; its replicas are always those of the spec, which scalers change there."""
-    spec = draft.deployment.spec
-    return draft.child(
+def deployment_manifest(inputs: PlanInputs, template: Object, strategy: Strategy) -> Object:
+    """Return the Deployment; its replicas are those of the spec, which autoscalers change there."""
+    spec = inputs.spec
+    return inputs.child(
         "apps/v1",
         "Deployment",
-        draft.name,
+        inputs.name,
         spec={
             "replicas": spec.replicas,
             "revisionHistoryLimit": _HISTORY,
             "progressDeadlineSeconds": spec.lifecycle.startup_seconds + 600,
-            "selector": {"matchLabels": labels.identity(draft.name, labels.ENGINE)},
+            "selector": {"matchLabels": labels.identity(inputs.name, labels.ENGINE)},
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {
@@ -68,14 +69,11 @@ def deployment_manifest(draft: Draft, template: Object, strategy: Strategy) -> O
     )
 
 
-def old_pods(draft: Draft, revision: str) -> list[Object]:
-    """Engine pods of other revisions, also those that are ending."""
-    return [pod for pod in draft.observed.pods if label(pod, REVISION) != revision]
-
-
-def _is_rolling(draft: Draft, revision: str) -> bool:
-    """Whether pods of another revision still serve, or will until others replace them."""
-    return any(not is_terminating(pod) for pod in old_pods(draft, revision))
+def _is_rolling(inputs: PlanInputs, revision: str) -> bool:
+    """Tell if pods of another revision still serve, or will until others replace them."""
+    return any(
+        label(pod, REVISION) != revision and not is_terminating(pod) for pod in inputs.observed.pods
+    )
 
 
 def _live_strategy(deployment: Object | None) -> tuple[Any, Any] | None:
@@ -85,12 +83,12 @@ def _live_strategy(deployment: Object | None) -> tuple[Any, Any] | None:
     return rolling.get("maxSurge"), rolling.get("maxUnavailable")
 
 
-def _longest_wait_for_gpu(draft: Draft, revision: str) -> float | None:
-    """Seconds that a pod of the new revision has been waiting for a GPU; None if none does."""
+def _longest_wait_for_gpu(inputs: PlanInputs, revision: str) -> float | None:
+    """Return the seconds that a pod of the new revision has waited for a GPU; None if none does."""
     since = [
         moment
-        for pod in draft.observed.pods
+        for pod in inputs.observed.pods
         if label(pod, REVISION) == revision and not is_terminating(pod)
         if (moment := lacks_gpu_since(pod)) is not None
     ]
-    return (draft.observed.now - min(since)).total_seconds() if since else None
+    return (inputs.observed.now - min(since)).total_seconds() if since else None

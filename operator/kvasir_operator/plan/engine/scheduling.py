@@ -1,4 +1,4 @@
-"""Where pods may run: the same for a deployment's engines and its downloads."""
+"""Scheduling and security of pods: the same for a deployment's engines and its downloads."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any
 
 from kvasir.resource import labels
 from kvasir_operator.objects import Object
-from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
+from kvasir_operator.plan.step import PlanInputs
 
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def pod_base(draft: Draft) -> Object:
-    """The fields of a PodSpec that engines and downloads have in common."""
-    template = draft.deployment.spec.pod_template
+def pod_base(inputs: PlanInputs) -> Object:
+    """Return the fields of a PodSpec that engines and downloads have in common."""
+    template = inputs.spec.pod_template
     base: Object = {
-        "serviceAccountName": draft.name,
+        "serviceAccountName": inputs.name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
@@ -28,14 +28,14 @@ def pod_base(draft: Draft) -> Object:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
-    secrets = [*draft.settings.image_pull_secrets, *(s.name for s in template.image_pull_secrets)]
+    secrets = [*inputs.settings.image_pull_secrets, *(s.name for s in template.image_pull_secrets)]
     optional: dict[str, Any] = {
         "imagePullSecrets": [{"name": name} for name in dict.fromkeys(secrets)],
         "nodeSelector": dict(template.node_selector),
         "tolerations": [
             each.model_dump(by_alias=True, exclude_none=True) for each in template.tolerations
         ],
-        "affinity": _affinity(draft),
+        "affinity": _affinity(inputs),
         "priorityClassName": template.priority_class_name,
         "runtimeClassName": template.runtime_class_name,
         "schedulerName": template.scheduler_name,
@@ -50,15 +50,15 @@ CONTAINER_SECURITY: Object = {
 }
 
 
-def _affinity(draft: Draft) -> Object:
-    """The user's; and if one node holds the volume, a wish to be where it is mounted already."""
-    given = draft.deployment.spec.pod_template.affinity
+def _affinity(inputs: PlanInputs) -> Object:
+    """Return the user's affinity, and one to the node where a single node's volume is mounted."""
+    given = inputs.spec.pod_template.affinity
     affinity: Object = given.model_dump(by_alias=True, exclude_none=True) if given else {}
-    if is_tied_to_a_node(draft.observed.claim):
+    if is_tied_to_a_node(inputs.observed.claim):
         near: Object = {
             "weight": 100,
             "podAffinityTerm": {
-                "labelSelector": {"matchLabels": {labels.DEPLOYMENT: draft.name}},
+                "labelSelector": {"matchLabels": {labels.DEPLOYMENT: inputs.name}},
                 "topologyKey": _HOSTNAME,
             },
         }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kvasir.resource.spec import Lifecycle
 
 MARGIN_SECONDS = 15
-"""For handing over what still runs after the drain, and for the process to end."""
+"""Time to hand over what still runs after the drain, and for the process to end."""
 
 
 class TerminationTimes(NamedTuple):
@@ -16,12 +16,12 @@ class TerminationTimes(NamedTuple):
     pre_stop: int
     """The engine still takes requests, while routers turn away."""
     drain: int
-    """From SIGTERM on it only ends those it has."""
+    """After SIGTERM it only ends those it has."""
     grace: int
-    """When it is killed, counted from the deletion."""
+    """Seconds from the deletion until it is killed."""
 
 
 def ending(lifecycle: Lifecycle) -> TerminationTimes:
-    """The times that `lifecycle` means."""
+    """Return the times that `lifecycle` means."""
     pre_stop, drain = lifecycle.pre_stop_seconds, lifecycle.drain_seconds
     return TerminationTimes(pre_stop, drain, pre_stop + drain + MARGIN_SECONDS)

@@ -1,110 +1,111 @@
-"""Step 2: is the model where engines read it? If not, a Job brings it there."""
+"""Step 2: see that the model is where engines read it; if not, a Job downloads it."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from kvasir.models.download.progress import Progress
 from kvasir.quantity import format_bytes
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
-from kvasir_operator.objects import name_of
-from kvasir_operator.plan.draft import Draft
+from kvasir_operator.objects import Object, name_of
+from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.model_download.job_manifest import job_manifest
 from kvasir_operator.plan.model_download.job_state import (
     Download,
     JobState,
     download_of,
-    is_due_again,
     job_name,
+    retry_delay,
 )
-from kvasir_operator.plan.model_download.storage import add_claim
+from kvasir_operator.plan.model_download.storage import claim_manifest, has_own_claim
 from kvasir_operator.plan.pod_problems import pod_problem
-from kvasir_operator.spec_facts import Storage
+from kvasir_operator.plan.step import PlanInputs, StepResult
 
 POLL_SECONDS = 5.0
-"""Between two looks at a running download."""
+"""Interval between two looks at a running download."""
 
 
-def cache_model(draft: Draft, storage: Storage) -> Download | None:
-    """Sets ModelCached and status.cache; engines wait until it is True."""
-    set_condition = draft.conditions.set
-    if not storage.cached:
-        draft.deletions += draft.observed.jobs  # of a former model
-    if storage.claim is None:
-        set_condition(ConditionType.MODEL_CACHED, True, Reason.NOT_NEEDED, "It is in the image.")
-        return None
-    add_claim(draft)
-    claim = draft.observed.claim
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedModel(StepResult):
+    """Contribution of the model's cache; engines are blocked until ModelCached is True."""
+
+    download: Download | None = None
+    """State of the download, where one is needed and its volume exists."""
+
+
+def cache_model(inputs: PlanInputs, accepted: StepResult) -> CachedModel:
+    """Set ModelCached and status.cache."""
+    storage = inputs.storage
+    claims = (claim_manifest(inputs),) if storage.cached and not has_own_claim(inputs.spec) else ()
+    if storage.cached and inputs.observed.claim is not None:
+        return _download(inputs, accepted, claims)
+    there, reason, message = _verdict_on_storage(inputs, bool(claims))
+    return CachedModel(
+        manifests=claims,
+        deletions=() if storage.cached else inputs.observed.jobs,  # of a former model
+        conditions=(ConditionValue(ConditionType.MODEL_CACHED, there, reason, message),),
+        blocked=not there,
+        requeue=30.0 if reason is Reason.CLAIM_MISSING else None,  # users' claims are not watched
+    )
+
+
+def _verdict_on_storage(inputs: PlanInputs, claim_is_made: bool) -> tuple[bool, Reason, str]:
+    claim = inputs.storage.claim
     if claim is None:
-        _without_claim(draft, storage)
-        return None
-    if not storage.cached:
-        message = f"It lies on claim {storage.claim}."
-        set_condition(ConditionType.MODEL_CACHED, True, Reason.NOT_NEEDED, message)
-        return None
-    return _download(draft, storage.claim)
+        return True, Reason.NOT_NEEDED, "It is in the image."
+    if inputs.observed.claim is not None:
+        return True, Reason.NOT_NEEDED, f"It lies on claim {claim}."
+    if claim_is_made:
+        return False, Reason.DOWNLOAD_PENDING, "The volume claim is being made."
+    message = f"Claim {claim!r} does not exist in namespace {inputs.namespace}; create it."
+    return False, Reason.CLAIM_MISSING, message
 
 
-def _without_claim(draft: Draft, storage: Storage) -> None:
-    draft.blocked = True
-    cache = draft.deployment.spec.cache
-    named = not storage.cached or (cache is not None and cache.pvc.claim_name is not None)
-    if named:
-        draft.look_again(30.0)  # Claims of others are not watched
-        reason, message = (
-            Reason.CLAIM_MISSING,
-            (f"Claim {storage.claim!r} does not exist in namespace {draft.namespace}; create it."),
-        )
-    else:
-        reason, message = Reason.DOWNLOAD_PENDING, "The volume claim is being made."
-    draft.conditions.set(ConditionType.MODEL_CACHED, False, reason, message)
+def _download(inputs: PlanInputs, accepted: StepResult, claims: tuple[Object, ...]) -> CachedModel:
+    name = job_name(inputs)
+    download = download_of(inputs.observed, name)
+    manifests, requeue = claims, None
+    deletions = [job for job in inputs.observed.jobs if name_of(job) != name]
+    if download.state is JobState.FAILED and download.job is not None:
+        requeue = retry_delay(inputs, download.job, download.progress)
+        if requeue == 0:
+            deletions.append(download.job)
+            download, requeue = Download(JobState.ABSENT), 1.0
+    elif download.state is JobState.RUNNING:
+        requeue = POLL_SECONDS
+    elif download.state is JobState.ABSENT and not accepted.blocked:
+        manifests = (*claims, job_manifest(inputs, name))
+    done, reason, message = _verdict_on_download(download)
+    return CachedModel(
+        manifests=manifests,
+        deletions=tuple(deletions),
+        conditions=(ConditionValue(ConditionType.MODEL_CACHED, done, reason, message),),
+        status={"cache": _cache_status(download.progress)} if download.progress else {},
+        blocked=not done,
+        requeue=requeue,
+        download=download,
+    )
 
 
-def _download(draft: Draft, claim: str) -> Download:
-    name = job_name(draft)
-    download = download_of(draft.observed, name)
-    draft.deletions += [job for job in draft.observed.jobs if name_of(job) != name]
-    if download.state is JobState.FAILED and is_due_again(draft, download):
-        assert download.job is not None  # noqa: S101 - it failed
-        draft.deletions.append(download.job)
-        download = Download(JobState.ABSENT)
-        draft.look_again(1.0)
-    elif download.state is JobState.ABSENT and not draft.conditions.is_false(
-        ConditionType.ACCEPTED
-    ):
-        draft.manifests.append(job_manifest(draft, name, claim))
-    _report(draft, download)
-    return download
-
-
-def _report(draft: Draft, download: Download) -> None:
-    progress = download.progress
-    if progress is not None:
-        draft.status["cache"] = _cache_status(progress)
+def _verdict_on_download(download: Download) -> tuple[bool, Reason, str]:
+    progress, pod = download.progress, download.pod
     if download.state is JobState.DONE:
         message = f"{format_bytes(progress.total_bytes)} are there." if progress else ""
-        draft.conditions.set(ConditionType.MODEL_CACHED, True, Reason.CACHED, message)
-        return
-    draft.blocked = True
-    reason, message = _not_yet(draft, download)
-    draft.conditions.set(ConditionType.MODEL_CACHED, False, reason, message)
-
-
-def _not_yet(draft: Draft, download: Download) -> tuple[Reason, str]:
-    progress, pod = download.progress, download.pod
+        return True, Reason.CACHED, message
     if download.state is JobState.FAILED:
         why = (progress and progress.error) or "see the logs of its pod"
         again = "" if progress and progress.permanent else " It is tried again."
-        return Reason.DOWNLOAD_FAILED, f"The download failed: {why.rstrip('.')}.{again}"
+        return False, Reason.DOWNLOAD_FAILED, f"The download failed: {why.rstrip('.')}.{again}"
     if download.state is JobState.ABSENT:
-        return Reason.DOWNLOAD_PENDING, "The download is about to begin."
-    draft.look_again(POLL_SECONDS)
+        return False, Reason.DOWNLOAD_PENDING, "The download is about to begin."
     problem = pod_problem(pod, labels.DOWNLOAD) if pod is not None else None
     if problem is not None:
-        return problem.reason, problem.message
+        return False, problem.reason, problem.message
     if progress is None:
         wait = "its pod is starting" if pod is not None else "it has no pod yet"
-        return Reason.DOWNLOAD_PENDING, f"The download has begun; {wait}."
-    return Reason.DOWNLOADING, _words(progress)
+        return False, Reason.DOWNLOAD_PENDING, f"The download has begun; {wait}."
+    return False, Reason.DOWNLOADING, _words(progress)
 
 
 def _words(progress: Progress) -> str:

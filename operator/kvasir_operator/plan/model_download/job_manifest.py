@@ -1,17 +1,17 @@
-"""The Job that brings a model onto the cache's volume."""
+"""Manifest of the Job that downloads a model onto the cache's volume."""
 
 from __future__ import annotations
 
 from kvasir.resource import labels
 from kvasir_operator.objects import Object
-from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.model_download.job_state import SECRET_ANNOTATION, secret_version
 from kvasir_operator.plan.model_download.storage import has_own_claim
+from kvasir_operator.plan.step import PlanInputs
 from kvasir_operator.spec_facts import image_of
 
 PERMANENT_EXIT = 2
-"""What `kvasir download` ends with when another attempt cannot succeed."""
+"""Exit code of `kvasir download` when another attempt cannot succeed."""
 _ATTEMPTS = 4
 _FAILURE_RULES: tuple[Object, ...] = (
     {
@@ -26,9 +26,9 @@ _FAILURE_RULES: tuple[Object, ...] = (
 )
 
 
-def job_manifest(draft: Draft, name: str, claim: str) -> Object:
-    """The Job called `name` that downloads into `claim`."""
-    spec = draft.deployment.spec
+def job_manifest(inputs: PlanInputs, name: str) -> Object:
+    """Return the Job called `name` that downloads the model."""
+    spec = inputs.spec
     uri, revision = str(spec.model.parsed_uri), spec.model.revision
     args = ["download", uri, "--to", labels.MODELS_DIRECTORY]
     if revision is not None:
@@ -38,12 +38,12 @@ def job_manifest(draft: Draft, name: str, claim: str) -> Object:
     if not has_own_claim(spec):
         # Nobody else's models are there: those of earlier revisions go when there is no room
         args.append("--evict")
-    env, volumes, mounts = _credentials(draft)
+    env, volumes, mounts = _credentials(inputs)
     own = {variable["name"] for variable in env.get("env", ())}
-    general = {"HOME": "/tmp", **draft.settings.download_env}  # noqa: S108
+    general = {"HOME": "/tmp", **inputs.settings.download_env}  # noqa: S108
     container: Object = {
         "name": labels.DOWNLOAD,
-        "image": image_of(spec, draft.settings.images),
+        "image": image_of(spec, inputs.settings.images),
         "args": [*args, "--progress-port", str(labels.HTTP_PORT)],
         "env": [
             *({"name": name, "value": each} for name, each in general.items() if name not in own),
@@ -61,22 +61,22 @@ def job_manifest(draft: Draft, name: str, claim: str) -> Object:
     if "envFrom" in env:
         container["envFrom"] = env["envFrom"]
     pod: Object = {
-        **pod_base(draft),
+        **pod_base(inputs),
         "restartPolicy": "Never",
         "containers": [container],
         "volumes": [
-            {"name": "models", "persistentVolumeClaim": {"claimName": claim}},
+            {"name": "models", "persistentVolumeClaim": {"claimName": inputs.storage.claim}},
             {"name": "tmp", "emptyDir": {}},
             *volumes,
         ],
     }
-    return _job(draft, name, pod)
+    return _job(inputs, name, pod)
 
 
-def _job(draft: Draft, name: str, pod: Object) -> Object:
-    template = draft.deployment.spec.pod_template
-    own = labels.common_labels(draft.name, labels.DOWNLOAD)
-    job = draft.child(
+def _job(inputs: PlanInputs, name: str, pod: Object) -> Object:
+    template = inputs.spec.pod_template
+    own = labels.common_labels(inputs.name, labels.DOWNLOAD)
+    job = inputs.child(
         "batch/v1",
         "Job",
         name,
@@ -93,13 +93,13 @@ def _job(draft: Draft, name: str, pod: Object) -> Object:
             },
         },
     )
-    job["metadata"]["annotations"] = {SECRET_ANNOTATION: secret_version(draft)}
+    job["metadata"]["annotations"] = {SECRET_ANNOTATION: secret_version(inputs)}
     return job
 
 
-def _credentials(draft: Draft) -> tuple[Object, list[Object], list[Object]]:
-    """Environment, volumes and mounts that give the download its secret, as its kind takes it."""
-    model = draft.deployment.spec.model
+def _credentials(inputs: PlanInputs) -> tuple[Object, list[Object], list[Object]]:
+    """Return environment, volumes and mounts by which the download gets its secret."""
+    model = inputs.spec.model
     if model.secret_ref is None:
         return {}, [], []
     secret, scheme = model.secret_ref, model.parsed_uri.scheme

@@ -1,4 +1,4 @@
-"""How the download of a model stands, read from its Job and that one's pod."""
+"""State of a model's download, read from its Job and the Job's pod."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from kvasir_operator.objects import (
     parse_time,
     short_hash,
 )
-from kvasir_operator.plan.draft import Draft
 from kvasir_operator.plan.observed import Observed
+from kvasir_operator.plan.step import PlanInputs
 
 RETRY_AFTER = timedelta(minutes=5)
-"""How long a Job that failed for a passing reason stays before a new one is made."""
+"""Time that a Job that failed for a passing reason stays before a new one is made."""
 SECRET_ANNOTATION = "kvasir.dev/secret"  # noqa: S105 - an annotation's name
 CONFIG_ANNOTATION = "kvasir.dev/model-config"
-"""On the Job: what its model's config.json says of its size, kept for as long as the model."""
+"""Annotation of the Job: its model's config.json and size, kept for as long as the model."""
 _HASH = 7  # a Job's name may have 63 characters, of which the deployment's has up to 52
 
 
 class JobState(Enum):
-    """Of the Job that downloads the model that is wanted now."""
+    """State of the Job that downloads the model that is wanted now."""
 
     ABSENT = "absent"
     RUNNING = "running"
@@ -42,28 +42,27 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """State of the Job."""
+    """The Job that downloads the model, with its newest pod."""
 
     state: JobState
     job: Object | None = None
     pod: Object | None = None
-    """Its newest pod."""
     progress: Progress | None = None
-    """Its last words, or what it says while it runs."""
+    """Last report: the running pod's, or the one in its termination message."""
 
 
-def job_name(draft: Draft) -> str:
-    """One name for each model, revision and volume, and whether its code is wanted too."""
-    model, claim = draft.deployment.spec.model, draft.observed.claim
+def job_name(inputs: PlanInputs) -> str:
+    """Return the name that stands for model, revision, volume and trust in remote code."""
+    model, claim = inputs.spec.model, inputs.observed.claim
     volume = claim["metadata"]["uid"] if claim is not None else ""
     content = [str(model.parsed_uri), model.revision, volume]
     if model.trust_remote_code:
         content.append("code")
-    return f"{draft.name}-dl-{short_hash(content, _HASH)}"
+    return f"{inputs.name}-dl-{short_hash(content, _HASH)}"
 
 
 def download_of(observed: Observed, name: str) -> Download:
-    """How the Job called `name` stands."""
+    """Return the state of the Job called `name`."""
     job = next((each for each in observed.jobs if name_of(each) == name), None)
     if job is None:
         return Download(JobState.ABSENT)
@@ -77,26 +76,20 @@ def download_of(observed: Observed, name: str) -> Download:
     return Download(JobState.RUNNING, job, pod, progress)
 
 
-def is_due_again(draft: Draft, download: Download) -> bool:
-    """Whether a failed download is worth another Job now; sets when to look again."""
-    job = download.job
-    assert job is not None  # noqa: S101 - a failed one exists
-    if annotation(job, SECRET_ANNOTATION) != secret_version(draft):
-        return True
-    if download.progress is not None and download.progress.permanent:
-        return False
+def retry_delay(inputs: PlanInputs, job: Object, progress: Progress | None) -> float | None:
+    """Return the seconds until a download that failed is worth another Job; None = never."""
+    if annotation(job, SECRET_ANNOTATION) != secret_version(inputs):
+        return 0.0
+    if progress is not None and progress.permanent:
+        return None
     since = condition(job, "Failed").get("lastTransitionTime")
-    rest = (
-        parse_time(since) + RETRY_AFTER - draft.observed.now if since else RETRY_AFTER
-    ).total_seconds()
-    if rest > 0:
-        draft.look_again(rest)
-    return rest <= 0
+    rest = parse_time(since) + RETRY_AFTER - inputs.observed.now if since else RETRY_AFTER
+    return max(0.0, rest.total_seconds())
 
 
 def note_of(download: Download | None) -> tuple[Object, dict[str, str]] | None:
-    """The Job, and the annotation that keeps what its pod told of the model beyond the pod's
-    life; None when there is nothing new to keep."""
+    """Return the Job and the annotation that keeps its pod's report of the model's size beyond the
+    pod's life; None when there is nothing new to keep."""
     if download is None or download.job is None or download.progress is None:
         return None
     config = download.progress.config
@@ -106,16 +99,16 @@ def note_of(download: Download | None) -> tuple[Object, dict[str, str]] | None:
     return download.job, {CONFIG_ANNOTATION: json.dumps(model, separators=(",", ":"))}
 
 
-def secret_version(draft: Draft) -> str:
-    """Of the Secret that the download is given, and of the operator's variables for all downloads:
-    with other ones a download that failed may succeed. "" when there are neither."""
-    secret, variables = draft.deployment.spec.model.secret_ref, draft.settings.download_env
-    version = (draft.observed.secrets.get(secret.name) or "") if secret is not None else ""
+def secret_version(inputs: PlanInputs) -> str:
+    """Return what stands for the download's Secret and the operator's variables for all downloads:
+    with other ones a failed download may succeed. "" when there are neither."""
+    secret, variables = inputs.spec.model.secret_ref, inputs.settings.download_env
+    version = (inputs.observed.secrets.get(secret.name) or "") if secret is not None else ""
     return f"{version} {short_hash(dict(variables))}" if variables else version
 
 
 def _last_words(pod: Object) -> Progress | None:
-    """The termination message of the download's container, if it is one of ours."""
+    """Return the report in the termination message of the download's container, if it is one."""
     ended = (container_status(pod, labels.DOWNLOAD).get("state") or {}).get("terminated") or {}
     try:
         return parse_progress(ended.get("message") or "")
