@@ -12,9 +12,9 @@ import structlog
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
+from kvasir.kube.objects import Object
 from kvasir.resource import labels
 from kvasir_operator.kinds import LEASES
-from kvasir_operator.objects import Object
 from kvasir_operator.settings import OperatorSettings
 
 _log = structlog.get_logger("kvasir_operator.lease")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from kvasir_operator.objects import Object
+from kvasir.kube.objects import Object
 
 
 class NoAnswerError(Exception):

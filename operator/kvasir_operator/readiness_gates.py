@@ -17,21 +17,21 @@ import structlog
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
-from kvasir.resource import labels
-from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
-from kvasir_operator.controller.metrics import Metrics
-from kvasir_operator.controller.view import View
-from kvasir_operator.kinds import PODS
-from kvasir_operator.objects import (
+from kvasir.kube.objects import (
     Object,
     condition,
     container_status,
-    format_time,
     holds,
     is_terminating,
     name_of,
     namespace_of,
 )
+from kvasir.resource import labels
+from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
+from kvasir_operator.controller.metrics import Metrics
+from kvasir_operator.controller.view import View
+from kvasir_operator.kinds import PODS
+from kvasir_operator.objects import format_time
 from kvasir_operator.pod_http import NoAnswerError, ask
 from kvasir_operator.settings import OperatorSettings
 

@@ -8,13 +8,13 @@ import structlog
 
 from kvasir.kube import ApiError, Kind
 from kvasir.kube.client import Cluster
+from kvasir.kube.objects import Object, is_terminating, label, name_of, namespace_of
 from kvasir.resource import labels
 from kvasir_operator.controller.drift import matches_live, stamped
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.kinds import DEPLOYMENTS, kind_of
-from kvasir_operator.objects import Object, is_terminating, label, name_of, namespace_of
 from kvasir_operator.plan import Plan
 
 _CREATED_ONCE = ("Job",)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import httpx
 
+from kvasir.kube.objects import Object, is_terminating, label
 from kvasir.models.download.progress import MAX_PROGRESS_BYTES, Progress, parse_progress
 from kvasir.resource import labels
-from kvasir_operator.objects import Object, is_terminating, label
 from kvasir_operator.plan.model_download.cache_step import POLL_SECONDS
 from kvasir_operator.pod_http import NoAnswerError, ask
 

@@ -6,7 +6,8 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from kvasir_operator.objects import Object, short_hash
+from kvasir.kube.objects import Object
+from kvasir_operator.objects import short_hash
 
 APPLIED = "kvasir.dev/applied"
 """Annotation: a hash of the manifest. It shows what was taken out of a manifest, which a live

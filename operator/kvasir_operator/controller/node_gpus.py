@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kvasir_operator.objects import Object
+from kvasir.kube.objects import Object
 from kvasir_operator.plan.observed import Hardware
 
 PRODUCT = "nvidia.com/gpu.product"

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
+from kvasir.kube.objects import Object, name_of, namespace_of
 from kvasir.resource import LLMDeployment, labels
 from kvasir.resource.name_claims import claim_of, owners
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
@@ -17,7 +18,6 @@ from kvasir_operator.controller.node_gpus import hardware_for
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, NODES, OPTIONAL, PODS, SECRETS
-from kvasir_operator.objects import Object, name_of, namespace_of
 from kvasir_operator.plan.observed import Hardware, Observed
 from kvasir_operator.settings import OperatorSettings
 from kvasir_operator.spec_facts import device_of, secrets_of, storage_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from kvasir_operator.objects import Object
+from kvasir.kube.objects import Object
 
 _SECONDS = 10.0
 

@@ -8,6 +8,7 @@ import structlog
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
+from kvasir.kube.objects import Object, holds, is_terminating
 from kvasir.resource import labels
 from kvasir_operator.controller.apply import Applier
 from kvasir_operator.controller.metrics import Metrics
@@ -15,7 +16,6 @@ from kvasir_operator.controller.observe import Observer
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.kinds import JOBS, LLMDEPLOYMENTS
-from kvasir_operator.objects import Object, holds, is_terminating
 from kvasir_operator.plan import Plan, plan
 from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.plan.plan import with_failures

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kvasir.kube import Kind
+from kvasir.kube.objects import Object, holds, is_terminating, label, name_of, namespace_of
 from kvasir.resource import labels
 from kvasir_operator.controller.overlay import Overlay
 from kvasir_operator.controller.work_queue import Key
@@ -21,7 +22,6 @@ from kvasir_operator.kinds import (
     PODS,
     SERVICES,
 )
-from kvasir_operator.objects import Object, holds, is_terminating, label, name_of, namespace_of
 
 CHILDREN = (
     DEPLOYMENTS,

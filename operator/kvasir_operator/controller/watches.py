@@ -11,12 +11,12 @@ import kopf
 
 from kvasir.kube import AccessError, Kind
 from kvasir.kube.config import load_access
+from kvasir.kube.objects import Object
 from kvasir.resource import labels
 from kvasir.resource.name_claims import claim_of
 from kvasir_operator.controller.view import CHILDREN, ROUTERS, WATCHED, View, index_id, key_of
 from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.kinds import LLMDEPLOYMENTS, PODS, name_of_kind
-from kvasir_operator.objects import Object
 from kvasir_operator.settings import OperatorSettings
 
 _RETRY_SECONDS = 2.0

@@ -11,12 +11,12 @@ from typing import Any
 
 from aiohttp import web
 
+from kvasir.kube.objects import Object, holds, name_of, namespace_of
 from kvasir.resource.name_claims import names_of
 from kvasir_operator.external_metrics.combine import METRICS, Combine, quantity
 from kvasir_operator.external_metrics.front_proxy import FrontProxy
 from kvasir_operator.external_metrics.router_reports import NoReportError, RouterReports
 from kvasir_operator.external_metrics.selector import SelectorError, parse_selector
-from kvasir_operator.objects import Object, holds, name_of, namespace_of
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 MODEL, DEPLOYMENT = "model", "deployment"

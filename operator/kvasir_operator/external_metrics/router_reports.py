@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import httpx
 
+from kvasir.kube.objects import Object
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
-from kvasir_operator.objects import Object
 from kvasir_operator.pod_http import NoAnswerError, ask
 from kvasir_operator.settings import OperatorSettings
 

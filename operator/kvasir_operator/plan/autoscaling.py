@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from kvasir.kube.objects import Object
 from kvasir.resource.autoscaling_spec import Autoscaling
 from kvasir_operator.kinds import AUTOSCALERS, LLMDEPLOYMENTS, SCALED_OBJECTS
-from kvasir_operator.objects import Object
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 _AGGREGATIONS = {"concurrency": "sum", "queue": "sum", "in_flight_tokens": "max"}

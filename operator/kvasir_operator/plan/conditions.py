@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from kvasir.kube.objects import Object
 from kvasir.resource.deployment_status import MAX_MESSAGE, ConditionType, Reason
-from kvasir_operator.objects import Object, format_time
+from kvasir_operator.objects import format_time
 
 
 class ConditionValue(NamedTuple):
@@ -44,10 +45,6 @@ class Conditions:
             "reason": reason.value,
             "message": message[:MAX_MESSAGE],
         }
-
-    def keep(self, condition: Object) -> None:
-        """Add a condition that was made for this moment already."""
-        self._set[ConditionType(condition["type"])] = condition
 
     def as_list(self) -> list[Object]:
         """Return the conditions as the status has them."""

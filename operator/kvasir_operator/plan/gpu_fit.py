@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from kvasir.kube.objects import annotation
 from kvasir.models.fit.replica_fit import CheckpointFacts, FitResult, fits
 from kvasir.resource.deployment_status import ConditionType, Reason
-from kvasir_operator.objects import annotation, short_hash
+from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.model_download.job_state import CONFIG_ANNOTATION, Download
 from kvasir_operator.plan.step import PlanInputs, StepResult

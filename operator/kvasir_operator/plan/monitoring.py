@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from kvasir.kube.objects import Object
 from kvasir.resource import labels
 from kvasir_operator.kinds import POD_MONITORS, RULES
-from kvasir_operator.objects import Object
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 
 def plan_monitoring(inputs: PlanInputs) -> StepResult:
     """Want a PodMonitor and a PrometheusRule, or their removal."""
     wanted = inputs.spec.monitoring
-    possible = [
-        (wish, manifest)
-        for plural, wish, manifest in (
-            (POD_MONITORS.plural, wanted.pod_monitor, _pod_monitor(inputs)),
-            (RULES.plural, wanted.alerts, _alerts(inputs)),
-        )
-        if plural in inputs.observed.optional
-    ]
+    wishes = (
+        (POD_MONITORS, wanted.pod_monitor, _pod_monitor(inputs)),
+        (RULES, wanted.alerts, _alerts(inputs)),
+    )
+    possible = [it for it in wishes if it[0].plural in inputs.observed.optional]
     return StepResult(
-        manifests=tuple(manifest for wish, manifest in possible if wish),
-        deletions=tuple(manifest for wish, manifest in possible if not wish),
+        manifests=tuple(manifest for _, wish, manifest in possible if wish),
+        deletions=tuple(manifest for _, wish, manifest in possible if not wish),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 
+from kvasir.kube.objects import Object
 from kvasir.resource import labels
-from kvasir_operator.objects import Object
 from kvasir_operator.plan.engine.pod_template import fleet_secret_name
 from kvasir_operator.plan.step import PlanInputs, StepResult
 

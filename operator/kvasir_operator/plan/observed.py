@@ -8,10 +8,10 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
+from kvasir.kube.objects import Object
 from kvasir.models.download.progress import Progress
 from kvasir.resource import LLMDeployment
 from kvasir.resource.deployment_files import sentences
-from kvasir_operator.objects import Object
 
 
 def parse_resource(resource: Object) -> LLMDeployment | str:
@@ -67,6 +67,11 @@ class Observed:
     def uid(self) -> str:
         """The LLMDeployment's uid."""
         return str(self.resource["metadata"]["uid"])
+
+    @property
+    def status(self) -> Object:
+        """The LLMDeployment's status before this plan; empty = it has none."""
+        return self.resource.get("status") or {}
 
     @property
     def generation(self) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from kvasir.kube.objects import Object
 from kvasir.resource import LLMDeployment
 from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Reason
-from kvasir_operator.objects import Object
 from kvasir_operator.plan.autoscaling import plan_autoscaling
 from kvasir_operator.plan.conditions import Conditions, ConditionValue
 from kvasir_operator.plan.engine.workload import run_engines
@@ -72,9 +71,12 @@ def assemble(
     note: tuple[Object, dict[str, str]] | None,
 ) -> Plan:
     """Make the plan of all steps' results; of a paused LLMDeployment only the status changes."""
-    values = [each for step in steps for each in step.conditions]
-    fields = {name: value for step in steps for name, value in step.status.items()}
-    status = _status(inputs.observed, values, fields)
+    conditions = (each for step in steps for each in step.conditions)
+    status: Object = {
+        "observedGeneration": inputs.observed.generation,
+        "conditions": _conditions(inputs.observed, *conditions),
+        **{name: value for step in steps for name, value in step.status.items()},
+    }
     if inputs.spec.paused:
         return Plan(status)
     return Plan(
@@ -91,45 +93,36 @@ def with_failures(status: Object, failures: Sequence[str], observed: Observed) -
     """Return `status` with the messages of an API server that refused some of the manifests."""
     if not failures:
         return status
-    conditions = _conditions(observed)
-    for each in status["conditions"]:
-        conditions.keep(each)
     message = " ".join(failures)
-    conditions.set(ConditionType.DEGRADED, True, Reason.APPLY_FAILED, message)
-    conditions.set(ConditionType.READY, False, Reason.APPLY_FAILED, message)
+    failed = _conditions(
+        observed,
+        ConditionValue(ConditionType.DEGRADED, True, Reason.APPLY_FAILED, message),
+        ConditionValue(ConditionType.READY, False, Reason.APPLY_FAILED, message),
+    )
+    by_type = {each["type"]: each for each in (*status["conditions"], *failed)}
     phase = DeploymentPhase.DEGRADED if status.get("readyReplicas") else DeploymentPhase.FAILED
-    return {**status, "conditions": conditions.as_list(), "phase": phase.value}
+    return {**status, "conditions": list(by_type.values()), "phase": phase.value}
 
 
 def _refused(observed: Observed, message: str) -> Plan:
     """Plan for an invalid resource: leave running objects unchanged."""
-    invalid = Reason.INVALID_SPEC
-    values = [
-        ConditionValue(ConditionType.ACCEPTED, False, invalid, message),
-        ConditionValue(ConditionType.DEGRADED, True, invalid, message),
-        ConditionValue(ConditionType.READY, False, invalid, message),
-    ]
-    before = observed.resource.get("status") or {}
-    kept = {name: before[name] for name in _COUNTS if name in before}
-    return Plan(_status(observed, values, {**kept, "phase": DeploymentPhase.FAILED.value}))
+    conditions = _conditions(
+        observed,
+        ConditionValue(ConditionType.ACCEPTED, False, Reason.INVALID_SPEC, message),
+        ConditionValue(ConditionType.DEGRADED, True, Reason.INVALID_SPEC, message),
+        ConditionValue(ConditionType.READY, False, Reason.INVALID_SPEC, message),
+    )
+    kept = {name: observed.status[name] for name in _KEPT if name in observed.status}
+    kept |= {"observedGeneration": observed.generation, "phase": DeploymentPhase.FAILED.value}
+    return Plan({**kept, "conditions": conditions})
 
 
-_COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "selector", "url")
+_KEPT = ("replicas", "readyReplicas", "updatedReplicas", "selector", "url")
 
 
-def _conditions(observed: Observed) -> Conditions:
-    before: dict[str, Any] = observed.resource.get("status") or {}
-    return Conditions(before.get("conditions") or (), observed.generation, observed.now)
-
-
-def _status(
-    observed: Observed, values: Iterable[ConditionValue], fields: Mapping[str, object]
-) -> Object:
-    conditions = _conditions(observed)
+def _conditions(observed: Observed, *values: ConditionValue) -> list[Object]:
+    before = observed.status.get("conditions") or ()
+    conditions = Conditions(before, observed.generation, observed.now)
     for value in values:
         conditions.set(*value)
-    return {
-        "observedGeneration": observed.generation,
-        "conditions": conditions.as_list(),
-        **fields,
-    }
+    return conditions.as_list()

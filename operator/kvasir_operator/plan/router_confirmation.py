@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvasir.kube.objects import Object, condition, container_status, holds, parse_time
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
-from kvasir_operator.objects import Object, condition, container_status, holds, parse_time
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.engine.workload import EnginePods
 from kvasir_operator.plan.step import PlanInputs, StepResult

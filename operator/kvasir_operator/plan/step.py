@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kvasir.kube.objects import Object
 from kvasir.resource import LLMDeployment, labels
 from kvasir.resource.spec import Spec
 from kvasir_operator.kinds import LLMDEPLOYMENTS
-from kvasir_operator.objects import Object
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.observed import Observed
 from kvasir_operator.settings import OperatorSettings

@@ -25,10 +25,10 @@ from kvasir.cli.local.ports import free_ports
 from kvasir.kube import ApiError, Kind
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import load_access
+from kvasir.kube.objects import condition
 from kvasir.resource import labels
 from kvasir.resource.crd_writer import as_yaml
 from kvasir_operator.kinds import LLMDEPLOYMENTS, PODS
-from kvasir_operator.objects import condition
 
 CHART = Path(__file__).parents[3] / "charts" / "kvasir"
 ACCOUNT = "kvasir-test/kvasir-operator"

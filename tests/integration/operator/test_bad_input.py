@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from kvasir.kube.objects import condition, label
 from kvasir.resource.crd_writer import as_yaml, crd
 from kvasir_operator.kinds import JOBS, PODS
-from kvasir_operator.objects import condition, label
 
 TINY = {"uri": "builtin://kvasir-tiny"}
 NO_GPU = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."

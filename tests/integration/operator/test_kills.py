@@ -17,9 +17,9 @@ import httpx
 import pytest
 
 from kvasir.cli.local.ports import free_ports
+from kvasir.kube.objects import condition
 from kvasir_operator.command import run_until_stopped
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, LEASES, LLMDEPLOYMENTS, PODS
-from kvasir_operator.objects import condition
 from kvasir_operator.settings import Images, OperatorSettings
 
 MAX_HEAD = 64 * 1024

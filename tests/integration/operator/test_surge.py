@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kvasir.kube.objects import condition
 from kvasir_operator.kinds import DEPLOYMENTS
-from kvasir_operator.objects import condition
 
 GPUS = 2
 SPEC: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": 1}}, "replicas": GPUS}

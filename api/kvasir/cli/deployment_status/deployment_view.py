@@ -1,4 +1,4 @@
-"""A deployment with its pods and its volume, and the reason why it is not ready."""
+"""View of a deployment with its pods and its volume, and the reason why it is not ready."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvasir.cli.deployment_status.pod_view import PodView, view_pod
+from kvasir.kube.objects import label, name_of, namespace_of
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType
 from kvasir.resource.name_claims import names_of
@@ -101,9 +102,7 @@ def view_deployment(
 
 
 def _belongs(child: Object, namespace: str, name: str) -> bool:
-    metadata = child["metadata"]
-    owner = (metadata.get("labels") or {}).get(labels.DEPLOYMENT)
-    return bool(metadata["namespace"] == namespace and owner == name)
+    return namespace_of(child) == namespace and label(child, labels.DEPLOYMENT) == name
 
 
 def _condition(condition: Object) -> ConditionView:
@@ -141,7 +140,7 @@ def _why(conditions: tuple[ConditionView, ...], pods: list[PodView], status: Obj
 def _claim(claim: Object) -> ClaimView:
     status = claim.get("status") or {}
     return ClaimView(
-        claim["metadata"]["name"],
+        name_of(claim),
         status.get("phase", "Unknown"),
         (status.get("capacity") or {}).get("storage"),
         tuple(claim["spec"].get("accessModes") or ()),

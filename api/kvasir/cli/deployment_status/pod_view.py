@@ -1,4 +1,4 @@
-"""A pod in a few words: how it is, and why it does not serve."""
+"""View of a pod: its state, and why it does not serve."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvasir.kube.objects import condition, container_statuses, holds, is_terminating, label, name_of
+from kvasir.kube.pod_problems import describe_exit, pod_problem
 from kvasir.models.download.progress import parse_progress
 from kvasir.resource import labels
 
@@ -26,80 +28,61 @@ class PodView:
     restarts: int
     created: str
     why: str | None
-    """Why it does not serve, as a sentence; None when it does or has done its work."""
+    """The cause that it does not serve; None when it does or has done its work."""
 
 
 def view_pod(pod: Object) -> PodView:
-    """What `pod` (v1.Pod) is and does."""
-    metadata, status = pod["metadata"], pod.get("status") or {}
-    containers = status.get("containerStatuses") or ()
-    state, why = _state(pod, status, containers)
+    """Return the view of `pod` (v1.Pod)."""
+    state, why = _state(pod)
     return PodView(
-        name=metadata["name"],
-        component=(metadata.get("labels") or {}).get(labels.COMPONENT, ""),
+        name=name_of(pod),
+        component=label(pod, labels.COMPONENT),
         node=pod["spec"].get("nodeName"),
         state=state,
-        ready=_holds(status, "Ready"),
-        restarts=sum(int(each.get("restartCount") or 0) for each in containers),
-        created=metadata.get("creationTimestamp", ""),
+        ready=holds(pod, "Ready"),
+        restarts=sum(int(each.get("restartCount") or 0) for each in container_statuses(pod)),
+        created=pod["metadata"].get("creationTimestamp", ""),
         why=why,
     )
 
 
-def _state(pod: Object, status: Object, containers: Any) -> tuple[str, str | None]:
+def _state(pod: Object) -> tuple[str, str | None]:
+    status = pod.get("status") or {}
     phase = status.get("phase", "Unknown")
-    if pod["metadata"].get("deletionTimestamp"):
+    if is_terminating(pod):
         return "Terminating", "it finishes what it runs and ends"
     if phase == "Succeeded":
         return phase, None
     if phase == "Failed":
-        return phase, status.get("message") or _ended(containers) or status.get("reason")
-    if (told := _condition(status, "PodScheduled")) and told.get("status") == "False":
-        return "Unschedulable", told.get("message")
-    for each in containers:
-        waiting = (each.get("state") or {}).get("waiting")
-        if waiting:
-            return waiting.get("reason") or phase, _waits(each, waiting)
-    if _holds(status, "Ready"):
-        return phase, None
-    if _holds(status, "ContainersReady") and not _is_download(pod):
+        return phase, status.get("message") or _ended(pod) or status.get("reason")
+    states = (each.get("state") or {} for each in container_statuses(pod))
+    waiting: Object = next((each["waiting"] for each in states if each.get("waiting")), {})
+    state = waiting.get("reason") or phase
+    if (problem := pod_problem(pod)) is not None:
+        unscheduled = condition(pod, "PodScheduled").get("status") == "False"
+        return "Unschedulable" if unscheduled else state, problem.detail or problem.message
+    if waiting or holds(pod, "Ready"):
+        return state, waiting.get("message")
+    if label(pod, labels.COMPONENT) == labels.DOWNLOAD:
+        return phase, None  # it does its work and ends; it is never asked whether it is ready
+    if holds(pod, "ContainersReady"):
         return "NotRouted", "the engine is ready; not every router serves it yet"
-    starts = phase == "Running" and not _is_download(pod)
-    return phase, "the engine is not ready yet" if starts else None
+    return phase, "the engine is not ready yet" if phase == "Running" else None
 
 
-def _is_download(pod: Object) -> bool:
-    """Its pod does its work and ends; it is never asked whether it is ready."""
-    return (pod["metadata"].get("labels") or {}).get(labels.COMPONENT) == labels.DOWNLOAD
-
-
-def _waits(container: Object, waiting: Object) -> str | None:
-    last = _ended([{"state": container.get("lastState") or {}}])
-    return last or waiting.get("message")
-
-
-def _ended(containers: Any) -> str | None:
-    """How the first container that ended badly did."""
-    for each in containers:
+def _ended(pod: Object) -> str | None:
+    """Say how the first container that ended badly did."""
+    for each in container_statuses(pod):
         end = (each.get("state") or {}).get("terminated")
         if end and end.get("exitCode"):
             said = _message(end.get("message") or "")
-            how = f"{end.get('reason', 'Error')}, exit status {end['exitCode']}"
-            return f"{how}: {said}" if said else how
+            return f"{describe_exit(end)}: {said}" if said else describe_exit(end)
     return None
 
 
 def _message(text: str) -> str:
-    """A termination message; a download's is its last report."""
+    """Return the error in a termination message; a download's is its last report."""
     try:
         return parse_progress(text).error or ""
     except ValueError:
         return " ".join(text.split())
-
-
-def _holds(status: Object, kind: str) -> bool:
-    return (_condition(status, kind) or {}).get("status") == "True"
-
-
-def _condition(status: Object, kind: str) -> Object | None:
-    return next((c for c in status.get("conditions") or () if c.get("type") == kind), None)

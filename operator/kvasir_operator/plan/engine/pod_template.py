@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvasir.kube.objects import Object
 from kvasir.resource import engine_command, labels
-from kvasir_operator.objects import Object, short_hash
+from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.engine.termination import ending
 from kvasir_operator.plan.step import PlanInputs

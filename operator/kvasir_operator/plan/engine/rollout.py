@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvasir.kube.objects import Object, is_terminating, label
+from kvasir.kube.pod_problems import lacks_gpu_since
 from kvasir.resource import labels
-from kvasir_operator.objects import Object, is_terminating, label
 from kvasir_operator.plan.engine.pod_template import REVISION
-from kvasir_operator.plan.pod_problems import lacks_gpu_since
 from kvasir_operator.plan.step import PlanInputs
 
 SURGE_PATIENCE = 60.0

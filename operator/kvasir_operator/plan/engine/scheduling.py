@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvasir.kube.objects import Object
 from kvasir.resource import labels
-from kvasir_operator.objects import Object
 from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
 from kvasir_operator.plan.step import PlanInputs
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvasir.resource import labels
-from kvasir.resource.deployment_status import ConditionType, Reason
-from kvasir_operator.objects import Object, condition, holds, is_terminating, label
-from kvasir_operator.plan.conditions import ConditionValue
-from kvasir_operator.plan.engine.pod_template import REVISION, pod_template
-from kvasir_operator.plan.engine.rollout import Strategy, deployment_manifest, strategy_of
-from kvasir_operator.plan.gpu_fit import FITTED, fitted_for
-from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
-from kvasir_operator.plan.observed import Observed
-from kvasir_operator.plan.pod_problems import (
+from kvasir.kube.objects import Object, condition, holds, is_terminating, label
+from kvasir.kube.pod_problems import (
     Problem,
     pod_problem,
     stuck_on_volume,
     volume_elsewhere,
     worst,
 )
+from kvasir.resource import labels
+from kvasir.resource.deployment_status import ConditionType, Reason
+from kvasir_operator.plan.conditions import ConditionValue
+from kvasir_operator.plan.engine.pod_template import REVISION, pod_template
+from kvasir_operator.plan.engine.rollout import Strategy, deployment_manifest, strategy_of
+from kvasir_operator.plan.gpu_fit import FITTED, fitted_for
+from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
+from kvasir_operator.plan.observed import Observed
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 

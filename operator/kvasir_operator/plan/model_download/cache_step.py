@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvasir.kube.objects import Object, name_of
+from kvasir.kube.pod_problems import pod_problem
 from kvasir.models.download.progress import Progress
 from kvasir.quantity import format_bytes
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
-from kvasir_operator.objects import Object, name_of
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.model_download.job_manifest import job_manifest
 from kvasir_operator.plan.model_download.job_state import (
@@ -19,7 +20,6 @@ from kvasir_operator.plan.model_download.job_state import (
     retry_delay,
 )
 from kvasir_operator.plan.model_download.storage import claim_manifest, has_own_claim
-from kvasir_operator.plan.pod_problems import pod_problem
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 POLL_SECONDS = 5.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvasir.kube.objects import Object
 from kvasir.resource import labels
-from kvasir_operator.objects import Object
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
 from kvasir_operator.plan.model_download.job_state import SECRET_ANNOTATION, secret_version
 from kvasir_operator.plan.model_download.storage import has_own_claim

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
-from kvasir.models.download.progress import Progress, parse_progress
-from kvasir.resource import labels
-from kvasir_operator.objects import (
+from kvasir.kube.objects import (
     Object,
     annotation,
     condition,
@@ -18,8 +16,10 @@ from kvasir_operator.objects import (
     label,
     name_of,
     parse_time,
-    short_hash,
 )
+from kvasir.models.download.progress import Progress, parse_progress
+from kvasir.resource import labels
+from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.observed import Observed
 from kvasir_operator.plan.step import PlanInputs
 
@@ -69,11 +69,8 @@ def download_of(observed: Observed, name: str) -> Download:
     pods = [pod for pod in observed.job_pods if label(pod, "job-name") == name]
     pod = max(pods, key=lambda it: it["metadata"].get("creationTimestamp", ""), default=None)
     progress = observed.progress.get(name) or (_last_words(pod) if pod is not None else None)
-    if holds(job, "Complete"):
-        return Download(JobState.DONE, job, pod, progress)
-    if holds(job, "Failed"):
-        return Download(JobState.FAILED, job, pod, progress)
-    return Download(JobState.RUNNING, job, pod, progress)
+    state = JobState.FAILED if holds(job, "Failed") else JobState.RUNNING
+    return Download(JobState.DONE if holds(job, "Complete") else state, job, pod, progress)
 
 
 def retry_delay(inputs: PlanInputs, job: Object, progress: Progress | None) -> float | None:

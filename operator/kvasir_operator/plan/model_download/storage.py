@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kvasir.kube.objects import Object
 from kvasir.resource.cache_spec import DEFAULT_SIZE, Cache
 from kvasir.resource.spec import Spec
-from kvasir_operator.objects import Object
 from kvasir_operator.plan.step import PlanInputs
 
 

@@ -85,6 +85,15 @@ READY = {"conditions": [condition("Ready"), condition("ContainersReady")]}
 FAILED = Progress(DownloadPhase.FAILED, error="hf://a/b does not exist", permanent=True).as_json()
 
 
+CRASHED = {
+    "name": "sidecar",
+    "restartCount": 3,
+    "state": {"running": {}},
+    "lastState": {"terminated": {"exitCode": 1, "message": "out of memory"}},
+}
+ELSEWHERE = "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
+
+
 @pytest.mark.parametrize(
     ("status", "state", "why"),
     [
@@ -116,12 +125,27 @@ FAILED = Progress(DownloadPhase.FAILED, error="hf://a/b does not exist", permane
                 },
             ),
             "CrashLoopBackOff",
-            "Error, exit status 1: out of memory",
+            "Error, exit code 1: out of memory",
+        ),
+        (
+            {"containerStatuses": [CRASHED]},
+            "Running",
+            "Error, exit code 1: out of memory",
+        ),
+        (
+            container({"waiting": {"reason": "ContainerCreating"}}),
+            "ContainerCreating",
+            None,
+        ),
+        (
+            {"conditions": [condition("PodScheduled", "False", message=ELSEWHERE)]},
+            "Unschedulable",
+            "spec.cache.pvc.accessModes [ReadWriteMany]",
         ),
         (
             {"phase": "Failed", **container({"terminated": {"exitCode": 2, "message": FAILED}})},
             "Failed",
-            "Error, exit status 2: hf://a/b does not exist",
+            "Error, exit code 2: hf://a/b does not exist",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What keeps pods from running, read from their statuses; pure checks, one for each cause."""
+"""Causes that keep pods from running, read from their statuses by pure checks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kvasir.kube.objects import Object, condition, container_statuses, holds, name_of, parse_time
 from kvasir.resource.deployment_status import Reason
-from kvasir_operator.objects import Object, condition, container_status, holds, name_of, parse_time
 
 _NO_GPU = "Insufficient nvidia.com/gpu"
 _ELSEWHERE = (
@@ -31,27 +31,33 @@ _SHOWN = 400
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a pod does not run."""
+    """Cause that keeps a pod from running."""
 
     reason: Reason
     message: str
+    """A sentence that names the pod."""
     passing: bool = False
     """It may pass without a change of the resource: capacity may come."""
+    detail: str = ""
+    """The cause in Kubernetes' words alone, for where the pod is named already."""
 
 
-def pod_problem(pod: Object, container: str) -> Problem | None:
-    """The first thing that is wrong with `pod`; None when it runs, or has only just begun."""
-    return _scheduling(pod) or _container(pod, container)
+def pod_problem(pod: Mapping[str, Any], container: str | None = None) -> Problem | None:
+    """Return the first thing that is wrong with `pod` and its `container`, by default any of them;
+    None when it runs, or has only just begun."""
+    statuses = [it for it in container_statuses(pod) if container in (None, it.get("name"))]
+    found = (_container_problem(name_of(pod), it) for it in statuses)
+    return _scheduling_problem(pod) or next(filter(None, found), None)
 
 
 def worst(problems: Iterable[Problem | None]) -> Problem | None:
-    """What is most worth telling: what will not pass before what may."""
+    """Return a problem that will not pass before one that may."""
     return min(filter(None, problems), key=lambda each: each.passing, default=None)
 
 
 def lacks_gpu_since(pod: Object) -> datetime | None:
-    """Since when a pod has had no node for want of GPUs, whatever else stands in its way: on the
-    only node with its volume it is the GPUs that are missing. None if they are not."""
+    """Return the time since when a pod has had no node for want of GPUs, whatever else stands in
+    its way: on the only node with its volume it is GPUs that are missing. None if they are not."""
     scheduled = condition(pod, "PodScheduled")
     since = scheduled.get("lastTransitionTime")
     if scheduled.get("status") != "False" or _NO_GPU not in str(scheduled.get("message")):
@@ -60,7 +66,7 @@ def lacks_gpu_since(pod: Object) -> datetime | None:
 
 
 def stuck_on_volume(pods: Iterable[Object], now: datetime) -> Problem | None:
-    """Of pods that share a volume of one node: some are elsewhere and wait for it in vain."""
+    """Return the problem of pods that share a volume of one node, where one waits elsewhere."""
     alive = list(pods)
     nodes = {pod["spec"].get("nodeName") for pod in alive if holds(pod, "ContainersReady")}
     for pod in alive:
@@ -73,7 +79,7 @@ def stuck_on_volume(pods: Iterable[Object], now: datetime) -> Problem | None:
 
 
 def volume_elsewhere(what: str) -> Problem:
-    """A volume that one node can mount, and replicas that do not fit there."""
+    """Return the problem of replicas that do not fit on the one node of their volume."""
     return Problem(
         Reason.VOLUME_ON_OTHER_NODE,
         f"{what}. The model's volume is ReadWriteOnce, so all replicas must fit on its node: use"
@@ -81,54 +87,53 @@ def volume_elsewhere(what: str) -> Problem:
     )
 
 
-def _scheduling(pod: Object) -> Problem | None:
+def describe_exit(terminated: Mapping[str, Any]) -> str:
+    """Describe how a container ended, from its `terminated` state."""
+    return f"{terminated.get('reason') or 'Error'}, exit code {terminated.get('exitCode')}"
+
+
+def _scheduling_problem(pod: Mapping[str, Any]) -> Problem | None:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "False":
         return None
-    message = str(scheduled.get("message") or "no node takes it")[:_SHOWN]
-    text = f"Pod {name_of(pod)} cannot be scheduled: {message}"
-    if any(sign in message for sign in _ELSEWHERE):
+    detail = str(scheduled.get("message") or "no node takes it")[:_SHOWN]
+    text = f"Pod {name_of(pod)} cannot be scheduled: {detail}"
+    if any(sign in detail for sign in _ELSEWHERE):
         return volume_elsewhere(text.rstrip("."))
-    if _NO_GPU in message:
-        return Problem(Reason.INSUFFICIENT_GPUS, text, passing=True)
-    if any(sign in message for sign in _UNBOUND):
-        return Problem(Reason.CLAIM_NOT_BOUND, text, passing=True)
-    return Problem(Reason.UNSCHEDULABLE, text, passing=True)
+    reason = Reason.UNSCHEDULABLE
+    if _NO_GPU in detail:
+        reason = Reason.INSUFFICIENT_GPUS
+    elif any(sign in detail for sign in _UNBOUND):
+        reason = Reason.CLAIM_NOT_BOUND
+    return Problem(reason, text, passing=True, detail=detail)
 
 
-def _container(pod: Object, container: str) -> Problem | None:
-    status = container_status(pod, container)
+def _container_problem(pod: str, status: Mapping[str, Any]) -> Problem | None:
     waiting = (status.get("state") or {}).get("waiting") or {}
     reason = waiting.get("reason") or ""
     detail = str(waiting.get("message") or reason)[:_SHOWN]
     if reason in _PULL:
-        image = str(status.get("image") or "")
-        text = f"Image {image} cannot be pulled by pod {name_of(pod)}: {detail}"
-        return Problem(Reason.IMAGE_PULL_FAILED, text)
+        text = f"Image {status.get('image') or ''} cannot be pulled by pod {pod}: {detail}"
+        return Problem(Reason.IMAGE_PULL_FAILED, text, detail=detail)
     if reason in _CONFIG:
-        return Problem(Reason.CONTAINER_CONFIG, f"Pod {name_of(pod)} cannot be started: {detail}")
+        text = f"Pod {pod} cannot be started: {detail}"
+        return Problem(Reason.CONTAINER_CONFIG, text, detail=detail)
     restarts = int(status.get("restartCount") or 0)
     if reason == "CrashLoopBackOff" or (restarts >= 3 and not status.get("ready")):
-        return Problem(Reason.CRASHING, _crash(pod, status, restarts))
+        ended = (status.get("lastState") or {}).get("terminated") or {}
+        last = " ".join(str(ended.get("message") or "").split())[-_SHOWN:]
+        how, told = describe_exit(ended), f": {last}" if last else ""
+        times = f"{restarts} times" if restarts != 1 else "once"
+        text = f"Pod {pod} crashed {times} ({how}){told}"
+        return Problem(Reason.CRASHING, text, detail=f"{how}{told}")
     return None
 
 
-def _crash(pod: Object, status: Mapping[str, Any], restarts: int) -> str:
-    ended = (status.get("lastState") or {}).get("terminated") or {}
-    how = ended.get("reason") or "Error"
-    code = ended.get("exitCode")
-    last = " ".join(str(ended.get("message") or "").split())[-_SHOWN:]
-    told = f": {last}" if last else ""
-    times = f"{restarts} times" if restarts != 1 else "once"
-    return f"Pod {name_of(pod)} crashed {times} ({how}, exit code {code}){told}"
-
-
 def _has_been_creating(pod: Object, now: datetime) -> float:
-    """Seconds since the pod got its node, while its containers are still being made; else 0."""
+    """Return the seconds since the pod got its node while its containers are made; else 0."""
     since = condition(pod, "PodScheduled").get("lastTransitionTime")
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     creating = all(
         ((each.get("state") or {}).get("waiting") or {}).get("reason") == "ContainerCreating"
-        for each in statuses
+        for each in container_statuses(pod)
     )
     return (now - parse_time(since)).total_seconds() if creating and since else 0.0
