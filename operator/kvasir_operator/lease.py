@@ -41,7 +41,7 @@ class Leadership:
         self._seen_at = 0.0
 
     async def acquire(self) -> None:
-        """Returns when the Lease is held; waits also for an API server that is not there."""
+        """Wait until the Lease is held, also for an API server that is not there."""
         while True:
             try:
                 if await self._try():
@@ -52,7 +52,7 @@ class Leadership:
             await asyncio.sleep(self._seconds / 5)
 
     async def hold(self) -> None:
-        """Renews for ever. Raises LeaseLostError."""
+        """Renew the Lease for ever. Raises LeaseLostError."""
         renewed = time.monotonic()
         while True:
             await asyncio.sleep(self._seconds / 5)
@@ -66,7 +66,7 @@ class Leadership:
                 raise LeaseLostError("the Lease could not be renewed in time")
 
     async def release(self) -> None:
-        """Lets the next one begin at once; does nothing when the Lease is not held."""
+        """Give the Lease back, so that the next operator begins at once."""
         try:
             lease = await self._cluster.get(LEASES, self._namespace, self._name)
             if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
@@ -76,7 +76,7 @@ class Leadership:
             _log.warning("the Lease could not be given back", error=str(error))
 
     async def _try(self) -> bool:
-        """Whether the Lease is held now. Raises ApiError."""
+        """Take or renew the Lease; tell if it is held now. Raises ApiError."""
         lease = await self._cluster.get(LEASES, self._namespace, self._name)
         try:
             if lease is None:

@@ -1,4 +1,4 @@
-"""Asks pods over HTTP, by their addresses."""
+"""Ask pods over HTTP, by their addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class NoAnswerError(Exception):
 async def ask(
     client: httpx.AsyncClient, pod: Object, port: int, path: str, limit: int
 ) -> tuple[int, bytes]:
-    """The status and the body of GET `path` at `port` of `pod`.
+    """Return the status and the body of GET `path` at `port` of `pod`.
 
     Raises NoAnswerError, also when the body is larger than `limit` bytes, of which no more is read.
     """

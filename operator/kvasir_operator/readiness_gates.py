@@ -1,5 +1,5 @@
-"""Opens the readiness gates of engine pods that every router serves, and closes those of engines
-that began anew.
+"""Open the readiness gates of engine pods that every router serves; close those of engines that
+restarted.
 
 Routers do not wait for it: they take a pod as soon as its engine answers. Only Kubernetes waits,
 with rollouts, evictions and Services, until a pod's loss or another's end would lose nothing.
@@ -44,7 +44,7 @@ _log = structlog.get_logger("kvasir_operator.readiness_gates")
 
 
 class ReadinessGates:
-    """The only one who writes the condition of the gate."""
+    """The only writer of the gate's condition."""
 
     def __init__(
         self, cluster: Cluster, view: View, settings: OperatorSettings, metrics: Metrics
@@ -56,11 +56,11 @@ class ReadinessGates:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """A pod has changed."""
+        """Note that a pod has changed."""
         self._news.set()
 
     async def run(self) -> None:
-        """For ever: looks whenever a pod has changed, and twice a second while one waits."""
+        """Look for ever: whenever a pod has changed, and twice a second while one waits."""
         headers = {FLEET_SECRET_HEADER: self._settings.fleet_secret}
         async with httpx.AsyncClient(
             timeout=_ASK_SECONDS, trust_env=False, headers=headers
@@ -80,7 +80,7 @@ class ReadinessGates:
                 await asyncio.sleep(_EVERY_SECONDS / 5)
 
     async def _look(self, client: httpx.AsyncClient) -> bool:
-        """Once; returns whether a pod waits for routers."""
+        """Set all gates once; tell if a pod waits for routers."""
         pods = [pod for pod in self._view.engine_pods() if not is_terminating(pod)]
         waiting = [pod for pod in pods if awaits_confirmation(pod)]
         served = await self._served_by_all(client) if waiting else None
@@ -91,7 +91,7 @@ class ReadinessGates:
         return bool(waiting)
 
     async def _served_by_all(self, client: httpx.AsyncClient) -> set[str] | None:
-        """What every Ready router serves; None when there is none, or one does not answer."""
+        """Return the runs that all Ready routers serve; None if none is, or one does not answer."""
         routers = self._view.ready_routers(self._settings.router_namespace)
         if not routers:
             return None
@@ -130,7 +130,7 @@ class ReadinessGates:
 
 
 def run_of(pod: Object) -> str:
-    """One run of the pod's engine, as routers call it; "" before its container has a status."""
+    """Name this run of the pod's engine as routers do; "" before its container has a status."""
     status = container_status(pod, labels.ENGINE_CONTAINER)
     if not status:
         return ""
@@ -138,14 +138,14 @@ def run_of(pod: Object) -> str:
 
 
 def awaits_confirmation(pod: Object) -> bool:
-    """Whether the engine is up and its gate is not open for this run of it."""
+    """Tell if the engine is up and its gate is not open for this run of it."""
     gates = pod["spec"].get("readinessGates") or ()
     gated = any(gate.get("conditionType") == labels.ROUTED for gate in gates)
     return gated and holds(pod, "ContainersReady") and not _is_open(pod)
 
 
 def verdict_on(pod: Object, served: Iterable[str] | None) -> tuple[str, str, str] | None:
-    """Status, reason and message that the gate shall have; None = as it is.
+    """Return the status, reason and message that the gate shall have; None = as it is.
 
     A gate that is open stays so whatever routers say later, but for a restart of the engine: a
     router that is new or slow is no reason to take pods out of rotation everywhere.
@@ -161,6 +161,6 @@ def verdict_on(pod: Object, served: Iterable[str] | None) -> tuple[str, str, str
 
 
 def _is_open(pod: Object) -> bool:
-    """For this run of the engine."""
+    """Tell if the gate is open for this run of the engine."""
     gate = condition(pod, labels.ROUTED)
     return gate.get("status") == "True" and gate.get("message") == run_of(pod)

@@ -1,4 +1,4 @@
-"""Makes the cluster as a plan says, with as few writes as that takes."""
+"""Make the cluster match a plan, with as few writes as that takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = structlog.get_logger("kvasir_operator.controller.apply")
 
 
 class Applier:
-    """Writes manifests by server-side apply, as one field manager."""
+    """Writer of manifests by server-side apply, as one field manager."""
 
     def __init__(self, cluster: Cluster, view: View, metrics: Metrics) -> None:
         self._cluster = cluster
@@ -35,8 +35,8 @@ class Applier:
         self._metrics = metrics
 
     async def apply(self, plan: Plan, uid: str) -> list[str]:
-        """Everything but the status. Returns a sentence for each manifest that was refused for
-        good; raises ApiError for what may go better later."""
+        """Write everything but the status. Return a sentence for each manifest that was refused for
+        good; raise ApiError for a refusal that may pass."""
         refused: list[str] = []
         for manifest in plan.manifests:
             try:
@@ -50,7 +50,7 @@ class Applier:
         return refused
 
     async def scale(self, deployment: Object, replicas: int) -> None:
-        """Only the replicas of a Deployment that must not be changed otherwise."""
+        """Set only the replicas of a Deployment that must not be changed otherwise."""
         if deployment["spec"].get("replicas") == replicas:
             return
         namespace, name = namespace_of(deployment), name_of(deployment)
@@ -60,7 +60,7 @@ class Applier:
         self._wrote(DEPLOYMENTS, deployment, answer, "scale")
 
     async def annotate(self, it: Object, kind: Kind, annotations: dict[str, str]) -> None:
-        """Adds annotations to an object."""
+        """Add annotations to an object."""
         body = {"metadata": {"annotations": annotations}}
         answer = await self._cluster.merge(kind, namespace_of(it), name_of(it), body)
         self._wrote(kind, it, answer, "annotate")
@@ -95,8 +95,8 @@ class Applier:
         _log.info("deleted", kind=kind.plural, namespace=namespace_of(live), name=name_of(live))
 
     async def _live(self, kind: Kind, manifest: Object) -> Object | None:
-        """As the watches show it, or where they show nothing, as the API server has it: an object
-        without our labels would be invisible to them."""
+        """Return the object as the watches show it, or where they show nothing, as the API server
+        has it: an object without our labels would be invisible to them."""
         namespace, name = namespace_of(manifest), name_of(manifest)
         owner = Key(namespace, label(manifest, labels.DEPLOYMENT))
         found = self._view.find(kind, owner, name)
@@ -119,7 +119,7 @@ def _is_ours(live: Object, uid: str) -> bool:
 
 
 def _require_ours(live: Object, manifest: Object, uid: str) -> None:
-    """Raises ApiError for an object of that name which somebody else made."""
+    """Raise ApiError for an object of that name which somebody else made."""
     owners = live["metadata"].get("ownerReferences") or ()
     foreign = any(owner.get("controller") and owner.get("uid") != uid for owner in owners)
     managed = label(live, "app.kubernetes.io/managed-by") == labels.MANAGER

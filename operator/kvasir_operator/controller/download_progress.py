@@ -1,4 +1,4 @@
-"""Asks running downloads how far they are."""
+"""Ask running downloads for their progress."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MAX_CONCURRENT = 256
 
 
 class Downloads:
-    """The pods of download Jobs, each asked at most every five seconds: so often its
-    LLMDeployment's status may change for it."""
+    """Client of the pods of download Jobs. Each is asked at most every five seconds, as often as
+    its LLMDeployment's status may change for it."""
 
     def __init__(self) -> None:
         self._http = httpx.AsyncClient(timeout=_ANSWER_SECONDS, trust_env=False)
         self._answers: dict[str, tuple[float, Progress | None]] = {}
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def ask(self, pods: Iterable[Object]) -> dict[str, Progress]:
-        """What those that run say, by the names of their Jobs."""
+        """Return the reports of running pods, by the names of their Jobs."""
         found: dict[str, Progress] = {}
         for pod in pods:
             status = pod.get("status") or {}

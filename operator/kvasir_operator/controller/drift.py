@@ -25,14 +25,14 @@ _AMOUNT = re.compile(r"([0-9.]+)([a-zA-Z]*)")
 
 
 def stamped(manifest: Object) -> Object:
-    """`manifest` with the annotation that stands for all of it."""
+    """Return `manifest` with the annotation that stands for all of it."""
     metadata = manifest["metadata"]
     annotations = {**metadata.get("annotations", {}), APPLIED: short_hash(manifest, 16)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 def matches_live(wanted: Any, live: Any) -> bool:
-    """Whether everything in `wanted` is so in `live`, which may have more: defaults, and fields
+    """Tell if everything in `wanted` is so in `live`, which may have more: defaults, and fields
     that others own. Lists of named things are compared by name, all others whole."""
     if isinstance(wanted, dict):
         if live is None:
@@ -55,7 +55,7 @@ def matches_live(wanted: Any, live: Any) -> bool:
 
 
 def _is_same_amount(wanted: Any, live: Any) -> bool:
-    """As `matches_live`, for quantities: an API server writes 1000m as 1."""
+    """Compare as `matches_live`, for quantities: an API server writes 1000m as 1."""
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(
             _is_same_amount(value, live.get(key)) for key, value in wanted.items()
@@ -71,7 +71,7 @@ def _amount(text: str) -> Decimal | str:
 
 
 def _key_of(items: list[Any]) -> str | None:
-    """The field by which a list's items are told apart; None where there is none."""
+    """Return the field by which a list's items are told apart; None where there is none."""
     if not all(isinstance(each, dict) for each in items):
         return None
     return next((key for key in _KEYS if all(key in each for each in items)), None)

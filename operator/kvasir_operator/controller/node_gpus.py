@@ -1,4 +1,4 @@
-"""What is known of the GPUs that a deployment's pods may run on."""
+"""Facts about the GPUs that a deployment's pods may run on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hardware_for(
     nodes: Sequence[Object] | None,
     profiles: Mapping[str, int],
 ) -> Hardware:
-    """Of the nodes with the labels of `node_selector`, or without them by `profiles`.
+    """Return the GPUs of nodes with the labels of `node_selector`, or without any by `profiles`.
 
     The smallest GPU counts, since a pod may get any of them. `nodes` None = they cannot be read.
     """

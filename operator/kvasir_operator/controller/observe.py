@@ -1,4 +1,4 @@
-"""Gathers what a plan looks at: mostly from the watches, the rest by a few reads."""
+"""Gather the inputs of a plan: mostly from the watches, the rest by a few reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 
 
 class TimedCache(Generic[Value]):
-    """Something that is read again when it is `seconds` old."""
+    """A value that is read again when it is `seconds` old."""
 
     def __init__(self, read: Callable[[], Awaitable[Value]], seconds: float) -> None:
         self._read = read
@@ -37,7 +37,7 @@ class TimedCache(Generic[Value]):
         self._until = 0.0
 
     async def get(self) -> Value:
-        """Raises what reading raises."""
+        """Return the value, read anew if it is too old. Raises what reading raises."""
         if self._value is None or time.monotonic() >= self._until:
             self._value = await self._read()
             self._until = time.monotonic() + self._seconds
@@ -45,7 +45,7 @@ class TimedCache(Generic[Value]):
 
 
 class Observer:
-    """Makes an `Observed` of an LLMDeployment."""
+    """Maker of `Observed`, the state of an LLMDeployment and its surroundings."""
 
     def __init__(self, cluster: Cluster, view: View, settings: OperatorSettings) -> None:
         self._cluster = cluster
@@ -58,13 +58,13 @@ class Observer:
         self._downloads = Downloads()
 
     async def close(self) -> None:
-        """Closes connections to downloads."""
+        """Close connections to downloads."""
         await self._downloads.close()
 
     async def observe(
         self, key: Key, resource: Object, deployment: LLMDeployment | str
     ) -> Observed:
-        """The moment's view of the LLMDeployment. Raises ApiError."""
+        """Return the state of the LLMDeployment at this moment. Raises ApiError."""
         view = self._view
         now = datetime.now(UTC)
         if isinstance(deployment, str):
@@ -92,10 +92,8 @@ class Observer:
         name = storage_of(deployment.spec, key.name).claim
         if name is None:
             return None
-        found = self._view.find(CLAIMS, key, name)
-        if found is None:
-            found = await self._cluster.get(CLAIMS, key.namespace, name)
-        return found
+        seen = self._view.find(CLAIMS, key, name)
+        return seen or await self._cluster.get(CLAIMS, key.namespace, name)
 
     async def _secrets(self, deployment: LLMDeployment, key: Key) -> dict[str, str | None]:
         versions: dict[str, str | None] = {}
@@ -125,13 +123,9 @@ class Observer:
         return hardware_for(selector, nodes, self._settings.resource_profiles)
 
     async def _read_optional(self) -> frozenset[str]:
-        return frozenset(
-            [
-                kind.plural
-                for kind in OPTIONAL
-                if await self._cluster.serves(kind.api_version, kind.plural)
-            ]
-        )
+        serves = self._cluster.serves
+        found = [it.plural for it in OPTIONAL if await serves(it.api_version, it.plural)]
+        return frozenset(found)
 
     async def _read_crd_lacks(self) -> tuple[str, ...]:
         try:

@@ -10,7 +10,7 @@ _SECONDS = 10.0
 
 
 class Overlay:
-    """What the API server answered to a write, in place of what an index held before it.
+    """Answers of the API server to writes, in place of what the indexes held before them.
 
     Without it, planning again before the watch has caught up would write the same once more, and
     conditions would take their times of transition from a status that is no longer there.
@@ -20,20 +20,20 @@ class Overlay:
         self._written: dict[Hashable, tuple[float, str, Object]] = {}
 
     def wrote(self, key: Hashable, before: Object | None, answer: Object, now: float) -> None:
-        """A write made `answer` of what was `before` in the index."""
+        """Record that a write made `answer` of what was `before` in the index."""
         # What is gone is never looked at again
         kept = {k: it for k, it in self._written.items() if now - it[0] < _SECONDS}
         self._written = {**kept, key: (now, _version(before), answer)}
 
     def forget(self, key: Hashable) -> None:
-        """It was deleted, perhaps before the index ever had it."""
+        """Drop the write to an object that was deleted, perhaps before the index ever had it."""
         self._written.pop(key, None)
 
     def __len__(self) -> int:
         return len(self._written)
 
     def see(self, key: Hashable, indexed: Object | None, now: float) -> Object | None:
-        """The newest that is known: the index as soon as it has moved on."""
+        """Return the newest known object: the indexed one as soon as the index has moved on."""
         written = self._written.get(key)
         if written is None:
             return indexed

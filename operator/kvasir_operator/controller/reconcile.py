@@ -1,4 +1,4 @@
-"""The loop: a key comes from the queue, and the cluster becomes as its LLMDeployment says."""
+"""The reconcile loop: take a key from the queue, observe, plan, apply, write the status."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from kvasir_operator.plan.plan import with_failures
 from kvasir_operator.settings import OperatorSettings
 
 _REFUSED_AGAIN = 30.0
-"""Seconds after which what was refused for good is tried again: a quota may have grown."""
+"""Seconds after which a manifest refused for good is tried again: a quota may have grown."""
 
 _log = structlog.get_logger("kvasir_operator.controller.reconcile")
 
 
 class Reconciler:
-    """Works on keys, one after the other; several may run beside each other."""
+    """Worker on keys, one after the other; several may run beside each other."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Reconciler:
         return "ok"
 
     async def reconcile(self, key: Key) -> float | None:
-        """Once. Returns seconds after which to look again, if that is known. Raises ApiError."""
+        """Reconcile once; return the seconds after which to look again, if any. Raises ApiError."""
         resource = self._view.resource(key)
         if resource is None or is_terminating(resource):
             self._queue.forget(key)
@@ -89,7 +89,7 @@ class Reconciler:
         return _REFUSED_AGAIN if refused else made.requeue
 
     async def _apply(self, made: Plan, observed: Observed) -> list[str]:
-        refused = await self._applier.apply(made, str(observed.resource["metadata"]["uid"]))
+        refused = await self._applier.apply(made, observed.uid)
         if made.scale is not None and observed.deployment is not None:
             await self._applier.scale(observed.deployment, made.scale)
         if made.note is not None:
@@ -106,7 +106,7 @@ class Reconciler:
             "metadata": {
                 "name": metadata["name"],
                 "namespace": metadata["namespace"],
-                # Of another one of that name nothing is known yet
+                # Another LLMDeployment of that name must not get this status
                 "uid": metadata["uid"],
             },
             "status": status,

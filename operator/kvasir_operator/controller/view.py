@@ -1,4 +1,4 @@
-"""What the watches show: kopf's indexes, asked by LLMDeployment, with our own writes laid over."""
+"""State of the cluster from the watches: kopf's indexes by LLMDeployment, under our own writes."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ CHILDREN = (
 
 WATCHED = (LLMDEPLOYMENTS, *CHILDREN)
 ROUTERS = Key("", "routers")
-"""Under this key the index of pods has the routers'."""
+"""Key of the routers' pods in the index of pods."""
 
 _Index = Mapping[Key, Iterable[Object]]
 
 
 def index_id(kind: Kind) -> str:
-    """The name of the index of a kind."""
+    """Return the name of the index of a kind."""
     return f"indexed_{kind.plural}"
 
 
 def key_of(kind: Kind, it: Mapping[str, Any]) -> Key | None:
-    """The LLMDeployment that an object belongs to; None for what belongs to none."""
+    """Return the key of the LLMDeployment that an object belongs to; None if it belongs to none."""
     if kind is LLMDEPLOYMENTS:
         return Key(namespace_of(it), name_of(it))
     if kind is PODS and label(it, labels.COMPONENT) == labels.ROUTER:
@@ -58,31 +58,31 @@ def key_of(kind: Kind, it: Mapping[str, Any]) -> Key | None:
 
 
 class View:
-    """Reads kopf's indexes, which are there as soon as it calls the first handler."""
+    """Reader of kopf's indexes, which exist as soon as it calls the first handler."""
 
     def __init__(self) -> None:
         self._indexes: dict[str, _Index] = {}
         self._overlay = Overlay()
 
     def bind(self, indexes: Mapping[str, Any]) -> None:
-        """Takes the indexes out of a handler's arguments."""
+        """Take the indexes out of a handler's arguments."""
         if not self._indexes:
             self._indexes = {index_id(kind): indexes[index_id(kind)] for kind in WATCHED}
 
     def keys(self) -> list[Key]:
-        """Of all LLMDeployments."""
+        """Return the keys of all LLMDeployments."""
         return list(self._index(LLMDEPLOYMENTS))
 
     def resource(self, key: Key) -> Object | None:
-        """The LLMDeployment."""
+        """Return the LLMDeployment; None = it is gone."""
         return next(self._seen(LLMDEPLOYMENTS, key), None)
 
     def resources(self) -> list[Object]:
-        """All LLMDeployments."""
+        """Return all LLMDeployments."""
         return [it for key in self.keys() for it in self._index(LLMDEPLOYMENTS)[key]]
 
     def children(self, kind: Kind, key: Key, component: str = "") -> tuple[Object, ...]:
-        """Those of an LLMDeployment, by name; only of `component` if that is given."""
+        """Return an LLMDeployment's objects of a kind, by name; only of `component` if given."""
         found = [
             it
             for it in self._seen(kind, key)
@@ -91,14 +91,12 @@ class View:
         return tuple(sorted(found, key=name_of))
 
     def find(self, kind: Kind, owner: Key, name: str) -> Object | None:
-        """One object of a watched kind that has our labels, or that we have just written."""
+        """Return an object of a watched kind that has our labels, or that we have just written."""
         same = (it for it in self._index(kind).get(owner, ()) if name_of(it) == name)
-        return self._overlay.see(
-            (kind, owner.namespace, name), next(iter(same), None), time.monotonic()
-        )
+        return self._overlay.see((kind, owner.namespace, name), next(same, None), time.monotonic())
 
     def ready_routers(self, namespace: str) -> list[Object]:
-        """Router pods in `namespace` that get requests."""
+        """Return the router pods in `namespace` that get requests."""
         return [
             pod
             for pod in self._index(PODS).get(ROUTERS, ())
@@ -106,7 +104,7 @@ class View:
         ]
 
     def engine_pods(self) -> list[Object]:
-        """Of all LLMDeployments."""
+        """Return the engine pods of all LLMDeployments."""
         return [
             pod
             for key, pods in dict(self._index(PODS)).items()
@@ -116,13 +114,13 @@ class View:
         ]
 
     def wrote(self, kind: Kind, before: Object | None, answer: Object, now: float) -> None:
-        """A write made `answer` of what was `before`."""
+        """Record that a write made `answer` of what was `before`."""
         if kind in WATCHED:
             key = (kind, namespace_of(answer), name_of(answer))
             self._overlay.wrote(key, before, answer, now)
 
     def deleted(self, kind: Kind, it: Mapping[str, Any]) -> None:
-        """The watch says that it is gone."""
+        """Record that the watch says the object is gone."""
         self._overlay.forget((kind, namespace_of(it), name_of(it)))
 
     def _seen(self, kind: Kind, key: Key) -> Iterator[Object]:

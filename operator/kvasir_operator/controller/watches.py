@@ -1,4 +1,4 @@
-"""kopf's part: watches with label selectors, indexes, and from every event a key for the queue."""
+"""Watches by kopf: label selectors, indexes, and from every event a key for the queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WatchError(Exception):
 
 
 class Watching:
-    """Feeds a queue from what happens in the cluster."""
+    """Feeder of the queue from events in the cluster."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Watching:
         kopf.on.login(registry=self.registry)(_login)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Raises WatchError when kopf gives up, as it does on the watch of a
+        """Watch until `stop` is set. Raises WatchError when kopf gives up, as on the watch of a
         kind that the cluster no longer has."""
         namespaces = self._settings.watch_namespaces
         if namespaces:
@@ -87,7 +87,7 @@ class Watching:
         kopf.on.event(*where, id=f"on_{kind.plural}", registry=self.registry)(on_event)
 
     def _is_served(self, key: Key) -> bool:
-        """Where only some namespaces are watched, the routers' may be among them for its pods."""
+        """Tell if a key is ours: the routers' namespace may be watched only for its pods."""
         only = self._settings.watch_namespaces
         return key == ROUTERS or not only or key.namespace in only
 
@@ -104,7 +104,7 @@ class Watching:
             self._queue.add(each)
 
     def _rivals(self, key: Key, body: kopf.Body, *, deleted: bool) -> list[Key]:
-        """Those who may get, or lose, a name by this change."""
+        """Return the keys of LLMDeployments that may get, or lose, a name by this change."""
         before = self._names.pop(key, frozenset())
         after = frozenset() if deleted else frozenset(claim_of(dict(body)).names)
         if not deleted:
@@ -114,7 +114,7 @@ class Watching:
 
 
 def _kept(kind: Kind, body: kopf.Body) -> Object:
-    """An object without what nobody here reads."""
+    """Return an object without the fields that nobody here reads."""
     it = dict(body)
     it["metadata"] = {
         name: value for name, value in dict(body["metadata"]).items() if name != "managedFields"

@@ -28,7 +28,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class MetricsApi:
-    """Answers the API server, and nobody else."""
+    """Handlers that answer the API server, and nobody else."""
 
     def __init__(
         self, resources: Callable[[], list[Object]], reports: RouterReports, proxy: FrontProxy
@@ -39,7 +39,7 @@ class MetricsApi:
         self._at_once = 0
 
     def application(self) -> web.Application:
-        """The routes, behind what every request passes."""
+        """Return the application of all routes."""
         app = web.Application(middlewares=[self._pass], client_max_size=_MAX_BODY_BYTES)
         base = f"/apis/{GROUP}/{VERSION}"
         app.router.add_get("/apis", self.groups)
@@ -94,7 +94,7 @@ class MetricsApi:
         )
 
     async def metric(self, request: web.Request) -> web.Response:
-        """A metric of a namespace's LLMDeployments, one value each."""
+        """GET a metric of a namespace's LLMDeployments, one value each."""
         name = request.match_info["metric"]
         combine = METRICS.get(name)
         if combine is None:
@@ -126,7 +126,7 @@ class MetricsApi:
     async def _item(
         self, name: str, combine: Combine, labels: dict[str, str]
     ) -> dict[str, Any] | None:
-        """None where there is no number, such as a percentile of no requests."""
+        """Return one value; None where there is none, such as a percentile of no requests."""
         value = combine(await self._reports.of(labels[MODEL]))
         if value is None:
             return None
@@ -139,7 +139,7 @@ class MetricsApi:
 
 
 def labels_of(resource: Object) -> dict[str, str]:
-    """What selects a deployment's metrics: its own labels, its name and its model's."""
+    """Return the labels that select a deployment's metrics: its own, its name and its model's."""
     own = resource["metadata"].get("labels") or {}
     return {**own, MODEL: names_of(resource)[0], DEPLOYMENT: name_of(resource)}
 
@@ -154,7 +154,7 @@ _GROUP = {
 
 
 def _refusal(status: int, reason: str, message: str) -> web.Response:
-    """A Status, as every API server refuses."""
+    """Return a refusal as every API server does: a Status."""
     body = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Asks the routers for their signals of a model, not more often than once a second."""
+"""Ask the routers for their signals of a model, at most once a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx
 
-from kvasir.kube.objects import Object
+from kvasir.kube.objects import Object, name_of
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_operator.pod_http import NoAnswerError, ask
 from kvasir_operator.settings import OperatorSettings
@@ -29,7 +29,7 @@ class NoReportError(Exception):
 
 
 class RouterReports:
-    """The Ready routers' /scaling/{model}; use as an async context manager."""
+    """Client of the Ready routers' /scaling/{model}; use as an async context manager."""
 
     def __init__(self, routers: Callable[[], list[Object]], settings: OperatorSettings) -> None:
         self._routers = routers
@@ -50,7 +50,7 @@ class RouterReports:
         await self._client.aclose()
 
     async def of(self, model: str) -> Reports:
-        """One report of each router that knows the model, at most a second old.
+        """Return the report of each router that knows the model, at most a second old.
 
         Raises NoReportError unless every Ready router answers and one of them knows it.
         """
@@ -74,8 +74,8 @@ class RouterReports:
         return known
 
     async def _ask(self, router: Object, model: str) -> dict[str, Any] | None:
-        """None when the router does not know the model, so has none of its requests."""
-        port, name = self._settings.router_admin_port, router["metadata"]["name"]
+        """Return a router's report; None when it does not know the model, so has no requests."""
+        port, name = self._settings.router_admin_port, name_of(router)
         path = f"/scaling/{quote(model)}"
         try:
             status, body = await ask(self._client, router, port, path, _MAX_BYTES)

@@ -48,7 +48,7 @@ class Observed:
     job_pods: tuple[Object, ...] = ()
     """The pods of its download jobs."""
     claim: Object | None = None
-    """The volume claim that its model lies on, or will."""
+    """The volume claim for its model."""
     progress: Mapping[str, Progress] = field(default_factory=dict)
     """Last reports of running downloads, by the names of their Jobs."""
     secrets: Mapping[str, str | None] = field(default_factory=dict)

@@ -170,7 +170,7 @@ class Site:
         self.namespace = namespace
         self.router = router
         self.takes_pods = True
-        """Whether the router serves every engine that is up."""
+        """The router serves every engine that is up."""
         self.fate: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda pod: None
         """Another status for a pod than a healthy one's."""
 

@@ -1,5 +1,5 @@
-"""What a user reads in `kubectl get llmd -o yaml` for each thing that is wrong: one sentence, with
-the remedy where there is one."""
+"""Messages in `kubectl get llmd -o yaml` for each thing that is wrong: one sentence, with the
+remedy where there is one."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ FIRST = {
     "llmdeployments/status",
     "pods/status",
 }
-"""What a first operator writes; a change needs only the last three."""
+"""Everything that a first operator writes; a change needs only the last three."""
 MODEL = {"uri": "hf://org/model"}
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 _RESOURCE = re.compile(r"/namespaces/[^/]+/([a-z]+)(?:/[^/]+)?(/status)?$")
@@ -55,7 +55,7 @@ class Gateway:
         self._host, self._port = plane.host, int(plane.url.rpartition(":")[2])
         self.victim: BaseProcess | None = None
         self.deaths: list[str] = []
-        """What each operator wrote."""
+        """The write of each operator."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One of its connections."""
@@ -97,7 +97,7 @@ class Gateway:
 
 
 def _written(head: bytes) -> str | None:
-    """What a request writes; None for reads and for the Lease."""
+    """Return the object that a request writes; None for reads and for the Lease."""
     method, path, _ = head.decode("latin-1").split(" ", 2)
     found = _RESOURCE.search(path.partition("?")[0])
     if method in ("GET", "HEAD") or (found and found[1] == LEASES.plural):

@@ -28,7 +28,7 @@ class PodView:
     restarts: int
     created: str
     why: str | None
-    """The cause that it does not serve; None when it does or has done its work."""
+    """Reason for not serving; None when it does or has done its work."""
 
 
 def view_pod(pod: Object) -> PodView:

@@ -29,7 +29,7 @@ class Strategy:
 
 
 def strategy_of(inputs: PlanInputs, revision: str) -> Strategy:
-    """Surge first; without a GPU for the surge pod one down, one up, until the rollout is over."""
+    """Choose surge first; without a GPU for the surge pod one down, one up, until all are new."""
     wanted = inputs.spec.rollout_strategy
     first = Strategy(wanted.max_surge, wanted.max_unavailable)
     if first.surge == 0 or first.unavailable > 0 or not _is_rolling(inputs, revision):
