@@ -48,6 +48,7 @@ def strategy_of(inputs: PlanInputs, revision: str) -> Strategy:
 def deployment_manifest(inputs: PlanInputs, template: Object, strategy: Strategy) -> Object:
     """Return the Deployment; its replicas are those of the spec, which autoscalers change there."""
     spec = inputs.spec
+    rolling = {"maxSurge": strategy.surge, "maxUnavailable": strategy.unavailable}
     return inputs.child(
         "apps/v1",
         "Deployment",
@@ -57,13 +58,7 @@ def deployment_manifest(inputs: PlanInputs, template: Object, strategy: Strategy
             "revisionHistoryLimit": _HISTORY,
             "progressDeadlineSeconds": spec.lifecycle.startup_seconds + 600,
             "selector": {"matchLabels": labels.identity(inputs.name, labels.ENGINE)},
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {
-                    "maxSurge": strategy.surge,
-                    "maxUnavailable": strategy.unavailable,
-                },
-            },
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "template": template,
         },
     )
@@ -76,10 +71,9 @@ def _is_rolling(inputs: PlanInputs, revision: str) -> bool:
     )
 
 
-def _live_strategy(deployment: Object | None) -> tuple[Any, Any] | None:
-    if deployment is None:
-        return None
-    rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
+def _live_strategy(deployment: Object | None) -> tuple[Any, Any]:
+    spec = deployment["spec"] if deployment is not None else {}
+    rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
     return rolling.get("maxSurge"), rolling.get("maxUnavailable")
 
 

@@ -129,13 +129,13 @@ def _verdict(
 
 def _about_gpus(inputs: PlanInputs, problem: Problem, tensor: int) -> str:
     """Say what the scheduler does not: the GPUs that are asked for, and the most there are."""
-    most = inputs.observed.hardware.gpus_per_node
-    if problem.reason is not Reason.INSUFFICIENT_GPUS or most is None or most >= tensor:
+    largest = inputs.observed.hardware.gpus_per_node
+    if problem.reason is not Reason.INSUFFICIENT_GPUS or largest is None or largest >= tensor:
         return ""
     asked = f" A replica asks for {tensor} GPUs; of the nodes that it may run on"
-    if most == 0:
+    if largest == 0:
         return f"{asked} none offers nvidia.com/gpu (is the device plugin installed?)."
-    return f"{asked} the largest has {most}."
+    return f"{asked} the largest has {largest}."
 
 
 def _counts(inputs: PlanInputs) -> Object:

@@ -117,11 +117,6 @@ def _words(progress: Progress) -> str:
 
 
 def _cache_status(progress: Progress) -> dict[str, object]:
-    found: dict[str, object] = {
-        "phase": progress.phase.value,
-        "bytes": progress.bytes,
-        "totalBytes": progress.total_bytes,
-    }
-    if progress.eta_seconds is not None:
-        found["etaSeconds"] = progress.eta_seconds
-    return found
+    eta = {"etaSeconds": progress.eta_seconds} if progress.eta_seconds is not None else {}
+    sizes = {"bytes": progress.bytes, "totalBytes": progress.total_bytes}
+    return {"phase": progress.phase.value, **sizes, **eta}

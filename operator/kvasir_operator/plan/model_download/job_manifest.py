@@ -13,15 +13,9 @@ from kvasir_operator.spec_facts import image_of
 PERMANENT_EXIT = 2
 """Exit code of `kvasir download` when another attempt cannot succeed."""
 _ATTEMPTS = 4
+_PERMANENT = {"containerName": labels.DOWNLOAD, "operator": "In", "values": [PERMANENT_EXIT]}
 _FAILURE_RULES: tuple[Object, ...] = (
-    {
-        "action": "FailJob",
-        "onExitCodes": {
-            "containerName": labels.DOWNLOAD,
-            "operator": "In",
-            "values": [PERMANENT_EXIT],
-        },
-    },
+    {"action": "FailJob", "onExitCodes": _PERMANENT},
     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
 )
 
@@ -107,14 +101,11 @@ def _credentials(inputs: PlanInputs) -> tuple[Object, list[Object], list[Object]
         return {"envFrom": [{"secretRef": {"name": secret.name}}]}, [], []
     if scheme == "oci":
         key = secret.key or ".dockerconfigjson"
-        items = [{"key": key, "path": "config.json"}]
-        volume: Object = {
-            "name": "credentials",
-            "secret": {"secretName": secret.name, "items": items},
-        }
+        source = {"secretName": secret.name, "items": [{"key": key, "path": "config.json"}]}
+        volume: Object = {"name": "credentials", "secret": source}
         mount: Object = {"name": "credentials", "mountPath": "/credentials", "readOnly": True}
         path = {"name": "REGISTRY_AUTH_FILE", "value": "/credentials/config.json"}
         return {"env": [path]}, [volume], [mount]
     variable = "HF_TOKEN" if scheme == "hf" else "KVASIR_HTTP_TOKEN"
-    source = {"secretKeyRef": {"name": secret.name, "key": secret.key or "token"}}
-    return {"env": [{"name": variable, "valueFrom": source}]}, [], []
+    reference = {"secretKeyRef": {"name": secret.name, "key": secret.key or "token"}}
+    return {"env": [{"name": variable, "valueFrom": reference}]}, [], []
