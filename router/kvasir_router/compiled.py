@@ -55,6 +55,7 @@ MODULES = (
     "kvasir_router.proxy.event_stream",
     "kvasir_router.proxy.failure",
     "kvasir_router.proxy.gateway",
+    "kvasir_router.wire.endpoints",
     "kvasir_router.wire.header_names",
     "kvasir_router.wire.http_request",
     "kvasir_router.wire.known_header",
@@ -76,9 +77,9 @@ MODULES = (
     "kvasir_router.workers.shared_memory.load_table",
     "kvasir_router.workers.shared_memory.shared_replica",
 )
-"""What runs for each request, and whatever inherits from it: a class that is not compiled cannot
-inherit from one that is. All of them or none are used compiled. None defines a msgspec.Struct: its
-types would be lost."""
+"""Modules that run for each request, and those that inherit from them: a class that is not compiled
+cannot inherit from one that is. All of them or none are used compiled. None defines a
+msgspec.Struct: its types would be lost."""
 
 SWITCH = "KVASIR_ROUTER_COMPILED"
 """Environment variable; with `0` the sources are used."""
@@ -100,7 +101,7 @@ def source_of(module: str) -> Path:
 
 
 def digest() -> str:
-    """Of what the compiled form depends on: the sources and the interpreter."""
+    """Return the digest of what the compiled form depends on: sources and interpreter."""
     found = sha256(f"{sys.version} {_SUFFIX}".encode())
     for module in MODULES:
         found.update(b"\0%b\0%b" % (module.encode(), source_of(module).read_bytes()))
@@ -132,12 +133,12 @@ def use() -> None:
 
 
 def in_use() -> bool:
-    """Whether this process runs the compiled form."""
+    """Return whether this process runs the compiled form."""
     return any(isinstance(finder, _Finder) for finder in sys.meta_path)
 
 
 def is_outdated() -> bool:
-    """Whether there is a compiled form, but none of the present sources, which are read instead."""
+    """Return whether there is a compiled form, but of other sources: the present ones are read."""
     if in_use() or os.environ.get(SWITCH) == "0" or not FOLDER.is_dir():
         return False
     return any(FOLDER.iterdir()) and not (FOLDER / digest()).is_dir()

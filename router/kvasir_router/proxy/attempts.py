@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from kvasir_router.proxy.relay import Relay
 
 _SUSPECT = Failure("suspect", Kind.LEAVING)
+_NOT_BEGUN = (Kind.UNSENT, Kind.LEAVING)
+"""Failures of a replica that has done nothing for the request."""
+
 _NOWHERE: frozenset[str] = frozenset()
 
 
 class Attempts:
-    """At most two are under way, the second one a hedge.
+    """Up to two upstream requests at once, the second one a hedge.
 
     While the client has nothing of an answer, a failed attempt is followed by another one. After
     that only a stream can be resumed, and only by an equivalent replica.
@@ -71,7 +74,12 @@ class Attempts:
         self._current: UpstreamRequest | None = None
         self._hedge: UpstreamRequest | None = None
         self.policy_failed = False
-        """Whether there is no choice because the policy raised."""
+        """Set when there is no choice because the policy raised."""
+
+    @property
+    def _retried(self) -> bool:
+        """Return whether another replica may get what one may have begun with."""
+        return self._query.request.endpoint.retried
 
     def start(self) -> bool:
         """Look for a replica; False when none may take the request. After a wait, those that
@@ -138,13 +146,14 @@ class Attempts:
 
     @property
     def tasks(self) -> SupervisedTasks:
-        """For what has to be waited for."""
+        """Tasks of the process, for what has to be waited for."""
         return self._gateway.tasks
 
     def rendered(self, attempt: UpstreamRequest) -> tuple[bytes, bytes]:
         """The request's head and body for the attempt's replica."""
         request, body = self._query.request, self._body
-        if self._query.streams and not attempt.contract and request.path.endswith("/completions"):
+        has_usage = request.endpoint.usage == "completion"
+        if self._query.streams and not attempt.contract and has_usage:
             asking = ask_for_usage(body, self._query.envelope.stream_options)
             if asking is not None:
                 body, attempt.asks_for_usage = asking, True
@@ -179,7 +188,7 @@ class Attempts:
             self._relay.pass_whole(attempt, head, body)
 
     def failed(self, attempt: UpstreamRequest, failure: Failure) -> None:
-        """It has left its replica; its answer, if it had begun, is broken."""
+        """Take note that it has left its replica; its answer, if it had begun, is broken."""
         another_runs = self._drop(attempt)
         if failure.kind is Kind.DEATH and attempt.replica.spec.node:
             self._ended_at |= {attempt.replica.spec.node}
@@ -195,6 +204,8 @@ class Attempts:
     def replica_suspected(self, attempt: UpstreamRequest) -> None:
         """The replica does not answer: go to one that does, if there is one."""
         choice = None
+        if not self._retried:
+            return
         if self._relay.is_blank:
             choice = self._choose()
         else:
@@ -227,7 +238,7 @@ class Attempts:
         return self._elsewhere(lambda tried: choose_alike(self._query, self._model, replica, tried))
 
     def _elsewhere(self, choose: Callable[[Sequence[Replica]], Choice | None]) -> Choice | None:
-        """What it chooses on another node than where a replica ended, or else on any."""
+        """Choose on another node than where a replica ended, or else on any."""
         self.policy_failed = False
         try:
             return self._beside_deaths(choose)
@@ -246,7 +257,7 @@ class Attempts:
 
     def _send(self, choice: Choice) -> None:
         self._current = attempt = self._make(choice)
-        attempt.start(afresh=self._moves.in_doubt)
+        attempt.start(afresh=self._moves.in_doubt or not self._retried)
 
     def _make(self, choice: Choice) -> UpstreamRequest:
         self._tried.append(choice.replica)
@@ -262,6 +273,9 @@ class Attempts:
         return self._moves.allows(kind, self._model.budget, time.monotonic())
 
     def _go_elsewhere(self, failure: Failure) -> None:
+        if not self._retried and failure.kind not in _NOT_BEGUN:
+            self._relay.fail(failure_responses.broken_off(self._model, self._relay.replica_id))
+            return
         choice = self._choose()
         if choice is None:
             self._relay.wait()
@@ -282,7 +296,7 @@ class Attempts:
         if self._hedge is not None:
             attempt.leave()
             return self._drop(attempt)
-        choice = self._choose()
+        choice = self._choose() if self._retried else None
         if choice is None or not self._allows(failure.kind):
             return False
         attempt.leave()
@@ -300,7 +314,7 @@ class Attempts:
         return self._current is not None
 
     def _won(self, attempt: UpstreamRequest) -> None:
-        """Its answer is the client's; another attempt is not needed any more."""
+        """Make its answer the client's, and leave the other upstream request."""
         hedge, self._hedge = self._hedge, None
         if hedge is None or self._current is None:
             return

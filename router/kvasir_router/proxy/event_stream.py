@@ -54,7 +54,8 @@ class EventStream(ClientAnswer):
         self._mark = self._end.mark
         if self.blank:
             relay = self._relay
-            kept = contract and relay.query.envelope.n in (None, 1)
+            one = relay.query.envelope.n in (None, 1)
+            kept = contract and one and relay.request.endpoint.resumed
             self.transcript = Transcript(relay.gateway.transcripts if kept else NO_BUDGET)
 
     def take(self, data: bytes, last: bool) -> None:
@@ -115,13 +116,13 @@ class EventStream(ClientAnswer):
             self._relay.answer_broken(_UNFINISHED)
 
     def _lacks_all(self, last: bytes) -> bool:
-        """Whether not one event has come where some are due."""
+        """Return whether not one event has come where some are due."""
         relay = self._relay
         return (
             self.blank
             and not last
             and relay.status == 200
-            and relay.request.path.endswith("/completions")
+            and relay.request.endpoint.usage == "completion"
         )
 
     def _pass(self, data: bytes) -> None:

@@ -19,7 +19,7 @@ from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy.accounting import RequestAccounting
 from kvasir_router.proxy.connection import ClientConnection
 from kvasir_router.proxy.cors import Cors
-from kvasir_router.proxy.local_routes import ENGINE_PATHS, LocalRoutes
+from kvasir_router.proxy.local_routes import LocalRoutes
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.transcript import TranscriptBudget
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
@@ -29,10 +29,9 @@ from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 from kvasir_router.wire import responses
-from kvasir_router.wire.body_budget import BodyBudget
 from kvasir_router.wire.envelope import DenseBodyError, decode_envelope, refusal
 from kvasir_router.wire.form import FormError, form_type, read_form
-from kvasir_router.wire.http_request import Request, RequestError
+from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
 from kvasir_router.wire.query import Query
 
 _SWEEP_SECONDS = 0.5
@@ -168,15 +167,12 @@ class Gateway:
         preflight = self._cors.see(request) if self._cors is not None else None
         if preflight is not None:
             self.answer(client, request, preflight)
-        elif request.method != b"POST":
-            if self.ask_metrics is not None and self._local.is_metrics(request):
-                self.ask_metrics(partial(self.answer, client, request))
-            else:
-                self.answer(client, request, self._local.answer(request))
-        elif not (request.path.startswith("/v1/") or request.path in ENGINE_PATHS):
-            self.answer(client, request, self._local.not_found(request))
-        else:
+        elif request.method == b"POST" and "POST" in request.endpoint.methods:
             self._route(client, request)
+        elif self.ask_metrics is not None and self._local.is_metrics(request):
+            self.ask_metrics(partial(self.answer, client, request))
+        else:
+            self.answer(client, request, self._local.answer(request))
 
     def refusal(self, request: Request) -> responses.Answer | None:
         """Why the request is refused before its body is read, if it is."""
@@ -243,9 +239,7 @@ class Gateway:
     def _bad_body(
         self, client: ClientConnection, request: Request, message: str, param: str | None
     ) -> None:
-        answer = self._local.wrong_method(request)
-        answer = answer or responses.error(400, message, "invalid_body", param)
-        self.answer(client, request, answer)
+        self.answer(client, request, responses.error(400, message, "invalid_body", param))
 
     def answer(self, client: ClientConnection, request: Request, answer: responses.Answer) -> None:
         """Answer a request that no replica answers."""

@@ -1,6 +1,5 @@
 """The routes the router answers itself."""
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -13,23 +12,23 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.target import Target
 from kvasir_router.telemetry import router_metrics
 from kvasir_router.wire import responses as answers
+from kvasir_router.wire.endpoints import (
+    ENDPOINTS,
+    HEALTH,
+    METRICS,
+    MODEL_PREFIX,
+    ONE_MODEL,
+    READY,
+)
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.responses import Answer
 
 if TYPE_CHECKING:
     from kvasir_router.proxy.gateway import Gateway
 
-# Engine routes outside /v1/. Any other path is not an API of a model, and not passed on.
-ENGINE_PATHS = frozenset(
-    {"/tokenize", "/detokenize", "/score", "/rerank", "/v2/rerank", "/pooling", "/classify"}
-)
-_POSTED = re.compile(r"/v1/((chat/)?completions|embeddings|responses|score|rerank|audio/[a-z]+)")
-"""What engines have below /v1/, as far as one who used the wrong method may mean it."""
-
-_MODELS = frozenset({"/v1/models", "/models"})
-_MODEL_PREFIX = "/v1/models/"
 _MAX_NAMES = 20
 _MAX_NAME = 256
+_ALL_PATHS = ", ".join(endpoint.path for endpoint in ENDPOINTS)
 
 
 class LocalRoutes:
@@ -38,53 +37,35 @@ class LocalRoutes:
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         self._routes: dict[str, Callable[[], Answer]] = {
-            "/health": self._health,
-            "/ready": self._ready,
-            "/metrics": self._metrics,
+            HEALTH.path: self._health,
+            READY.path: self._ready,
+            METRICS.path: self._metrics,
         }
 
     def answer(self, request: Request) -> Answer:
+        """Answer what no replica is asked for, which may be a refusal."""
         if request.method == b"OPTIONS":
             return Answer(200, b"", lines=b"Allow: GET, HEAD, POST, OPTIONS\r\n")
-        route = self._routes.get(request.path)
-        if route is not None:
-            return route()
-        if request.path not in _MODELS and not request.path.startswith(_MODEL_PREFIX):
-            return self.not_found(request)
+        endpoint = request.endpoint
+        if request.method.decode() not in endpoint.methods:
+            return _no_route(request)
+        if endpoint.path in self._routes:
+            return self._routes[endpoint.path]()
         holder = self._gateway.admission.holder(request.authorization)
         if isinstance(holder, Answer):
             return holder
-        if request.path in _MODELS:
-            return self._models(holder)
-        return self._one_model(unquote(request.path.removeprefix(_MODEL_PREFIX)), holder)
+        if endpoint is ONE_MODEL:
+            return self._one_model(unquote(request.path.removeprefix(MODEL_PREFIX)), holder)
+        return self._models(holder)
 
     def is_metrics(self, request: Request) -> bool:
-        """Whether metrics are asked for, and given here."""
+        """Return whether the request is for metrics, and they are given on this port."""
         is_open = self._gateway.admission.keyring is None
-        return request.path == "/metrics" and request.method != b"OPTIONS" and is_open
-
-    def wrong_method(self, request: Request) -> Answer | None:
-        """For a route that is there with another method."""
-        path, method = request.path, request.method.decode()
-        if path in self._routes or path in _MODELS or path.startswith(_MODEL_PREFIX):
-            allowed = "GET"
-        elif path in ENGINE_PATHS or _POSTED.fullmatch(path):
-            allowed = "POST"
-        else:
-            return None
-        if method.replace("HEAD", "GET") == allowed:
-            return None
-        message = f"{method} is not for {path[:_MAX_NAME]}; use {allowed}."
-        return answers.error(405, message, "method_not_allowed", allow=allowed)
-
-    def not_found(self, request: Request) -> Answer:
-        if answer := self.wrong_method(request):
-            return answer
-        what = f"{request.method.decode()} {request.path[:_MAX_NAME]}"
-        return answers.error(404, f"There is no route {what}.", "not_found")
+        asked = request.endpoint is METRICS and request.method in (b"GET", b"HEAD")
+        return asked and is_open
 
     def unknown_model(self, name: str, holder: Holder | None) -> Answer:
-        """Of the models that exist, those are named that the key may use."""
+        """Refuse a model; those that exist and the key may use are named."""
         if holder is not None and not holder.allows(name):
             return forbidden(holder.key.id, name)
         names = [known for known, _ in self._targets(holder)]
@@ -115,7 +96,7 @@ class LocalRoutes:
         return Answer(200, self._gateway.metrics.text(), router_metrics.CONTENT_TYPE)
 
     def _targets(self, holder: Holder | None) -> list[tuple[str, Target]]:
-        """What the key may use, by name."""
+        """Return what the key may use, by name."""
         fleet = self._gateway.fleet
         found = ((name, fleet.find(name, name)) for name in fleet.names())
         return [
@@ -135,6 +116,17 @@ class LocalRoutes:
         if holder is not None and not holder.may_use(name, target):
             return forbidden(holder.key.id, name)
         return Answer(200, msgspec.json.encode(model_card(name, target.model)))
+
+
+def _no_route(request: Request) -> Answer:
+    """Refuse a path that is not in the table, or a method that is not for it."""
+    method, path = request.method.decode(), request.path[:_MAX_NAME]
+    if allowed := ", ".join(request.endpoint.methods):
+        message = f"{method} is not for {path}; use {allowed}."
+        return answers.error(405, message, "method_not_allowed", allow=allowed)
+    return answers.error(
+        404, f"There is no route {method} {path}. Those here: {_ALL_PATHS}.", "not_found"
+    )
 
 
 def model_card(name: str, model: Model) -> dict[str, Any]:

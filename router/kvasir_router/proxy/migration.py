@@ -32,9 +32,9 @@ class Obstacle(StrEnum):
     CHOICES = "several_choices"
     RESUMED = "resumed_by_client"
     TOO_LARGE = "too_large"
-    """Its transcript was not kept to the end."""
+    """The transcript was not kept to the end."""
     CONTRACT = "no_contract"
-    """Its engine does not say what a resume needs."""
+    """The engine does not say what a resume needs."""
     MOVES = "moves_spent"
     REPLICA = "no_replica"
     """No other one of the same model may take it."""
@@ -54,7 +54,7 @@ class ObstacleError(Exception):
 
 @dataclass(slots=True)
 class Progress:
-    """Where a stream of one choice stands, as its client sees it."""
+    """Position of a stream of one choice, as its client sees it."""
 
     id: str | None = None
     created: int | None = None
@@ -66,11 +66,11 @@ class Progress:
     opened: bool = False
     """The client has an event of the choice."""
     finished: bool = False
-    """It has the finish reason."""
+    """The client has the finish reason."""
     has_usage: bool = False
-    """It has the chunk with the usage."""
+    """The client has the chunk with the usage."""
     done: bool = False
-    """It has [DONE]: only the end of the HTTP answer is missing."""
+    """The client has [DONE]: only the end of the HTTP answer is missing."""
 
 
 class _HandedChoice(msgspec.Struct):
@@ -119,7 +119,7 @@ _decode_chunk = msgspec.json.Decoder(_StreamChunk).decode
 
 
 def read_progress(transcript: bytes) -> Progress:
-    """From the whole events of a stream. Raises ObstacleError when an event lacks its comment or
+    """Read the whole events of a stream. Raises ObstacleError when an event lacks its comment or
     is none of a completion."""
     progress = Progress()
     try:
@@ -177,8 +177,8 @@ def choose_alike(
 
 
 def can_wait(model: Model, replica: Replica) -> bool:
-    """Whether a replica may yet be able to go on with `replica`'s stream: itself, one that has not
-    said what it serves, or, where all are ending, a successor that is not known yet."""
+    """Return whether a replica may yet be able to go on with `replica`'s stream: itself, one that
+    has not said what it serves, or, where all are ending, a successor that is not known yet."""
     staying = [each for each in model.replicas.values() if not each.draining]
     return not staying or any(
         _serve_alike(each, replica) or not each.ever_ready for each in staying
@@ -200,14 +200,14 @@ def after_handover(query: Query, error_body: bytes) -> bytes:
 
 
 def _serve_alike(one: Replica, other: Replica) -> bool:
-    """Whether both are engines of a kind that say they compute the same: the model that they
-    loaded, its revision, dtype and quantisation."""
+    """Return whether both are engines of a kind that say they compute the same: the model that
+    they loaded, its revision, dtype and quantisation."""
     return one.spec.engine is other.spec.engine and one.serves == other.serves
 
 
 def _movable_body(query: Query) -> Mapping[str, Any]:
     """Raises ObstacleError for requests whose answers cannot be resumed."""
-    if not query.request.path.endswith("/completions"):
+    if not query.request.endpoint.resumed:
         raise ObstacleError(Obstacle.ROUTE)
     if is_dense(query.request.body):
         raise ObstacleError(Obstacle.TOO_LARGE)

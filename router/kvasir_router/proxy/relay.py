@@ -116,7 +116,7 @@ class Relay:
         if seconds:
             loop = asyncio.get_running_loop()
             self._deadline = loop.call_later(seconds, self._expire, seconds)
-        if failover.hedging and not self.streams:
+        if failover.hedging and self.request.endpoint.hedged and not self.streams:
             self._hedges = True
             seconds = self.model.hedge_delay.seconds
             if seconds is not None:

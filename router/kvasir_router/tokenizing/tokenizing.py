@@ -29,7 +29,7 @@ _log = structlog.get_logger("kvasir_router.tokenizing")
 
 
 class _ModelState:
-    """What is known of one model's tokenizer."""
+    """State of one model's tokenizer."""
 
     def __init__(self, tokenizer: str, index: ModelIndex) -> None:
         self.tokenizer = tokenizer
@@ -135,8 +135,8 @@ class Tokenizing:
         return state
 
     def _works(self, model: Model, state: _ModelState) -> bool:
-        """Whether the tokenizer can be used. One that could not be read, as from a Hub that was
-        away, is tried again now and then."""
+        """Return whether the tokenizer can be used. One that could not be read, as from a Hub that
+        was away, is tried again now and then."""
         if state.trouble and state.retry_at <= time.monotonic():
             state.retry_at = time.monotonic() + RETRY_SECONDS
             self._pool.load(state.tokenizer, lambda made: self._loaded(model.name, state, made))
@@ -150,7 +150,7 @@ class Tokenizing:
         return Job(
             0,
             state.tokenizer,
-            query.request.path.endswith("/chat/completions"),
+            query.request.endpoint.prompt == "messages",
             body,
             query.lora,
             known,
@@ -197,7 +197,7 @@ class Tokenizing:
 
 
 def _misses_tokenizer(model: Model) -> bool:
-    """Whether a replica tells of its blocks, and nobody which text they are of."""
+    """Return whether a replica tells of its blocks, and nobody which text they are of."""
     specs = [replica.spec for replica in model.replicas.values()]
     tell = any(spec.kv_events is not None for spec in specs)
     return tell and all(spec.engine is not EngineKind.KVASIR for spec in specs)

@@ -8,7 +8,6 @@ import re
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import Request
 
-_ROUTES = ("/v1/audio/", "/v1/images/")
 _MAX_PARTS = 64
 _MAX_PART_HEADER = 4096
 _MAX_VALUE = 1024
@@ -28,8 +27,8 @@ class FormError(ValueError):
 
 
 def form_type(request: Request) -> bytes | None:
-    """The content type of a form on a route that takes forms; None for any other request."""
-    if not request.path.startswith(_ROUTES):
+    """Return the content type of a form on a route that takes forms; None for any other request."""
+    if request.endpoint.body != "form":
         return None
     for line in request.lines:
         name, _, value = line.partition(b":")

@@ -5,11 +5,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
+from kvasir_router.wire.endpoints import Endpoint, endpoint_of
+
 # Longer targets are looked at anew each time, so that the cache stays small.
 _MAX_CACHED = 256
 
+# A body is refused only beyond so many bytes: short requests are served whatever long ones do, and
+# so little for each connection is bounded by their number.
+_ALWAYS_TAKEN = 16 * 1024
+
 _TARGET = re.compile(rb"/[!\"$-~]*")
-_DOT_SEGMENT = re.compile(r"(^|/)(\.|%2e){1,2}(/|$)", re.IGNORECASE)
+_DOT_SEGMENT = re.compile(r"(/|%2f)(\.|%2e){1,2}(/|%2f|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class Limits:
     target_bytes: int = 8 * 1024
     body_bytes: int = 64 * 1024 * 1024
     buffered_bytes: int = 512 * 1024 * 1024
-    """Of the bodies of all requests that a process receives or answers."""
+    """Bytes of the bodies of all requests that a process receives or answers."""
 
 
 class RequestError(Exception):
@@ -41,6 +47,35 @@ class RequestError(Exception):
         self.message = message
         self.code = code
         self.retry_after = retry_after
+
+
+class BodyBudget:
+    """Bytes of request bodies that a process holds, for all its connections together.
+
+    A body counts from its first byte until its request is answered: it may be sent again.
+    """
+
+    __slots__ = ("_limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.used = 0
+
+    def take(self, size: int, received: int) -> None:
+        """Count `size` more bytes of a body of which `received` are here now. Raises
+        RequestError."""
+        self.used += size
+        if self.used > self._limit and received > _ALWAYS_TAKEN:
+            raise RequestError(
+                503,
+                "The router holds all the bytes of requests that it may; try again soon.",
+                "overloaded",
+                retry_after=1,
+            )
+
+    def give_back(self, size: int) -> None:
+        """Stop counting these bytes."""
+        self.used -= size
 
 
 @lru_cache(maxsize=1024)
@@ -104,6 +139,11 @@ class Request:
         self.body = b""
         self.timeout = 0.0
         """Seconds that its answer may take; 0 = the router's default."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Return the row of the table for its path."""
+        return endpoint_of(self.path)
 
     def like(self, request_id: bytes) -> "Request":
         """One with the same header, its body to come."""

@@ -19,7 +19,7 @@ from kvasir_router.wire.envelope import UNREAD, Envelope
 from kvasir_router.wire.http_request import Request
 
 BYTES_PER_TOKEN = 4.0
-"""Of a prompt's text, until a model's answers say better."""
+"""Length of a token in a prompt's text, until a model's answers say better."""
 
 
 _chat_fields = attrgetter(*CHAT_FIELDS)
@@ -33,7 +33,7 @@ class Query:
         self.request = request
         self.envelope = envelope
         self.streams = envelope.stream is True
-        """Whether the answer is asked for as server-sent events."""
+        """True when the answer is asked for as server-sent events."""
         self.lora = lora
         """Adapter that the model's name stands for; empty = the model itself."""
         self.kept: Any = None
@@ -88,12 +88,12 @@ class Query:
             return b""
 
     def _canonical_text(self) -> bytes:
-        path, envelope = self.request.path, self.envelope
-        if path.endswith("/chat/completions"):
+        source, envelope = self.request.endpoint.prompt, self.envelope
+        if source == "messages":
             given = _chat_fields(envelope)
             fields = {} if given == _NO_CHAT_FIELDS else dict(zip(CHAT_FIELDS, given, strict=True))
             return chat_text(fields, envelope.messages, lora=self.lora)
-        if path.endswith("/completions") and isinstance(envelope.prompt, str):
+        if source == "prompt" and isinstance(envelope.prompt, str):
             fields = {name: getattr(envelope, name) for name in COMPLETION_FIELDS}
             return b"".join(completion_pieces(fields, envelope.prompt, lora=self.lora))
         return b""

@@ -15,9 +15,15 @@ from random import getrandbits
 
 import httptools
 
-from kvasir_router.wire.body_budget import BodyBudget
 from kvasir_router.wire.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
-from kvasir_router.wire.http_request import Limits, Request, RequestError, path_of, seconds_of
+from kvasir_router.wire.http_request import (
+    BodyBudget,
+    Limits,
+    Request,
+    RequestError,
+    path_of,
+    seconds_of,
+)
 from kvasir_router.wire.known_header import KnownHead
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"OPTIONS"})
@@ -58,19 +64,19 @@ class RequestParser:
         # A made request id is the connection's random bits and a number: cheaper than new bits.
         self._id = b"%024x" % getrandbits(96)
         self.serial = 0
-        """Of the request that is being received, or was last."""
+        """Number of the request that is being received, or was last."""
         self._known: KnownHead | None = None
         self._known_request = Request()
         self._to_remember = _MAX_REMEMBERED
         self._by_known = False
-        """Whether what is being received began with the known header: llhttp does not see it."""
+        """True when what is being received began with the known header: llhttp does not see it."""
         self.on_message_begin()
         self.receiving = False
-        """Whether a request has begun and is not complete."""
+        """True when a request has begun and is not complete."""
 
     @property
     def in_body(self) -> bool:
-        """Whether the header of the request that is being received is complete."""
+        """Return whether the header of the request that is being received is complete."""
         return self.receiving and self._head_done
 
     @property
@@ -127,7 +133,7 @@ class RequestParser:
     # A header that has come before.
 
     def _remember(self, data: bytes) -> None:
-        """For when its header comes again; nothing in it may be about this one request."""
+        """Keep its header for when it comes again, if nothing in it is about this one request."""
         request = self._request
         is_plain = self._length and self._connection is None and not self._expect_continue
         if is_plain and request.request_id.startswith(self._id):
@@ -137,7 +143,7 @@ class RequestParser:
                 self._known_request = request.like(b"")
 
     def _begin_known(self, data: bytes | memoryview) -> bool:
-        """Whether a request with the known header begins here."""
+        """Return whether a request with the known header begins here."""
         known = self._known
         found = None if known is None else known.find(bytes(data))
         if found is None or not 0 < found[0] <= self._limits.body_bytes:
@@ -307,7 +313,7 @@ class RequestParser:
             request.keep_alive = False
 
     def _check_connection(self, request: Request, names: set[bytes]) -> None:
-        """What the Connection header says, without which nothing is special."""
+        """Check what the Connection header says, without which nothing is special."""
         if self._parser.should_upgrade():
             raise RequestError(400, "Protocol upgrades are not supported; use plain HTTP/1.1.")
         request.keep_alive = not request.http10 and self._parser.should_keep_alive()

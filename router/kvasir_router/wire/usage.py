@@ -1,4 +1,4 @@
-"""What a request has used, read from the end of its answer.
+"""Token usage of a request, read from the end of its answer.
 
 Kvasir engines tell routers: unary answers in the header `x-kvasir-usage`, streams in the comment
 `: kvasir {"u":{...}}` before their last event. Other engines put it into a unary answer's body,
@@ -16,9 +16,10 @@ from kvasir_router.wire.engine_json import read_usage
 from kvasir_router.wire.envelope import is_dense
 
 TAIL_BYTES = 1024
-"""Of a unary body that are searched for its usage."""
+"""Length of the end of a unary body that is searched for its usage."""
 
 _INCLUDE = b'"stream_options":{"include_usage":true},'
+_NEWER = "input_tokens", "output_tokens"
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _raw_decode = json.JSONDecoder().raw_decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -34,19 +35,21 @@ class Usage(NamedTuple):
 
 
 def usage_of(content: object) -> Usage | None:
-    """From OpenAI's usage object; None for anything else."""
+    """Read OpenAI's usage object; None for anything else."""
     if not isinstance(content, Mapping):
         return None
-    details = content.get("prompt_tokens_details")
+    old = "prompt_tokens" in content  # the names of completions; newer endpoints have others
+    name, output = ("prompt_tokens", "completion_tokens") if old else _NEWER
+    details = content.get(f"{name}_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    prompt, completion = content.get("prompt_tokens"), content.get("completion_tokens", 0)
+    prompt, completion = content.get(name), content.get(output, 0)
     if not isinstance(prompt, int) or not isinstance(completion, int):
         return None
     return Usage(prompt, completion, cached if isinstance(cached, int) else None)
 
 
 def decode_usage(text: bytes) -> Usage | None:
-    """From a Kvasir engine's usage object in JSON; None for anything else."""
+    """Decode a Kvasir engine's usage object; None for anything else."""
     try:
         usage = read_usage(text)
     except msgspec.MsgspecError:
@@ -57,7 +60,7 @@ def decode_usage(text: bytes) -> Usage | None:
 
 
 def usage_in_body(tail: bytes) -> Usage | None:
-    """From the end of a unary answer's body."""
+    """Find the usage at the end of a unary answer's body."""
     tail = tail[-TAIL_BYTES:]
     at = tail.rfind(b'"usage":')
     if at < 0:

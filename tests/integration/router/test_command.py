@@ -160,7 +160,7 @@ async def test_the_secret_comes_from_a_file_or_the_environment(
         ([], "from-environment"),
     ):
         router = await start_process(config, *options)
-        await client.post(f"{router.url}/v1/x", json={"model": "m"})
+        await client.post(f"{router.url}/score", json={"model": "m"})
         assert replica.requests[-1].header("x-kvasir-fleet-secret") == expected
         router.signal(signal.SIGTERM)
         await router.ended()

@@ -131,7 +131,7 @@ async def test_a_router_follows_a_cluster(place, router, client, start_replica, 
 
     async def ask(name: str = "tiny") -> int:
         body = {"model": f"{place.namespace}-{name}", "messages": []}
-        return (await client.post(f"{router.url}/v1/x", json=body, timeout=SECONDS)).status_code
+        return (await client.post(f"{router.url}/score", json=body, timeout=SECONDS)).status_code
 
     # A model without a pod: known, and waited for.
     await eventually(lambda: router.gateway.ready, SECONDS)

@@ -72,7 +72,7 @@ async def test_workers_outlive_an_index_process_that_learns_nothing(
     router, url, admin = await start(api)
 
     async def answers() -> bool:
-        return (await client.post(f"{url}/v1/x", json=BODY)).status_code == 200
+        return (await client.post(f"{url}/score", json=BODY)).status_code == 200
 
     async def index_is_ready() -> bool:
         return (await client.get(f"{admin}/ready")).status_code == 200

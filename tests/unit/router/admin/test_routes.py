@@ -21,7 +21,7 @@ async def router(start_replica, start_router, model_entry):
 
 
 async def test_the_fleet_as_the_router_sees_it(router, client) -> None:
-    await client.post(f"{router.url}/v1/x", json={"model": "a"})
+    await client.post(f"{router.url}/score", json={"model": "a"})
     fleet = (await client.get(f"{router.admin_url}/debug/fleet")).json()
     [model] = fleet["models"]
     assert (model["name"], model["aliases"], model["ready"]) == ("m", ["a"], True)
@@ -97,7 +97,7 @@ async def test_a_policy_is_changed_while_the_router_runs(router, client) -> None
         assert response.json() == {"model": "m", "policy": name}
         fleet = (await client.get(f"{router.admin_url}/debug/fleet")).json()
         assert fleet["models"][0]["policy"] == name
-    assert (await client.post(f"{router.url}/v1/x", json={"model": "m"})).status_code == 200
+    assert (await client.post(f"{router.url}/score", json={"model": "m"})).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ async def test_a_change_is_taken_up(
     write_config(router.config, [model_entry("m", a), model_entry("n", b, aliases=["o"])])
     await eventually(lambda: router.server.fleet.find("o") is not None)
     await eventually(lambda: router.server.fleet.models["n"].ready)
-    assert (await client.post(f"{router.url}/v1/x", json={"model": "o"})).status_code == 200
+    assert (await client.post(f"{router.url}/score", json={"model": "o"})).status_code == 200
     assert len(b.requests) == 1
     assert await router.metric("discovery_reads_total", result="ok") == 2
 
@@ -197,7 +197,7 @@ async def test_a_bad_change_leaves_the_last_good_state(
     router = await start_router([model_entry("m", replica)])
     router.config.write_text("models: [{name: m, oops: 1}]")
     await eventually(lambda: not router.server.metrics.discovery_good)
-    assert (await client.post(f"{router.url}/v1/x", json={"model": "m"})).status_code == 200
+    assert (await client.post(f"{router.url}/score", json={"model": "m"})).status_code == 200
     assert await router.metric("discovery_good") == 0
     assert await router.metric("discovery_reads_total", result="refused") == 1
     write_config(router.config, [model_entry("n", replica)])

@@ -79,7 +79,7 @@ async def test_a_model_without_replicas_is_waited_for(
     await eventually(lambda: server.gateway.ready)
     names = (await client.get(f"{server.url}/v1/models")).json()["data"]
     assert [card["id"] for card in names] == ["tiny"]
-    task = asyncio.create_task(client.post(f"{server.url}/v1/x", json=BODY))
+    task = asyncio.create_task(client.post(f"{server.url}/score", json=BODY))
     model = server.fleet.models["tiny"]
     await eventually(lambda: server.gateway.line.waiting(model) == 1)
     replica = await start_replica()
@@ -101,7 +101,7 @@ async def test_a_pod_that_is_deleted_gets_nothing_more(
     api.put(PODS, leaving(pod("p0", port=replicas[0].port)))
     await until_serving(server, client, ["uid-p1/0"])
     for _ in range(8):
-        assert (await client.post(f"{server.url}/v1/x", json=BODY)).status_code == 200
+        assert (await client.post(f"{server.url}/score", json=BODY)).status_code == 200
     assert (len(replicas[0].requests), len(replicas[1].requests)) == (0, 8)
 
 
@@ -131,4 +131,4 @@ async def test_without_an_api_server_it_goes_on(
     await api.stop()
     await eventually(lambda: b"kvasir_router_discovery_good 0.0" in server.metrics.text())
     assert (await client.get(f"{server.url}/ready")).status_code == 200
-    assert (await client.post(f"{server.url}/v1/x", json=BODY)).status_code == 200
+    assert (await client.post(f"{server.url}/score", json=BODY)).status_code == 200

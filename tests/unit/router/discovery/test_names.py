@@ -16,7 +16,7 @@ async def test_a_canary_and_an_adapter(
     await eventually(lambda: router.server.fleet.find("chat") is not None)
     for name in ("chat", "sql", "a"):
         body = {"model": name, "user": "u1"}
-        assert (await client.post(f"{router.url}/v1/x", json=body)).status_code == 200
+        assert (await client.post(f"{router.url}/score", json=body)).status_code == 200
     seen = [json.loads(request.body) for request in replica.requests]
     assert [body["model"] for body in seen] == ["m", "sql", "a"], "only a canary is not known there"
     assert {body["user"] for body in seen} == {"u1"}

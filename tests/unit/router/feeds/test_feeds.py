@@ -75,7 +75,7 @@ async def test_silence_takes_a_replica_out_until_both_speak(two, client, eventua
     assert first.feeds["load_stream_silent"] == 1
     replicas[0].requests.clear()
     for _ in range(10):
-        response = await client.post(f"{router.url}/v1/x", json={"model": "m"})
+        response = await client.post(f"{router.url}/score", json={"model": "m"})
         assert response.status_code == 200
     assert replicas[0].requests == [], "its probes succeed, but it does not say that it lives"
     loads[0].silent = False
@@ -88,7 +88,7 @@ async def test_all_silent_at_once_is_doubted(two, client, eventually) -> None:
         load.silent = True
     await eventually(lambda: first.health is Health.SUSPECT)
     await eventually(lambda: router.replica("m", "r1").health is Health.SUSPECT)
-    response = await client.post(f"{router.url}/v1/x", json={"model": "m"})
+    response = await client.post(f"{router.url}/score", json={"model": "m"})
     assert response.status_code == 200
 
 
@@ -98,7 +98,7 @@ async def test_a_draining_engine_gets_nothing_new(two, client, eventually) -> No
     await eventually(lambda: first.health is Health.NOT_READY)
     replicas[0].requests.clear()
     for _ in range(10):
-        await client.post(f"{router.url}/v1/x", json={"model": "m"})
+        await client.post(f"{router.url}/score", json={"model": "m"})
     assert replicas[0].requests == []
     loads[0].load.draining = False
     await eventually(lambda: first.health is Health.READY)

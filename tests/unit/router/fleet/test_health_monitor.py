@@ -20,7 +20,7 @@ async def test_a_replica_is_used_once_it_is_ready(
     router = await start_router([model_entry("m", replica)], wait=False)
     await eventually(lambda: router.replica("m", "r0").health is Health.NOT_READY)
     assert (await client.get(f"{router.url}/ready")).status_code == 503
-    response = await client.post(f"{router.url}/v1/x", json=CHAT)
+    response = await client.post(f"{router.url}/score", json=CHAT)
     assert response.status_code == 503
     assert int(response.headers["retry-after"]) >= 1
     assert "`m`" in response.json()["error"]["message"]
@@ -28,7 +28,7 @@ async def test_a_replica_is_used_once_it_is_ready(
     replica.ready = 200
     await eventually(lambda: router.replica("m", "r0").health is Health.READY)
     assert (await client.get(f"{router.url}/ready")).status_code == 200
-    assert (await client.post(f"{router.url}/v1/x", json=CHAT)).status_code == 200
+    assert (await client.post(f"{router.url}/score", json=CHAT)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ async def test_a_killed_replica_is_found_and_a_revived_one_too(
     revived = await start_replica(port=a.port)
     await eventually(lambda: router.replica("m", "r0").health is Health.READY)
     for _ in range(20):
-        assert (await client.post(f"{router.url}/v1/x", json=CHAT)).status_code == 200
+        assert (await client.post(f"{router.url}/score", json=CHAT)).status_code == 200
     assert revived.requests
     assert b.requests
 
@@ -74,7 +74,7 @@ async def test_a_draining_replica_gets_no_new_requests(
     a.ready = 503
     await eventually(lambda: router.replica("m", "r0").health is Health.NOT_READY)
     for _ in range(10):
-        await client.post(f"{router.url}/v1/x", json=CHAT)
+        await client.post(f"{router.url}/score", json=CHAT)
     assert (len(a.requests), len(b.requests)) == (0, 10)
 
 
@@ -141,7 +141,7 @@ async def test_a_failed_request_asks_for_a_probe_at_once(
     rare = Probing(interval=600, startup_interval=0.06, timeout=5)
     router = await start_router([model_entry("m", replica, other)], probing=rare)
     ready_probes = [probe for probe in replica.probes if probe.target == "/ready"]
-    await client.post(f"{router.url}/v1/x", json=CHAT)
+    await client.post(f"{router.url}/score", json=CHAT)
     await eventually(lambda: len(replica.probes) > len(ready_probes) + 1)
     await eventually(lambda: router.replica("m", "r0").health is Health.READY)
 
@@ -173,7 +173,7 @@ async def test_a_replica_without_a_card_serves(
 ) -> None:
     replica = await start_replica(max_model_len=None)
     router = await start_router([model_entry("m", replica)])
-    assert (await client.post(f"{router.url}/v1/x", json=CHAT)).status_code == 200
+    assert (await client.post(f"{router.url}/score", json=CHAT)).status_code == 200
     [card] = (await client.get(f"{router.url}/v1/models")).json()["data"]
     assert "max_model_len" not in card
 
@@ -226,9 +226,9 @@ async def test_all_full_is_429(
 
     replica = await start_replica(script=wait)
     router = await start_router([model_entry("m", replica)], max_in_flight=1)
-    first = asyncio.create_task(client.post(f"{router.url}/v1/x", json=CHAT))
+    first = asyncio.create_task(client.post(f"{router.url}/score", json=CHAT))
     await eventually(lambda: len(replica.requests) == 1)
-    response = await client.post(f"{router.url}/v1/x", json=CHAT)
+    response = await client.post(f"{router.url}/score", json=CHAT)
     assert response.status_code == 429
     assert int(response.headers["retry-after"]) >= 1
     assert response.json()["error"]["type"] == "rate_limit_error"
@@ -248,7 +248,7 @@ async def test_load_is_spread_by_requests_in_flight(
 
     replicas = [await start_replica(script=wait) for _ in range(3)]
     router = await start_router([model_entry("m", *replicas)])
-    sent = [asyncio.create_task(client.post(f"{router.url}/v1/x", json=CHAT)) for _ in range(12)]
+    sent = [asyncio.create_task(client.post(f"{router.url}/score", json=CHAT)) for _ in range(12)]
     await eventually(lambda: sum(len(replica.requests) for replica in replicas) == 12)
     assert [len(replica.requests) for replica in replicas] == [4, 4, 4]
     assert router.in_flight() == 12

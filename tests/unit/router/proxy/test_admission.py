@@ -62,7 +62,7 @@ async def test_without_a_known_key_nothing_is_answered(start, client, headers) -
 
 async def test_no_body_is_asked_for_or_kept_without_a_known_key(start) -> None:
     router = await start({"id": "a"})
-    head = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\n%b\r\n\r\n"
+    head = b"POST /score HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\n%b\r\n\r\n"
     for length in (b"Content-Length: 60000000", b"Transfer-Encoding: chunked"):
         for lines in (length, length + b"\r\nExpect: 100-continue"):
             answer = await router.exchange(head % (b"kv-b", lines))
@@ -83,7 +83,7 @@ async def test_a_revoked_key_ends_with_the_next_request_of_its_connection(
 ) -> None:
     router = await start({"id": "a"})
     keyring = router.server.gateway.admission.keyring
-    request = post(b'{"model":"m"}', b"Authorization: Bearer kv-a", target=b"/v1/x")
+    request = post(b'{"model":"m"}', b"Authorization: Bearer kv-a", target=b"/score")
     reader, writer = await router.connect()
     for _ in range(3):  # from the second on the header is a known one
         writer.write(request)
@@ -108,7 +108,7 @@ async def test_probes_need_no_key_and_metrics_are_elsewhere(start, client) -> No
 
 async def test_a_key_lets_in_and_goes_no_further(start, client) -> None:
     router = await start({"id": "a"})
-    response = await client.post(f"{router.url}/v1/x", json=BODY, headers=bearer("a"))
+    response = await client.post(f"{router.url}/score", json=BODY, headers=bearer("a"))
     assert response.status_code == 200
     [request] = router.engine.requests
     assert request.header("authorization") is None
@@ -120,7 +120,7 @@ async def test_without_a_key_file_the_header_is_the_engines(
 ) -> None:
     replica = await start_replica()
     router = await start_router([model_entry("m", replica)])
-    await client.post(f"{router.url}/v1/x", json=BODY, headers=bearer("a"))
+    await client.post(f"{router.url}/score", json=BODY, headers=bearer("a"))
     assert replica.requests[0].header("authorization") == "Bearer kv-a"
 
 
@@ -146,7 +146,7 @@ async def test_models_are_listed_and_served_as_the_key_allows(start, client) -> 
         ("b", "nothing", 404),
     ):
         one = await client.get(f"{router.url}/v1/models/{name}", headers=bearer(key))
-        sent = await client.post(f"{router.url}/v1/x", json={"model": name}, headers=bearer(key))
+        sent = await client.post(f"{router.url}/score", json={"model": name}, headers=bearer(key))
         assert one.status_code == sent.status_code == status, (key, name)
         if status == 404:
             assert "`m`" not in sent.json()["error"]["message"]
@@ -154,7 +154,7 @@ async def test_models_are_listed_and_served_as_the_key_allows(start, client) -> 
 
 async def test_a_limit_is_429_and_counted(start, client) -> None:
     router = await start({"id": "a", "tenant": "t", "requests_per_minute": 2})
-    url = f"{router.url}/v1/x"
+    url = f"{router.url}/score"
     codes = [(await client.post(url, json=BODY, headers=bearer("a"))).status_code for _ in range(3)]
     assert codes == [200, 200, 429]
     last = await client.post(url, json=BODY, headers=bearer("a"))
@@ -261,11 +261,11 @@ async def test_a_saturated_model_makes_requests_wait_and_serves_them_in_turn(
     )
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
     tasks = [
-        asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY | {"i": i}))
+        asyncio.create_task(client.post(f"{router.url}/score", json=BODY | {"i": i}))
         for i in range(3)
     ]
     await eventually(lambda: line.waiting(model) == 2)
-    refused = await client.post(f"{router.url}/v1/x", json=BODY)
+    refused = await client.post(f"{router.url}/score", json=BODY)
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
     scaling = (await client.get(f"{router.admin_url}/scaling/m")).json()
@@ -282,7 +282,7 @@ async def test_a_model_without_replicas_holds_requests_until_one_comes(
     start_replica, start_router, model_entry, write_config, client, eventually
 ) -> None:
     router = await start_router([model_entry("m")], waiting=QueueLimits())
-    task = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    task = asyncio.create_task(client.post(f"{router.url}/score", json=BODY))
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
     await eventually(lambda: line.waiting(model) == 1)
     scaling = (await client.get(f"{router.admin_url}/scaling/m")).json()
@@ -294,7 +294,7 @@ async def test_a_model_without_replicas_holds_requests_until_one_comes(
 
 async def test_patience_has_an_end(start_router, model_entry, client) -> None:
     router = await start_router([model_entry("m")], waiting=QueueLimits(hold=0.05))
-    response = await client.post(f"{router.url}/v1/x", json=BODY)
+    response = await client.post(f"{router.url}/score", json=BODY)
     assert response.status_code == 503
     assert response.headers["retry-after"]
     assert await router.metric("line_refusals_total", model="m", reason="timeout") == 1
@@ -327,8 +327,8 @@ async def test_a_model_may_be_waited_for_longer_than_others(
     router = await start_router([model_entry("m")], waiting=QueueLimits(hold=0.05))
     router.server.apply((ModelSpec("m", hold=30.0), ModelSpec("n", hold=0.0)))
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
-    task = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
-    refused = await client.post(f"{router.url}/v1/x", json={"model": "n"})
+    task = asyncio.create_task(client.post(f"{router.url}/score", json=BODY))
+    refused = await client.post(f"{router.url}/score", json={"model": "n"})
     assert refused.status_code == 503
     await asyncio.sleep(0.3)
     assert line.waiting(model) == 1
@@ -349,9 +349,9 @@ async def test_who_waits_while_the_last_replica_goes_is_held(
     waiting = QueueLimits(timeout=0.3, hold=30.0)
     router = await start_router([model_entry("m", replica)], waiting=waiting, max_in_flight=1)
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
-    first = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    first = asyncio.create_task(client.post(f"{router.url}/score", json=BODY))
     await eventually(lambda: router.in_flight() == 1)
-    second = asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY))
+    second = asyncio.create_task(client.post(f"{router.url}/score", json=BODY))
     await eventually(lambda: line.waiting(model) == 1)
     router.server.apply((ModelSpec("m"),))
     await asyncio.sleep(0.6)
@@ -391,9 +391,9 @@ async def test_engines_that_are_down_are_waited_for(
 ) -> None:
     replica = await start_replica()
     router = await start_router([model_entry("m", replica)], waiting=QueueLimits())
-    assert (await client.post(f"{router.url}/v1/x", json=BODY)).status_code == 200
+    assert (await client.post(f"{router.url}/score", json=BODY)).status_code == 200
     await replica.stop()
-    tasks = [asyncio.create_task(client.post(f"{router.url}/v1/x", json=BODY)) for _ in range(20)]
+    tasks = [asyncio.create_task(client.post(f"{router.url}/score", json=BODY)) for _ in range(20)]
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
     await eventually(lambda: line.waiting(model) == 20)
     revived = await start_replica(port=replica.port)

@@ -22,7 +22,7 @@ class TestBeforeTheFirstByte:
         router, a, _ = await two(scripts.ok, scripts.ok, probing=Probing(600, 0.02, 0.5))
         await a.stop()
         for _ in range(10):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).status_code == 200
+            assert (await client.post(f"{router.url}/score", content=BODY)).status_code == 200
         assert router.replica("m", "r0").health is Health.DOWN
         assert router.replica("m", "r1").served == 10
         assert router.in_flight() == 0
@@ -30,7 +30,7 @@ class TestBeforeTheFirstByte:
     async def test_killed_before_the_first_byte(self, two, scripts, client) -> None:
         router, a, b = await two(scripts.reset, scripts.ok, policy="round_robin")
         for _ in range(4):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).status_code == 200
+            assert (await client.post(f"{router.url}/score", content=BODY)).status_code == 200
         assert a.requests
         assert len(b.requests) == 4
         assert await router.metric("retries_total", model="m", reason="reset") == len(a.requests)
@@ -43,7 +43,7 @@ class TestBeforeTheFirstByte:
 
         router, _, b = await two(half, scripts.ok, policy="round_robin")
         for _ in range(2):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+            assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(b.requests) == 2
 
     async def test_what_is_no_http_is_tried_elsewhere(self, two, scripts, client) -> None:
@@ -52,7 +52,7 @@ class TestBeforeTheFirstByte:
 
         router, _, b = await two(nonsense, scripts.ok, policy="round_robin")
         for _ in range(2):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+            assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(b.requests) == 2
 
     @pytest.mark.parametrize("status", [429, 503])
@@ -61,7 +61,7 @@ class TestBeforeTheFirstByte:
     ) -> None:
         router, a, b = await two(scripts.status(status), scripts.ok, policy="round_robin")
         for _ in range(4):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).status_code == 200
+            assert (await client.post(f"{router.url}/score", content=BODY)).status_code == 200
         assert a.requests
         assert len(b.requests) == 4
         assert router.in_flight() == 0
@@ -69,7 +69,7 @@ class TestBeforeTheFirstByte:
     @pytest.mark.parametrize("status", [429, 503])
     async def test_it_is_passed_on_when_all_say_so(self, two, scripts, client, status: int) -> None:
         router, a, b = await two(scripts.status(status), scripts.status(status))
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.status_code == status
         assert response.headers["retry-after"] == "7"
         assert response.json() == {"from": status}
@@ -85,9 +85,9 @@ class TestBeforeTheFirstByte:
 
         closing, seen = asyncio.Event(), set()
         router, replica = await one(answer_and_close)
-        await client.post(f"{router.url}/v1/x", content=BODY)
+        await client.post(f"{router.url}/score", content=BODY)
         closing.set()
-        assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+        assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(replica.requests) == 3
         assert not router.replica("m", "r0").failures
 
@@ -98,7 +98,7 @@ class TestBeforeTheFirstByte:
             exchange.reset()
 
         router, a, b = await two(half, scripts.ok, policy="round_robin")
-        assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+        assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(a.requests) == len(b.requests) == 1
         assert await router.metric("broken_answers_total", model="m") == 0
 
@@ -112,7 +112,7 @@ class TestBeforeTheFirstByte:
                 await asyncio.sleep(0.001)
 
         router, _ = await one(parts)
-        assert (await client.post(f"{router.url}/v1/x", content=BODY)).content == body
+        assert (await client.post(f"{router.url}/score", content=BODY)).content == body
 
     async def test_a_stream_without_an_event_begins_anew(self, two, scripts, client) -> None:
         async def only_a_head(exchange: Any) -> None:
@@ -126,7 +126,7 @@ class TestBeforeTheFirstByte:
             await exchange.end()
 
         router, a, _ = await two(only_a_head, whole, policy="round_robin")
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.text == "data: 1\n\n"
         assert len(a.requests) == 1
 
@@ -136,7 +136,7 @@ class TestBeforeTheFirstByte:
     ) -> None:
         router, a, b = await two(scripts.status(status), scripts.ok, policy="round_robin")
         for _ in range(20):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).status_code == 200
+            assert (await client.post(f"{router.url}/score", content=BODY)).status_code == 200
         assert len(a.requests) == 5
         assert len(b.requests) == 20
         assert router.replica("m", "r0").breaker.state is BreakerState.OPEN
@@ -149,7 +149,7 @@ class TestBeforeTheFirstByte:
         router = await start_router([entry], policy="round_robin", probing=Probing(600, 0.02, 0.5))
         for replica in replicas[:-1]:
             await replica.stop()
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.json() == {"ok": True}
         assert await router.metric("retries_total", reason="refused") == 5
 
@@ -160,7 +160,7 @@ class TestBudget:
     ) -> None:
         router, a, b = await two(scripts.status(500), scripts.status(500))
         for _ in range(30):
-            response = await client.post(f"{router.url}/v1/x", content=BODY)
+            response = await client.post(f"{router.url}/score", content=BODY)
             assert response.status_code == 500
             assert response.json() == {"from": 500}
         assert len(a.requests) + len(b.requests) == 30 + 10
@@ -181,7 +181,7 @@ class TestBudget:
         for _ in range(20):
             replica.observed(Health.READY)
             replica.breaker.succeeded()
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+            assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(dying.requests) >= 10
 
 
@@ -197,12 +197,12 @@ class TestPoison:
         router = await start_router([model_entry("m", *replicas)])
         bad = b'{"model": "m", "prompt": "bad"}'
         for _ in range(3):
-            response = await client.post(f"{router.url}/v1/x", content=bad)
+            response = await client.post(f"{router.url}/score", content=bad)
             assert response.status_code == 500
             assert response.json()["error"]["code"] == "poison_request"
             assert response.headers["x-should-retry"] == "false"
         assert sum(len(replica.requests) for replica in replicas) == 2
-        assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+        assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert await router.metric("poison_requests_total", result="ended") == 1
         assert await router.metric("poison_requests_total", result="refused") == 2
         assert router.in_flight() == 0
@@ -217,7 +217,7 @@ class TestPoison:
         for number, replica in enumerate(entry["replicas"]):
             replica["node"] = "n1" if number < 6 else "n2"
         router = await start_router([entry], policy="round_robin")
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.json() == {"ok": True}
         assert sum(len(replica.requests) for replica in replicas) == 2
 
@@ -227,7 +227,7 @@ class TestPoison:
         dead = scripts.status(503, code="engine_dead", message="The engine has ended.")
         replicas = [await start_replica(script=dead) for _ in range(3)]
         router = await start_router([model_entry("m", *replicas)], fleet_secret="s")
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.json()["error"]["code"] == "poison_request"
         assert sum(len(replica.requests) for replica in replicas) == 2
 
@@ -242,11 +242,11 @@ class TestPoison:
         gone = asyncio.Event()
         router, a, b = await two(answer, answer, policy="round_robin")
         for _ in range(2):
-            await client.post(f"{router.url}/v1/x", content=BODY)
+            await client.post(f"{router.url}/score", content=BODY)
         gone.set()
         for replica in (a, b):
             replica._server.close()
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "model_not_ready"
         assert await router.metric("poison_requests_total", model="m") == 0
@@ -265,7 +265,7 @@ class TestConnecting:
         while model.budget.spend(asyncio.get_running_loop().time()):
             pass
         for _ in range(2):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+            assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(b.requests) == 2
         assert await router.metric("retries_total", reason="connect_timeout") >= 1
 
@@ -281,7 +281,7 @@ class TestLeaving:
         while model.budget.spend(asyncio.get_running_loop().time()):
             pass
         for _ in range(4):
-            assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+            assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert a.requests
         assert len(b.requests) == 4
         assert await router.metric("retries_total", reason=code) == len(a.requests)
@@ -312,7 +312,7 @@ class TestLeaving:
     ) -> None:
         router, a, _ = await two(scripts.silent, scripts.ok, policy="round_robin")
         asked = [
-            asyncio.create_task(client.post(f"{router.url}/v1/x", content=BODY)) for _ in range(8)
+            asyncio.create_task(client.post(f"{router.url}/score", content=BODY)) for _ in range(8)
         ]
         await eventually(lambda: len(a.requests) == 4)
         replica = router.replica("m", "r0")
@@ -326,7 +326,7 @@ class TestLeaving:
         self, one, scripts, client, eventually
     ) -> None:
         router, replica = await one(scripts.after(0.3, scripts.ok))
-        asked = asyncio.create_task(client.post(f"{router.url}/v1/x", content=BODY))
+        asked = asyncio.create_task(client.post(f"{router.url}/score", content=BODY))
         await eventually(lambda: len(replica.requests) == 1)
         for _ in range(3):
             router.replica("m", "r0").observed(Health.SUSPECT)
@@ -343,7 +343,7 @@ class TestDeadline:
 
         router, _ = await one(work)
         headers = {"x-request-timeout": "0.05"}
-        response = await client.post(f"{router.url}/v1/x", content=BODY, headers=headers)
+        response = await client.post(f"{router.url}/score", content=BODY, headers=headers)
         assert response.status_code == 504
         assert response.json()["error"]["code"] == "deadline_exceeded"
         await asyncio.wait_for(left.wait(), 5)
@@ -357,7 +357,7 @@ class TestDeadline:
             await exchange.client_left()
 
         router, _ = await one(stall, failover=Failover(request_timeout=0.1))
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         events = response.text.strip().split("\n\n")
         assert events[0] == "data: 1"
         error = json.loads(events[-1].removeprefix("data: "))["error"]
@@ -367,14 +367,14 @@ class TestDeadline:
         slow = scripts.after(0.3, scripts.ok)
         router, _ = await one(slow, failover=Failover(request_timeout=0.05))
         headers = {"x-request-timeout": "30"}
-        response = await client.post(f"{router.url}/v1/x", content=BODY, headers=headers)
+        response = await client.post(f"{router.url}/score", content=BODY, headers=headers)
         assert response.json() == {"ok": True}
 
     @pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "soon", "1e999"])
     async def test_what_is_no_time_is_refused(self, one, scripts, client, value: str) -> None:
         router, replica = await one(scripts.ok)
         headers = {"x-request-timeout": value}
-        response = await client.post(f"{router.url}/v1/x", content=BODY, headers=headers)
+        response = await client.post(f"{router.url}/score", content=BODY, headers=headers)
         assert response.status_code == 400
         assert "x-request-timeout" in response.json()["error"]["message"]
         assert not replica.requests
@@ -397,7 +397,7 @@ class TestHedging:
         self, hedged, scripts, client, eventually
     ) -> None:
         router, a, b = await hedged(scripts.silent, scripts.ok)
-        assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+        assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(a.requests) == len(b.requests) == 1
         assert await router.metric("hedges_total", result="sent") == 1
         assert await router.metric("hedges_total", result="won") == 1
@@ -411,7 +411,7 @@ class TestHedging:
             left.set()
 
         router, _, b = await hedged(scripts.after(0.3, scripts.ok), work)
-        assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+        assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(b.requests) == 1
         await asyncio.wait_for(left.wait(), 5)
         assert await router.metric("hedges_total", result="won") == 0
@@ -423,15 +423,15 @@ class TestHedging:
     ) -> None:
         fails = scripts.reset if failing == "reset" else scripts.status(500)
         router, a, b = await hedged(scripts.after(0.2, scripts.ok), scripts.after(0.05, fails))
-        assert (await client.post(f"{router.url}/v1/x", content=BODY)).json() == {"ok": True}
+        assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(a.requests) == len(b.requests) == 1
         assert router.in_flight() == 0
 
     async def test_streams_and_quick_answers_are_not_hedged(self, hedged, scripts, client) -> None:
         router, _, b = await hedged(scripts.after(0.15, scripts.ok), scripts.ok)
         body = b'{"model": "m", "stream": true}'
-        assert (await client.post(f"{router.url}/v1/x", content=body)).json() == {"ok": True}
-        await client.post(f"{router.url}/v1/x", content=BODY)
+        assert (await client.post(f"{router.url}/score", content=body)).json() == {"ok": True}
+        await client.post(f"{router.url}/score", content=BODY)
         assert len(b.requests) == 1
         assert await router.metric("hedges_total", result="sent") == 0
 
@@ -440,12 +440,12 @@ class TestHedging:
         model = router.server.fleet.models["m"]
         while model.budget.spend(asyncio.get_running_loop().time()):
             pass
-        await client.post(f"{router.url}/v1/x", content=BODY)
+        await client.post(f"{router.url}/score", content=BODY)
         assert (len(a.requests), len(b.requests)) == (1, 0)
 
     async def test_off_by_default(self, two, scripts, client) -> None:
         router, a, b = await two(scripts.after(0.15, scripts.ok), scripts.ok, policy="round_robin")
         for _ in range(20):
             router.server.fleet.models["m"].hedge_delay.answered(0.01)
-        await client.post(f"{router.url}/v1/x", content=BODY)
+        await client.post(f"{router.url}/score", content=BODY)
         assert (len(a.requests), len(b.requests)) == (1, 0)

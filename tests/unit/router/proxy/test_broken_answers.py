@@ -217,7 +217,7 @@ class TestUnary:
 class TestHttp10:
     """It has no chunks: an ordinary end of the connection would look like a whole answer's."""
 
-    REQUEST = b"POST /v1/x HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(UNARY), UNARY)
+    REQUEST = b"POST /score HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(UNARY), UNARY)
 
     async def test_a_broken_answer_is_reset(self, beside_a_good_one) -> None:
         router, _, _ = await beside_a_good_one(TEXT, chunk(b"part"), end="bad framing")

@@ -62,7 +62,7 @@ async def test_expect_continue(one) -> None:
     router, replica = await one()
     reader, writer = await router.connect()
     writer.write(
-        b"POST /v1/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n"
+        b"POST /score HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n"
     )
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(BODY)
@@ -74,7 +74,7 @@ async def test_expect_continue(one) -> None:
 class TestBudget:
     """Of the bodies that a process holds."""
 
-    HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+    HEAD = b"POST /score HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
 
     async def test_what_is_too_much_is_refused_and_short_requests_are_served(
         self, one, post, eventually
@@ -126,7 +126,7 @@ class TestBudget:
 async def test_no_continue_for_a_body_that_is_too_large(one) -> None:
     router, _ = await one(limits=Limits(body_bytes=10))
     answer = await router.exchange(
-        b"POST /v1/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n"
+        b"POST /score HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n"
     )
     assert statuses(answer) == [413]
 
@@ -180,7 +180,7 @@ async def test_what_follows_a_refusal_that_waits_for_its_turn_is_dropped(one, po
 
 async def test_a_client_reads_why_its_large_body_is_refused(one, client) -> None:
     router, _ = await one(limits=Limits(body_bytes=1_000_000))
-    response = await client.post(f"{router.url}/v1/x", content=b"x" * 6_000_000)
+    response = await client.post(f"{router.url}/score", content=b"x" * 6_000_000)
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "request_too_large"
 
@@ -202,7 +202,7 @@ class TestDeadlines:
         router, _ = await one(timeouts=Timeouts(header=0.2))
         reader, writer = await router.connect()
         answer = asyncio.create_task(reader.read())
-        writer.write(b"POST /v1/x HTTP/1.1\r\n")
+        writer.write(b"POST /score HTTP/1.1\r\n")
         while not answer.done():
             writer.write(b"X: a\r\n")
             await asyncio.sleep(0.02)
@@ -212,7 +212,7 @@ class TestDeadlines:
     async def test_a_body_that_stops(self, one) -> None:
         router, _ = await one(timeouts=Timeouts(body=0.2))
         answer = await router.exchange(
-            b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{"
+            b"POST /score HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{"
         )
         assert statuses(answer) == [408]
 
@@ -220,7 +220,7 @@ class TestDeadlines:
         router, _ = await one(timeouts=Timeouts(body=0.3, body_rate=1e6))
         reader, writer = await router.connect()
         answer = asyncio.create_task(reader.read())
-        writer.write(b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n")
+        writer.write(b"POST /score HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n")
         for _ in range(1000):
             if answer.done():
                 break

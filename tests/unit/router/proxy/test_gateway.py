@@ -3,6 +3,7 @@
 import pytest
 
 from kvasir_router.wire import header_names
+from kvasir_router.wire.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.slow
 
@@ -37,14 +38,7 @@ async def test_an_unknown_model_is_404_and_names_those_that_exist(fleet, client)
         assert name in error["message"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"),
-        *("/v1/score", "/score", "/v1/rerank", "/rerank", "/v2/rerank", "/pooling", "/classify"),
-        *("/tokenize", "/detokenize", "/v1/audio/speech", "/v1/audio/transcriptions"),
-    ],
-)
+@pytest.mark.parametrize("path", [row.path for row in ENDPOINTS if "POST" in row.methods])
 async def test_every_route_of_an_engine_goes_by_the_model(fleet, client, path: str) -> None:
     router, *_, c = fleet
     response = await client.post(router.url + path, json={"model": "b"}, params={"q": "1"})
@@ -148,9 +142,12 @@ async def test_routes_that_are_no_model_api_are_404(fleet, client, method, path)
         ("GET", "/v1/chat/completions", "POST"),
         ("HEAD", "/v1/audio/speech", "POST"),
         ("GET", "/tokenize", "POST"),
-        ("POST", "/v1/models", "GET"),
-        ("POST", "/models", "GET"),
-        ("POST", "/health", "GET"),
+        ("GET", "/v1/audio/transcriptions", "POST"),
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("POST", "/v1/models/b", "GET, HEAD"),
+        ("POST", "/models", "GET, HEAD"),
+        ("POST", "/health", "GET, HEAD"),
+        ("POST", "/metrics", "GET, HEAD"),
     ],
 )
 async def test_a_route_s_other_method_is_named(fleet, client, method, path, allowed) -> None:
@@ -190,7 +187,8 @@ async def test_labels_stay_bounded(fleet, client, count: int) -> None:
     for start in range(0, count, 500):
         for number in range(start, start + 500):
             body = b'{"model": "model-%d"}' % number
-            head = b"POST /v1/x%d HTTP/1.1\r\nHost: a\r\nX-Name-%d: a\r\n" % (number, number)
+            path = b"/v1/x%d" % number if number % 2 else b"/score"
+            head = b"POST %b HTTP/1.1\r\nHost: a\r\nX-Name-%d: a\r\n" % (path, number)
             writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         answered = 0
         while answered < 500:

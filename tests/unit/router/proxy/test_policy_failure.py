@@ -49,10 +49,10 @@ async def held(exchange) -> None:
 async def test_a_request_whose_policy_raises_is_answered_500(one, client) -> None:
     router, replica = await one()
     router.server.fleet.models["m"].policy = Fragile("choose")
-    answer = await client.post(f"{router.url}/v1/x", json=BODY | {"input": "bad"})
+    answer = await client.post(f"{router.url}/score", json=BODY | {"input": "bad"})
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "policy_failed"
-    assert (await client.post(f"{router.url}/v1/x", json=BODY)).status_code == 200
+    assert (await client.post(f"{router.url}/score", json=BODY)).status_code == 200
     assert len(replica.requests) == 1
     assert router.in_flight() == 0
 
@@ -67,7 +67,7 @@ async def test_one_that_waits_fails_alone_and_the_others_go_on(
     line, model = router.server.gateway.line, router.server.fleet.models["m"]
 
     async def ask(text: str) -> int:
-        answer = await client.post(f"{router.url}/v1/x", json=BODY | {"input": text})
+        answer = await client.post(f"{router.url}/score", json=BODY | {"input": text})
         return answer.status_code
 
     first = asyncio.create_task(ask("first"))
@@ -95,7 +95,7 @@ async def test_a_policy_that_cannot_take_note_fails_nothing(
     model = router.server.fleet.models["m"]
     model.policy = Fragile(where)
     for _ in range(2):
-        answer = await client.post(f"{router.url}/v1/x", json=BODY | {"input": "bad"})
+        answer = await client.post(f"{router.url}/score", json=BODY | {"input": "bad"})
         assert answer.status_code == 200
     assert router.in_flight() == 0
     assert await router.metric("requests_total", model="m", code="200") == 2

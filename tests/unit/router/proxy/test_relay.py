@@ -51,7 +51,7 @@ class TestRequest:
     async def test_no_secret_is_sent_without_one(self, one, scripts, client) -> None:
         router, replica = await one(scripts.ok)
         await client.post(
-            f"{router.url}/v1/x", content=BODY, headers={"x-kvasir-fleet-secret": "a"}
+            f"{router.url}/score", content=BODY, headers={"x-kvasir-fleet-secret": "a"}
         )
         assert replica.requests[0].header("x-kvasir-fleet-secret") is None
 
@@ -76,14 +76,14 @@ class TestRequest:
     async def test_a_large_body_arrives_whole(self, one, scripts, client) -> None:
         router, replica = await one(scripts.ok)
         body = b'{"prompt": "' + b"x" * 5_000_000 + b'", "model": "m"}'
-        assert (await client.post(f"{router.url}/v1/x", content=body)).status_code == 200
+        assert (await client.post(f"{router.url}/score", content=body)).status_code == 200
         assert replica.requests[0].body == body
 
     async def test_connections_are_kept(self, one, scripts, client) -> None:
         router, replica = await one(scripts.ok)
         before = replica.connections
         for _ in range(5):
-            await client.post(f"{router.url}/v1/x", content=BODY)
+            await client.post(f"{router.url}/score", content=BODY)
         probes = len([probe for probe in replica.probes if probe.target == "/ready"])
         assert replica.connections - before <= 1 + probes
         assert len(replica.requests) == 5
@@ -126,7 +126,7 @@ class TestAnswer:
             await exchange.end()
 
         router, _ = await one(answer)
-        async with client.stream("POST", f"{router.url}/v1/x", content=BODY) as response:
+        async with client.stream("POST", f"{router.url}/score", content=BODY) as response:
             assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
             parts = response.aiter_bytes()
             received = await asyncio.wait_for(anext(parts), 5)
@@ -144,7 +144,7 @@ class TestAnswer:
             )
 
         router, _ = await one(answer)
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.json() == [1, 2]
 
     async def test_an_answer_that_ends_with_its_connection(self, one, client) -> None:
@@ -153,7 +153,7 @@ class TestAnswer:
             exchange.writer.close()
 
         router, _ = await one(answer)
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.content == b"all of it"
 
     @pytest.mark.parametrize("status", [204, 304])
@@ -163,7 +163,7 @@ class TestAnswer:
 
         router, _ = await one(answer)
         for _ in range(2):
-            response = await client.post(f"{router.url}/v1/x", content=BODY)
+            response = await client.post(f"{router.url}/score", content=BODY)
             assert (response.status_code, response.content) == (status, b"")
             assert "transfer-encoding" not in response.headers
 
@@ -173,20 +173,20 @@ class TestAnswer:
             await exchange.json(200, {})
 
         router, _ = await one(answer)
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert response.status_code == 200
         assert "link" not in response.headers
 
     async def test_errors_of_the_engine_are_passed(self, one, scripts, client) -> None:
         router, replica = await one(scripts.status(422))
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         assert (response.status_code, response.json()) == (422, {"from": 422})
         assert len(replica.requests) == 1
 
     async def test_http10_gets_a_plain_body_until_close(self, one) -> None:
         router, _ = await one(stream_events)
         answer = await router.exchange(
-            b"POST /v1/x HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+            b"POST /score HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
         )
         head, body = answer.split(b"\r\n\r\n", 1)
         assert body == b"".join(EVENTS)
@@ -196,7 +196,7 @@ class TestAnswer:
 class TestBrokenAnswer:
     async def test_an_event_stream_ends_with_an_error_event(self, one, client) -> None:
         router, _ = await one(break_stream)
-        response = await client.post(f"{router.url}/v1/x", content=BODY)
+        response = await client.post(f"{router.url}/score", content=BODY)
         events = response.text.split("\n\n")
         assert events[0] + "\n\n" == EVENTS[0].decode()
         error = json.loads(events[-2].removeprefix("data: "))["error"]
@@ -242,7 +242,7 @@ class TestBrokenAnswer:
 
         router, _ = await one(half)
         with pytest.raises(httpx.RemoteProtocolError):
-            await client.post(f"{router.url}/v1/x", content=BODY)
+            await client.post(f"{router.url}/score", content=BODY)
         assert await router.metric("broken_answers_total", model="m") == 1
         assert router.in_flight() == 0
 

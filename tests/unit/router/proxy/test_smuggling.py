@@ -15,7 +15,7 @@ def head(*lines: bytes, first: bytes = b"POST /v1/completions HTTP/1.1") -> byte
     return b"\r\n".join((first, b"Host: a", *lines, b"", b""))
 
 
-HIDDEN = b'POST /v1/hidden HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n{"model": "m"}'
+HIDDEN = b'POST /score?hidden HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n{"model": "m"}'
 CHUNKED = b"Transfer-Encoding: chunked"
 
 SMUGGLING = {
@@ -139,7 +139,7 @@ async def test_each_is_refused_and_nothing_reaches_the_replica(
     assert b"200 OK" in await router.exchange(
         HIDDEN.replace(b"\r\n\r", b"\r\nConnection: close\r\n\r", 1)
     )
-    assert [request.target for request in replica.requests] == ["/v1/hidden"]
+    assert [request.target for request in replica.requests] == ["/score?hidden"]
 
 
 async def test_a_request_within_a_body_stays_a_body(

@@ -106,7 +106,8 @@ async def test_a_flood_of_tiny_chunks_is_parsed_in_small_turns(start, turns, mon
     monkeypatch.setattr(RequestParser, "on_body", counted)
     router = await start()
     answer = await router.exchange(
-        b"POST /v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"POST /score HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+        + b"Transfer-Encoding: chunked\r\n\r\n"
         + b"1\r\na\r\n" * 40_000
         + b"0\r\n\r\n"
     )
@@ -152,7 +153,7 @@ async def test_a_client_that_expects_to_be_told_to_go_on_behind_another_request(
     reader, writer = await router.connect()
     writer.write(post(b'{"model": "m"}'))
     writer.write(
-        b"POST /v1/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n"
+        b"POST /score HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n"
     )
     await asyncio.sleep(0.05)
     answer_now.set()

@@ -8,7 +8,7 @@ async def test_a_request_has_a_span_whose_id_reaches_the_engine(
     router = await start_router([model_entry("m", replica)], otlp_endpoint=collector.url)
     trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
     headers = {"traceparent": f"00-{trace}-{parent}-01"}
-    await client.post(f"{router.url}/v1/x", json={"model": "m"}, headers=headers)
+    await client.post(f"{router.url}/score", json={"model": "m"}, headers=headers)
     await router.server.stop()
     [span] = collector.spans
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (trace, parent)
@@ -17,12 +17,12 @@ async def test_a_request_has_a_span_whose_id_reaches_the_engine(
     assert attributes["gen_ai.request.model"] == "m"
     assert attributes["kvasir.replica"] == "r0"
     assert attributes["http.response.status_code"] == 200
-    assert span.name == "POST /v1/x"
+    assert span.name == "POST /score"
 
 
 async def test_a_failed_request_is_an_error(start_router, model_entry, client, collector) -> None:
     router = await start_router([model_entry("m")], otlp_endpoint=collector.url)
-    await client.post(f"{router.url}/v1/x", json={"model": "m"})
+    await client.post(f"{router.url}/score", json={"model": "m"})
     await router.server.stop()
     [span] = collector.spans
     assert span.status.code == span.status.STATUS_CODE_ERROR
@@ -37,7 +37,7 @@ async def test_a_request_that_is_not_sampled_costs_no_span(
     )
     headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"}
     for given in ({}, headers):
-        await client.post(f"{router.url}/v1/x", json={"model": "m"}, headers=given)
+        await client.post(f"{router.url}/score", json={"model": "m"}, headers=given)
     assert [request.header("traceparent") for request in replica.requests] == [
         None,
         headers["traceparent"],
@@ -53,5 +53,5 @@ async def test_without_an_endpoint_the_header_passes_unchanged(
     replica = await start_replica()
     router = await start_router([model_entry("m", replica)])
     headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
-    await client.post(f"{router.url}/v1/x", json={"model": "m"}, headers=headers)
+    await client.post(f"{router.url}/score", json={"model": "m"}, headers=headers)
     assert replica.requests[0].header("traceparent") == headers["traceparent"]

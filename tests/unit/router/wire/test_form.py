@@ -97,5 +97,7 @@ def test_which_requests_are_forms() -> None:
     assert form_type(request("/v1/audio/transcriptions", line)) == TYPE
     assert form_type(request("/v1/images/edits", b"Accept: */*\r\n", line.lower())) == TYPE
     assert form_type(request("/v1/chat/completions", line)) is None
-    assert form_type(request("/v1/audio/speech", b"content-type: application/json\r\n")) is None
-    assert form_type(request("/v1/audio/speech")) is None
+    assert form_type(request("/v1/audio/speech", line)) is None
+    line = b"content-type: application/json\r\n"
+    assert form_type(request("/v1/audio/translations", line)) is None
+    assert form_type(request("/v1/audio/translations")) is None

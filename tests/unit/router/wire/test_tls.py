@@ -85,10 +85,10 @@ class TestClients:
         url = f"https://127.0.0.1:{router.port}"
         async with trusting(certificates, "old") as client:
             large = {"model": "m", "prompt": "x" * 1_000_000}
-            assert (await client.post(f"{url}/v1/x", json=large)).json()["size"] > 1_000_000
-            streamed = await client.post(f"{url}/v1/x", json={"model": "m", "stream": True})
+            assert (await client.post(f"{url}/score", json=large)).json()["size"] > 1_000_000
+            streamed = await client.post(f"{url}/score", json={"model": "m", "stream": True})
             assert streamed.text == "data: 1\n\n" * 3
-            refused = await client.post(f"{url}/v1/x", content=b"x" * 2_000_001)
+            refused = await client.post(f"{url}/score", content=b"x" * 2_000_001)
             assert refused.status_code == 413
             assert (await client.head(f"{url}/health")).status_code == 200
 
@@ -169,8 +169,8 @@ class TestReplicas:
         )
         await eventually(lambda: router.server.fleet.ready)
         for _ in range(3):
-            response = await client.post(f"{router.url}/v1/x", json={"model": "m"})
-            assert response.json() == {"target": "/v1/x"}
+            response = await client.post(f"{router.url}/score", json={"model": "m"})
+            assert response.json() == {"target": "/score"}
         assert len(replica.requests) == 3
 
     async def test_an_unknown_one_gets_nothing(

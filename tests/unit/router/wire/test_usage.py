@@ -36,6 +36,12 @@ def test_the_end_of_a_body(spaces: tuple[str, str]) -> None:
     assert usage_in_body(encoded) == Usage(5, 2, 4)
 
 
+def test_the_end_of_a_responses_body() -> None:
+    usage = {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 2}
+    assert usage_in_body(json.dumps({"usage": usage, "user": None}).encode()) == Usage(5, 2, 4)
+    assert usage_in_body(b'{"usage":{"output_tokens":2}}') is None
+
+
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"usage":', b'"usage":null', b"\xff" * 2000])
 def test_bodies_without(body: bytes) -> None:
     assert usage_in_body(body) is None

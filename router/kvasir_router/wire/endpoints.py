@@ -1,0 +1,92 @@
+"""The table of endpoints: every route that clients may ask for, once, and how it is handled.
+
+A path is looked up as it came, with nothing in it decoded or shortened, and is sent on as it came.
+So what has no row here, such as an engine's administration, is reached by no spelling of it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One route. Those with POST go to a replica; the router answers the others."""
+
+    path: str
+    methods: tuple[str, ...] = ("POST",)
+    body: Literal["none", "json", "form"] = "json"
+    """`form`: a multipart form, or JSON."""
+
+    prompt: Literal["none", "messages", "prompt", "input", "documents", "system"] = "none"
+    """Fields of the body that make the prompt: `documents` stands for a query and documents or two
+    texts, `system` for Anthropic's `system` and `messages`, `none` for no text to be computed."""
+
+    usage: Literal["none", "prompt", "completion", "message"] = "none"
+    """Names in the answer's `usage`: `prompt_tokens` alone; with `completion_tokens`, for which a
+    stream has an event of its own if asked; or `input_tokens` and `output_tokens`."""
+
+    retried: bool = True
+    """May be sent to another replica when one may have begun with it."""
+
+    resumed: bool = False
+    """A broken stream of it may migrate to another replica."""
+
+    hedged: bool = True
+    """May be computed by two replicas at once."""
+
+
+def _local(path: str) -> Endpoint:
+    return Endpoint(path, ("GET", "HEAD"), "none", retried=False, hedged=False)
+
+
+HEALTH = _local("/health")
+READY = _local("/ready")
+METRICS = _local("/metrics")
+MODEL_PREFIX = "/v1/models/"
+ONE_MODEL = _local(f"{MODEL_PREFIX}{{model}}")
+UNKNOWN = Endpoint("", (), "none", retried=False, hedged=False)
+"""Stands for every path that is not in the table."""
+
+ENDPOINTS = (
+    Endpoint("/v1/chat/completions", prompt="messages", usage="completion", resumed=True),
+    Endpoint("/v1/completions", prompt="prompt", usage="completion", resumed=True),
+    # An engine may store the answer, or compute it after it has told its id.
+    Endpoint("/v1/responses", prompt="input", usage="message", retried=False, hedged=False),
+    Endpoint("/v1/messages", prompt="system", usage="message"),
+    Endpoint("/v1/messages/count_tokens"),
+    Endpoint("/v1/embeddings", prompt="input", usage="prompt"),
+    Endpoint("/v1/classify", prompt="input", usage="prompt"),
+    Endpoint("/v1/score", prompt="documents", usage="prompt"),
+    Endpoint("/v1/rerank", prompt="documents", usage="prompt"),
+    Endpoint("/v1/tokenize"),
+    Endpoint("/v1/detokenize"),
+    Endpoint("/v1/audio/transcriptions", body="form"),
+    Endpoint("/v1/audio/translations", body="form"),
+    Endpoint("/v1/audio/speech", prompt="input"),
+    Endpoint("/v1/images/generations"),
+    Endpoint("/v1/images/edits", body="form"),
+    Endpoint("/v1/images/variations", body="form"),
+    Endpoint("/v2/rerank", prompt="documents", usage="prompt"),
+    Endpoint("/rerank", prompt="documents", usage="prompt"),
+    Endpoint("/score", prompt="documents", usage="prompt"),
+    Endpoint("/classify", prompt="input", usage="prompt"),
+    Endpoint("/pooling", prompt="input", usage="prompt"),
+    Endpoint("/tokenize"),
+    Endpoint("/detokenize"),
+    _local("/v1/models"),
+    _local("/models"),
+    ONE_MODEL,
+    HEALTH,
+    READY,
+    METRICS,
+)
+
+_by_path = {endpoint.path: endpoint for endpoint in ENDPOINTS}
+
+
+def endpoint_of(path: str) -> Endpoint:
+    """Return the path's row of the table, or UNKNOWN."""
+    found = _by_path.get(path)
+    if found is None:
+        found = ONE_MODEL if path.startswith(MODEL_PREFIX) else UNKNOWN
+    return found
