@@ -32,6 +32,8 @@ AUDIO = part("file", b"RIFF\r\n\r\n\0" * 1000, '; filename="a;name=model.wav"')
             b"--xyz\r\nContent-Type: text/plain\r\n"
             b"content-disposition:form-data;name=model\r\n\r\nm\r\n"
         ),
+        form(b'--xyz\r\nContent-Disposition: form-data; x="a"; name="model"\r\n\r\nm\r\n'),
+        form(part("x", b"\r\n--xy\r\n--xyzz\r\n"), part("model", b"m")) + b"epilogue",
     ],
 )
 def test_the_model_is_found_wherever_it_is(body: bytes) -> None:
@@ -68,6 +70,10 @@ def test_ways_to_write_the_boundary(content_type: bytes) -> None:
         (part("model", b"m"), TYPE, "breaks off"),
         (b"--xyz\r\nno header\r\n--xyz--", TYPE, "breaks off"),
         (form(part("model", b"m"), part("model", b"n")), TYPE, "twice"),
+        (form(part("model", b"m" * 5000), part("model", b"n")), TYPE, "twice"),
+        (form(part('x"; name*="model', b"m")), TYPE, r"`name\*`"),
+        (form(part("model", b"m", "\r\nX: " + "x" * 5000)), TYPE, "breaks off"),
+        (form(part("model", b"m")), b"multipart/form-data; boundary=" + b"x" * 71, "70"),
         (form(part("model", b"\xff")), TYPE, "UTF-8"),
         (form(*[part("x", b"") for _ in range(65)]), TYPE, "64"),
     ],
@@ -77,7 +83,20 @@ def test_forms_that_are_refused(body: bytes, content_type: bytes, word: str) -> 
         read_form(body, content_type)
 
 
-@given(st.lists(st.sampled_from([b"--xyz", b"--", b"\r\n", b"\r\n\r\n", b"name=", b"model", b"a"])))
+def test_a_longer_name_than_any_model_s_is_none() -> None:
+    assert not read_form(form(part("model", b"m" * 1025)), TYPE).model
+
+
+def test_a_broken_form_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(FormError):
+        read_form(b"--xyz\r\nno header\r\n--xyz--", TYPE)
+    assert caplog.records == []
+
+
+PIECES = [b"--xyz", b"--", b"\r\n", b"\r\n\r\n", b"Content-Disposition: form-data; "]
+
+
+@given(st.lists(st.sampled_from([*PIECES, b"name=", b"model", b'"', b";", b"a"])))
 @settings(max_examples=200, deadline=None)
 def test_any_body_is_read_or_refused(parts: list[bytes]) -> None:
     try:
