@@ -1,5 +1,5 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs bench readme clean \
+.PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs config-docs bench readme clean \
   cluster-build cluster-up cluster-down kind-up images faults e2e e2e-all
 
 BIN := .venv/bin
@@ -64,6 +64,9 @@ chart-docs: install  ## write the charts' README.md from their values.yaml
 
 parameter-docs: install  ## write docs/{sampling_parameters,engine_flags}.md from the engine's tables
 	$(BIN)/python scripts/parameter_docs.py
+
+config-docs: install  ## write docs/router-config.md from the models of the router's files
+	$(BIN)/python scripts/config_docs.py
 
 bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and write it anew
 	@for each in core_loop http_streaming serve_start cpu_throughput; do \

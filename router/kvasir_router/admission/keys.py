@@ -68,15 +68,19 @@ class ApiKey(BaseModel):
     id: Name
     """Names the key in logs, metrics and lists."""
     hash: Annotated[str, Field(pattern=_HASH)]
+    """BLAKE2b-256 of the key, 64 hexadecimal digits."""
     tenant: Name = "default"
     """Whose it is: keys of one tenant share its part of a busy model."""
     models: tuple[str, ...] = (EVERY_MODEL,)
     """Names it may use, or beginnings of names with `*` after them."""
     requests_per_minute: Positive | None = None
+    """Requests in a minute."""
     tokens_per_minute: Positive | None = None
+    """Prompt and output tokens in a minute."""
     tokens_per_day: Positive | None = None
-    """From 00:00 to 00:00 UTC."""
+    """Prompt and output tokens of a day, from 00:00 to 00:00 UTC."""
     priority: Priority = Priority.DEFAULT
+    """Class of its requests in the queue: system, interactive, default or bulk."""
     weight: Annotated[float, Field(ge=0.01, le=1000)] = 1.0
     """The tenant's share of a busy model, relative to others'."""
 
@@ -128,6 +132,7 @@ class KeyFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keys: Annotated[tuple[ApiKey, ...], Field(max_length=MAX_KEYS)] = ()
+    """Keys that clients may send."""
 
     @model_validator(mode="after")
     def _unique(self) -> Self:

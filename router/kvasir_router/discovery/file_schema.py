@@ -22,13 +22,22 @@ class FileReplica(_Strict):
     """One engine by its base URL, and what it offers besides HTTP."""
 
     id: Name
+    """Unique within its model."""
     url: str
+    """Base URL of the form `http(s)://HOST:PORT`; https holds for the gRPC port too."""
     draining: bool = False
+    """Send it no new requests; those in flight end."""
     engine: EngineKind = EngineKind.KVASIR
+    """What serves there, and so what it offers beside OpenAI's API."""
     grpc_port: Port | None = None
+    """Port of a Kvasir engine's load and prompt reports. Without it the load is unknown."""
     kv_events: str | None = None
+    """ZMQ address of its block events, `tcp://HOST:PORT`. Without it the router guesses what is
+    cached from what it sent there."""
     kv_replay: str | None = None
+    """ZMQ address where missed block events are asked for, `tcp://HOST:PORT`."""
     node: Name | None = None
+    """Machine that ends with all replicas on it; retries go elsewhere first."""
 
     @model_validator(mode="after")
     def _addresses(self) -> Self:
@@ -76,13 +85,23 @@ class FileReplica(_Strict):
 
 
 class FileModel(_Strict):
+    """A model under its name and aliases."""
+
     name: Name
+    """Clients' name for it; each replica has to serve it."""
     aliases: list[Name] = []
+    """Further names; each replica has to serve them too."""
     replicas: list[FileReplica] = []
+    """Engines that serve it."""
     policy: str | None = None
+    """Policy that chooses a replica, instead of the router's `--policy`."""
     adapters: list[Name] = []
+    """LoRA adapters that its replicas serve, each a model to clients."""
     hold: Annotated[float, Field(ge=0, le=86400)] | None = None
+    """Seconds that requests wait while no replica serves, instead of `--hold-timeout`."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=MAX_URI_LENGTH)] | None = None
+    """Directory or Hub id of the tokenizer, for engines that publish KV events but report no
+    prompts (vLLM, SGLang). Without it their events do not count."""
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo[Collection[str]]) -> Self:
@@ -122,7 +141,9 @@ class FileCanary(_Strict):
     """One name for several models."""
 
     name: Name
+    """Clients' name for it."""
     split: Annotated[dict[Name, Weight], Field(min_length=1, max_length=64)]
+    """Weight of each model by name. Requests with one `user` stay with one model."""
 
     @model_validator(mode="after")
     def _some_weight(self) -> Self:
@@ -132,10 +153,12 @@ class FileCanary(_Strict):
 
 
 class FileConfig(_Strict):
-    """The whole file; validated with the names of all policies as context."""
+    """The whole discovery file, validated with the names of all policies as context."""
 
     models: list[FileModel]
+    """Models that the router serves."""
     canaries: list[FileCanary] = []
+    """Names that stand for several models, split by weight."""
 
     @model_validator(mode="before")
     @classmethod
