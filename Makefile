@@ -1,5 +1,5 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs config-docs bench readme clean \
+.PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs config-docs docs bench readme clean \
   cluster-build cluster-up cluster-down kind-up images faults e2e e2e-all
 
 BIN := .venv/bin
@@ -46,7 +46,7 @@ format: install  ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 lock: install  ## resolve every set anew into locks/
-	@for set in sim engine router operator dev; do \
+	@for set in sim engine router operator docs dev; do \
 	  case $$set in sim|engine) also="--extra s3";; *) also=;; esac; \
 	  .venv/tools/bin/uv pip compile -q pyproject.toml --extra $$set $$also -c locks/constraints.in \
 	    --universal --no-emit-index-url --no-header -o locks/$$set.txt || exit 1; done
@@ -67,6 +67,11 @@ parameter-docs: install  ## write docs/{sampling_parameters,engine_flags}.md fro
 
 config-docs: install  ## write docs/router-config.md from the models of the router's files
 	$(BIN)/python scripts/config_docs.py
+
+docs: install  ## build the site into build/site: strict, and readable offline
+	@[ -x .venv/docs/bin/python ] || .venv/tools/bin/uv venv -q --python $(BIN)/python .venv/docs
+	@.venv/tools/bin/uv pip sync -q --python .venv/docs/bin/python locks/docs.txt
+	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict
 
 bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and write it anew
 	@for each in core_loop http_streaming serve_start cpu_throughput; do \
@@ -102,4 +107,4 @@ readme:  ## the README's commands, in a fresh clone with an environment of its o
 	@scripts/check_readme.sh
 
 clean:  ## remove the environment and every cache
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build/coverage
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build/coverage build/site

@@ -66,6 +66,7 @@ def test_an_extra_installs_alone_without_torch(extra: str, tmp_path: Path) -> No
         ("router", ["router"]),
         ("operator", ["operator"]),
         ("up", ["engine", "router"]),
+        ("docs", ["docs"]),
         ("dev", ["dev"]),
     ],
 )
