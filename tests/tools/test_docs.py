@@ -1,5 +1,5 @@
-"""What the documentation names exists: links, files, commands and their flags, make's targets,
-messages. Pages that are made by scripts are as the scripts make them."""
+"""What the documentation names exists: links, anchors, files, variables, messages. Pages that are
+made by scripts are as the scripts make them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, inline, prose
 
-from kvasir.cli.commands import COMMANDS, load_command
-
-ROOT = Path(__file__).parents[2]
-LISTED = subprocess.run(
-    ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-).stdout.split()
-PAGES = [name for name in LISTED if name.endswith(".md") and name != "CHANGELOG.md"]
-MEASURED = ("docs/benchmarks.md", "benchmarks/notes/")
-"""Name files as they were called when the figures were taken."""
 SOURCES = [
     name for name in LISTED if name.endswith(".py") and name.split("/")[0] not in ("tests", "e2e")
 ]
@@ -35,7 +27,7 @@ def missing(file: str) -> list[str]:
 
 
 def exists(name: str) -> bool:
-    """Whether `name` is the end of a file's path."""
+    """Return True if `name` is the end of a file's path."""
     return any(each == name or each.endswith(f"/{name}") for each in LISTED)
 
 
@@ -47,7 +39,7 @@ def test_relative_links_lead_somewhere(page: str) -> None:
     assert [link for link in local if not ((ROOT / page).parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", [name for name in PAGES if not name.startswith(MEASURED)])
+@pytest.mark.parametrize("page", CURRENT)
 def test_files_that_a_page_names_exist(page: str) -> None:
     assert missing(page) == []
 
@@ -59,8 +51,7 @@ def test_files_that_docstrings_name_exist() -> None:
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
-    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    titles = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", prose(str(page)), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
@@ -74,56 +65,6 @@ def test_anchors_are_headings(page: str) -> None:
         if anchor not in anchors((file.parent / path) if path else file)
     ]
     assert wrong == []
-
-
-def fences(page: str) -> str:
-    """Return the page's shell blocks, continued lines joined and comments left out."""
-    blocks = re.findall(r"^```(?:sh|bash)\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
-    return re.sub(r"(?m)(^|\s)#.*$", "", "\n".join(blocks).replace("\\\n", " "))
-
-
-def inline(page: str) -> list[str]:
-    """Return what stands in backticks outside of blocks."""
-    prose = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.M | re.S)
-    return [" ".join(each.split()) for each in re.findall(r"`([^`]+)`", prose)]
-
-
-def calls(page: str) -> list[list[str]]:
-    """Return the words of each `kvasir` command that a page shows."""
-    lines = [*fences(page).splitlines(), *inline(page)]
-    command = re.compile(r"(?:^\s*(?:\w+=\S+ )*|bin/|\| )kvasir ([a-z][^|&>;]*)")
-    found = (command.search(line) for line in lines)
-    return [each[1].split() for each in found if each]
-
-
-def flags(words: list[str]) -> list[str]:
-    """Return what of `words` no command has: the command itself, or flags of it."""
-    infos = {info.name: info for info in COMMANDS}
-    if words[0] not in infos:
-        return [words[0]]
-    command = load_command(infos[words[0]])
-    for word in words[1:]:
-        command = getattr(command, "commands", {}).get(word, command)
-    known = {"--help", "-h"}
-    for each in command.params:
-        known |= {*each.opts, *each.secondary_opts}
-    used = [word.split("=")[0] for word in words[1:] if re.match(r"--?[a-zA-Z]", word)]
-    return [word for word in used if word not in known]
-
-
-@pytest.mark.parametrize("page", [name for name in PAGES if not name.startswith(MEASURED)])
-def test_commands_that_a_page_shows_have_those_flags(page: str) -> None:
-    wrong = {" ".join(words): flags(words) for words in calls(page)}
-    assert {call: missing for call, missing in wrong.items() if missing} == {}
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_targets_that_a_page_names_are_in_the_makefile(page: str) -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
-    text = "\n".join([fences(page), *inline(page)])
-    named = re.findall(r"^\s*make ([a-z][a-z0-9-]*)", text, re.MULTILINE)
-    assert [name for name in named if name not in targets] == []
 
 
 def strings() -> str:
@@ -154,6 +95,20 @@ def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
 
     assert len(messages) > 40
     assert [each for each in messages if not is_said(each)] == []
+
+
+def test_variables_and_metrics_that_pages_name_are_in_the_code() -> None:
+    files = [ROOT / name for name in LISTED if name.startswith(("api/", "engine/", "router/"))]
+    files += [ROOT / name for name in LISTED if name.startswith(("operator/", "e2e/"))]
+    code = "\n".join(each.read_text() for each in files if each.suffix in (".py", ".sh"))
+    wrong = []
+    for page in CURRENT:
+        named = "\n".join(inline(page))
+        wrong += [name for name in re.findall(r"KVASIR_[A-Z_]+", named) if name not in code]
+        for metric in re.findall(r"\bkvasir_([a-z_0-9]+)", named):
+            if metric.removeprefix("router_").removesuffix("_total") not in code:
+                wrong.append(metric)
+    assert wrong == []
 
 
 def test_the_map_stays_short() -> None:

@@ -153,7 +153,7 @@ class FileCanary(_Strict):
 
 
 class FileConfig(_Strict):
-    """The whole discovery file, validated with the names of all policies as context."""
+    """The whole discovery file."""  # validated with the names of all policies as context
 
     models: list[FileModel]
     """Models that the router serves."""
