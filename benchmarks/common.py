@@ -130,9 +130,9 @@ def render(content: dict[str, Any]) -> list[str]:
         "",
     ]
     columns = ["figure", "median", "goal", "met", "spread", "runs"]
-    lines += _table(columns, [_figure_row(figure) for figure in content["figures"]])
+    lines += markdown_table(columns, [_figure_row(figure) for figure in content["figures"]])
     for table in content["tables"]:
-        lines += ["", f"{table['title']}:", "", *_table(table["columns"], table["rows"])]
+        lines += ["", f"{table['title']}:", "", *markdown_table(table["columns"], table["rows"])]
         if table.get("source"):
             lines += ["", table["source"]]
     return lines
@@ -159,7 +159,8 @@ def _figure_row(figure: dict[str, Any]) -> list[str]:
     ]
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 

@@ -1,20 +1,37 @@
-"""Writes docs/benchmarks.md from the files in benchmarks/results.
+"""Writes docs/benchmarks.md, and the README's comparison, from the files in benchmarks/results.
 
 python benchmarks/report.py [--check]
 
-With --check nothing is written: the exit status is 1 when the page differs from the results.
+With --check nothing is written: the exit status is 1 when a page differs from the results.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
-from common import NOTES, RESULTS, ROOT, render
+from common import NOTES, RESULTS, ROOT, markdown_table, render
 
 PAGE = ROOT / "docs" / "benchmarks.md"
+README = ROOT / "README.md"
+_BEGIN, _END = "<!-- made by benchmarks/report.py -->\n", "<!-- end -->\n"
+_ENGINE = (
+    ("mixed256", "256 requests of 100 to 1,024 tokens in and out, tokens/s"),
+    ("decode_bs1", "one sequence, ms a token"),
+    ("decode_bs256", "256 sequences, ms a token"),
+    ("prefill_4096x1", "first token of a prompt of 4,096, ms"),
+    ("prefix4096x256", "256 requests that share 4,096 tokens, tokens/s"),
+)
+_ROUTER = (
+    ("2kb", "CPU of a 2 KB request, µs"),
+    ("chunk", "CPU of a streamed event, µs"),
+    ("added p50", "added latency, median, µs"),
+    ("added p99", "added latency, 99th percentile, µs"),
+)
 ORDER = (
     *("llama8b_bf16", "llama8b_bf16_io", "qwen06b_bf16", "qwen06b_bf16_io"),
     *("qwen30b_a3b_bf16", "start"),
@@ -36,6 +53,10 @@ shapes.
 """
 
 
+_ROUTERS = ("kv_aware", "smg", "vllm-router")
+"""Rows of the routers' table: Kvasir's default policy, then the others."""
+
+
 def page(results: Path) -> str:
     """The page for a directory of results."""
     folders = ("h200/*.json", "cpu/*.json", "*.json")
@@ -55,15 +76,80 @@ def _place(path: Path) -> tuple[int, str]:
     return known, path.stem
 
 
+def comparison(results: Path) -> str:
+    """Return the README's tables: each figure that it names, beside the others' in the results."""
+    models = {"8B": "llama8b_bf16", "0.6B": "qwen06b_bf16"}
+    engines = {size: _read(results / f"h200/{name}.json") for size, name in models.items()}
+    rows = [
+        [f"{text} ({size})", *_beside(engine, name)]
+        for name, text in _ENGINE
+        for size, engine in engines.items()
+    ]
+    [vllm] = {_others(engine)["columns"][-1] for engine in engines.values()}
+    router = _read(results / "router_overhead.json")
+    names = [re.search(rf"{name} [\d.]+\d", router["work"]) for name in _ROUTERS[1:]]
+    return "\n".join(
+        [
+            *markdown_table(["engine, one H200, bf16", "Kvasir", vllm], rows),
+            "",
+            *markdown_table(
+                ["router, one core", "Kvasir", *(name[0] for name in names if name)],
+                [[text, *_column(router, name)] for name, text in _ROUTER],
+            ),
+            "",
+        ]
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def _others(result: dict[str, Any]) -> dict[str, Any]:
+    [table] = [each for each in result["tables"] if each["title"] == "Beside others"]
+    found: dict[str, Any] = table
+    return found
+
+
+def _beside(result: dict[str, Any], name: str) -> list[str]:
+    """Return the figure `name` of an engine, here and of the last column's."""
+    [row] = [row for row in _others(result)["rows"] if row[0] == name]
+    return [_plain(row[1]), _plain(row[-1])]
+
+
+def _column(result: dict[str, Any], name: str) -> list[str]:
+    """Return a column of the routers' table."""
+    [table] = result["tables"]
+    rows = {row[0]: row[table["columns"].index(name)] for row in table["rows"]}
+    return [_plain(rows[router]) for router in _ROUTERS]
+
+
+def _plain(number: str) -> str:
+    """Return the number with commas, as every table here has it."""
+    whole = number.replace(",", "")
+    return f"{int(whole):,}" if whole.isdigit() else number
+
+
+def _readme(text: str, tables: str) -> str:
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    return before + begin + tables + end + after
+
+
 def main() -> None:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true")
-    made = page(RESULTS)
+    made = {PAGE: page(RESULTS), README: _readme(README.read_text(), comparison(RESULTS))}
     if not parser.parse_args().check:
-        PAGE.write_text(made)
-    elif not PAGE.exists() or PAGE.read_text() != made:
-        sys.exit("docs/benchmarks.md differs from the results; run python benchmarks/report.py.")
+        for path, text in made.items():
+            path.write_text(text)
+        return
+    differ = [path.name for path, text in made.items() if path.read_text() != text]
+    if differ:
+        wrong = " and ".join(differ)
+        sys.exit(f"{wrong} differs from the results; run python benchmarks/report.py.")
 
 
 if __name__ == "__main__":
