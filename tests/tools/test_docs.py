@@ -7,28 +7,35 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
-from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, inline, prose
+from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, blocks, inline, prose
 
 SOURCES = [
     name for name in LISTED if name.endswith(".py") and name.split("/")[0] not in ("tests", "e2e")
 ]
 FILE_NAME = re.compile(r"`([\w./-]+\.py)`")
+KVASIR = Path(sys.executable).parent / "kvasir"
+COMPONENTS = {"docs/engine.md", "docs/router.md", "docs/operator.md"}
 OTHERS = {"vllm/distributed/kv_events.py"}
 """Files of other projects."""
 
 
 def missing(file: str) -> list[str]:
-    """Return the file names in backticks that are the end of no file's path."""
+    """Return the file names in backticks that are the end of no file's path. A component's page
+    names files of the component, of `api/`, or whole paths."""
     names = set(FILE_NAME.findall((ROOT / file).read_text())) - OTHERS
-    return [name for name in sorted(names) if not exists(name)]
+    near = ("api/", f"{Path(file).stem}/") if file in COMPONENTS else ("",)
+    return [name for name in sorted(names) if not exists(name, near)]
 
 
-def exists(name: str) -> bool:
-    """Return True if `name` is the end of a file's path."""
-    return any(each == name or each.endswith(f"/{name}") for each in LISTED)
+def exists(name: str, near: tuple[str, ...]) -> bool:
+    """Return True if `name` is a path, or the end of a path that begins with one of `near`."""
+    return any(
+        each == name or (each.endswith(f"/{name}") and each.startswith(near)) for each in LISTED
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -111,6 +118,35 @@ def test_variables_and_metrics_that_pages_name_are_in_the_code() -> None:
     assert wrong == []
 
 
+def test_files_and_folders_of_the_map_exist() -> None:
+    tree = next(text for language, text in blocks("docs/architecture.md") if language == "text")
+    parents: list[tuple[int, Path]] = []
+    missing = []
+    for line in tree.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if indent > 6:  # a description goes on
+            continue
+        parents = [each for each in parents if each[0] < indent]
+        folder = parents[-1][1] if parents else ROOT
+        names = re.split(r"  +", line.strip())[0].split()
+        missing += [name for name in names if not (folder / name).exists()]
+        parents.append((indent, folder / names[0]))
+    assert missing == []
+
+
+def test_layers_of_the_map_are_those_of_import_linter() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    held = {
+        contract["containers"][0]: [set(re.split(r" \| ", each)) for each in contract["layers"]]
+        for contract in linter["contracts"]
+        if contract["type"] == "layers"
+    }
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    said = re.findall(r"^\| `(kvasir_[\w.]+)` \| (.*) \|$", page, re.MULTILINE)
+    layers = {name: [set(layer.split(", ")) for layer in row.split(" → ")] for name, row in said}
+    assert layers == held
+
+
 def test_the_map_stays_short() -> None:
     assert len((ROOT / "docs" / "architecture.md").read_text().split()) <= 2000
 
@@ -119,3 +155,15 @@ def test_the_page_of_the_routers_files_is_made_of_their_models() -> None:
     command = [sys.executable, "scripts/config_docs.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_table_in_sizing_is_what_plan_prints() -> None:
+    command = [KVASIR, "plan", "--model", "benchmarks/models/llama8b"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = {line.split()[0]: re.split(r"  +", line.strip()) for line in printed.splitlines()[2:-1]}
+    page = (ROOT / "docs" / "sizing.md").read_text()
+    shown = [
+        re.split(r" \| ", row) for row in re.findall(r"^\| ([a-z]\w+ \| \dx .*) \|$", page, re.M)
+    ]
+    assert len(shown) == 5
+    assert [row for row in shown if row != lines[row[0]][:-1]] == []
