@@ -8,10 +8,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, blocks, inline, prose
+
+from kvasir.resource.deployment_status import Reason
 
 SOURCES = [
     name for name in LISTED if name.endswith(".py") and name.split("/")[0] not in ("tests", "e2e")
@@ -74,6 +77,7 @@ def test_anchors_are_headings(page: str) -> None:
     assert wrong == []
 
 
+@cache
 def strings() -> str:
     """Return every string of the packages' code, one a line; `{}` stands for what is filled in."""
     found = []
@@ -86,6 +90,14 @@ def strings() -> str:
                 case ast.Constant(value=str(text)):
                     found.append(text)
     return "\n".join(found)
+
+
+@pytest.mark.parametrize("page", CURRENT)
+def test_routes_that_a_page_names_are_in_the_code(page: str) -> None:
+    code = strings()
+    named = [re.match(r"(?:(?:GET|POST|PUT) )?(/[a-z][\w./-]*)$", each) for each in inline(page)]
+    routes = [re.sub(r"^/openai(?=/)|[A-Z]+$|\.\.\.$", "", each[1]) for each in named if each]
+    assert [route for route in routes if route not in code] == []
 
 
 def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
@@ -102,6 +114,22 @@ def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
 
     assert len(messages) > 40
     assert [each for each in messages if not is_said(each)] == []
+
+
+FINE = {
+    *("ACCEPTED", "NOT_NEEDED", "CACHED", "FITS", "AVAILABLE", "SCALED_TO_ZERO", "AS_EXPECTED"),
+    *("ROUTED", "SERVING"),
+    *("DOWNLOADING", "DOWNLOAD_PENDING", "WAITING", "STARTING", "ROLLING_OUT"),
+}
+"""Reasons of conditions that need no remedy, or only time."""
+
+
+def test_reasons_that_need_a_remedy_are_in_troubleshooting() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    table = page.partition("## On Kubernetes")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    told = {each for cell in cells for each in re.findall(r"`(\w+)`", cell)}
+    assert told == {reason.value for reason in Reason if reason.name not in FINE}
 
 
 def test_variables_and_metrics_that_pages_name_are_in_the_code() -> None:
