@@ -51,10 +51,10 @@ _LIMITS = {
     "minimum": ">= {}",
     "maximum": "<= {}",
     "exclusiveMinimum": "> {}",
-    "minItems": "at least {}",
-    "maxItems": "at most {}",
-    "minProperties": "at least {}",
-    "maxProperties": "at most {}",
+    "minItems": "at least {} of them",
+    "maxItems": "at most {} of them",
+    "minProperties": "at least {} of them",
+    "maxProperties": "at most {} of them",
 }
 
 
@@ -89,9 +89,12 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 def _row(name: str, field: FieldInfo, meaning: str) -> str:
     schema = TypeAdapter(field.rebuild_annotation()).json_schema()
-    kind = _kind(schema, schema.get("$defs", {}))
-    default = "required" if field.is_required() else _plain(field.get_default())
-    return f"| `{name}` | {kind} | {default} | {meaning} |\n"
+    if isinstance(default := field.get_default(), IntEnum):  # numbers inside, names in the file
+        kind = ", ".join(f"`{each.name.lower()}`" for each in type(default))
+    else:
+        kind = _kind(schema, schema.get("$defs", {}))
+    shown = "required" if field.is_required() else _plain(default)
+    return f"| `{name}` | {kind} | {shown} | {meaning} |\n"
 
 
 def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
@@ -103,9 +106,7 @@ def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     if schema.get("properties"):
         return "object"
     if values := schema.get("enum"):
-        # Priority has numbers inside and names in the file
-        names = [] if any(isinstance(each, int) for each in values) else values
-        return ", ".join(f"`{each}`" for each in names) or "name"
+        return ", ".join(f"`{each}`" for each in values)
     kind = str(schema.get("type", "any"))
     if kind == "array":
         kind = f"list of {_kind(schema['items'], definitions)}"
@@ -113,7 +114,7 @@ def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         [values] = (
             schema.get("patternProperties") or {"": schema["additionalProperties"]}
         ).values()
-        kind = f"names, each to a {_kind(values, definitions)}"
+        kind = f"map of names to {_kind(values, definitions)}"
     limits = [text.format(_number(schema[key])) for key, text in _LIMITS.items() if key in schema]
     return ", ".join([kind, *limits])
 

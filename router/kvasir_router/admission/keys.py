@@ -66,13 +66,13 @@ class ApiKey(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: Name
-    """Names the key in logs, metrics and lists."""
+    """Name of the key in logs, metrics and lists."""
     hash: Annotated[str, Field(pattern=_HASH)]
     """BLAKE2b-256 of the key, 64 hexadecimal digits."""
     tenant: Name = "default"
-    """Whose it is: keys of one tenant share its part of a busy model."""
+    """Owner. The keys of one tenant share its part of a busy model."""
     models: tuple[str, ...] = (EVERY_MODEL,)
-    """Names it may use, or beginnings of names with `*` after them."""
+    """Models that it may use: names, or beginnings of names with `*` after them."""
     requests_per_minute: Positive | None = None
     """Requests in a minute."""
     tokens_per_minute: Positive | None = None
@@ -80,7 +80,7 @@ class ApiKey(BaseModel):
     tokens_per_day: Positive | None = None
     """Prompt and output tokens of a day, from 00:00 to 00:00 UTC."""
     priority: Priority = Priority.DEFAULT
-    """Class of its requests in the queue: system, interactive, default or bulk."""
+    """Class of its requests in the queue; the classes are served in this order."""
     weight: Annotated[float, Field(ge=0.01, le=1000)] = 1.0
     """The tenant's share of a busy model, relative to others'."""
 

@@ -26,9 +26,9 @@ class FileReplica(_Strict):
     url: str
     """Base URL of the form `http(s)://HOST:PORT`; https holds for the gRPC port too."""
     draining: bool = False
-    """Send it no new requests; those in flight end."""
+    """Send it no new requests; let those in flight end."""
     engine: EngineKind = EngineKind.KVASIR
-    """What serves there, and so what it offers beside OpenAI's API."""
+    """Kind of engine; it decides what is read beside OpenAI's API."""
     grpc_port: Port | None = None
     """Port of a Kvasir engine's load and prompt reports. Without it the load is unknown."""
     kv_events: str | None = None
@@ -37,7 +37,7 @@ class FileReplica(_Strict):
     kv_replay: str | None = None
     """ZMQ address where missed block events are asked for, `tcp://HOST:PORT`."""
     node: Name | None = None
-    """Machine that ends with all replicas on it; retries go elsewhere first."""
+    """Machine it runs on. Retries go to another machine first."""
 
     @model_validator(mode="after")
     def _addresses(self) -> Self:
