@@ -1,5 +1,5 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs config-docs docs bench readme clean \
+.PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
   cluster-build cluster-up cluster-down kind-up images faults e2e e2e-all
 
 BIN := .venv/bin
@@ -67,6 +67,9 @@ parameter-docs: install  ## write docs/{sampling_parameters,engine_flags}.md fro
 
 config-docs: install  ## write docs/router-config.md from the models of the router's files
 	$(BIN)/python scripts/config_docs.py
+
+terminal: install  ## draw docs/images/terminal.svg from a real `kvasir up` and `kvasir chat`
+	$(BIN)/python scripts/record_terminal.py
 
 docs: install  ## build the site into build/site: strict, and readable offline
 	@[ -x .venv/docs/bin/python ] || .venv/tools/bin/uv venv -q --python $(BIN)/python .venv/docs

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md, and the README's comparison, from the files in benchmarks/results.
+"""Write docs/benchmarks.md, and the README's comparison, from the files in benchmarks/results.
 
 python benchmarks/report.py [--check]
 

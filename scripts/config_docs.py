@@ -1,4 +1,4 @@
-"""Writes docs/router-config.md from the models of the router's files: `make config-docs`."""
+"""Write docs/router-config.md from the models of the router's files: `make config-docs`."""
 
 import ast
 import inspect

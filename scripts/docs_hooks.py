@@ -1,5 +1,5 @@
-"""What the site of `make docs` needs beside mkdocs: diagrams as SVG, no link out of docs/ that the
-site lacks, and nothing that a page loads from elsewhere."""
+"""Hooks of mkdocs: draw diagrams as SVG, name the files that links out of docs/ lead to, and fail
+when a page loads something from another host."""
 
 import posixpath
 import re
@@ -20,7 +20,7 @@ _LINKED_ONLY = {"canonical", "edit", "alternate", "next", "prev"}
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Draw the diagrams, and leave of a link out of docs/ the path alone."""
+    """Draw the diagrams, and replace links out of docs/ by the path in the repository."""
     del files
     if not config.repo_url:
         folder = posixpath.dirname(f"docs/{page.file.src_uri}")
@@ -62,7 +62,7 @@ def _loaded(html: str) -> list[str]:
 
 
 class _Loaded(HTMLParser):
-    """Collects the addresses of other hosts that a browser asks for by itself."""
+    """Collect the addresses of other hosts that a browser asks for by itself."""
 
     def __init__(self) -> None:
         super().__init__()

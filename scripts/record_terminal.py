@@ -1,4 +1,4 @@
-"""Writes docs/images/terminal.svg: what `kvasir up` and `kvasir chat` print, run for it."""
+"""Draw docs/images/terminal.svg from what `kvasir up` and `kvasir chat` print: `make terminal`."""
 
 import io
 import re
@@ -18,21 +18,21 @@ KVASIR = Path(sys.executable).parent / "kvasir"
 PORT = 8080
 MESSAGE = "Sort: 7 3 9 1"
 _WEB_FONT = re.compile(r"@font-face \{.*?\}", re.DOTALL)
-"""Rich's picture loads a font from another host."""
+"""Font that Rich's picture would load from another host."""
 
 
 def main() -> None:
     """Serve the tiny model, ask it, stop it, and draw what was printed."""
     console = Console(record=True, width=96, file=io.StringIO(), highlight=False)
     with tempfile.TemporaryFile("w+") as output:
-        command = [KVASIR, "up", "-f", "manifests/tiny.yaml", "--port", str(PORT)]
+        command = [str(KVASIR), "up", "-f", "manifests/tiny.yaml", "--port", str(PORT)]
         up = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=output, text=True, bufsize=1
         )
         try:
             ready = _until_ready(up)
             chat = subprocess.run(
-                [KVASIR, "chat", "--temperature", "0"],
+                [str(KVASIR), "chat", "--temperature", "0"],
                 input=f"{MESSAGE}\n",
                 capture_output=True,
                 text=True,
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _until_ready(up: subprocess.Popen[str]) -> str:
-    """Return the line that says so. Raises RuntimeError when the command ends before."""
+    """Return the line that says that it serves. Raises RuntimeError when it ends before."""
     assert up.stdout is not None  # noqa: S101 - it is a pipe
     for line in up.stdout:
         if line.startswith("Ready"):
