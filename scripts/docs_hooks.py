@@ -13,6 +13,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
+_README = Path(__file__).parents[1] / "README.md"
 _MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)\s]+)\)")
 _LOADING = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
@@ -25,7 +26,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if not config.repo_url:
         folder = posixpath.dirname(f"docs/{page.file.src_uri}")
         markdown = _LINK.sub(lambda link: _path(link, folder), markdown)
-    return _MERMAID.sub(lambda fence: _svg(fence[1], page), markdown)
+    return _MERMAID.sub(lambda fence: _svg(fence[1], page.file.src_uri), markdown)
 
 
 def _path(link: re.Match[str], folder: str) -> str:
@@ -34,18 +35,21 @@ def _path(link: re.Match[str], folder: str) -> str:
     return link[1] if path in link[1] else f"{link[1]} (`{path}`)"
 
 
-def _svg(diagram: str, page: Page) -> str:
+def _svg(diagram: str, page: str) -> str:
     try:
         drawn = mermaidx.render(diagram).svg()
     except RuntimeError as error:
-        raise PluginError(f"{page.file.src_uri}: {error}") from error
+        raise PluginError(f"{page}: {error}") from error
     # A blank line would end the block of HTML
     whole = re.sub(r"\n\s*\n", "\n", drawn)
     return f'<div class="diagram">{whole}</div>'
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Fail when a page loads something from another host: the site is read offline."""
+    """Fail when a page loads something from another host, since the site is read offline, or when a
+    diagram of the README, which the site has not, cannot be drawn."""
+    for diagram in _MERMAID.findall(_README.read_text(encoding="utf-8")):
+        _svg(diagram, _README.name)
     loaded = [
         f"{page.relative_to(config.site_dir)} loads {address}"
         for page in sorted(Path(config.site_dir).rglob("*.html"))
