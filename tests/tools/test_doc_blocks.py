@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import jsonschema
 import pytest
 import typer
 import yaml
-from support.doc_pages import CURRENT, PAGES, ROOT, blocks, inline, shell
+from support.doc_pages import CURRENT, LISTED, PAGES, ROOT, blocks, inline, shell
 
 from kvasir.cli.commands import COMMANDS, load_command
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
@@ -27,6 +28,8 @@ from kvasir_router.policy.registry import POLICIES
 LANGUAGES = {"sh", "yaml", "python", "json", "mermaid", "text"}
 FOREIGN = {"HorizontalPodAutoscaler", "ScaledObject"}
 """Kinds of other projects that pages show; their fields are not checked."""
+FOREIGN_FLAGS = {"--kv-events-config"}
+"""Flags of vLLM and SGLang."""
 KVASIR = re.compile(r"(?:^\s*(?:\w+=\S+ )*|bin/|\| )kvasir ([a-z][^|&>;]*)")
 FOLDERS = ("api/", "benchmarks/", "charts/", "docs/", "e2e/", "images/", "manifests/", "scripts/")
 _COMMANDS = {info.name: info for info in COMMANDS}
@@ -85,6 +88,28 @@ def test_kvasir_commands_in_sentences_have_those_flags(page: str) -> None:
     calls = [found[1] for found in map(KVASIR.search, inline(page)) if found]
     wrong = {call: unknown(call.split()) for call in calls}
     assert {call: flags for call, flags in wrong.items() if flags} == {}
+
+
+@cache
+def every_flag() -> set[str]:
+    """Return the flags of all commands, and those that this repository's scripts quote."""
+    waiting: list[Any] = [load_command(info) for info in COMMANDS]
+    found = set(FOREIGN_FLAGS)
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for each in command.params:
+            found |= {*each.opts, *each.secondary_opts}
+    for name in LISTED:
+        if name.endswith(".py") and name.startswith(("benchmarks/", "e2e/", "scripts/")):
+            found |= set(re.findall(r'"(--[a-z][\w-]*)', (ROOT / name).read_text()))
+    return found
+
+
+@pytest.mark.parametrize("page", CURRENT)
+def test_flags_in_sentences_exist(page: str) -> None:
+    named = [re.match(r"(--[a-z][\w-]*)", each) for each in inline(page)]
+    assert [found[1] for found in named if found and found[1] not in every_flag()] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
