@@ -19,19 +19,26 @@ from common import NOTES, RESULTS, ROOT, markdown_table, render
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
 _BEGIN, _END = "<!-- made by benchmarks/report.py -->\n", "<!-- end -->\n"
-_ENGINE = (
-    ("mixed256", "256 requests of 100 to 1,024 tokens in and out, tokens/s"),
-    ("decode_bs1", "one sequence, ms a token"),
-    ("decode_bs256", "256 sequences, ms a token"),
-    ("prefill_4096x1", "first token of a prompt of 4,096, ms"),
-    ("prefix4096x256", "256 requests that share 4,096 tokens, tokens/s"),
-)
-_ROUTER = (
-    ("2kb", "CPU of a 2 KB request, µs"),
-    ("chunk", "CPU of a streamed event, µs"),
-    ("added p50", "added latency, median, µs"),
-    ("added p99", "added latency, 99th percentile, µs"),
-)
+_ENGINE = {
+    "decode_bs1": "decode, 1 sequence, ms a token",
+    "decode_bs8": "decode, 8 sequences, ms a token",
+    "decode_bs64": "decode, 64 sequences, ms a token",
+    "decode_bs256": "decode, 256 sequences, ms a token",
+    "prefill_4096x1": "first token of a prompt of 4,096, ms",
+    "prefill_512x1": "first token of a prompt of 512, ms",
+    "prefix4096x256": "256 requests that share 4,096 tokens, tokens/s",
+    "prefill_4096x32": "32 prompts of 4,096, tokens/s",
+    "mixed256": "256 requests of 100 to 1,024 tokens in and out, tokens/s",
+    "big1000": "1,000 requests of 128 to 1,024 in, 64 to 512 out, tokens/s",
+}
+_ROUTER = {
+    "2kb": "CPU of a request of 2 KB, µs",
+    "64kb": "CPU of a request of 64 KB, µs",
+    "400kb": "CPU of a request of 400 KB, µs",
+    "chunk": "CPU of a streamed event, µs",
+    "added p50": "added latency, median, µs",
+    "added p99": "added latency, 99th percentile, µs",
+}
 ORDER = (
     *("llama8b_bf16", "llama8b_bf16_io", "qwen06b_bf16", "qwen06b_bf16_io"),
     *("qwen30b_a3b_bf16", "start"),
@@ -77,28 +84,17 @@ def _place(path: Path) -> tuple[int, str]:
 
 
 def comparison(results: Path) -> str:
-    """Return the README's tables: each figure that it names, beside the others' in the results."""
-    models = {"8B": "llama8b_bf16", "0.6B": "qwen06b_bf16"}
-    engines = {size: _read(results / f"h200/{name}.json") for size, name in models.items()}
+    """Return the README's tables: every figure that the results have of others, none left out."""
+    large, small = (_others(results / f"h200/{name}_bf16.json") for name in ("llama8b", "qwen06b"))
+    [vllm] = {table["columns"][-1] for table in (large, small)}
+    assert [row[0] for row in large["rows"]] == [row[0] for row in small["rows"]] == [*_ENGINE]
     rows = [
-        [f"{text} ({size})", *_beside(engine, name)]
-        for name, text in _ENGINE
-        for size, engine in engines.items()
+        [_ENGINE[name], _plain(here), _plain(theirs), _plain(other[1]), _plain(other[-1])]
+        for (name, here, _, theirs), other in zip(large["rows"], small["rows"], strict=True)
     ]
-    [vllm] = {_others(engine)["columns"][-1] for engine in engines.values()}
-    router = _read(results / "router_overhead.json")
-    names = [re.search(rf"{name} [\d.]+\d", router["work"]) for name in _ROUTERS[1:]]
-    return "\n".join(
-        [
-            *markdown_table(["engine, one H200, bf16", "Kvasir", vllm], rows),
-            "",
-            *markdown_table(
-                ["router, one core", "Kvasir", *(name[0] for name in names if name)],
-                [[text, *_column(router, name)] for name, text in _ROUTER],
-            ),
-            "",
-        ]
-    )
+    columns = ["engine", "Kvasir, 8B", f"{vllm}, 8B", "Kvasir, 0.6B", f"{vllm}, 0.6B"]
+    routers = _read(results / "router_overhead.json")
+    return "\n".join([*markdown_table(columns, rows), "", *_router_table(routers), ""])
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -106,23 +102,22 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _others(result: dict[str, Any]) -> dict[str, Any]:
-    [table] = [each for each in result["tables"] if each["title"] == "Beside others"]
+def _others(path: Path) -> dict[str, Any]:
+    [table] = [each for each in _read(path)["tables"] if each["title"] == "Beside others"]
     found: dict[str, Any] = table
     return found
 
 
-def _beside(result: dict[str, Any], name: str) -> list[str]:
-    """Return the figure `name` of an engine, here and of the last column's."""
-    [row] = [row for row in _others(result)["rows"] if row[0] == name]
-    return [_plain(row[1]), _plain(row[-1])]
-
-
-def _column(result: dict[str, Any], name: str) -> list[str]:
-    """Return a column of the routers' table."""
+def _router_table(result: dict[str, Any]) -> list[str]:
+    """Return the lines of the routers' table, a row for each of its columns."""
     [table] = result["tables"]
-    rows = {row[0]: row[table["columns"].index(name)] for row in table["rows"]}
-    return [_plain(rows[router]) for router in _ROUTERS]
+    by_router = {row[0]: row[1:] for row in table["rows"]}
+    names = [re.search(rf"{name} [\d.]+\d", result["work"]) for name in _ROUTERS[1:]]
+    rows = [
+        [_ROUTER[name], *(_plain(by_router[router][place]) for router in _ROUTERS)]
+        for place, name in enumerate(table["columns"][1:])
+    ]
+    return markdown_table(["router", "Kvasir", *(name[0] for name in names if name)], rows)
 
 
 def _plain(number: str) -> str:
