@@ -1,3 +1,3 @@
-"""What Kvasir's engine, router and operator share: contracts, CLI and configuration."""
+"""Contracts, CLI and configuration that Kvasir's engine, router and operator share."""
 
 __version__ = "0.1.0"

@@ -27,7 +27,7 @@ _SCRIPT, _STYLE, _ICON = (
     f"{_STATIC_PATH}/{name}" for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
 )
 DOCS_PATHS = frozenset({"/docs", "/openapi.json", _SCRIPT, _STYLE, _ICON})
-"""What a browser loads to show the document."""
+"""Paths that a browser loads to show the document."""
 
 
 class RawRoute(APIRoute):

@@ -1,4 +1,4 @@
-"""Where a model comes from: a URI, a plain path or a plain Hugging Face id."""
+"""Model sources: a URI, a plain path or a plain Hugging Face id."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CLUSTER_FORMS = {
     "https": (_WEB, "https://HOST/PATH, without a user or password in it"),
     "http": (_WEB, "http://HOST/PATH, without a user or password in it"),
 }
-"""What follows :// in each of them, and what to write instead of anything else."""
+"""Pattern of what follows :// in each scheme, and the form to name in an error."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 

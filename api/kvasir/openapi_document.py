@@ -35,7 +35,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Documentation:
-    """What an application's document says beside the endpoints themselves."""
+    """Contents of an application's document beside the endpoints themselves."""
 
     title: str
     file: Path
@@ -43,7 +43,7 @@ class Documentation:
     model: Callable[[], str]
     """The name that examples put where a model is named."""
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What the bodies' fields mean, beside the file's `fields`."""
+    """Schema fields to add to each field of the bodies, by name, beside the file's `fields`."""
     bearer: bool = False
     """True where clients need an API key."""
 

@@ -18,9 +18,9 @@ _MAX_SHOWN = 80
 def sentences(
     error: ValidationError, root: type[BaseModel], *, whole: str, quote: bool = True
 ) -> Iterator[str]:
-    """What is wrong with a `root`, a sentence for each field. `whole` is what it is called where no
-    field is to blame. Without `quote` only what is a number, as its field wants, is repeated: the
-    content may be secret."""
+    """Yield the errors of a `root`, a sentence for each field. `whole` is what it is called where
+    no field is to blame. Without `quote` only what is a number, as its field wants, is repeated:
+    the content may be secret."""
     for problem in error.errors(include_url=False):
         location, kind = problem["loc"], problem["type"]
         path = path_of(location) or whole
@@ -37,8 +37,8 @@ def sentences(
 
 
 def reason_of(problem: ErrorDetails) -> str:
-    """What a value must be, without the value: "must be a valid integer". Where a validator of our
-    own found it, that one's sentence."""
+    """Return what a value must be, without the value: "must be a valid integer". Where a validator
+    of our own found it, that one's sentence."""
     kind, message = problem["type"], problem["msg"]
     if kind == "value_error":
         return message.removeprefix("Value error, ")
@@ -50,7 +50,7 @@ def reason_of(problem: ErrorDetails) -> str:
 
 
 def path_of(location: tuple[int | str, ...]) -> str:
-    """As a file's reader would write it: `models[0].name`."""
+    """Return the path as a file's reader would write it: `models[0].name`."""
     path = ""
     for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{step}"

@@ -1,4 +1,4 @@
-"""Which commands exist, and how one is loaded only when it is called."""
+"""Table of the commands that exist; a command's code is loaded only when it is called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPLETION_OPTIONS = ("install_completion", "show_completion")
 
 @dataclass(frozen=True, slots=True)
 class CommandInfo:
-    """What `kvasir --help` shows of a command without importing it."""
+    """Entry of a command in `kvasir --help`, shown without importing the command."""
 
     name: str
     help: str
@@ -89,7 +89,7 @@ def load_command(info: CommandInfo) -> Any:
 
 
 def absence(info: CommandInfo, error: ModuleNotFoundError) -> Exception:
-    """What `error` means when the command `info` runs into it: its extra is not installed.
+    """Return the error to report for `error` raised by the command `info`: its extra is missing.
 
     A module of Kvasir itself is never left out by an extra, so then the error is a fault and stays.
     """

@@ -117,7 +117,8 @@ def _options(
     evict: bool,
     in_use: list[str] | None,
 ) -> tuple[ModelURI, DownloadOptions]:
-    """What is asked for; ends the command, and leaves a message, when it makes no sense."""
+    """Return the URI and the options asked for. Ends the command, and leaves a message, when they
+    make no sense."""
     from kvasir.model_uri import parse_model_uri
     from kvasir.models.cache.layout import model_directory
     from kvasir.models.download.archive import ArchiveLimits
@@ -163,7 +164,7 @@ def _failure(message: str, permanent: bool) -> Progress:
 
 
 def _leave_message(progress: Progress) -> None:
-    """What Kubernetes keeps of a container that ended."""
+    """Write the termination message that Kubernetes keeps of a container that ended."""
     with suppress(OSError):
         if TERMINATION_LOG.is_file():
             TERMINATION_LOG.write_text(progress.termination_message())

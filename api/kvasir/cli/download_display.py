@@ -1,4 +1,4 @@
-"""How far a download is, on a terminal or in a log."""
+"""Progress of a download, shown on a terminal or in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the commands end when they cannot go on: one sentence a problem on stderr, no traceback."""
+"""Ending a command that cannot go on: one sentence a problem on stderr, no traceback."""
 
 from __future__ import annotations
 

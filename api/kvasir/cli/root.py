@@ -85,8 +85,8 @@ def run() -> int:
 
 
 def _report(error: TyperException) -> None:
-    """One sentence on stderr, with the command whose help explains it; that help, where a command
-    was left out."""
+    """Print one sentence on stderr, with the command whose help explains it; that help, where a
+    command was left out."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
         return

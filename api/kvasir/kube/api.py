@@ -1,4 +1,4 @@
-"""What the API's paths and refusals look like."""
+"""Paths of the Kubernetes API, and its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ApiError(Exception):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may succeed later though nobody changes anything."""
+        """True if the same request may succeed later though nobody changes anything."""
         if "field not declared in schema" in str(self):
             return False  # what an apply has too much is answered with 500
         return self.status in (0, 401, 408, 409, 429) or self.status >= 500
@@ -34,7 +34,8 @@ class Kind:
     namespaced: bool = True
 
     def path(self, namespace: str | None = None, name: str | None = None, part: str = "") -> str:
-        """Of one object, of its subresource `part`, or of the list in `namespace` or everywhere."""
+        """Return the path of one object, of its subresource `part`, or of the list in `namespace`
+        or everywhere."""
         prefix = "/apis" if "/" in self.api_version else "/api"
         steps = [prefix, self.api_version]
         if namespace is not None and self.namespaced:

@@ -33,7 +33,7 @@ _PAGE_OBJECTS = "500"
 
 
 class Cluster:
-    """One API server. Every method raises ApiError."""
+    """Client of one API server. Every method raises ApiError."""
 
     def __init__(
         self, access: ClusterAccess, *, timeout: float = 10.0, agent: str = "kvasir"
@@ -139,7 +139,7 @@ class Cluster:
                 raise
 
     async def serves(self, api_version: str, plural: str) -> bool:
-        """Whether the API has this kind now."""
+        """Return True if the API has this kind now."""
         try:
             found = await self._send("GET", Kind(api_version, "").path().rstrip("/"))
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Where a cluster's API server is and with which credentials it is asked.
+"""Address of a cluster's API server and the credentials for it.
 
 The official client reads both: all files of KUBECONFIG merged, credential plugins, or a pod's
 service account. Here is what it leaves to its users: which of them is meant, tokens that are
@@ -54,7 +54,7 @@ class ClusterAccess:
         self.configuration = configuration
         """The official client's."""
         self.namespace = namespace
-        """Where to look when none is named."""
+        """Namespace to look in when none is named."""
         self._load = load
         self._due = time.monotonic() + _REFRESH_SECONDS
         self._rejected = False

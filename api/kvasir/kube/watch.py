@@ -55,26 +55,26 @@ _FORGET_FAILURES = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How often the API server is asked, in seconds."""
+    """Intervals at which the API server is asked, in seconds."""
 
     resync: float = 600.0
-    """Between two lists."""
+    """Seconds between two lists."""
 
     watch: float = 300.0
-    """Of one watch, at most: then its token is young again."""
+    """Maximum seconds of one watch; the next one begins with a fresh token."""
 
     pause: float = 0.2
-    """After a failure; doubled with each further one."""
+    """Seconds of the pause after a failure; doubled with each further one."""
 
     longest_pause: float = 5.0
 
     silence: float = 90.0
-    """How long a watch may send nothing: bookmarks come at least every 75 s."""
+    """Seconds that a watch may send nothing: bookmarks come at least every 75 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Which objects: a path of the API, and a label selector."""
+    """Objects to watch: a path of the API, and a label selector."""
 
     path: str
     selector: str = ""
@@ -110,7 +110,7 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class Identified(Protocol):
-    """What is kept of an object."""
+    """Part of an object that is kept."""
 
     @property
     def uid(self) -> str: ...
@@ -135,7 +135,7 @@ class Reflector(Generic[Kind]):
     ) -> None:
         self.objects: dict[str, Kind] = {}
         self.listed = False
-        """Whether `objects` was complete once."""
+        """True once `objects` has been complete."""
         self._cluster = cluster
         self._collection = collection
         self._decode = read
@@ -184,7 +184,8 @@ class Reflector(Generic[Kind]):
             query["continue"] = page.metadata.continue_
 
     async def _watch(self) -> None:
-        """One watch, to its end. Raises what the API does, and ApiError for one without a use."""
+        """Run one watch to its end. Raises the API's errors, and ApiError for a watch that ends at
+        once."""
         began = _now()
         seconds = min(self._timing.watch * random.uniform(0.8, 1), self._list_due - began)
         query = {
@@ -230,7 +231,8 @@ class Reflector(Generic[Kind]):
             self._changed()
 
     def _read(self, raw: msgspec.Raw) -> Kind | None:
-        """None for an object of another shape: the others are not to suffer from it."""
+        """Return the decoded object, or None for one of another shape: the others are not to suffer
+        from it."""
         try:
             return self._decode(raw)
         except msgspec.MsgspecError as error:

@@ -1,1 +1,1 @@
-"""Where models come from, their shapes, their cache and the memory they need."""
+"""Model sources and shapes, the model cache, and the memory that models need."""

@@ -1,4 +1,4 @@
-"""Why a download ends without a model."""
+"""Errors that end a download without a model."""
 
 from __future__ import annotations
 

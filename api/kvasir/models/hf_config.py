@@ -73,7 +73,8 @@ def parse_shape(config: Mapping[str, Any]) -> ModelShape:
 
 
 class _Reader:
-    """One config's fields: its text part's, then the outer object's, then the family's default."""
+    """Reader of one config's fields: its text part's, then the outer object's, then the family's
+    default."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         text = config.get("text_config")

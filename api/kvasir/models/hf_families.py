@@ -1,4 +1,4 @@
-"""What each Hugging Face model family leaves out of its config.json: defaults and layer structure.
+"""Defaults and layer structure that each Hugging Face model family leaves out of its config.json.
 
 The values are those of the family's configuration and modelling classes in transformers; published
 configs (Gemma 3's above all) rely on them.
@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How one `model_type` fills in and lays out its layers."""
+    """Defaults and layer layout of one `model_type`."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Fields that the family's configuration class assumes when the file has none."""
     sliding: Literal["none", "all", "tail", "pattern"] = "none"
-    """Which layers `sliding_window` applies to when the config has no `layer_types`: "tail" those
+    """Layers that `sliding_window` applies to when the config has no `layer_types`: "tail" those
     from `max_window_layers` on, "pattern" all but every `sliding_window_pattern`-th."""
     qkv_bias: bool = False
     attention_bias_fields: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What is taken from a Hugging Face hub, and what its refusals mean."""
+"""Files taken from a Hugging Face hub, and explanations of its errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_wanted(path: str, further: tuple[str, ...] = ()) -> bool:
 
 
 def explain_hub_error(uri: ModelURI, revision: str | None, error: Exception) -> tuple[str, bool]:
-    """One sentence for a failed request to the hub, and whether it would fail again."""
+    """Return one sentence for a failed request to the hub, and True if it would fail again."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,

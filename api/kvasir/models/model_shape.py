@@ -34,12 +34,12 @@ class ParameterCount:
 
     @property
     def linear(self) -> int:
-        """Those that a quantised checkpoint stores in few bits."""
+        """Parameters that a quantised checkpoint stores in few bits."""
         return self.attention + self.mlp
 
     @property
     def other(self) -> int:
-        """Those that stay in the checkpoint's dtype: embedding, norms and head."""
+        """Parameters that stay in the checkpoint's dtype: embedding, norms and head."""
         return self.embedding + self.norms + self.head
 
 

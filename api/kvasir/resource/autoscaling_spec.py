@@ -26,14 +26,14 @@ class Autoscaling(StrictModel):
     """Replicas when there is nothing to do."""
 
     max_replicas: Annotated[int, Field(ge=1, le=64)]
-    """Most replicas."""
+    """Maximum replicas."""
 
     metric: Literal["concurrency", "queue", "in_flight_tokens"] = "concurrency"
-    """What is shared among replicas: requests at work or waiting, requests waiting, or prompt
-    tokens that are still to be computed."""
+    """Metric that is shared among replicas: requests running or waiting, requests waiting, or
+    prompt tokens that are still to be computed."""
 
     target: Annotated[int, Field(ge=1, le=1_000_000_000)] = 16
-    """How much of the metric one replica is meant to take."""
+    """Amount of the metric that one replica is meant to take."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -74,10 +74,10 @@ class ClaimTemplate(StrictModel):
 
 
 class Cache(StrictModel):
-    """Where a downloaded model is kept, on a cluster."""
+    """Volume in which a downloaded model is kept, on a cluster."""
 
     pvc: ClaimTemplate = ClaimTemplate()
     """The volume claim."""
 
     retention: Literal["Delete", "Retain"] = "Delete"
-    """Whether the new claim goes with the deployment or stays, with the model in it."""
+    """Delete: the new claim goes with the deployment. Retain: it stays, with the model in it."""

@@ -145,7 +145,8 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
 
 
 def _resolved(schema: dict[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """With the reference, or the one choice that is not null, in place of itself."""
+    """Return the schema with the reference, or the one choice that is not null, in place of
+    itself."""
     if "$ref" in schema:
         target = definitions[schema.pop("$ref").rpartition("/")[2]]
         return _resolved({**target, **schema}, definitions)

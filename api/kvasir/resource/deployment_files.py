@@ -83,5 +83,5 @@ def _clashes(deployments: list[tuple[str, LLMDeployment]]) -> Iterator[str]:
 
 
 def sentences(error: ValidationError) -> Iterator[str]:
-    """What is wrong with an LLMDeployment, a sentence for each field."""
+    """Yield the errors of an LLMDeployment, a sentence for each field."""
     return validation.sentences(error, LLMDeployment, whole="the document")

@@ -16,7 +16,7 @@ class DeploymentPhase(StrEnum):
     """A deployment in one word; the conditions say more."""
 
     PENDING = "Pending"
-    """Nothing runs yet."""
+    """No engine runs yet."""
     CACHING = "Caching"
     """The model is being downloaded."""
     STARTING = "Starting"
@@ -27,9 +27,9 @@ class DeploymentPhase(StrEnum):
     IDLE = "Idle"
     """No replica is asked for."""
     DEGRADED = "Degraded"
-    """It serves with less than it should, and will not get better by waiting."""
+    """The model is served with less than it should be, and waiting will not help."""
     FAILED = "Failed"
-    """It does not serve, and will not by waiting."""
+    """The model is not served, and waiting will not help."""
 
 
 class ConditionType(StrEnum):
@@ -54,7 +54,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is."""
+    """Reason for a condition's status."""
 
     # Accepted
     ACCEPTED = "Accepted"
@@ -106,13 +106,13 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Condition(StrictModel):
-    """One condition, as KEP-1623 has them."""
+    """Condition in the form of KEP-1623."""
 
     type: Annotated[str, Field(min_length=1, max_length=64)]
     """Condition type."""
 
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """True if the condition holds, False if not, Unknown if that is not known."""
 
     observed_generation: Count = 0
     """The generation of the resource it is about."""
@@ -120,17 +120,17 @@ class Condition(StrictModel):
     last_transition_time: Annotated[
         str, Field(max_length=64, json_schema_extra={"format": "date-time"})
     ]
-    """When status changed."""
+    """Time at which status changed."""
 
     reason: Annotated[str, Field(min_length=1, max_length=64)]
-    """Why, as one word."""
+    """Reason for the status, as one word."""
 
     message: Annotated[str, Field(max_length=MAX_MESSAGE)]
-    """Why, as a sentence."""
+    """Reason for the status, as a sentence."""
 
 
 class CacheStatus(StrictModel):
-    """How far the model's download is."""
+    """Progress of the model's download."""
 
     phase: Name
     """listing, downloading, verifying, done or failed."""
@@ -149,20 +149,20 @@ class StartupStatus(StrictModel):
     """Seconds that the start of the newest revision's first replica took."""
 
     schedule_seconds: Count | None = None
-    """Until a node was chosen."""
+    """Seconds until a node was chosen."""
 
     pull_seconds: Count | None = None
-    """From then until the container ran: volumes and images."""
+    """Seconds from then until the container ran: volumes and images."""
 
     load_seconds: Count | None = None
-    """From then until the engine was ready: weights and kernels."""
+    """Seconds from then until the engine was ready: weights and kernels."""
 
     route_seconds: Count | None = None
-    """From then until every router served it."""
+    """Seconds from then until every router served it."""
 
 
 class FitStatus(StrictModel):
-    """What one replica needs of its GPUs."""
+    """Memory and GPUs that one replica needs."""
 
     weights_gi_b: Annotated[float, Field(ge=0)] | None = Field(alias="weightsGiB", default=None)
     """Weights, in GiB, over all its GPUs."""
@@ -175,7 +175,7 @@ class FitStatus(StrictModel):
 
 
 class Status(StrictModel):
-    """What the operator tells."""
+    """Status of the deployment, written by the operator."""
 
     observed_generation: Count = 0
     """The generation that all of this is about."""
@@ -196,7 +196,7 @@ class Status(StrictModel):
     """Label selector of the engine pods, for autoscalers."""
 
     url: Annotated[str, Field(max_length=512)] | None = None
-    """Where clients reach the model."""
+    """URL at which clients reach the model."""
 
     conditions: Annotated[
         list[Condition],
@@ -212,10 +212,10 @@ class Status(StrictModel):
     which sums them up."""
 
     cache: CacheStatus | None = None
-    """How far the model's download is."""
+    """Progress of the model's download."""
 
     startup: StartupStatus | None = None
-    """How long the start took."""
+    """Durations of the start."""
 
     fit: FitStatus | None = None
-    """What one replica needs of its GPUs."""
+    """Memory and GPUs that one replica needs."""

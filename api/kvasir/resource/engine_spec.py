@@ -32,7 +32,7 @@ class SecretKeyRef(StrictModel):
 
 
 class EnvSource(StrictModel):
-    """Where a variable's value comes from."""
+    """Source of a variable's value."""
 
     secret_key_ref: SecretKeyRef
     """A key of a Secret; engines are restarted, one after the other, when it changes."""
@@ -50,10 +50,10 @@ class EnvVar(StrictModel):
     """The variable's name."""
 
     value: Text | None = None
-    """Its value."""
+    """The variable's value."""
 
     value_from: EnvSource | None = None
-    """Where its value comes from, on a cluster."""
+    """Source of the value, on a cluster."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -79,20 +79,20 @@ class EngineConfig(StrictModel):
     """Share of each GPU's memory that the engine may use in all."""
 
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Most sequences that run at once."""
+    """Maximum sequences that run at once."""
 
     max_num_batched_tokens: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
-    """Most tokens computed in one step, decodes and prompt chunks together."""
+    """Maximum tokens computed in one step, decodes and prompt chunks together."""
 
     block_size: Literal[8, 16, 32, 64, 128] | None = None
     """Tokens of one KV block."""
 
     enable_prefix_caching: bool | None = None
-    """Whether requests that begin alike share the KV of what they have in common."""
+    """Prefix caching: requests that begin alike share the KV of what they have in common."""
 
     device: Literal["auto", "cpu", "cuda", "sim"] = "auto"
-    """What the engine runs on; `sim` computes nothing and answers as fast as its speed profile
-    says."""
+    """Device that the engine runs on; `sim` computes nothing and answers as fast as its speed
+    profile says."""
 
     kv_cache_memory_bytes: ByteCount | None = None
     """Memory for KV on each device, in bytes or as a quantity (24Gi); by default what
@@ -102,11 +102,11 @@ class EngineConfig(StrictModel):
     """Seeds the draw of the seeds of requests that bring none."""
 
     load_format: Literal["auto", "safetensors", "dummy"] = "auto"
-    """How weights are read; `dummy` makes random ones, for benchmarks."""
+    """Format in which weights are read; `dummy` makes random ones, for benchmarks."""
 
 
 class Engine(StrictModel):
-    """How the engine is run."""
+    """Image, arguments, environment and settings of the engine."""
 
     image: Image | None = None
     """Image of the engine's container on a cluster; by default the operator's for the device."""

@@ -9,10 +9,10 @@ VERSION: Final = "v1alpha1"
 PLURAL: Final = "llmdeployments"
 
 DEPLOYMENT: Final = "kvasir.dev/deployment"
-"""On everything made for an LLMDeployment: its name."""
+"""Name of the LLMDeployment, on everything made for it."""
 
 COMPONENT: Final = "kvasir.dev/component"
-"""What a pod does: one of the values below."""
+"""Role of a pod: one of the values below."""
 
 ENGINE: Final = "engine"
 DOWNLOAD: Final = "download"
@@ -46,7 +46,7 @@ ROUTER_PORT: Final = 8080
 ROUTER_ADMIN_PORT: Final = 8081
 
 MODELS_DIRECTORY: Final = "/models"
-"""Where the model volume is mounted, in engines read-only."""
+"""Mount point of the model volume, in engines read-only."""
 
 
 def identity(deployment: str, component: str) -> dict[str, str]:

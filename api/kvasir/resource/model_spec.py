@@ -58,10 +58,11 @@ class Model(StrictModel):
     )
 
     uri: SourceURI
-    """Where the model comes from: `hf://ORG/NAME[@REVISION]`, `s3://BUCKET/PREFIX`,
-    `oci://REGISTRY/NAME[:TAG]`, `https://HOST/PATH`, `pvc://CLAIM/DIRECTORY` (a volume that holds
-    it already), `builtin://kvasir-tiny`, or `file:///DIRECTORY` (on a cluster: inside
-    engine.image). On one machine also a plain path. What is downloaded is kept in `spec.cache`."""
+    """URI of the model. Where the model comes from: `hf://ORG/NAME[@REVISION]`,
+    `s3://BUCKET/PREFIX`, `oci://REGISTRY/NAME[:TAG]`, `https://HOST/PATH`, `pvc://CLAIM/DIRECTORY`
+    (a volume that holds it already), `builtin://kvasir-tiny`, or `file:///DIRECTORY` (on a cluster:
+    inside engine.image). On one machine also a plain path. What is downloaded is kept in
+    `spec.cache`."""
 
     revision: Revision | None = None
     """Branch, tag or commit of an `hf://` model; the repository's default branch if absent."""
@@ -76,8 +77,8 @@ class Model(StrictModel):
     """Further names of the same model."""
 
     secret_ref: DownloadSecret | None = None
-    """What the download needs: a token for `hf://` and `https://`, a Docker configuration for
-    `oci://`, and for `s3://` environment variables (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    """Secret that the download needs: a token for `hf://` and `https://`, a Docker configuration
+    for `oci://`, and for `s3://` environment variables (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     AWS_ENDPOINT_URL). Only the download's pod has it, never an engine."""
 
     trust_remote_code: bool = False
@@ -104,5 +105,5 @@ class Model(StrictModel):
 
     @property
     def downloaded(self) -> bool:
-        """Whether it has to be fetched before it can be served."""
+        """True if the model has to be fetched before it can be served."""
         return self.parsed_uri.scheme in _DOWNLOADED

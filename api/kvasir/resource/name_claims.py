@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 
 class Claim(NamedTuple):
-    """One deployment's wish. Sorts by age."""
+    """Names that one deployment claims. Sorts by age."""
 
     created: str
     """metadata.creationTimestamp: RFC 3339 in UTC, which sorts as text."""
     uid: str
     names: tuple[str, ...]
-    """Its model's name and aliases."""
+    """Name and aliases of the deployment's model."""
 
 
 def served_names(deployment: str, name: str | None, aliases: Iterable[str]) -> list[str]:

@@ -27,7 +27,7 @@ def _free_keys(pairs: dict[str, str]) -> dict[str, str]:
 
 
 class ResourceLimits(StrictModel):
-    """Most that one replica may use."""
+    """Maximum resources that one replica may use."""
 
     gpus: GPUCount = Field(alias="nvidia.com/gpu", default=0)
     """GPUs of each replica; without any it runs on the CPU."""
@@ -40,7 +40,7 @@ class ResourceLimits(StrictModel):
 
 
 class ResourceRequests(StrictModel):
-    """What is set aside for one replica."""
+    """Resources that are set aside for one replica."""
 
     cpu: Quantity | None = None
     """CPU cores, on a cluster; one if no limit is given either (250m with device sim)."""
@@ -50,13 +50,13 @@ class ResourceRequests(StrictModel):
 
 
 class Resources(StrictModel):
-    """What one replica needs."""
+    """Resources that one replica needs."""
 
     limits: ResourceLimits = ResourceLimits()
-    """Most that one replica may use."""
+    """Maximum resources that one replica may use."""
 
     requests: ResourceRequests = ResourceRequests()
-    """What is set aside for one replica; the limits if absent."""
+    """Resources set aside for one replica; the limits if absent."""
 
 
 class Toleration(StrictModel):
@@ -66,7 +66,7 @@ class Toleration(StrictModel):
     """The taint's key; every one if absent, with operator Exists."""
 
     operator: Literal["Exists", "Equal"] = "Equal"
-    """How value is compared."""
+    """Comparison with the taint's value; Exists matches every value."""
 
     value: LabelValue | None = None
     """The taint's value."""
@@ -75,20 +75,20 @@ class Toleration(StrictModel):
     """The taint's effect; every one if absent."""
 
     toleration_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """With NoExecute: how long a pod stays."""
+    """Seconds that a pod stays in spite of a NoExecute taint."""
 
 
 class Affinity(StrictModel):
     """Rules on nodes and neighbours, as in a PodSpec."""
 
     node_affinity: Open | None = None
-    """Which nodes."""
+    """Node affinity: the nodes that pods may run on."""
 
     pod_affinity: Open | None = None
-    """Beside which pods."""
+    """Pod affinity: the pods beside which they run."""
 
     pod_anti_affinity: Open | None = None
-    """Away from which pods."""
+    """Pod anti-affinity: the pods away from which they run."""
 
 
 class PullSecret(StrictModel):
@@ -99,7 +99,7 @@ class PullSecret(StrictModel):
 
 
 class PodTemplate(StrictModel):
-    """What engine and download pods have beside what Kvasir gives them, on a cluster."""
+    """Settings of engine and download pods beside Kvasir's own, on a cluster."""
 
     labels: Annotated[
         dict[LabelKey, LabelValue],
@@ -125,7 +125,7 @@ class PodTemplate(StrictModel):
     """Rules on nodes and neighbours."""
 
     priority_class_name: ObjectName | None = None
-    """How important the pods are to the scheduler."""
+    """Priority class of the pods, for the scheduler."""
 
     runtime_class_name: ObjectName | None = None
     """Container runtime, such as nvidia."""

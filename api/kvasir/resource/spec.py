@@ -18,7 +18,7 @@ _GPUS = "string(self.resources.limits.nvidia__dot__com__slash__gpu)"
 
 
 class Parallelism(StrictModel):
-    """How one replica is spread over its GPUs."""
+    """Parallelism of one replica over its GPUs."""
 
     tensor: TensorSize = 1
     """GPUs that share every layer, or auto: as few as the model needs, on a cluster; at most
@@ -26,7 +26,7 @@ class Parallelism(StrictModel):
 
 
 class Lifecycle(StrictModel):
-    """How replicas begin and end."""
+    """Seconds that starting and stopping a replica may take."""
 
     drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 45
     """Seconds that running requests get to finish when a replica is stopped; what still runs then
@@ -41,8 +41,8 @@ class Lifecycle(StrictModel):
 
 
 class RolloutStrategy(StrictModel):
-    """How a new revision replaces the old one. Where the cluster has no GPU left for a surge pod,
-    the operator gives up one replica at a time instead, and says so in a condition."""
+    """Rollout of a new revision in place of the old one. Where the cluster has no GPU left for a
+    surge pod, the operator gives up one replica at a time instead, and says so in a condition."""
 
     model_config = rules(
         rule(
@@ -55,7 +55,7 @@ class RolloutStrategy(StrictModel):
     """Pods of the new revision above replicas."""
 
     max_unavailable: Annotated[int, Field(ge=0, le=64)] = 0
-    """Pods that may be missing meanwhile."""
+    """Pods that may be missing during a rollout."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -65,7 +65,7 @@ class RolloutStrategy(StrictModel):
 
 
 class Disruption(StrictModel):
-    """What drains of nodes and other evictions may take away."""
+    """Replicas that drains of nodes and other evictions may take away."""
 
     max_unavailable: Annotated[int, Field(ge=0, le=64)] = 1
     """Replicas that may be missing at once. With one replica its eviction is allowed, and routers
@@ -73,10 +73,10 @@ class Disruption(StrictModel):
 
 
 class Router(StrictModel):
-    """How routers treat the model."""
+    """Settings of the routers for the model."""
 
     policy: Literal["kv_aware", "least_load", "round_robin", "prefix_hash", "session"] | None = None
-    """How a replica is chosen; by default the router's own policy."""
+    """Policy by which a replica is chosen; by default the router's own."""
 
     hold_seconds: Annotated[int, Field(ge=0, le=86400)] | None = None
     """Seconds that requests wait in routers while no replica serves, such as until the first one
@@ -84,7 +84,7 @@ class Router(StrictModel):
 
 
 class NetworkPolicy(StrictModel):
-    """Who may reach the engines, where the cluster's network enforces it."""
+    """Network policy of the engines, where the cluster's network enforces it."""
 
     enabled: bool = True
     """Lets only routers in (and the operator to a download's progress)."""
@@ -96,7 +96,7 @@ class NetworkPolicy(StrictModel):
 
 
 class Monitoring(StrictModel):
-    """What is made for Prometheus, where its operator is installed."""
+    """Objects made for Prometheus, where its operator is installed."""
 
     pod_monitor: bool = True
     """A PodMonitor of the engines."""
@@ -148,44 +148,44 @@ class Spec(StrictModel):
     """The model to serve."""
 
     engine: Engine = Engine()
-    """How the engine is run."""
+    """Image, arguments, environment and settings of the engine."""
 
     resources: Resources = Resources()
-    """What one replica needs."""
+    """Resources that one replica needs."""
 
     parallelism: Parallelism = Parallelism()
-    """How one replica is spread over its GPUs."""
+    """Parallelism of one replica over its GPUs."""
 
     replicas: Annotated[int, Field(ge=0, le=64)] = 1
     """Number of engines. Autoscalers set it through the scale subresource; leave it out of files
     where one does."""
 
     autoscaling: Autoscaling | None = None
-    """Who sets replicas instead of you, on a cluster."""
+    """Autoscaling of replicas, on a cluster."""
 
     cache: Cache | None = None
-    """Where a downloaded model is kept, on a cluster; by default a new volume of 100Gi."""
+    """Volume in which a downloaded model is kept, on a cluster; by default a new one of 100Gi."""
 
     lifecycle: Lifecycle = Lifecycle()
-    """How replicas begin and end."""
+    """Seconds that starting and stopping a replica may take."""
 
     rollout_strategy: RolloutStrategy = RolloutStrategy()
-    """How a new revision replaces the old one, on a cluster."""
+    """Rollout of a new revision in place of the old one, on a cluster."""
 
     disruption: Disruption = Disruption()
-    """What drains of nodes may take away, on a cluster."""
+    """Replicas that drains of nodes may take away, on a cluster."""
 
     router: Router = Router()
-    """How routers treat the model."""
+    """Settings of the routers for the model."""
 
     network_policy: NetworkPolicy = NetworkPolicy()
-    """Who may reach the engines, on a cluster."""
+    """Network policy of the engines, on a cluster."""
 
     monitoring: Monitoring = Monitoring()
-    """What is made for Prometheus, on a cluster."""
+    """Objects made for Prometheus, on a cluster."""
 
     pod_template: PodTemplate = PodTemplate()
-    """What pods have beside what Kvasir gives them, on a cluster."""
+    """Settings of pods beside Kvasir's own, on a cluster."""
 
     paused: bool = False
     """Leaves everything as it is: the operator changes nothing but the status, on a cluster."""

@@ -1,5 +1,5 @@
-"""What every part of the resource is: strict models whose cross-field rules are written twice,
-as a Python validator for files and as a CEL rule for API servers, side by side."""
+"""Strict models, of which the resource is made: cross-field rules are written twice, as a Python
+validator for files and as a CEL rule for API servers, side by side."""
 
 from __future__ import annotations
 

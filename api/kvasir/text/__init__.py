@@ -1,1 +1,1 @@
-"""From chat messages to token ids without torch or transformers: tokenizer and chat template."""
+"""Tokenizer and chat template: chat messages to token ids, without torch or transformers."""

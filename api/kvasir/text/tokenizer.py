@@ -106,7 +106,7 @@ class Tokenizer:
         return self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What one token adds to a text, in bytes: it may be a part of a character.
+        """Return the bytes that one token adds to a text: they may be a part of a character.
 
         Ids outside of the vocabulary (a model may have padded rows) give b"".
         """
@@ -116,7 +116,8 @@ class Tokenizer:
         return cached
 
     def token_text(self, token_id: int) -> str:
-        """One token as a log-probability entry shows it; parts of a character become U+FFFD."""
+        """Return one token as a log-probability entry shows it; parts of a character become
+        U+FFFD."""
         return self.token_bytes(token_id).decode("utf-8", "replace")
 
     @cached_property

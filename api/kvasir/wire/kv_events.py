@@ -60,7 +60,7 @@ KVEvent = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class EventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
-    """One engine step's events. `ts` is Unix time in seconds."""
+    """Events of one engine step. `ts` is Unix time in seconds."""
 
     ts: float
     events: list[KVEvent]

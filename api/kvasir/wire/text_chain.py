@@ -57,7 +57,7 @@ _JSON = b"\xfe"
 
 _encode = msgspec.json.Encoder().encode
 _HEADS = {role: _encode([role, {}]) for role in ("system", "developer", "user", "assistant")}
-"""Of the messages that most are."""
+"""Encoded heads of the most frequent messages, by role."""
 
 BLOCK_ENDS = (0, *accumulate(BLOCK_SIZES))
 """Bytes of text that so many leading blocks hold."""
@@ -119,7 +119,8 @@ def text_hashes(text: bytes) -> list[int]:
 
 
 def content_start(piece: bytes, content: str) -> int:
-    """Where in its message's piece a string content begins, bytes; it ends one byte before it."""
+    """Return the byte at which a string content begins in its message's piece; it ends one byte
+    before it."""
     return len(piece) - len(_TEXT) - len(_utf8(content))
 
 

@@ -22,14 +22,14 @@ class ChatError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How the answers are sampled; None leaves it to the server."""
+    """Sampling options of the answers; None leaves a value to the server."""
 
     temperature: float | None = None
     max_tokens: int | None = None
 
 
 class AddressError(ChatError):
-    """Where or as whom to ask cannot be what was given."""
+    """Address or API key that cannot be used as given."""
 
 
 class ChatClient:

@@ -1,1 +1,1 @@
-"""What a cluster's LLMDeployments are doing, for people and for scripts."""
+"""Status of a cluster's LLMDeployments, for people and for scripts."""

@@ -56,7 +56,7 @@ class DeploymentView:
     stale: bool
     """The status is of an earlier generation: the operator has not looked at the last change."""
     why: str | None
-    """Why it is not ready; None when it is."""
+    """Reason for which it is not ready; None when it is."""
     conditions: tuple[ConditionView, ...]
     cache: dict[str, Any] | None
     fit: dict[str, Any] | None

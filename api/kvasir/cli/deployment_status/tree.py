@@ -27,7 +27,8 @@ _STARTUP = ("scheduleSeconds", "pullSeconds", "loadSeconds", "routeSeconds")
 
 
 def make_tree(view: DeploymentView, now: datetime | None = None) -> Tree:
-    """One deployment: why it is not ready, its conditions, its cache, its pods."""
+    """Return the tree of one deployment: why it is not ready, its conditions, its cache, its
+    pods."""
     tree = Tree(_title(view), guide_style="dim")
     if view.why is not None:
         tree.add(_text(("why not ready: ", "bold yellow"), (view.why, "yellow")))

@@ -19,7 +19,7 @@ _MONITOR = Path(__file__).with_name("monitor.py")
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What is run and how its readiness is asked."""
+    """Command line, environment and readiness URL of one process."""
 
     name: str
     command: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What `kvasir up` shows: progress until everything is ready, then how to use it, then trouble."""
+"""Output of `kvasir up`: progress until everything is ready, then how to use it, then trouble."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Display:
             self.say(f"{name} | {text}")
 
     def ready(self) -> None:
-        """Everything serves: how to use it, on stdout."""
+        """Print how to use what now serves, on stdout."""
         self.close()
         self._starting = False
         text = _READY.format(
@@ -113,7 +113,7 @@ class Display:
             print(text, flush=True)
 
     def say(self, text: str) -> None:
-        """One line on stderr, as it is."""
+        """Print one line on stderr, as it is."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _table(self) -> Table:

@@ -1,4 +1,4 @@
-"""What runs for a file of LLMDeployments on one machine: a process for each replica, a router."""
+"""Processes for a file of LLMDeployments on one machine: one for each replica, and a router."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class EnginePorts(NamedTuple):
-    """What one engine listens on."""
+    """Ports that one engine listens on."""
 
     http: int
     grpc: int
@@ -40,7 +40,7 @@ class Fleet:
     engines: list[ChildSpec]
     router: ChildSpec
     url: str
-    """Where clients reach the router."""
+    """URL at which clients reach the router."""
     models: list[str]
     """The first name of each model."""
     admin_url: str

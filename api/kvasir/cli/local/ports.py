@@ -9,7 +9,8 @@ import sys
 from typing import Final
 
 SERVERS: Final = range(20_000, 30_000)
-"""Below what Linux (from 32768) gives to connections, and below Kubernetes' node ports."""
+"""Ports for servers: below those that Linux gives to connections (from 32768), and below
+Kubernetes' node ports."""
 TRIES: Final = 100
 
 

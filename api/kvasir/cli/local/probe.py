@@ -9,7 +9,7 @@ TIMEOUT = 2.0
 
 
 async def is_ready(url: str) -> bool:
-    """Whether a GET of `url` is answered 200 within TIMEOUT seconds.
+    """Return True if a GET of `url` is answered 200 within TIMEOUT seconds.
 
     Only the status line is read, so no HTTP client is needed: loading one would take a good part
     of the time in which a small model starts.

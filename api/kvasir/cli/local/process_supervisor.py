@@ -30,14 +30,14 @@ class FleetError(Exception):
 
 @dataclass(slots=True)
 class Member:
-    """One process of the fleet and how it fares."""
+    """One process of the fleet and its state."""
 
     spec: ChildSpec
     state: State = "starting"
     since: float = field(default_factory=time.monotonic)
     child: Child | None = None
     served: bool = False
-    """Whether it has ever been ready."""
+    """True once it has been ready."""
     restarts: deque[float] = field(default_factory=deque)
 
 

@@ -20,7 +20,7 @@ from kvasir.resource import LLMDeployment
 
 
 def default_log_dir(port: int) -> Path:
-    """Where a run's log goes; two runs cannot have one port, so not one log either."""
+    """Return the directory of a run's log; two runs cannot have one port, so not one log either."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "kvasir" / f"up-{port}"
 

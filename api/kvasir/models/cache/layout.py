@@ -1,4 +1,4 @@
-"""Where things lie in a cache volume."""
+"""Paths of models and their files in a cache volume."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import replace
 from kvasir.model_uri import ModelURI, ModelURIError
 
 MANIFEST = "kvasir-model.json"
-"""In every complete model's directory: its source, revision and files with sizes and hashes."""
+"""File in every complete model's directory: its source, revision and files with sizes and
+hashes."""
 
 STAGING = ".incomplete"
 """Holds a directory for each model that is not complete."""

@@ -1,4 +1,4 @@
-"""Which models are in use: an engine holds a shared lock on its model's manifest while it lives."""
+"""Locks of models in use: an engine holds a shared lock on its model's manifest while it lives."""
 
 from __future__ import annotations
 

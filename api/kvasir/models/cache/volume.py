@@ -30,7 +30,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a complete model's directory holds and where it came from."""
+    """Contents of a complete model's directory, and their source."""
 
     source: str
     revision: str | None
@@ -70,11 +70,11 @@ class Volume:
         self.root = root
 
     def directory(self, name: str) -> Path:
-        """Where the model called `name` is when it is complete."""
+        """Return the directory of the model called `name` when it is complete."""
         return self.root / name
 
     def staging(self, name: str) -> Path:
-        """Where what is needed to make it lies until then."""
+        """Return the directory in which the model called `name` is assembled until then."""
         return self.root / STAGING / name
 
     def complete(self, name: str, include: tuple[str, ...] = ()) -> Manifest | None:

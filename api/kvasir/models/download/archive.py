@@ -18,7 +18,7 @@ _COPY_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """What a model may be at most; more is refused, since nobody's model is that large."""
+    """Maximum files and bytes of an unpacked model; more is refused."""
 
     files: int = 4096
     bytes: int = 4 << 40

@@ -157,7 +157,7 @@ def identity(file: RemoteFile) -> str:
 
 
 def _can_go_on(file: RemoteFile) -> bool:
-    """Whether bytes of an earlier attempt are known to belong to the same content."""
+    """Return True if bytes of an earlier attempt are known to belong to the same content."""
     return file.size is not None and (file.digest is not None or file.version is not None)
 
 
@@ -188,7 +188,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def disk_error(error: OSError, target: Path) -> DownloadError:
-    """What it means that `target` cannot be written."""
+    """Return the error for a `target` that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return PermanentError(
             f"the volume is full while {target.name} is written; enlarge it (spec.cache), or remove"

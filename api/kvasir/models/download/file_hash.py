@@ -35,7 +35,7 @@ class FileHash:
 
     @property
     def sha256(self) -> str:
-        """Of all the bytes so far."""
+        """SHA-256 of all the bytes so far, in hex."""
         return self._sha256.hexdigest()
 
     def matches(self) -> bool:

@@ -1,4 +1,4 @@
-"""What makes files a model: a config, and weights that are whole."""
+"""Check that files make a model: a config, and weights that are whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvasir.models.sources.source import Selection
 
 _INDEX = "model.safetensors.index.json"
 _MAX_HEADER_BYTES = 100 << 20
-"""What the safetensors format allows a header."""
+"""Maximum bytes of a header in the safetensors format."""
 
 
 def check_model(directory: Path, what: str, selection: Selection) -> None:

@@ -1,4 +1,5 @@
-"""One model's way into a cache volume: listed, fetched, unpacked, checked, renamed into place."""
+"""Download of one model into a cache volume: listed, fetched, unpacked, checked, renamed into
+place."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ _LISTING = "listing.json"
 
 @dataclass(frozen=True, slots=True)
 class DownloadOptions:
-    """How a model is downloaded."""
+    """Options of one model's download."""
 
     selection: Selection = field(default_factory=Selection)
     limits: ArchiveLimits = field(default_factory=ArchiveLimits)

@@ -1,4 +1,4 @@
-"""How far a download is: what the job serves at /progress and leaves as its termination message."""
+"""Progress of a download: served by the job at /progress and left as its termination message."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 MAX_PROGRESS_BYTES = 64 * 1024
 TERMINATION_BYTES = 4096
-"""What Kubernetes keeps of a termination message."""
+"""Maximum bytes of a termination message that Kubernetes keeps."""
 _ERROR_CHARS = 600
 _UNSIZED_FIELDS = ("auto_map", "id2label", "label2id", "task_specific_params")
 _SIZED_LISTS = ("architectures", "layer_types", "mlp_only_layers", "eos_token_id")
 
 
 class DownloadPhase(StrEnum):
-    """Where a download stands."""
+    """Phase of a download."""
 
     LISTING = "listing"
     DOWNLOADING = "downloading"
@@ -28,7 +28,7 @@ class DownloadPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One report. Sizes are bytes."""
+    """One progress report. Sizes are bytes."""
 
     phase: DownloadPhase = DownloadPhase.LISTING
     bytes: int = 0
@@ -40,7 +40,7 @@ class Progress:
     permanent: bool = False
     """True when another attempt cannot succeed before something is changed."""
     config: Mapping[str, Any] | None = None
-    """Of a finished download: what its config.json says about the model's size."""
+    """The fields of a finished download's config.json that determine the model's size."""
     weight_bytes: int | None = None
 
     def as_json(self) -> str:

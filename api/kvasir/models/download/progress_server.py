@@ -35,7 +35,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(HTTPServer):
-    """One request at a time: there is one who asks, and a slow one is cut off."""
+    """HTTP server of one request at a time: only one client asks, and a slow one is cut off."""
 
     def __init__(self, host: str, port: int, tracker: Tracker) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,4 +1,4 @@
-"""How far the download is, told by many threads and read by others."""
+"""Progress of the running download, reported by many threads and read by others."""
 
 from __future__ import annotations
 

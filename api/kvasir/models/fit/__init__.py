@@ -1,4 +1,4 @@
-"""Whether a model fits on a GPU: its weights and its KV cache against the memory there is."""
+"""Check that a model fits on a GPU: its weights and its KV cache against the memory there is."""
 
 from kvasir.models.fit.estimate import Fit, Workload, estimate_fit, suggest_tensor_parallel
 from kvasir.models.fit.gpu_table import GPUS, UnknownGPUError, gpu_memory

@@ -1,4 +1,4 @@
-"""What a plan is made for: a kind of GPU, this machine's GPU, or its CPU."""
+"""Devices that a plan is made for: a kind of GPU, this machine's GPU, or its CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvasir.quantity import parse_bytes
 
 
 class DeviceError(ValueError):
-    """It is not known what to plan for; the message names the option and the remedy."""
+    """No device to plan for is known; the message names the option and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ MAX_TENSOR_PARALLEL = 64
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How the engine is run, as far as memory depends on it."""
+    """Settings of the engine on which its memory depends."""
 
     max_model_len: int | None = None
     """Tokens of the longest sequence; None = as many as the model and the memory allow."""
     dtype: str | None = None
-    """Of weights and activations; None = the checkpoint's."""
+    """Data type of weights and activations; None = the checkpoint's."""
     gpu_memory_utilization: float = 0.9
     kv_cache_memory_bytes: int | None = None
     """KV memory on each GPU; None = what the rest leaves."""
@@ -38,7 +38,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a model takes on each of `tensor_parallel` GPUs. All sizes are bytes a GPU."""
+    """Memory that a model takes on each of `tensor_parallel` GPUs. All sizes are bytes a GPU."""
 
     tensor_parallel: int
     memory_bytes: int
@@ -46,9 +46,9 @@ class Fit:
     reserve_bytes: int
     """Activations, logits, graphs and the CUDA context: an estimate."""
     kv_bytes: int
-    """For the KV cache; negative when weights and reserve alone are too much."""
+    """Bytes left for the KV cache; negative when weights and reserve alone are too much."""
     kv_bytes_per_token: int
-    """One token over all layers, sliding windows not counted."""
+    """Bytes of one token's KV over all layers, sliding windows not counted."""
     max_model_len: int
     """The wanted length, or the model's own."""
     longest_context: int
@@ -56,7 +56,7 @@ class Fit:
     max_concurrency: float
     """Sequences of max_model_len that fit at once, sliding windows counted."""
     fits: bool
-    """One sequence of the wanted length fits (of any length, when none was wanted)."""
+    """True if one sequence of the wanted length fits (of any length, when none was wanted)."""
 
     @property
     def kv_tokens(self) -> int:
@@ -67,7 +67,7 @@ class Fit:
 def estimate_fit(
     shape: ModelShape, memory_bytes: int, tensor_parallel: int = 1, work: Workload | None = None
 ) -> Fit:
-    """How `shape` fits on `tensor_parallel` GPUs of `memory_bytes` each.
+    """Return the estimated fit of `shape` on `tensor_parallel` GPUs of `memory_bytes` each.
 
     Raises ValueError when its heads cannot be divided over that many GPUs.
     """

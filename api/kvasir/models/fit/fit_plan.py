@@ -22,11 +22,11 @@ class Option:
 
     device: Device
     fit: Fit | None
-    """None when the model's heads cannot be divided over the wanted number of devices."""
+    """Fit on that number of devices; None when the model's heads cannot be divided over it."""
     suggested: int | None
     """The smallest number on which one sequence of the wanted length fits, None if none does."""
     problem: str | None
-    """Why it does not fit and what to do; None when it fits."""
+    """Reason for which it does not fit, and the remedy; None when it fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """It fits on at least one of the devices."""
+        """True if it fits on at least one of the devices."""
         return any(option.problem is None for option in self.options)
 
     def as_json(self) -> dict[str, Any]:
@@ -68,13 +68,14 @@ def plan_model(
     tensor_parallel: int | None = None,
     replicas: int = 1,
 ) -> Plan:
-    """How `shape` fits on `tensor_parallel` of each device, by default on as many as suggested."""
+    """Return how `shape` fits on `tensor_parallel` of each device, by default on as many as
+    suggested."""
     options = [fit_option(shape, device, work, tensor_parallel) for device in devices]
     return Plan(name, shape, replicas, options)
 
 
 def plan_deployment(deployment: LLMDeployment, shape: ModelShape, device: Device) -> Plan:
-    """How `deployment` fits on the device it shall run on."""
+    """Return how `deployment` fits on the device it shall run on."""
     tensor: int | str = deployment.spec.parallelism.tensor
     return plan_model(
         deployment.name,
@@ -87,7 +88,7 @@ def plan_deployment(deployment: LLMDeployment, shape: ModelShape, device: Device
 
 
 def workload(config: EngineConfig) -> Workload:
-    """How an engine with `config` is run."""
+    """Return the settings of `config` on which an engine's memory depends."""
     wanted = config.model_dump(exclude_none=True, include=set(Workload.__dataclass_fields__))
     if wanted["dtype"] == "auto":
         del wanted["dtype"]
@@ -97,7 +98,8 @@ def workload(config: EngineConfig) -> Workload:
 def fit_option(
     shape: ModelShape, device: Device, work: Workload, tensor_parallel: int | None
 ) -> Option:
-    """How `shape` fits on `tensor_parallel` of `device`, by default on as many as suggested."""
+    """Return how `shape` fits on `tensor_parallel` of `device`, by default on as many as
+    suggested."""
     own = work if device.is_gpu else _on_cpu(work)
     suggested = suggest_tensor_parallel(shape, device.memory_bytes, own) if device.is_gpu else 1
     try:

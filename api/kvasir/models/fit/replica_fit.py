@@ -1,4 +1,4 @@
-"""Whether a deployment's replicas fit on a cluster's GPUs, before any of them starts."""
+"""Check that a deployment's replicas fit on a cluster's GPUs, before any of them starts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _CPU_BYTES = 1 << 50
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """What a finished download tells of a model."""
+    """Facts about a model that a finished download reports."""
 
     config: Mapping[str, Any]
-    """Its config.json, or the part that says its size."""
+    """The model's config.json, or the fields of it that determine the size."""
     weight_bytes: int | None = None
-    """Of all its safetensors files."""
+    """Bytes of all its safetensors files."""
 
 
 @dataclass(frozen=True, slots=True)
 class FitResult:
-    """The answer, and one sentence with the numbers it rests on."""
+    """Answer to whether a replica fits, and one sentence with the numbers it rests on."""
 
     fits: bool | None
-    """None when it cannot be told."""
+    """True if it fits; None when it cannot be told."""
     message: str
     weights_bytes: int | None = None
-    """Of one whole replica, over all of its GPUs."""
+    """Bytes of the weights of one whole replica, over all of its GPUs."""
     kv_tokens: int | None = None
     """Tokens that one replica's KV cache holds."""
     suggested_tensor: int | None = None
@@ -49,8 +49,8 @@ def fits(
     gpu_memory_bytes: int | None,
     gpus_per_node: int | None = None,
 ) -> FitResult:
-    """Whether one replica of `spec` fits on GPUs of `gpu_memory_bytes` each, on a node that has
-    `gpus_per_node` of them; None = not known. With parallelism.tensor auto the answer is for
+    """Return whether one replica of `spec` fits on GPUs of `gpu_memory_bytes` each, on a node that
+    has `gpus_per_node` of them; None = not known. With parallelism.tensor auto the answer is for
     `suggested_tensor` GPUs."""
     try:
         shape = parse_shape(model.config)
@@ -104,7 +104,7 @@ def _judge(option: Option, wanted: int | None, gpus_per_node: int | None) -> Fit
 
 
 def _room(option: Option, fit: Fit) -> str:
-    """What the KV cache is enough for."""
+    """Return what the KV cache has room for, in words."""
     if fit.longest_context >= fit.max_model_len:
         return f"{fit.max_concurrency:.1f} sequences of {fit.max_model_len}"
     short = f"the longest context {fit.longest_context} of the model's {fit.max_model_len}"

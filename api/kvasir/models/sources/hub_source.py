@@ -55,7 +55,7 @@ class HubSource:
     def read(
         self, file: RemoteFile, start: int
     ) -> AbstractContextManager[tuple[int, Iterator[bytes]]]:
-        """Its bytes; a commit never changes, so no validator is sent."""
+        """Read the file's bytes; a commit never changes, so no validator is sent."""
         return reading(
             self._client,
             file.address,

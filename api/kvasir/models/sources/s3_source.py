@@ -108,7 +108,7 @@ class S3Source:
 
     @contextmanager
     def read(self, file: RemoteFile, start: int) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """Its bytes, while the object is the one that was listed."""
+        """Read the object's bytes, while it is the one that was listed."""
         what = f"s3://{self._bucket}/{file.address}"
         with self._explained(what):
             asked = {"Range": f"bytes={start}-"} if start else {}

@@ -1,4 +1,4 @@
-"""What a source offers: a list of files, and the bytes of each from any offset."""
+"""Interface of a source: a list of files, and the bytes of each from any offset."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class RemoteFile:
     """One file of a model, or an archive of several."""
 
     path: str
-    """Where it belongs, relative to the model's directory."""
+    """Path of the file, relative to the model's directory."""
     size: int | None
     """Bytes; None where the source does not say."""
     address: str
-    """What the source finds it by."""
+    """Address of the file at the source, in the source's own form."""
     digest: Digest | None = None
     version: str | None = None
     """Names this content at the source; a download goes on only while it stands."""
     archive: bool = False
-    """It is unpacked into the model's directory."""
+    """True if the file is an archive that is unpacked into the model's directory."""
 
     @property
     def in_place(self) -> bool:
@@ -51,7 +51,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a model consists of at its source."""
+    """Files of a model at its source."""
 
     files: tuple[RemoteFile, ...]
     revision: str | None = None
@@ -60,7 +60,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which of a source's files are taken."""
+    """Selection of the source's files to download."""
 
     include: tuple[str, ...] = ()
     """Patterns of further files than those every engine reads."""

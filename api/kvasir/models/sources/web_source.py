@@ -115,7 +115,7 @@ class WebSource:
     def read(
         self, file: RemoteFile, start: int
     ) -> AbstractContextManager[tuple[int, Iterator[bytes]]]:
-        """Its bytes, from `start` where the server has ranges."""
+        """Read the file's bytes, from `start` where the server has ranges."""
         return self._reading(file.address, file.address, start, file.version)
 
     def _reading(

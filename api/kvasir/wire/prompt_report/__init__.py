@@ -1,1 +1,1 @@
-"""Which KV blocks a prompt's text determines: what lets a router without a tokenizer find them."""
+"""KV blocks that a prompt's text determines: they let a router without a tokenizer find them."""

@@ -1,4 +1,4 @@
-"""Which leading KV blocks a prompt's canonical text determines, text block by text block.
+"""Leading KV blocks that a prompt's canonical text determines, text block by text block.
 
 A router that sees a text chain again wants to know which KV blocks its prompt starts with, without
 rendering or tokenising it. So a claim "this text block determines these KV blocks" must hold for
@@ -38,7 +38,7 @@ from kvasir.wire.prompt_report.token_cuts import TokenCuts
 from kvasir.wire.text_chain import BLOCK_ENDS, content_start
 
 MAX_PROBED_MESSAGES = 8
-"""Of the messages not reported yet; those between get no claims of their own."""
+"""Maximum messages probed, of those not reported yet; those between get no claims of their own."""
 
 Messages = Sequence[Mapping[str, Any]]
 Render = Callable[[Messages], str]
@@ -63,7 +63,8 @@ class Anchor:
     rendered_end: int
 
     def rendered_before(self, position: int) -> int:
-        """How much rendered text this anchor says that canonical text up to `position` fixes."""
+        """Return how many bytes of rendered text canonical text up to `position` fixes, by this
+        anchor."""
         if position < self.text_start:
             return 0
         return self.rendered_end - max(0, self.text_end - position)
@@ -105,7 +106,7 @@ def kv_blocks(
     *,
     claimed_before: int = 0,
 ) -> list[int]:
-    """For each text block of the range, how many leading KV blocks the text up to its end
+    """Return, for each text block of the range, how many leading KV blocks the text up to its end
     determines: at least `claimed_before`, which the text before the range does."""
     counts: list[int] = []
     last_end, last_count = 0, claimed_before
@@ -119,7 +120,8 @@ def kv_blocks(
 
 
 def _stable_end(messages: Messages, rendered: bytes, render: Render) -> int | None:
-    """How far `rendered` is the same whatever follows `messages`; None if that is unknown."""
+    """Return the bytes of `rendered` that stay the same whatever follows `messages`; None if
+    unknown."""
     followed = [
         end
         for tail in _TAILS

@@ -27,8 +27,8 @@ class PromptReport:
 
 @dataclass(frozen=True, slots=True)
 class TokenisedPrompt:
-    """One tokenised prompt, as a report needs it. `render` None = a completion; `ends`: where each
-    token ends in the text, in bytes, if that is known already."""
+    """Prompt and its tokens, as a report needs them. `render` None = a completion; `ends`: where
+    each token ends in the text, in bytes, if that is known already."""
 
     pieces: list[bytes]
     messages: prompt_map.Messages
@@ -50,8 +50,8 @@ def make_report(
     known: int = 0,
     claimed: int = 0,
 ) -> PromptReport | None:
-    """What the prompt's text blocks (`hashes`, its chain) determine, from block `known` on, where
-    those before determine `claimed` KV blocks. None when the ids are not the text's."""
+    """Return what the prompt's text blocks (`hashes`, its chain) determine, from block `known` on,
+    where those before determine `claimed` KV blocks. None when the ids are not the text's."""
     ends = prompt.ends
     if ends is None:
         ends = token_ends(

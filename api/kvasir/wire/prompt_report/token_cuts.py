@@ -1,4 +1,5 @@
-"""Where a tokenised text can be cut so that later text cannot change the tokens before."""
+"""Positions at which a tokenised text can be cut so that later text cannot change earlier
+tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _BEFORE_SPACE = re.compile(rb"[^\s](?= )")
 
 
 class CutRules:
-    """What of a tokenizer decides whether a boundary is safe; made once a tokenizer."""
+    """Properties of a tokenizer that decide whether a boundary is safe; made once a tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         added: dict[int, Any] = tokenizer.backend.get_added_tokens_decoder()
@@ -47,7 +48,7 @@ class TokenCuts:
         self._rules = rules
 
     def tokens_within(self, end: int) -> int:
-        """How many leading tokens `text[:end]` determines, whatever follows it."""
+        """Return the number of leading tokens that `text[:end]` determines, whatever follows it."""
         count = bisect_right(self._ends, end)
         lowest = max(0, count - _MAX_STEPS_BACK)
         while count > lowest and not self._safe(count, end):
@@ -70,7 +71,7 @@ class TokenCuts:
 def token_ends(
     tokenizer: Tokenizer, text: str, token_ids: Sequence[int], *, add_special_tokens: bool
 ) -> list[int] | None:
-    """Where each token ends in the text, in bytes; None when the ids are not this text's.
+    """Return where each token ends in the text, in bytes; None when the ids are not this text's.
 
     Usually the tokens' own bytes are the text, but for special tokens put before it; else the
     text is encoded again for its offsets.
