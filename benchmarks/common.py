@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: the machine, the runs' figures, and files of results."""
+"""Shared parts of the benchmark scripts: the machine, the runs' figures, and files of results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 NOTES = ROOT / "benchmarks" / "notes"
 TINY_MODEL = ROOT / "engine" / "kvasir_engine" / "assets" / "tiny"
 UNKNOWN = "unknown"
-"""What a file of results says of something that was not written down."""
+"""Value in a file of results for something that was not written down."""
 _COMPARE = {"<=": operator.le, ">=": operator.ge}
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -47,7 +47,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the median meets the goal; None without one."""
+        """True if the median meets the goal; None without one."""
         if not self.goal:
             return None
         sign, number = self.goal.split()
@@ -62,7 +62,7 @@ class Table:
     columns: list[str]
     rows: list[list[str]]
     source: str = ""
-    """Where numbers come from that were not measured here."""
+    """Source of numbers that were not measured here."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ class Report:
     name: str
     title: str
     work: str
-    """What was done, in one or two sentences."""
+    """Description of what was done, in one or two sentences."""
     figures: list[Figure]
     tables: list[Table] = field(default_factory=list)
     packages: tuple[str, ...] = ()
-    """Whose versions matter."""
+    """Packages whose versions matter."""
     values: dict[str, Any] = field(default_factory=dict)
     """Summaries for programs, beside the rest."""
     folder: str = "cpu"
-    """Under benchmarks/results."""
+    """Folder of the file, under benchmarks/results."""
 
     def content(self) -> dict[str, Any]:
-        """What the file of results holds."""
+        """Return the content of the file of results."""
         return {
             "name": self.name,
             "title": self.title,

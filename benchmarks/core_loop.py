@@ -1,4 +1,4 @@
-"""What a step costs the core's process, with a device that takes no time.
+"""Cost of a step for the core's process, with a device that takes no time.
 
     python benchmarks/core_loop.py [--steps 3000] [--repeat 5] [--save]
 
@@ -51,7 +51,7 @@ GOALS = {256: "<= 3", 1: "<= 0.4"}
 
 
 class EncodingRunner:
-    """Does what rank 0 does for other ranks, then runs the plan."""
+    """Runner that does what rank 0 does for other ranks, then runs the plan."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -159,7 +159,7 @@ class Clients:
 
 
 def run(rows: int, steps: int, profile: cProfile.Profile | None = None) -> Clients:
-    """One run of a fresh core, of which `profile` takes all but the clients."""
+    """Run a fresh core once, and return its clients; `profile` takes all but the clients."""
     settings = make_settings(
         str(TINY_MODEL), device="sim", max_num_seqs=rows, max_num_batched_tokens=8192
     )
@@ -195,7 +195,7 @@ def _metrics(core: Core) -> AfterStep:
 
 
 def profile_table(rows: int, steps: int) -> Table:
-    """Where the time of one profiled run went, by own time."""
+    """Return a table of the functions in which one profiled run spent most, by own time."""
     profile = cProfile.Profile()
     clients = run(rows, steps, profile)
     stats: dict[tuple[str, int, str], tuple[int, int, float, float, object]]

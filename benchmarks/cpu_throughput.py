@@ -166,7 +166,7 @@ RUNS = {"kvasir": run_kvasir, "hf": run_hf, "waste": measure_waste}
 
 
 def measure(kind: str, requests: int, threads: int) -> dict[str, Any]:
-    """One run in a process of its own."""
+    """Return the figures of one run, made in a process of its own."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),

@@ -34,9 +34,9 @@ from kvasir_engine.settings import make_settings
 
 Prompts = list[list[int]]
 Figures = dict[str, dict[str, Any]]
-"""By name: the figure, then what belongs to it."""
+"""Figures by name: the figure, then what belongs to it."""
 Runs = dict[str, list[dict[str, Any]]]
-"""By name: each run's."""
+"""Each run's figures, by name."""
 
 
 def prompts(count: int, low: int, high: int, seed: int) -> Prompts:
@@ -165,7 +165,7 @@ UNITS = {"out_tok_s": "tokens/s", "tok_s": "tokens/s", "tpot_ms": "ms", "ttft_ms
 
 
 def medians(runs: Runs) -> Figures:
-    """Of each figure; what belongs to it is the last run's."""
+    """Return the median of each figure; what belongs to it is the last run's."""
     found = {}
     for name, each in runs.items():
         key = next(iter(each[-1]))
@@ -174,7 +174,8 @@ def medians(runs: Runs) -> Figures:
 
 
 def report(model: Path, runs: Runs, further: Iterable[Table]) -> Report:
-    """What came out so far, beside what vLLM reaches and the model of a perfect scheduler."""
+    """Return the report of the runs so far, beside vLLM's figures and the limit of a perfect
+    scheduler."""
     floors = json.loads((MODELS / "floors.json").read_text())
     known = floors["models"].get(model.name, {})
     source = "{vllm}. The modelled limit is {modelled_limit}.".format(**floors["source"])

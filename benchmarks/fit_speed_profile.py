@@ -27,7 +27,7 @@ import numpy as np
 from kvasir_engine.sim.latency_model import BLOCK_TOKENS, SpeedProfile
 
 KERNELS_PER_LAYER = 10
-"""As an unfused Llama layer launches them."""
+"""Kernels that an unfused Llama layer launches."""
 ELEMENT_BYTES = 2
 RESERVED_BYTES = 2 << 30
 """Activations, graphs and the driver."""

@@ -1,4 +1,4 @@
-"""What streaming costs an API process: its CPU time a token, one SSE event a token.
+"""Cost of streaming for an API process: its CPU time a token, one SSE event a token.
 
     python benchmarks/http_streaming.py [--tokens 200] [--step-ms 40] [--repeat 5] [--save]
 
@@ -44,14 +44,14 @@ DATA, DONE = b"data: ", b"data: [DONE]"
 
 @dataclass
 class Seen:
-    """What the clients have read."""
+    """Counts of events and socket reads that the clients have made."""
 
     events: int = 0
     reads: int = 0
 
 
 async def stream(port: int, number: int, tokens: int, seen: Seen) -> None:
-    """One request, read to its end."""
+    """Send one request and read its answer to the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     message = {"role": "user", "content": f"This is stream {number}."}
     fields = {"messages": [message], "max_tokens": tokens, "stream": True, "ignore_eos": True}
@@ -100,7 +100,7 @@ def serve(directory: Path, step_ms: float, streams: int) -> Iterator[tuple[int, 
 
 
 def measure(port: int, api: int, streams: int, tokens: int) -> dict[str, float]:
-    """One run: microseconds of the API process a token; events and reads a token."""
+    """Return one run's microseconds of the API process a token, and events and reads a token."""
     before = cpu_seconds(api)
     numbers = [str(port), str(streams), str(tokens)]
     command = [sys.executable, __file__, "--clients", *numbers]

@@ -1,4 +1,4 @@
-"""What an idle operator costs: writes to the API, memory and CPU with 20 LLMDeployments and pods of
+"""Cost of an idle operator: writes to the API, memory and CPU with 20 LLMDeployments and pods of
 others, on a control plane without nodes.
 
     python benchmarks/operator_steady.py [--foreign-pods 2000] [--seconds 60]
@@ -51,7 +51,7 @@ async def make(cluster: Cluster, kind: Kind, body: dict[str, object], count: int
 
 
 async def settled(cluster: Cluster) -> None:
-    """Until every LLMDeployment has its Deployment."""
+    """Wait until every LLMDeployment has its Deployment."""
     end = time.monotonic() + _SETTLE_SECONDS
     while len(await cluster.list(DEPLOYMENTS, "default")) < DEPLOYMENTS_WANTED:
         if time.monotonic() > end:

@@ -72,7 +72,7 @@ def page(results: Path) -> str:
 
 
 def _part(result: Path) -> str:
-    """One file of results, then the notes of its name."""
+    """Return the text of one file of results, then the notes of its name."""
     made = "\n".join(render(json.loads(result.read_text()))) + "\n"
     notes = NOTES / f"{result.stem}.md"
     return f"{made}\n### Notes\n\n{notes.read_text()}" if notes.exists() else made

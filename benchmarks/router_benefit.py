@@ -1,4 +1,4 @@
-"""What choosing a replica by its KV cache is worth: output and first tokens, policy by policy.
+"""Benefit of choosing a replica by its KV cache: output and first tokens, policy by policy.
 
     python benchmarks/router_benefit.py [--policies round_robin,least_load,approximate,exact]
         [--works capacity,chat,agent,nosharing] [--stages below,knee,past]
@@ -59,7 +59,7 @@ KV_AWARE = {"approximate": False, "exact": True}
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for on the command line."""
+    """Options of the command line."""
 
     policies: list[str]
     works: list[str]
@@ -142,7 +142,7 @@ def _discovery(engines: Sequence[Engine], with_events: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Result:
-    """One stage in real units."""
+    """Figures of one stage, in real units."""
 
     output: float
     """Tokens a second."""

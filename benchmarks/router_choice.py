@@ -1,4 +1,4 @@
-"""What choosing a replica costs: µs of `choose` and `sent`, with a filled index, by policy.
+"""Cost of choosing a replica: µs of `choose` and `sent`, with a filled index, by policy.
 
     python benchmarks/router_choice.py [--only WORD...] [--save]
 
@@ -79,7 +79,7 @@ def make_replicas(count: int) -> list[Replica]:
 
 
 def tell_events(policy: KvAware, replica: Replica, chain: Sequence[int]) -> None:
-    """What an engine says of a prompt: its blocks, and its text."""
+    """Feed the index what an engine reports of a prompt: its blocks, and its text."""
     names = [random.randbytes(HASH_BYTES) for _ in range(KV_A_TEXT_BLOCK * len(chain))]
     last = names[KV_A_TEXT_BLOCK - 1 :: KV_A_TEXT_BLOCK]
     counts = [KV_A_TEXT_BLOCK * (at + 1) for at in range(len(chain))]

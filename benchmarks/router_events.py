@@ -1,4 +1,4 @@
-"""What block events cost requests: their latency while engines tell of many KV blocks, and without.
+"""Cost of block events for requests: latency while engines report many KV blocks, and without.
 
     python benchmarks/router_events.py [--rate 200000] [--seconds 5] [--repeat 5] [--save]
 
@@ -76,7 +76,7 @@ def batches(admin_port: int) -> float:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, float]]:
-    """One row a round."""
+    """Return one row a round."""
     available = sorted(os.sched_getaffinity(0))
     few = min(options.workers + 1, max(1, len(available) // 2))
     cores = Cores(set(available[:few]), set(available[few:]))

@@ -1,4 +1,4 @@
-"""What a greedy tenant costs the others: their first tokens beside it and without it.
+"""Cost of a greedy tenant for the others: their first tokens beside it and without it.
 
     python benchmarks/router_fairness.py [--seconds 30] [--repeat 3] [--save]
 
@@ -56,7 +56,7 @@ class Phase:
         return sorted(t for name in TENANTS[1:] for t in self.first[name])
 
     def percentile(self, part: float) -> float:
-        """Of the four others."""
+        """Return the percentile of the four others' first tokens, in seconds."""
         return statistics.quantiles(self.others, n=1000)[round(part * 1000) - 1]
 
 
@@ -70,7 +70,7 @@ class Fleet:
         self._source = random.Random(5)
 
     async def ask(self, tenant: str, phase: Phase) -> None:
-        """One request of the tenant, counted in the phase."""
+        """Send one request of the tenant, and count it in the phase."""
         prompt = self._words.text(self._source, SCALE.count(PROMPT))
         content = {"model": "bench", "stream": True, "ignore_eos": True}
         content |= {"messages": [{"role": "user", "content": prompt}]}

@@ -1,4 +1,4 @@
-"""What the exact index costs: memory a block, events a second, microseconds a lookup.
+"""Cost of the exact index: memory a block, events a second, microseconds a lookup.
 
     python benchmarks/router_index.py [--blocks 312500] [--save]
 
@@ -79,7 +79,7 @@ def evict(residency: Residency, replicas: list[Replica], events: list[list[KVEve
 
 
 def bytes_of(fill: Callable[[], object]) -> int:
-    """What `fill` leaves allocated."""
+    """Return the bytes that `fill` leaves allocated."""
     gc.collect()
     tracemalloc.start()
     kept = fill()

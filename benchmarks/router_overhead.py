@@ -1,4 +1,4 @@
-"""What the router costs: CPU time of its process a request and a chunk, beside other routers.
+"""Cost of the router: CPU time of its process a request and a chunk, beside other routers.
 
     make compile    # the router's modules; without it their sources are measured
     python benchmarks/router_overhead.py [--against smg,vllm-router] [--save]
@@ -60,7 +60,7 @@ DIRECT = "direct"
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of load. `interval_ms` between the events of a stream; None: unary."""
+    """Kind of load. `interval_ms` between the events of a stream; None: unary."""
 
     name: str
     in_flight: int
@@ -69,7 +69,7 @@ class Workload:
     unit: str = "answers"
     interval_ms: int | None = None
     goal: str = ""
-    """For the ratio to smg."""
+    """Goal for the ratio to smg."""
 
 
 WORKLOADS = (
@@ -95,7 +95,7 @@ class Runs:
         return [run.cpu_us(work.unit) for run in self.by_workload[work.name].get(router, [])]
 
     def ratios(self, work: Workload, router: str, other: str) -> list[float]:
-        """Of CPU time, round by round."""
+        """Return the ratios of CPU time between two routers, round by round."""
         pairs = zip(self.cpu_us(work, router), self.cpu_us(work, other), strict=False)
         return [ours / theirs for ours, theirs in pairs]
 
@@ -164,7 +164,7 @@ def show(work: Workload, router: Router, run: Measured) -> None:
 
 
 def figures(runs: Runs, works: Sequence[Workload], policies: Sequence[str]) -> list[Figure]:
-    """Of the first policy, with its goals."""
+    """Return the figures of the first policy, with its goals."""
     ours, found = policies[0], []
     for work in works:
         if work.name == "latency":
@@ -209,7 +209,7 @@ def table(runs: Runs, works: Sequence[Workload], routers: Sequence[str]) -> Tabl
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for on the command line."""
+    """Options of the command line."""
 
     policies: list[str]
     against: list[str]

@@ -1,4 +1,4 @@
-"""What several workers bring: answers a second and CPU time a request, by the number of workers.
+"""Gain of several workers: answers a second and CPU time a request, by the number of workers.
 
     python benchmarks/router_scaling.py [--workers 1,2,4] [--seconds 4] [--repeat 3] [--save]
 
@@ -40,7 +40,8 @@ WORKLOAD = WORKLOADS[0]
 
 
 def cores_for(workers: int) -> Cores:
-    """One for each worker and one for the index process, if half the machine is left."""
+    """Return one core for each worker and one for the index process, if half the machine is
+    left."""
     available = sorted(os.sched_getaffinity(0))
     wanted = workers + (workers > 1)
     few = max(1, min(wanted, len(available) // 2))
@@ -48,7 +49,7 @@ def cores_for(workers: int) -> Cores:
 
 
 def index_cpu_ns(pid: int) -> int:
-    """Of the index process; 0 without one."""
+    """Return the CPU time of the index process in nanoseconds; 0 without one."""
     for child in children(pid):
         if Path(f"/proc/{child}/comm").read_text().startswith("router-index"):
             return cpu_ns(child)

@@ -41,7 +41,7 @@ STREAM_SECONDS = EVENTS * INTERVAL_MS / 1000
 
 @dataclass
 class Runs:
-    """With the router and without it, in turn."""
+    """Measured runs with the router and without it, in turn."""
 
     name: str
     opening: float
@@ -55,7 +55,7 @@ class Runs:
         return [(a.counts[what][quantile] - b.counts[what][quantile]) / 1000 for a, b in pairs]
 
     def figures(self, goals: tuple[str, str, str]) -> list[Figure]:
-        """Goals: of streams lost, TTFT p99 and the time between tokens p99."""
+        """Return the figures; goals: of streams lost, TTFT p99 and the time between tokens p99."""
         lost = [float(run.counts["errors"]) for run in self.through]
         between = "time between tokens"
         figures = [

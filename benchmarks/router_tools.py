@@ -1,4 +1,4 @@
-"""What the router's benchmarks share: native mock and load, pinned processes, the routers.
+"""Shared parts of the router's benchmarks: native mock and load, pinned processes, the routers.
 
 The mock and the load generator are C++ (`native/`), built when a benchmark starts: in Python they
 would need more of the machine than the router does. Every router under test is pinned to the first
@@ -32,11 +32,11 @@ API_KEY = "sk-benchmark"
 _SET_PARENT_DEATH_SIGNAL = 1  # prctl(2)
 RIVALS = {"smg": "1.13.0", "vllm-router": "0.1.17"}
 FORM = "compiled" if compiled.in_use() else "not compiled (`make compile`)"
-"""Of the router, as far as it runs from this environment."""
+"""Form of the router, as far as it runs from this environment."""
 
 
 class Cores(NamedTuple):
-    """Who runs where."""
+    """Cores of the router, and of everything else."""
 
     router: set[int]
     others: set[int]
@@ -94,7 +94,8 @@ def process(
 
 
 def _pin(cpus: set[int]) -> None:
-    """In a child: run on these cores, and end when the benchmark does, however that ends."""
+    """Pin the child process to these cores, and end it when the benchmark ends, however that
+    does."""
     os.sched_setaffinity(0, cpus)
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
@@ -147,7 +148,7 @@ def write_requests(path: Path, bodies: Iterable[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of the load: its own account, and what it cost the process under test."""
+    """Measurement of one load: its own counts, and what it cost the process under test."""
 
     counts: dict[str, Any]
     cpu_ns: int
@@ -159,7 +160,7 @@ class Measured:
         return self.cpu_ns / 1e9 / self.wall_seconds
 
     def cpu_us(self, unit: str) -> float:
-        """For each of `answers` or `events`."""
+        """Return microseconds of CPU time for each of `answers` or `events`."""
         return float(self.cpu_ns / 1000 / max(self.counts[unit], 1))
 
 

@@ -1,4 +1,4 @@
-"""What the queue costs: CPU time of the router a request, by how many wait for a replica.
+"""Cost of the queue: CPU time of the router a request, by how many wait for a replica.
 
     python benchmarks/router_waiting.py [--waiting 0,500,1000] [--replicas 8,64]
         [--policies kv_aware,round_robin] [--seconds 4] [--repeat 3] [--save]
@@ -42,7 +42,7 @@ SYSTEM_TEXTS, PROMPTS = 150, 1200
 
 @dataclass(frozen=True)
 class Case:
-    """What is compared."""
+    """Case to compare."""
 
     policy: str
     replicas: int
@@ -61,7 +61,7 @@ def write_prompts(path: Path) -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[Case, list[Measured]]:
-    """One case after the other, as often as asked for."""
+    """Measure one case after the other, as often as asked for."""
     native, cores = build_native(folder), Cores.split()
     requests = folder / "requests"
     write_prompts(requests)

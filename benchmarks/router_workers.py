@@ -1,4 +1,4 @@
-"""How workers should see the index: own copies that are told of changes, or one shared table.
+"""Cost of a worker's view of the index: own copies told of changes, or one shared table.
 
     python benchmarks/router_workers.py [--save]
 
@@ -54,7 +54,7 @@ A_FRAME = 16
 
 
 class SharedTable:
-    """What a worker would read: keys and masks of replicas in shared memory."""
+    """Table that a worker would read: keys and masks of replicas in shared memory."""
 
     def __init__(self) -> None:
         self._keys = memoryview(mmap.mmap(-1, 8 * SLOTS)).cast("Q")
@@ -88,14 +88,14 @@ def match(get: Callable[[int], int], chain: Sequence[int]) -> int:
 
 
 def chains(size: int) -> list[Sequence[int]]:
-    """Of prompts of which half is one of eight system texts."""
+    """Return the text hashes of prompts of which half is one of eight system texts."""
     source = random.Random(1)
     systems = [source.randbytes(size // 2) for _ in range(8)]
     return [text_hashes(systems[i % 8] + source.randbytes(size // 2)) for i in range(PROMPTS)]
 
 
 def least_us(work: Callable[[], object], count: int) -> list[float]:
-    """Of each round, for one of `count` things that `work` does."""
+    """Return the microseconds of each round, for one of `count` things that `work` does."""
     found = []
     for _ in range(ROUNDS):
         start = time.thread_time()

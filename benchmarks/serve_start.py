@@ -1,4 +1,4 @@
-"""How long the tiny model takes from a command to its /ready.
+"""Seconds that the tiny model takes from a command to its /ready.
 
     python benchmarks/serve_start.py [--repeat 5] [--save]
 
@@ -55,7 +55,7 @@ def started(arguments: list[str], log: Path) -> Iterator[float]:
 
 
 def seconds_to_ready(arguments: list[str], log: Path) -> float:
-    """One start and stop."""
+    """Return the seconds to ready of one start and stop."""
     with started(arguments, log) as seconds:
         return seconds
 
@@ -85,7 +85,7 @@ def assembly_seconds() -> dict[str, float]:
 
 
 def timeline() -> Table:
-    """What a start consists of. Core and API process import side by side."""
+    """Return the parts of a start. Core and API process import side by side."""
     rows = [[f"`import {name}`", f"{import_seconds(name):.2f}"] for name in MODULES]
     rows += [[f"core: {part}", f"{spent:.2f}"] for part, spent in assembly_seconds().items()]
     return Table("Parts of a start, each in a fresh process", ["part", "s"], rows)

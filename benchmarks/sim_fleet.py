@@ -41,7 +41,7 @@ _TEMPLATE = (
 
 @dataclass(frozen=True)
 class Scale:
-    """How simulated quantities stand for real ones."""
+    """Scale between simulated quantities and real ones."""
 
     tokens: int
     speed: float
@@ -62,11 +62,11 @@ class Words:
         self.words = sorted(words)
 
     def text(self, source: random.Random, tokens: int) -> str:
-        """That many tokens."""
+        """Return a text of that many tokens."""
         return " ".join(source.choices(self.words, k=tokens))
 
     def write_model(self, folder: Path, max_tokens: int) -> None:
-        """What an engine reads of a model, without weights."""
+        """Write the files that an engine reads of a model, without weights."""
         folder.mkdir()
         names = ["<unk>", "<eos>", *_ROLES]
         specials = [
@@ -140,7 +140,7 @@ class Engine:
     replay: int
 
     def entry(self, number: int, with_events: bool) -> dict[str, Any]:
-        """Of a discovery file."""
+        """Return the engine's entry in a discovery file."""
         entry = {"id": f"r{number}", "url": f"http://127.0.0.1:{self.http}", "grpc_port": self.grpc}
         if with_events:
             entry["kv_events"] = f"tcp://127.0.0.1:{self.events}"

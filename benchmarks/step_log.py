@@ -1,4 +1,4 @@
-"""How long the steps of a work take, by kind and size: where its time goes."""
+"""Durations of a workload's steps, by kind and size."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class StepLog:
         return plan
 
     def table(self, work: str, end: float) -> Table:
-        """Of the steps since `clear`; `end` is when the work was done (time.perf_counter)."""
+        """Return the table of the steps since `clear`; `end` is when the work was done
+        (time.perf_counter)."""
         ends = [*(step.began for step in self._steps), end][1:]
         by_kind: defaultdict[str, list[tuple[_Step, float]]] = defaultdict(list)
         for step, done in zip(self._steps, ends, strict=True):

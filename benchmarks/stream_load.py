@@ -19,7 +19,7 @@ from sim_fleet import Scale
 
 @dataclass
 class Call:
-    """One request as its client saw it; seconds of this machine's clock."""
+    """Request as its client saw it; seconds of this machine's clock."""
 
     started: float
     first: float = 0.0
@@ -71,7 +71,7 @@ class Client(asyncio.Protocol):
 
 @dataclass
 class Stage:
-    """What happened between its begin and its end."""
+    """Calls and counts between the begin of a stage and its end."""
 
     calls: list[Call] = field(default_factory=list)
     lost: int = 0
@@ -185,7 +185,7 @@ async def arrive(
 
 
 def busy_seconds() -> float:
-    """Of all cores since the machine started."""
+    """Return the busy seconds of all cores since the machine started."""
     user, nice, system, *_ = (int(part) for part in _first_line("/proc/stat").split()[1:])
     return (user + nice + system) / os.sysconf("SC_CLK_TCK")
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 
 class Watched(Protocol):
-    """What goes on beside the load."""
+    """Work that goes on beside the load."""
 
     async def watch(self) -> None:
         """Forever."""
@@ -25,14 +25,14 @@ class Loaded(Protocol):
 
     @property
     def router(self) -> Watched:
-        """What is watched while the load runs."""
+        """Router that is watched while the load runs."""
 
 
 LoadT = TypeVar("LoadT", bound=Loaded)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its clock jumps to whatever is due next."""
+    """Event loop whose clock jumps to whatever is due next."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -55,7 +55,7 @@ class _Jumping(selectors.SelectSelector):
 def run_virtual(
     work: Callable[[LoadT], Awaitable[Any]], make: Callable[[VirtualLoop], LoadT]
 ) -> Any:
-    """What `work` gives with the load that `make` makes, in virtual time."""
+    """Return what `work` gives with the load that `make` makes, in virtual time."""
     monotonic = time.monotonic
 
     async def main() -> Any:

@@ -236,7 +236,7 @@ class VirtualRouter:
         return self._engines[replica]
 
     async def watch(self) -> None:
-        """What goes on beside requests, forever."""
+        """Serve and expire the queue beside requests, forever."""
         while True:
             for engine in self._engines.values():
                 engine.report()

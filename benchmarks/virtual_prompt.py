@@ -47,7 +47,7 @@ class Prompt:
 
     @cached_property
     def report(self) -> PromptReport:
-        """What an engine says of it."""
+        """Return what an engine reports of the prompt."""
         hashes, parent = [], root_hash()
         content = np.asarray(self.tokens, dtype=np.int32)
         for at in range(0, len(content) - BLOCK + 1, BLOCK):

@@ -38,7 +38,7 @@ READY_SECONDS = 60.0
 
 @dataclass
 class Seen:
-    """What became of the clients' requests."""
+    """Counts of what became of the clients' requests."""
 
     answered: int = 0
     refused: int = 0
@@ -68,7 +68,7 @@ async def serve_replica(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def ask(port: int, seen: Seen) -> None:
-    """One connection, one request."""
+    """Send one request on a connection of its own."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionRefusedError:
@@ -136,7 +136,7 @@ class Router:
                 await asyncio.sleep(0.01)
 
     def workers(self) -> set[int]:
-        """Their process ids."""
+        """Return the workers' process ids."""
         parent = self._process.pid
         children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
         found = set()
@@ -177,7 +177,7 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def cycles(what: str, config: Path, options: argparse.Namespace) -> int:
-    """How many requests were lost."""
+    """Return how many requests were lost."""
     router, seen = Router(config, options.workers), Seen()
     await router.start()
     stopping = asyncio.Event()

@@ -31,7 +31,7 @@ class Value(NamedTuple):
 
     path: str
     default: str
-    """As JSON."""
+    """Default value, as JSON."""
     text: str
 
 
@@ -56,7 +56,7 @@ def _walk(node: yaml.MappingNode, path: str, lines: list[str]) -> Iterator[Value
 
 
 def _comment(lines: list[str], at: int) -> str:
-    """What stands in the lines right above, indented as the value is."""
+    """Return the comment in the lines right above, indented as the value is."""
     indent = len(lines[at]) - len(lines[at].lstrip())
     found: list[str] = []
     while at and lines[at - 1].startswith(" " * indent + "#"):

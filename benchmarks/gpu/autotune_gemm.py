@@ -36,16 +36,16 @@ DEVICE = torch.device("cuda")
 ASKED = (*range(8, 520, 8), *MIXED_STEP_TOKENS)
 """Numbers of tokens that the heuristic is asked about."""
 WIDELY = (32, 64, 96, 128, 160, 192, 224, 256, 512, 1024, 2048, 4096, 8192)
-"""Those for which all algorithms are tried."""
+"""Token counts for which all algorithms are tried."""
 KEPT = 6
-"""Of the best for each of these."""
+"""Number of best algorithms kept for each of these."""
 ROTATED_BYTES = 800 << 20
 HEAD = 100_000
 """Outputs from which a layer is a head, which sees rows alone."""
 
 
 def named(library: CublasLt, of: Sequence[tuple[int, int]]) -> list[Algorithm]:
-    """What the heuristic names for any of these layers, each once."""
+    """Return the algorithms that the heuristic names for any of these layers, each once."""
     problems = [
         library.problem(tokens, outputs, inputs, inputs, torch.bfloat16)
         for outputs, inputs in of
@@ -55,7 +55,7 @@ def named(library: CublasLt, of: Sequence[tuple[int, int]]) -> list[Algorithm]:
 
 
 class Search:
-    """Over the layers of some models, into a table."""
+    """Search over the layers of some models, into a table."""
 
     def __init__(self, table: Path, out: Path | None, layers: Sequence[tuple[int, int]]) -> None:
         library = cublaslt(DEVICE)

@@ -30,7 +30,7 @@ TOKENS = (1, 8, 16, 32, 64)
 ROTATED_BYTES = 400 << 20
 """Weights that are read in turn: several times the cache."""
 GAIN = 0.99
-"""Of cuBLAS's time, at most, for the kernel to be chosen."""
+"""Maximum share of cuBLAS's time at which the kernel is chosen."""
 AHEAD = (0, 512, 1024)
 """Inputs asked for ahead."""
 BY_PRODUCT = [
@@ -58,7 +58,7 @@ def rows_of(tokens: int) -> int:
 
 
 def tunings(tokens: int) -> list[SkinnyTuning]:
-    """What is tried."""
+    """Return the tunings to try for that number of tokens."""
     tried = BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT
     return [replace(each, prefetched=ahead) for each in tried for ahead in AHEAD]
 
@@ -79,7 +79,7 @@ def shapes(model: Path) -> Iterator[tuple[int, int, bool]]:
 
 
 def compile_one(tokens: int, tuning: SkinnyTuning, gated: bool) -> None:
-    """Into Triton's cache on disk."""
+    """Compile the kernel into Triton's cache on disk."""
     x = torch.zeros(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
     weight = torch.zeros(256, 4096, device=DEVICE, dtype=torch.bfloat16)
     try:

@@ -1,4 +1,4 @@
-"""From a command to an engine that is ready, on a GPU, with a checkpoint in the page cache.
+"""Seconds from a command to a ready engine, on a GPU, with a checkpoint in the page cache.
 
     python benchmarks/gpu/start.py --model DIR --checkpoint DIR [--out F.json]
 
@@ -80,7 +80,7 @@ RUNS = (
     *(("warm", "compiled kernels cached", "auto", "third") for _ in range(2)),
     ("dummy", "--load-format dummy", "dummy", "third"),
 )
-"""What it is, how it is called, the load format, and the cache of kernels."""
+"""Runs: name, description, load format, and the cache of kernels."""
 
 
 def report(size: int, runs: dict[str, list[dict[str, float]]]) -> Report:

@@ -30,7 +30,7 @@ Talk = Callable[[Random], list[chat.Turn]]
 
 @dataclass(frozen=True)
 class Mix:
-    """What a stage of training sees; the numbers are weights within their table."""
+    """Mix of samples in a stage of training; the numbers are weights within their table."""
 
     buckets: tuple[Bucket, ...]
     task_share: float
@@ -126,7 +126,7 @@ def _ask(rng: Random, sample: Sample) -> str:
 
 
 def _turns(rng: Random, mix: Mix, tokens: int) -> list[Message]:
-    """One exchange, or a few that belong together."""
+    """Return the messages of one exchange, or of a few that belong together."""
     if rng.random() < mix.task_share:
         turns = _task_turn(rng, mix, tokens if rng.random() < 0.5 else min(tokens, 128))
     else:
@@ -166,7 +166,8 @@ class Encoder:
         return ids
 
     def message(self, message: Message) -> tuple[list[int], list[bool]]:
-        """As the chat template renders it; role and newline are a token each."""
+        """Return ids and mask of a message as the chat template renders it; role and newline are a
+        token each."""
         body = self.text(f"{message.role}\n{message.text}")
         ids = [self._start, *body, self._end, self._newline]
         said = message.role == "assistant"
@@ -208,7 +209,8 @@ def _groups(rng: Random, mix: Mix, bucket: Bucket) -> Iterator[list[Message]]:
 def batch(
     seed: int, step: int, encoder: Encoder, mix: Mix = BROAD, shrink: int = 1
 ) -> list[NDArray[np.int64]]:
-    """For each bucket an array [2, rows, length]: inputs, and labels with -100 where no loss is.
+    """Return for each bucket an array [2, rows, length]: inputs, and labels (-100 where no loss
+    is).
 
     `shrink` divides the rows, for machines on which a full step takes too long.
     """

@@ -1,4 +1,4 @@
-"""What every task is made of: a draw, a sample, and words known and made up.
+"""Elements of every task: a draw, a sample, and words known and made up.
 
 A task turns a :class:`Draw` into a :class:`Sample`. The same draw gives the same sample, so a seed
 names a data set. Python's `random` is stable across versions for the calls made here.
@@ -42,7 +42,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Draw:
-    """Where a sample comes from.
+    """Draw from which a sample is made.
 
     `tokens` is about how long prompt and answer may be together; `items` is the longest list to
     sort or reverse; `held_out` draws from the part of the small spaces (operand pairs) that

@@ -52,7 +52,7 @@ _MULTIPLY = (
 
 
 def is_held_out(a: int, b: int) -> bool:
-    """Whether training never sees this pair of operands, in either order: about one in forty.
+    """Return True if training never sees this pair of operands in either order: about one in forty.
 
     The first condition leaves ten pairs of last digits, with and without a carry; the second keeps
     a quarter of them, so that every pair of digits is also seen in training.

@@ -144,7 +144,7 @@ def train(arguments: argparse.Namespace, tokenizer: Tokenizer) -> LlamaForCausal
 def update(
     llama: LlamaForCausalLM, adam: torch.optim.AdamW, batch: list[torch.Tensor], device: str
 ) -> torch.Tensor:
-    """One optimizer step over all buckets; returns the mean loss of a labelled token."""
+    """Make one optimizer step over all buckets, and return the mean loss of a labelled token."""
     tokens = sum(int((rows[1] != -100).sum()) for rows in batch)
     total = torch.zeros((), device=device)
     for rows in batch:

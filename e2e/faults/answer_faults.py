@@ -28,17 +28,17 @@ async def _one_of_three(rig: Rig, mode: str, fault: str, *lines: str) -> Row:
 
 
 async def status_500(rig: Rig) -> Row:
-    """One of three answers 500."""
+    """Let one of three engines answer 500."""
     return await _one_of_three(rig, "500", "an engine answering 500")
 
 
 async def half_a_body(rig: Rig) -> Row:
-    """One of three breaks its answers off."""
+    """Let one of three engines break its answers off."""
     return await _one_of_three(rig, "half_body", "an engine sending half a body")
 
 
 async def bad_framing(rig: Rig) -> Row:
-    """One of three sends what is no HTTP."""
+    """Let one of three engines send what is no HTTP."""
     return await _one_of_three(rig, "bad_framing", "an engine whose chunks are none")
 
 

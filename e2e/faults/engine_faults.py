@@ -62,7 +62,7 @@ async def foreign_stopped(rig: Rig) -> Row:
 
 
 async def _stopped(rig: Rig, row: Row, model: str, engines: Sequence[Process]) -> Row:
-    """Of its second engine."""
+    """Stop a model's second engine with SIGSTOP, and let it go on."""
     victim, load = engines[1], rig.load(CLIENTS, model)
     before = await rig.settle(load)
     begun = time.monotonic()

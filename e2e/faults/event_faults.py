@@ -41,7 +41,7 @@ async def _hit_tokens(rig: Rig) -> list[float]:
 
 
 async def _tokens(rig: Rig) -> list[float]:
-    """Of prompts, and those of them that were in a cache."""
+    """Return the tokens of prompts, and those of them that were in a cache."""
     kinds = ("prompt", "cached")
     return [await rig.router.metric("tokens_total", model=MODEL, kind=kind) for kind in kinds]
 

@@ -15,7 +15,7 @@ _LIMIT = 1 << 22
 
 @dataclass(slots=True)
 class Answer:
-    """What a client got."""
+    """Answer as its client got it."""
 
     begun: float
     ended: float = 0.0
@@ -27,12 +27,12 @@ class Answer:
 
     @property
     def slow(self) -> bool:
-        """Whether it took far longer than engines of these faults do."""
+        """True if it took far longer than engines of these faults do."""
         return self.ended - self.begun > 0.4
 
     @property
     def text(self) -> str:
-        """Of a completion, or of the events of one."""
+        """Text of a completion, or of the events of one."""
         if b"data: " not in self.body:
             return str(json.loads(self.body)["choices"][0]["text"])
         datas = [line[6:] for line in self.body.split(b"\n") if line.startswith(b"data: ")]
@@ -41,13 +41,13 @@ class Answer:
 
     @property
     def problem(self) -> str:
-        """What an answer that is not good has instead: a status, an error's code."""
+        """Status and error code of an answer that is not good."""
         code = re.search(rb'"code": ?"(\w+)"', self.body)
         return f"{self.status} {code[1].decode() if code else ''}".strip()
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing of it is missing: a stream has its [DONE] and no error event."""
+        """True if nothing of it is missing: a stream has its [DONE] and no error event."""
         if self.status != 200 or not self.whole:
             return False
         if b"event-stream" not in self.headers:
@@ -56,7 +56,7 @@ class Answer:
 
 
 async def ask(port: int, body: bytes, *lines: str, path: str = "/v1/completions") -> Answer:
-    """One request on a connection of its own; never raises."""
+    """Send one request on a connection of its own, and return the answer; never raises."""
     answer = Answer(time.monotonic())
     writer: asyncio.StreamWriter | None = None
     with suppress(OSError, asyncio.IncompleteReadError, ValueError, asyncio.LimitOverrunError):

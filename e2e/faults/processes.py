@@ -62,7 +62,7 @@ class Process:
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """To all its processes."""
+        """Send the signal to all of its processes."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -98,7 +98,7 @@ class SimEngine(Process):
         )
 
     async def is_ready(self) -> bool:
-        """By its own word."""
+        """Return True if the engine itself answers that it is ready."""
         try:
             return bool(json.loads(await get(self.port, "/ready"))["status"] == "ready")
         except (OSError, ValueError, TimeoutError):
@@ -106,7 +106,7 @@ class SimEngine(Process):
 
     @property
     def events(self) -> dict[str, str]:
-        """Where its block events are."""
+        """Addresses of the engine's block events."""
         return {
             "kv_events": f"tcp://127.0.0.1:{self._events}",
             "kv_replay": f"tcp://127.0.0.1:{self._replay}",
@@ -114,7 +114,7 @@ class SimEngine(Process):
 
     @property
     def entry(self) -> dict[str, Any]:
-        """As the discovery file has it."""
+        """Entry of the engine in the discovery file."""
         url = f"http://127.0.0.1:{self.port}"
         return {"id": self.name, "url": url, "grpc_port": self._grpc, **self.events}
 
@@ -158,7 +158,7 @@ class Router(Process):
         )
 
     def configure(self, models: list[dict[str, Any]]) -> None:
-        """What exists now: the router looks twice a second."""
+        """Write the models that exist now: the router looks twice a second."""
         new = self._config.with_suffix(".new")
         new.write_text(yaml.safe_dump({"models": models}))
         new.replace(self._config)

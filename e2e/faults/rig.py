@@ -1,4 +1,4 @@
-"""What every fault works on, and what it reports."""
+"""Rig that every fault works on, and the row it reports."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ CLIENTS = 12
 
 @dataclass
 class Row:
-    """One fault's line in the table; None = does not apply."""
+    """Line of one fault in the table; None = does not apply."""
 
     fault: str
     requests: int = 0
@@ -28,9 +28,9 @@ class Row:
     """Seconds until it served as before, without what is gone."""
     note: str = ""
     failed: list[str] = field(default_factory=list)
-    """What did not hold."""
+    """Conditions that did not hold."""
     late: list[str] = field(default_factory=list)
-    """What took longer than it may. It counts only on a quiet machine: --times."""
+    """Events that took longer than they may. They count only on a quiet machine: --times."""
 
     def count(self, answers: Iterable[Answer]) -> None:
         """All of them, and those that are not whole: they are lost."""
@@ -74,7 +74,7 @@ class Rig:
         await self.all_ready()
 
     async def all_ready(self) -> float:
-        """When all three are, by the monotonic clock."""
+        """Return the time at which all three engines are ready, by the monotonic clock."""
         return await self.router.until({engine.name: "ready" for engine in self.engines})
 
     async def revived(self, engine: SimEngine) -> float:
@@ -120,13 +120,13 @@ class Rig:
         await self.router.until({entry["id"]: "ready" for entry in entries}, name)
 
     def models(self) -> list[dict[str, Any]]:
-        """What the router is told when nothing is wrong."""
+        """Models as the router is told of them when nothing is wrong."""
         replicas = [engine.entry for engine in self.engines]
         return [{"name": MODEL, "replicas": replicas}, *self._more]
 
 
 def table(rows: list[Row]) -> str:
-    """For people."""
+    """Return the table of the rows, for people."""
     lines = [f"{'fault':44} {'requests':>8} {'lost':>5} {'detected':>9} {'recovered':>9}"]
     for row in rows:
         mark = "" if row.is_good else "  FAILED " + "; ".join(row.failed)

@@ -74,7 +74,7 @@ WIDE: dict[str, tuple[str, dict[str, Any]]] = {
 """Models beside those of tests/unit/engine, whose heads are small: query heads per KV head and
 head size."""
 WIDE_SCALE = 4
-"""Of their prompts, that they have several tiles of keys."""
+"""Scale of their prompts, so that they have several tiles of keys."""
 ARCHITECTURES = (
     *WIDE,
     *("llama2", "llama3", "llama31", "qwen2", "qwen3", "qwen3_one_kv_head", "mistral"),
@@ -84,9 +84,9 @@ NEW_TOKENS = 24
 COMMON = 40
 """Leading tokens that half of the prompts share."""
 BLOCKS = 512
-"""Of KV cache, more than the work needs: several engines share the GPU."""
+"""KV cache blocks, more than the work needs: several engines share the GPU."""
 FEW_BLOCKS = {1: 20, WIDE_SCALE: 34}
-"""By the prompts' scale: so few that decodes run out of them."""
+"""KV cache blocks by the prompts' scale: so few that decodes run out of them."""
 TASKS = ("sort", "recall", "copy", "reverse", "add", "extract")
 LONE = "one by one"
 DIVIDED = "divided by length"
@@ -105,7 +105,7 @@ def models() -> Any:
 
 
 def prompts(scale: int) -> Tokens:
-    """Of mixed lengths, half with a common beginning of more than two blocks."""
+    """Return prompts of mixed lengths, half with a shared prefix of more than two blocks."""
     draw = random.Random(0)
 
     def some(count: int) -> list[int]:
@@ -249,12 +249,12 @@ def small_parts(padded_dim: int) -> DecodeTuning:
 
 
 def bool_of(lengths: Any) -> bool:
-    """Whether there are any."""
+    """Return True if there are any lengths."""
     return len(lengths) > 0
 
 
 Settings = Callable[[int], dict[str, Any]]
-"""Of an engine, by its prompts' scale."""
+"""Settings of an engine, by its prompts' scale."""
 VARIANTS: tuple[tuple[str, Settings, Callable[[Any], bool]], ...] = (
     (
         "eager",
@@ -294,7 +294,7 @@ def check_tiny() -> Iterator[tuple[str, int, int]]:
 
 
 def check_one(work: tuple[str, str]) -> Row:
-    """One architecture in one type, in a process of its own."""
+    """Check one architecture in one type, in a process of its own."""
     # However little there is to gain: these models are small.
     prefix_groups.LAUNCH_COST_BYTES = -(1 << 40)
     torch.set_num_threads(2)

@@ -38,7 +38,7 @@ class Judge:
         return exact, 2 * (exact - rounded).abs().max().item()
 
     def unlikely(self, prompt: list[int], tokens: list[int]) -> str | None:
-        """What is wrong with greedy tokens, if anything."""
+        """Return what is wrong with greedy tokens, if anything."""
         exact, bound = self.scores(prompt + tokens)
         for i, token in enumerate(tokens):
             row = exact[len(prompt) - 1 + i]
@@ -47,7 +47,7 @@ class Judge:
         return None
 
     def differ(self, prompt: list[int], one: list[int], other: list[int]) -> str | None:
-        """What is wrong with two runs' tokens, if anything."""
+        """Return what is wrong with two runs' tokens, if anything."""
         if one == other:
             return None
         at = next(i for i, pair in enumerate(zip(one, other, strict=True)) if len(set(pair)) > 1)
@@ -58,7 +58,7 @@ class Judge:
 
 @dataclass
 class Row:
-    """One line of the report."""
+    """Line of the report."""
 
     name: str
     outcome: dict[str, str] = field(default_factory=dict)

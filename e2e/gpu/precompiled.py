@@ -28,7 +28,8 @@ def listen() -> None:
 
 
 def note_ahead(row: Row, settings: EngineSettings, model_dir: Path) -> None:
-    """Of the first start with these settings; a fault where a kernel was not compiled ahead."""
+    """Note the outcome of the first start with these settings; a fault where a kernel was not
+    compiled ahead."""
     if not Precompiler(settings, model_dir, torch.device("cuda")).mark.exists():
         row.faults.append(f"{row.name}, {COLUMN}: it did not happen")
     if compiled_here:

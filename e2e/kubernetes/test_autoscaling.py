@@ -23,7 +23,7 @@ SECONDS = 180
 
 
 def autoscaler(deployment: Deployment) -> str:
-    """One that gives up replicas at once, and not after five minutes."""
+    """Return an autoscaler that gives up replicas at once, and not after five minutes."""
     metric = {
         "name": "kvasir_concurrency",
         "selector": {"matchLabels": {"deployment": deployment.name}},

@@ -17,14 +17,15 @@ IMAGE = "localhost/kvasir/engine-sim:dev"
 
 @pytest.fixture
 def wide(cluster: Cluster, release: Release) -> Iterator[Deployment]:
-    """Not there yet. Its image has no torch: whatever gets GPUs ends at once."""
+    """Yield a deployment that is not there yet. Its image has no torch: whatever gets GPUs ends at
+    once."""
     namespace = cluster.control_plane.namespace("gpus")
     yield Deployment(cluster.kubectl, namespace, "wide")
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def spec(gpus: int) -> dict[str, Any]:
-    """Of a deployment whose replicas take so many."""
+    """Return the spec of a deployment whose replicas take so many GPUs."""
     return {
         "model": {"uri": "builtin://kvasir-tiny"},
         "engine": {"image": IMAGE},

@@ -1,4 +1,4 @@
-"""What is in the images: small, nobody's to change, compiled."""
+"""Contents of the images: small, nobody's to change, compiled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_json(archive: tarfile.TarFile, name: str) -> Any:
 
 
 def own_files(archive: tarfile.TarFile, layers: list[str]) -> Iterator[tarfile.TarInfo]:
-    """What the layers above the base hold."""
+    """Yield the files of the layers above the base."""
     for layer in layers[1:]:
         with tarfile.open(fileobj=archive.extractfile(layer)) as tar:
             yield from tar

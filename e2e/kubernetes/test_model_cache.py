@@ -196,7 +196,7 @@ def test_a_model_that_does_not_exist_is_not_tried_again(
 def test_a_hub_and_a_registry_give_what_they_have_once(
     cluster: Cluster, model_server: ModelServer, model: Callable[..., Deployment]
 ) -> None:
-    """Onto provisioned volumes; reached by the environment that the chart gives to downloads."""
+    """Download onto provisioned volumes, by the environment that the chart gives to downloads."""
     uris = {"hub": "hf://org/tiny", "registry": f"oci://{model_server.host}/org/tiny:v1"}
     provisioned = {"pvc": {"size": "1Gi"}}
     made = [model(name, uri, replicas=2, cache=provisioned) for name, uri in uris.items()]

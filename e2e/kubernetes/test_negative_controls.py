@@ -29,7 +29,7 @@ NOBODY_THERE, BROKEN_OFF = "model_not_ready", "replica_failed"
 """Codes of what clients lose: a request that no replica may take, a stream that is not gone on
 with."""
 BOTH = os.environ.get("KVASIR_E2E_STEPS") == "all"
-"""Whether a protection that is there is shown to work too, which the proof itself does."""
+"""True to show also that protections work where they are on, which the proof itself does."""
 
 
 def protection(there: bool) -> str:
@@ -67,8 +67,8 @@ async def losses_of_a_rollout(
     gate: bool = True,
     stream_tokens: int = 200,
 ) -> list[str]:
-    """How requests of a small load failed while every replica was changed and the old ones ended;
-    without the gate nothing waits for routers. A stream gets ten tokens a second."""
+    """Return how requests of a small load failed while every replica was changed and the old ones
+    ended; without the gate nothing waits for routers. A stream gets ten tokens a second."""
     plan = Plan(
         endpoints=release.endpoints(cluster.nodes[0].address)[:1],
         model=deployment.name,
@@ -123,7 +123,7 @@ def _new_pods(deployment: Deployment, before: set[str]) -> list[dict[str, Any]]:
 
 
 def _open_gate(deployment: Deployment, pod: str) -> None:
-    """What an operator without a gate amounts to: a pod counts as soon as its containers do."""
+    """Do what an operator without a gate amounts to: a pod counts as soon as its containers do."""
     condition = {"type": "kvasir.dev/routed", "status": "True"}
     change = json.dumps({"status": {"conditions": [condition]}})
     try:

@@ -28,7 +28,7 @@ def silent_store() -> Iterator[str]:
 
 
 def download(cluster: Cluster, release: Release, url: str) -> Deployment:
-    """Of a model that never comes, as long as it is asked for its progress."""
+    """Return a deployment whose model never comes, as long as it is asked for its progress."""
     namespace = cluster.control_plane.namespace("flows")
     keys = (f"AWS_ENDPOINT_URL={url}", "AWS_ACCESS_KEY_ID=k", "AWS_SECRET_ACCESS_KEY=s")
     literals = [f"--from-literal={key}" for key in keys]

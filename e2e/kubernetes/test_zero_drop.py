@@ -27,11 +27,11 @@ SHORT = {
     *("scale 1 to 4", "image change", "container kill -9", "operator kill -9"),
     *("router rollout", "node power loss"),
 }
-"""What fits into three minutes."""
+"""Steps that fit into three minutes."""
 SHORT_STREAMS = (50, 80, 120, 200, 320, 400)
 """Tokens of its streams, at ten a second: some are longer than the drain."""
 SETTLE_SECONDS = 5.0
-"""Before the first step and after each."""
+"""Seconds of settling before the first step and after each."""
 ALL_SETTLE_SECONDS = 20.0
 """The same where all steps run: with it the load lasts ten minutes."""
 ENGINE_PORTS = {labels.HTTP_PORT, labels.GRPC_PORT, labels.EVENTS_PORT}

@@ -36,7 +36,7 @@ MAX_MODEL_LEN = 512
 
 
 def byte_tokenizer() -> Tokenizer:
-    """One token a byte; 256 = <s>, 257 = </s>."""
+    """Return a tokenizer of one token a byte; 256 = <s>, 257 = </s>."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Backend(models.BPE(vocab={char: at for at, char in enumerate(alphabet)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -256,7 +256,7 @@ def serve_app() -> Callable[..., Any]:
 
 @pytest.fixture(name="byte_tokenizer")
 def byte_tokenizer_fixture() -> Tokenizer:
-    """One token a byte; 256 = <s>, 257 = </s>."""
+    """Return a tokenizer of one token a byte; 256 = <s>, 257 = </s>."""
     return byte_tokenizer()
 
 

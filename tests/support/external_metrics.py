@@ -19,7 +19,7 @@ class Routers:
 
     def __init__(self) -> None:
         self.reports: dict[str, list[dict[str, Any]]] = {}
-        """By model, one of each router."""
+        """Reports by model, one of each router."""
         self.asked: list[str] = []
         self.broken: set[str] = set()
         self.running: tuple[str, ...] = self.hosts

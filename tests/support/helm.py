@@ -120,7 +120,7 @@ class Helm:
         return Helm(self._home, kubeconfig)
 
     def __call__(self, *arguments: str | Path, values: Object | None = None) -> str:
-        """What `helm ARGUMENTS` printed. Raises HelmError."""
+        """Return what `helm ARGUMENTS` printed. Raises HelmError."""
         given = ("--values", "-") if values is not None else ()
         done = subprocess.run(
             [self._program, *map(str, arguments), *given],

@@ -30,7 +30,7 @@ class HubRepo:
 
 @dataclass
 class Breakage:
-    """How a body ends early: after `sent` bytes the connection is dropped.
+    """Early end of a body: after `sent` bytes the connection is dropped.
 
     With `stalls`, only once the client has gone, as `reached` tells that it may.
     """
@@ -42,7 +42,7 @@ class Breakage:
 
 @dataclass
 class Hub:
-    """What the server holds and what it was asked."""
+    """Repositories that the server holds, and what it was asked."""
 
     repos: dict[str, HubRepo]
     url: str = ""
@@ -50,7 +50,7 @@ class Hub:
     ranges: list[str] = field(default_factory=list)
     """Range headers of the downloads."""
     broken: dict[str, Breakage] = field(default_factory=dict)
-    """What befalls the next download of a file."""
+    """Breakage that befalls the next download of a file."""
     tokens: set[str | None] = field(default_factory=set)
 
 

@@ -27,7 +27,7 @@ Object = dict[str, Any]
 
 @dataclass(eq=False)
 class Watch:
-    """One that is open."""
+    """Open watch of a client."""
 
     path: str
     selector: str
@@ -42,12 +42,12 @@ class Watch:
         self.writer.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def end(self) -> None:
-        """As a server does after timeoutSeconds."""
+        """End the watch as a server does after timeoutSeconds."""
         self.writer.write(b"0\r\n\r\n")
         self.closed.set()
 
     def cut(self) -> None:
-        """As a server does that dies."""
+        """Cut the watch as a server does that dies."""
         self.writer.transport.abort()
         self.closed.set()
 
@@ -56,7 +56,7 @@ class Watch:
 class FakeApi:
     port: int = 0
     objects: dict[str, Object] = field(default_factory=dict)
-    """By uid; each has its list's path under "path"."""
+    """Objects by uid; each has its list's path under "path"."""
     version: int = 100
     watches: list[Watch] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -81,7 +81,7 @@ class FakeApi:
 
     @property
     def access(self) -> ClusterAccess:
-        """Its credentials are `token` as it is when they are loaded."""
+        """Access to the server; its credentials are `token` as it is when they are loaded."""
 
         async def load(configuration: Configuration, rejected: bool) -> None:
             configuration.api_key["BearerToken"] = f"Bearer {self.token}"

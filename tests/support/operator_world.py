@@ -90,7 +90,7 @@ class World:
 
     @property
     def revision(self) -> str:
-        """Of the Deployment that the cluster has."""
+        """Revision of the Deployment that the cluster has."""
         assert self.observed.deployment is not None
         template = self.observed.deployment["spec"]["template"]
         return str(template["metadata"]["labels"][REVISION])

@@ -56,7 +56,7 @@ Script = Callable[["Exchange"], Awaitable[None]]
 
 
 class Exchange:
-    """One request, and the connection to answer it on."""
+    """Request, and the connection to answer it on."""
 
     def __init__(
         self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -128,7 +128,7 @@ class FakeReplica:
         self._server = await asyncio.start_server(self._serve, sock=sock, ssl=self.tls)
 
     async def stop(self) -> None:
-        """As if killed: nothing listens, every connection is reset."""
+        """Stop as if killed: nothing listens, every connection is reset."""
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
@@ -244,7 +244,7 @@ async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> No
 
 
 def write_config(path: Path, models: list[dict[str, Any]]) -> None:
-    """As `kvasir up` does it: a new file moved into place."""
+    """Write the file as `kvasir up` does it: a new file moved into place."""
     new = path.with_suffix(".new")
     new.write_text(yaml.safe_dump({"models": models}))
     new.replace(path)

@@ -43,7 +43,7 @@ class Processes:
         return self.router.process.pid
 
     def pids(self) -> dict[str, int]:
-        """By name: index, worker0, ...; the younger one where two have the same."""
+        """Process ids by name: index, worker0, ...; the younger one where two have the same."""
         children = Path(f"/proc/{self.supervisor}/task/{self.supervisor}/children").read_text()
         found = {}
         for pid in map(int, children.split()):

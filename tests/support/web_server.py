@@ -1,4 +1,4 @@
-"""What several of the shared package's tests need: a free port, a server to talk to."""
+"""Shared parts of several of the shared package's tests: a free port, a server to talk to."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What runs before a change lands: .ci/run says how long each stage took and which one failed;
-the hooks of a commit are commands of `make lint`."""
+"""Stages that run before a change lands: .ci/run says how long each took and which one failed; the
+hooks of a commit are commands of `make lint`."""
 
 from __future__ import annotations
 

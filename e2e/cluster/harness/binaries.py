@@ -32,7 +32,7 @@ class Module:
     packages: dict[str, str]
     """Binary name -> Go package."""
     kubernetes_version: bool = False
-    """Whether the module's Kubernetes version is linked in: charts check what the server says."""
+    """True if the module's Kubernetes version is linked in: charts check what the server says."""
 
     @property
     def directory(self) -> Path:
@@ -40,7 +40,7 @@ class Module:
 
     @property
     def output(self) -> Path:
-        """Where its binaries lie once built."""
+        """Directory of the module's binaries once built."""
         sources = [*self.directory.glob("**/*.go"), *self.directory.glob("go.*")]
         return cache() / content_hash(sources, GO, *FLAGS, self._linker_flags())
 

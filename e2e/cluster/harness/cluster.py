@@ -40,7 +40,7 @@ class Cluster:
 
     @property
     def nodes(self) -> list[Node]:
-        """Its nodes, switched on or off, n1 first."""
+        """Return the cluster's nodes, switched on or off, n1 first."""
         made = sorted((self.directory / "nodes").glob("n*"))
         return [self._node(index) for index in range(1, len(made) + 1)]
 
@@ -180,5 +180,6 @@ def down_afterwards() -> Iterator[None]:
 
 
 def _python_path() -> dict[str, str]:
-    """Of the harness, and of the package that it shares with the product."""
+    """Return the environment with the paths of the harness, and of the package that it shares with
+    the product."""
     return {"PYTHONPATH": f"{SOURCES}:{SOURCES.parents[1] / 'api'}"}

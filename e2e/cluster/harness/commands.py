@@ -21,7 +21,7 @@ def run(
     cwd: Path | None = None,
     timeout: float = 600,
 ) -> str:
-    """What `command` printed. `env` is added to the environment. Raises HarnessError."""
+    """Return what `command` printed. `env` is added to the environment. Raises HarnessError."""
     arguments = [str(part) for part in command]
     try:
         done = subprocess.run(
@@ -48,7 +48,7 @@ def run(
 
 
 def attempt(*command: Argument) -> bool:
-    """Whether `command` succeeded; for removing what may not be there."""
+    """Return True if `command` succeeded; for removing what may not be there."""
     return not subprocess.run(
         [str(part) for part in command],
         check=False,
@@ -58,7 +58,7 @@ def attempt(*command: Argument) -> bool:
 
 
 def missing(tools: Sequence[str]) -> list[str]:
-    """Those of `tools` that are not on the path; /usr/sbin counts."""
+    """Return those of `tools` that are not on the path; /usr/sbin counts."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     return [tool for tool in tools if shutil.which(tool, path=path) is None]
 

@@ -149,7 +149,7 @@ class ControlPlane:
         return self.authority.kubeconfig(file, self.url, token=token)
 
     def is_ready(self) -> bool:
-        """Whether the API server answers that it is."""
+        """Return True if the API server answers that it is ready."""
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         pki = self.authority.path
         context.load_cert_chain(pki("admin.crt"), pki("admin.key"))

@@ -1,4 +1,4 @@
-"""What the harness raises: one sentence that says what to do."""
+"""Errors of the harness: one sentence that says what to do."""
 
 from __future__ import annotations
 

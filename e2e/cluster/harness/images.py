@@ -54,8 +54,8 @@ class Image:
 
     @cached_property
     def archive(self) -> Path:
-        """Its docker-archive, named by what goes into it. Looked at once: sources may be edited
-        while images are built and imported."""
+        """Path of the image's docker-archive, named by what goes into it. Looked at once: sources
+        may be edited while images are built and imported."""
         contents = [
             REPOSITORY / "images" / f"{self.name}.Dockerfile",
             REPOSITORY / "locks" / f"{self.lock}.txt",
@@ -91,7 +91,7 @@ SIM = Image("engine-sim", "sim", "engine")
 ROUTER = Image("router", "router", "router")
 OPERATOR = Image("operator", "operator", "operator")
 CLUSTER_IMAGES = (SIM, ROUTER, OPERATOR)
-"""What every cluster has; the engines with torch are gigabytes that its tests need not."""
+"""Images that every cluster has; the engines with torch are gigabytes that its tests need not."""
 
 
 def build(images: tuple[Image, ...], say: Callable[[str], None]) -> list[Path]:

@@ -22,7 +22,7 @@ class Kubectl:
         input: str | None = None,  # noqa: A002 (as in subprocess.run)
         timeout: float = 120,
     ) -> str:
-        """What `kubectl ARGUMENTS` printed. Raises HarnessError with its complaint."""
+        """Return what `kubectl ARGUMENTS` printed. Raises HarnessError with its complaint."""
         command = (binary("kube"), "kubectl", "--kubeconfig", self.kubeconfig)
         return run(*command, *arguments, input=input, timeout=timeout)
 

@@ -1,4 +1,4 @@
-"""What a cluster that was taken down may have left on this machine."""
+"""Leftovers of a cluster that was taken down, on this machine."""
 
 from __future__ import annotations
 

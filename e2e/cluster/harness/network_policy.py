@@ -24,7 +24,7 @@ class End:
     labels: Mapping[str, str] = field(default_factory=dict)
     ip: str = "198.51.100.1"
     ports: Mapping[str, int] = field(default_factory=dict)
-    """Of a pod's containers, by name."""
+    """Ports of a pod's containers, by name."""
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     """Besides the name that every namespace has."""
 
@@ -32,7 +32,7 @@ class End:
 def allows(
     policies: Iterable[Object], source: End, target: End, port: int, protocol: str = "TCP"
 ) -> bool:
-    """Whether `source` may connect to `port` of `target`."""
+    """Return True if `source` may connect to `port` of `target`."""
     policies = list(policies)
     out = _permits(policies, "Egress", source, target, target, port, protocol)
     return out and _permits(policies, "Ingress", target, source, target, port, protocol)

@@ -1,4 +1,4 @@
-"""One node: namespaces, containerd, kubelet, kube-proxy and a device plugin."""
+"""Node of the cluster: namespaces, containerd, kubelet, kube-proxy and a device plugin."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Node:
         cgroups.remove(self.name)
 
     def run(self, *command: str | Path) -> str:
-        """What `command` printed on the node. Raises HarnessError."""
+        """Return what `command` printed on the node. Raises HarnessError."""
         process = self._processes.find(f"node-{self.name}")
         if process is None:
             raise HarnessError(f"node {self.name} is switched off")

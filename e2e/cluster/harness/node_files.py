@@ -10,7 +10,7 @@ from harness import cgroups, network
 
 PAUSE_IMAGE = "localhost/kvasir/pause:1"
 CNI_BINARIES = "/usr/lib/cni"
-"""Where Debian's containernetworking-plugins puts them."""
+"""Directory in which Debian's containernetworking-plugins puts its binaries."""
 _UNUSED_PLUGINS = [
     "io.containerd.snapshotter.v1.aufs",
     "io.containerd.snapshotter.v1.btrfs",

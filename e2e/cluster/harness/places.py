@@ -1,4 +1,4 @@
-"""Where the harness reads and writes."""
+"""Directories that the harness reads and writes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ SOURCES = REPOSITORY / "e2e" / "cluster"
 
 
 def cache() -> Path:
-    """What outlives a cluster and a checkout: binaries, images, image stores."""
+    """Return the directory of what outlives a cluster and a checkout: binaries, images, image
+    stores."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "kvasir" / "cluster"
 
 
 def run_directory() -> Path:
-    """Everything of the cluster that is up; removed when it goes down.
+    """Return the directory of the cluster that is up; removed when it goes down.
 
     It lies beside the caches, because nodes get their images as hard links.
     """

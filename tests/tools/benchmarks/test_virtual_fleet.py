@@ -1,4 +1,4 @@
-"""What a choice of replicas finds in their caches, on llm-d's capacity work in virtual time."""
+"""Cache hits that a choice of replicas finds, on llm-d's capacity work in virtual time."""
 
 import random
 import sys

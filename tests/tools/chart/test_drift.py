@@ -1,4 +1,4 @@
-"""What the charts say of other parts, against these parts."""
+"""Statements of the charts about other parts, against these parts."""
 
 import ast
 import json

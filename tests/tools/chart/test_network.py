@@ -1,4 +1,4 @@
-"""Who may talk to whom, by the chart's and the operator's NetworkPolicies together."""
+"""Connections that the chart's and the operator's NetworkPolicies together allow."""
 
 from datetime import UTC, datetime
 
@@ -40,7 +40,7 @@ def engine(component=labels.ENGINE) -> End:
 
 
 def engine_policies(**network_policy):
-    """What the operator makes for a deployment."""
+    """Return the NetworkPolicies that the operator makes for a deployment."""
     resource = {
         "apiVersion": "kvasir.dev/v1alpha1",
         "kind": "LLMDeployment",

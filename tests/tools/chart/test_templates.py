@@ -1,4 +1,4 @@
-"""What the charts render, as it was read and accepted once: snapshots/.
+"""Output of the charts, as it was read and accepted once: snapshots/.
 
 After an intended change: KVASIR_ACCEPT_SNAPSHOTS=1 pytest tests/tools/chart, and read the diff.
 """

@@ -1,4 +1,4 @@
-"""What happens to tests whose binary is not built."""
+"""Tests whose binary is not built."""
 
 import os
 import subprocess

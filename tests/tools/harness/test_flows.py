@@ -1,4 +1,4 @@
-"""What is made of conntrack's lines and kubectl's objects."""
+"""Flows made of conntrack's lines and kubectl's objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make kind-up` asks of docker, kind and kubectl, which here only note it."""
+"""Calls of `make kind-up` to docker, kind and kubectl, which here only note them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES = "kvasir-control-plane\nkvasir-worker\nkvasir-worker2\n"
 
 
 def run(directory: Path, tools: tuple[str, ...], clusters: str = "") -> tuple[int, list[str], str]:
-    """Its exit status, each tool's arguments, and what it said."""
+    """Return the script's exit status, each tool's arguments, and what it said."""
     for utility in ("cat", "dirname", "grep"):
         (directory / utility).symlink_to(shutil.which(utility) or "")
     answers = {"get clusters": clusters, "get nodes": NODES}

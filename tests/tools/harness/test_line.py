@@ -64,7 +64,7 @@ def store() -> Iterator[Store]:
 
 
 def stay(client: socket.socket, store: Store) -> None:
-    """Nothing more."""
+    """Do nothing more."""
 
 
 def leave(client: socket.socket, store: Store) -> None:

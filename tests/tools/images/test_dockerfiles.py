@@ -1,4 +1,4 @@
-"""What every image's Dockerfile pins and promises; what is in images is judged on a cluster."""
+"""Pins and promises of every image's Dockerfile; what is in images is judged on a cluster."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests of a full cluster share: the release, an LLMDeployment, what happens to it."""
+"""Shared parts of the full cluster's tests: the release, an LLMDeployment, what happens to it."""

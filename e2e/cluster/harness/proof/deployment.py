@@ -37,7 +37,7 @@ class Deployment:
         self._namespaced("patch", "llmdeployment", self.name, "--type=merge", "-p", change)
 
     def scale(self, replicas: int) -> None:
-        """Through the scale subresource, as autoscalers do."""
+        """Set the replicas through the scale subresource, as autoscalers do."""
         self._namespaced("scale", f"llmdeployment/{self.name}", f"--replicas={replicas}")
 
     def delete(self) -> None:
@@ -59,7 +59,8 @@ class Deployment:
         return next((dict(c) for c in status.get("conditions", ()) if c["type"] == kind), {})
 
     def is_ready(self, replicas: int | None = None) -> bool:
-        """Whether its newest revision serves, with `replicas` (default: as many as it asks for)."""
+        """Return True if the newest revision serves, with `replicas` (default: as many as it asks
+        for)."""
         found = self.get()
         status = found.get("status", {})
         wanted = found["spec"]["replicas"] if replicas is None else replicas
@@ -88,7 +89,7 @@ class Deployment:
             raise HarnessError(f"{error}\n{pods}\n{status}") from None
 
     def pods(self, *, leaving: bool = False) -> list[dict[str, Any]]:
-        """Its engine pods, oldest first; `leaving`: also those that are going away."""
+        """Return the engine pods, oldest first; `leaving`: also those that are going away."""
         selector = f"kvasir.dev/deployment={self.name},kvasir.dev/component=engine"
         found = self.kubectl.json("-n", self.namespace, "get", "pods", "-l", selector)
         there = [

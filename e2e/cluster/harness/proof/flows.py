@@ -40,7 +40,7 @@ class Flow(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """What the policies make of all flows to pods of ours."""
+    """Flows to the product's pods, divided by the verdict of the policies."""
 
     allowed: set[Flow]
     refused: set[Flow]
@@ -63,7 +63,7 @@ class Recorder:
             thread.start()
 
     def stop(self) -> None:
-        """Nothing is recorded any more; may be said twice."""
+        """Stop recording; may be called twice."""
         self._stopping.set()
         if self._watch is not None:
             self._watch.kill()
@@ -73,7 +73,8 @@ class Recorder:
             _end(self._readers.popitem()[1])
 
     def verdicts(self) -> Verdicts:
-        """On all that was recorded, by the policies that the cluster has now."""
+        """Return the verdicts on all that was recorded, by the policies that the cluster has
+        now."""
         policies = self._cluster.kubectl.json("get", "networkpolicies", "-A")["items"]
         logs = self._directory.glob("*.flows")
         found = {each for log in logs for each in connections(log.read_text())}
@@ -132,7 +133,7 @@ def documents(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
 
 
 def connections(log: str) -> set[Connection]:
-    """What conntrack told of, each once."""
+    """Return the connections that conntrack reported, each once."""
     found = (_NEW.search(line) for line in log.splitlines())
     return {(each[1], each[2], int(each[3])) for each in found if each}
 
@@ -155,7 +156,7 @@ def judged(
     ends: Mapping[str, tuple[End, str]],
     policies: list[dict[str, Any]],
 ) -> Verdicts:
-    """What `policies` make of connections between `ends`, by address."""
+    """Return the verdicts of `policies` on connections between `ends`, by address."""
     verdicts = Verdicts(set(), set())
     for source_address, target_address, port in found:
         source, from_ = ends.get(source_address, (End(ip=source_address), OUTSIDE))

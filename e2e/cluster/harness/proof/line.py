@@ -1,4 +1,4 @@
-"""What lies between pods and a store: as fast as a test wants, and remembers what was asked."""
+"""Line between pods and a store: as fast as a test wants, and remembers what was asked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Line:
         self.rate: float | None = None
         """Bytes a second of each connection; None = no limit."""
         self.reads = 0
-        """Of the weights."""
+        """Number of reads of the weights."""
         self.resumed_at: list[int] = []
-        """Where reads of them began that did not begin at their first byte."""
+        """Offsets at which reads of the weights began, other than their first byte."""
         self._target = target
         self._writers: list[asyncio.StreamWriter] = []
-        """Of all connections that there were."""
+        """Writers of all connections that there were."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()

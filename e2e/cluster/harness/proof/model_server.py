@@ -1,4 +1,5 @@
-"""One model, offered as a Hugging Face hub and as a container registry do, without TLS."""
+"""Model server that offers one model as a Hugging Face hub and as a container registry do, without
+TLS."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class ModelServer:
         return f"{network.HOST}:{self.port}"
 
     def reads_of(self, name: str) -> dict[str, int]:
-        """How often a file was read, from the hub and from the registry."""
+        """Return how often a file was read, from the hub and from the registry."""
         return {
             "hub": self.reads[f"/{REPOSITORY}/resolve/{self.commit}/{name}"],
             "registry": self.reads[f"/v2/{REPOSITORY}/blobs/sha256:{self._digests[name]}"],

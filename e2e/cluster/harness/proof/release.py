@@ -33,7 +33,7 @@ class Release:
         )
 
     def test(self) -> str:
-        """What `helm test` says."""
+        """Return what `helm test` says."""
         return self._helm("test", self.name, "--timeout", TIMEOUT)
 
     def uninstall(self) -> None:

@@ -1,4 +1,4 @@
-"""What happens to a deployment under load: each step returns when things are settled again."""
+"""Steps that happen to a deployment under load: each returns when things are settled again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ OUTAGE_SECONDS = 30
 
 @dataclass(frozen=True)
 class Stage:
-    """Where the steps happen. Routers and operator are on the first node, so `lost` may go."""
+    """Cluster, release and deployment of the steps. Routers and operator are on the first node, so
+    `lost` may go."""
 
     cluster: Cluster
     release: Release

@@ -1,4 +1,4 @@
-"""One request over a kept connection, judged: any answer but the right one is a failure."""
+"""Client of one request over a kept connection: any answer but the right one is a failure."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Load:
         self.steps[-1].ended = time.monotonic()
 
     def step(self, name: str) -> None:
-        """What ends from now on belongs to the step `name`."""
+        """Begin the step `name`: what ends from now on belongs to it."""
         now = time.monotonic()
         if self.steps:
             self.steps[-1].ended = now

@@ -1,4 +1,4 @@
-"""What became of each request, and the counts of a run's steps."""
+"""Outcome of each request, and the counts of a run's steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = Literal["unary", "stream"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One request that has ended; times are time.monotonic() seconds."""
+    """Outcome of one request that has ended; times are time.monotonic() seconds."""
 
     kind: Kind
     endpoint: str
@@ -40,7 +40,7 @@ class Step:
         return sum(o.kind == kind and o.failure is None for o in self.outcomes)
 
     def failures(self) -> list[Outcome]:
-        """Those that did not."""
+        """The requests that failed."""
         return [outcome for outcome in self.outcomes if outcome.failure is not None]
 
     def summary(self) -> dict[str, object]:

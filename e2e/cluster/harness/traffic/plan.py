@@ -1,4 +1,4 @@
-"""What the load asks for."""
+"""Requests that make the load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMPTS = (
 
 @dataclass(frozen=True)
 class Question:
-    """One prompt and how many tokens its answer has."""
+    """Prompt, and how many tokens its answer has."""
 
     prompt: str
     tokens: int
@@ -52,6 +52,6 @@ class Plan:
     """Seconds after which a request that has not ended is failed."""
 
     def questions(self) -> list[Question]:
-        """Everything that may be asked."""
+        """Return everything that may be asked."""
         lengths = (self.unary_tokens, *self.stream_tokens)
         return [Question(prompt, tokens) for prompt in PROMPTS for tokens in lengths]
