@@ -50,10 +50,10 @@ _NAMES = {kind: name for name, kind in _BY_NAME.items()} | {
 
 
 def name_of_kind(kind: Kind) -> str:
-    """As manifests write it."""
+    """Return the kind's name as manifests write it."""
     return _NAMES[kind]
 
 
 def kind_of(manifest: dict[str, Any]) -> Kind:
-    """Of a manifest that the operator made."""
+    """Return the kind of a manifest that the operator made."""
     return _BY_NAME[manifest["kind"]]

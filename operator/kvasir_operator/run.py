@@ -1,4 +1,4 @@
-"""One run of the operator: from its settings until it is told to stop or loses its Lease."""
+"""Run of the operator: from its settings until it is told to stop or loses its Lease."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OperatorError(Exception):
 
 
 async def run(settings: OperatorSettings) -> None:
-    """Until SIGTERM or SIGINT. Raises OperatorError."""
+    """Run the operator until SIGTERM or SIGINT. Raises OperatorError."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

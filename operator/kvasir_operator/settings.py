@@ -1,4 +1,4 @@
-"""Everything that can be set on an operator, in one immutable object."""
+"""Settings of an operator, in one immutable object."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class OperatorSettings:
     """See the flags of `kvasir operator` for what each one does."""
 
     namespace: str = "default"
-    """Where the operator runs and holds its Lease."""
+    """Namespace in which the operator runs and holds its Lease."""
 
     watch_namespaces: tuple[str, ...] = ()
     """Namespaces whose LLMDeployments it serves; none = all."""
 
     router_namespace: str = "default"
-    """Where the routers run."""
+    """Namespace in which the routers run."""
 
     router_url: str = ""
-    """Where clients reach the routers: `status.url`."""
+    """URL at which clients reach the routers: `status.url`."""
 
     router_admin_port: int = 8081
 
@@ -48,7 +48,7 @@ class OperatorSettings:
     """Each LLMDeployment is looked at again after this time even if nothing happened."""
 
     node_reads: bool = True
-    """Whether nodes may be read: their labels tell the GPUs' memory."""
+    """True if nodes may be read: their labels tell the GPUs' memory."""
 
     resource_profiles: Mapping[str, int] = field(default_factory=dict)
     """Bytes of memory of each GPU by the product that a nodeSelector asks for; `default` is for
@@ -72,4 +72,4 @@ class OperatorSettings:
     lease_name: str = "kvasir-operator"
 
     lease_seconds: float = 15.0
-    """How long an operator that died keeps its Lease."""
+    """Seconds for which an operator that died keeps its Lease."""

@@ -1,4 +1,4 @@
-"""What follows from a spec alone: device, image, secrets, and where the model lies."""
+"""Facts that follow from a spec alone: device, image, secrets, and where the model lies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kvasir_operator.settings import Images
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How engines get at the model."""
+    """Storage from which engines read the model."""
 
     model: str
-    """What `kvasir serve` is given: a directory, or a model that is in the image."""
+    """Model argument of `kvasir serve`: a directory, or a model that is in the image."""
     claim: str | None = None
     """The claim that is mounted; None = no volume."""
     cached: bool = False
-    """Whether a download fills the volume, so that it may be written to."""
+    """True if a download fills the volume, so that it may be written to."""
 
 
 def storage_of(spec: Spec, name: str) -> Storage:

@@ -1,4 +1,4 @@
-"""Whether the CustomResourceDefinition in the cluster knows all that this operator writes."""
+"""Check that the cluster's CustomResourceDefinition knows all that this operator writes."""
 
 from __future__ import annotations
 

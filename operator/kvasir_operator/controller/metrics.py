@@ -10,7 +10,7 @@ from kvasir_operator.controller.work_queue import Key
 
 
 class Metrics:
-    """One process's; each instance has a registry of its own."""
+    """Metrics of one process; each instance has a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -49,21 +49,21 @@ class Metrics:
         )
 
     def reconciled(self, result: str, seconds: float, waiting: int) -> None:
-        """One look ended: ok, retry or error."""
+        """Count one reconcile that ended: ok, retry or error."""
         self._reconciles.labels(result).inc()
         self._seconds.observe(seconds)
         self._waiting.set(waiting)
 
     def count_write(self, resource: str, verb: str) -> None:
-        """One write was made."""
+        """Count one write."""
         self._writes.labels(resource, verb).inc()
 
     def leads(self, does: bool) -> None:
-        """Whether the Lease is held."""
+        """Note whether the Lease is held."""
         self._leads.set(does)
 
     def ready(self, key: Key, is_ready: bool) -> None:
-        """What an LLMDeployment's Ready says."""
+        """Note whether an LLMDeployment is Ready."""
         self._ready.labels(key.namespace, key.name).set(is_ready)
 
     def gone(self, key: Key) -> None:

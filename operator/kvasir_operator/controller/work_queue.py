@@ -34,7 +34,7 @@ class WorkQueue:
         return len(self._waiting)
 
     def add(self, key: Key) -> None:
-        """Now, or as soon as the work on it that is under way is done."""
+        """Queue `key` now, or as soon as the work on it that is under way is done."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._active:
@@ -44,7 +44,7 @@ class WorkQueue:
             self._ready.put_nowait(key)
 
     def add_later(self, key: Key, seconds: float) -> None:
-        """After `seconds`, unless it is due before."""
+        """Queue `key` after `seconds`, unless it is due before."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is not None:

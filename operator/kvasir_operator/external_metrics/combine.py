@@ -1,4 +1,4 @@
-"""From every router's report to one number a metric.
+"""Combination of every router's report into one number a metric.
 
 A router sees the requests that came to it, and what the engines tell of everybody's.
 """
@@ -34,7 +34,8 @@ def _extreme(path: str, pick: Callable[[list[float]], float]) -> Combine:
 
 
 def _queue(reports: Sequence[Report]) -> float:
-    """What waits in each router, and what waits in the engines, which every router reports."""
+    """Return the requests that wait in each router, and those in the engines, which every router
+    reports."""
     held = [_field(report, "held") or 0.0 for report in reports]
     queued = [_field(report, "queue") or 0.0 for report in reports]
     return sum(held) + max((q - h for q, h in zip(queued, held, strict=True)), default=0.0)
@@ -55,8 +56,8 @@ METRICS: dict[str, Combine] = {
         for percentile in ("p50", "p90", "p99")
     },
 }
-"""What can be asked for, by name. `average` and percentiles are of the last minute; of several
-routers' percentiles it is the worst one."""
+"""Metrics that can be asked for, by name. `average` and percentiles are of the last minute; of
+several routers' percentiles it is the worst one."""
 
 
 def quantity(value: float) -> str:

@@ -1,5 +1,5 @@
-"""Who may ask: the API server alone, which shows its front-proxy certificate and has authenticated
-and authorised whom it asks for.
+"""Check of the caller: the API server alone, which shows its front-proxy certificate and has
+authenticated and authorised whom it asks for.
 
 https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/
 """
@@ -24,7 +24,7 @@ class FrontProxyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """What the API server publishes about itself."""
+    """Front-proxy settings that the API server publishes about itself."""
 
     authority: str
     """PEM: signs its client certificate."""
@@ -34,7 +34,7 @@ class FrontProxy:
     """Headers that name the user it asks for."""
 
     def sent(self, certificate: Mapping[str, Any] | None, headers: Mapping[str, str]) -> bool:
-        """Whether a request on a connection with the client's `certificate` (as
+        """Return True if a request on a connection with the client's `certificate` (as
         SSLSocket.getpeercert gives it, so it was verified) is the API server's for some user."""
         if not certificate:
             return False
@@ -49,7 +49,7 @@ class FrontProxy:
 
 
 async def read_front_proxy(cluster: Cluster) -> FrontProxy:
-    """From kube-system/extension-apiserver-authentication. Raises FrontProxyError and ApiError."""
+    """Read kube-system/extension-apiserver-authentication. Raises FrontProxyError and ApiError."""
     found = await cluster.get(_CONFIG_MAPS, _NAMESPACE, _NAME)
     data = (found or {}).get("data") or {}
     authority = data.get("requestheader-client-ca-file")

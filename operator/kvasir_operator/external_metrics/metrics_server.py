@@ -36,8 +36,8 @@ _log = structlog.get_logger("kvasir_operator.external_metrics")
 
 
 async def serve_external_metrics(cluster: Cluster, view: View, settings: OperatorSettings) -> None:
-    """For ever: serves on settings.external_metrics_port, and keeps the APIService's caBundle that
-    of its certificate. Raises OSError when the port cannot be used."""
+    """Serve for ever on settings.external_metrics_port, and keep the APIService's caBundle that of
+    its certificate. Raises OSError when the port cannot be used."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.verify_mode = ssl.CERT_OPTIONAL
     registration = Registration(cluster, settings)

@@ -22,7 +22,7 @@ class SelectorError(ValueError):
 
 
 def parse_selector(text: str) -> Matches:
-    """Whether labels are selected; an empty selector takes all. Raises SelectorError."""
+    """Return a predicate on labels; an empty selector takes all. Raises SelectorError."""
     if len(text) > MAX_SELECTOR_CHARS:
         raise SelectorError(f"a label selector of more than {MAX_SELECTOR_CHARS} characters")
     parts = [part.strip() for part in _COMMA_OUTSIDE.split(text)] if text.strip() else []
