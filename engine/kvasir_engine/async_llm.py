@@ -20,7 +20,7 @@ from kvasir_engine.text.output_assembler import OutputAssembler
 
 
 class AsyncLLM:
-    """One model behind an asyncio interface. Make it with `await AsyncLLM.start(model, ...)`.
+    """Asyncio interface of one model. Make it with `await AsyncLLM.start(model, ...)`.
 
     The core is a child process, so a script needs no `__main__` guard and the event loop is
     never blocked by a step. Call from the main thread.

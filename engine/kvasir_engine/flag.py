@@ -18,12 +18,12 @@ PANELS = MODEL, CACHE, STEP, HTTP, OPS = (
 
 @dataclass(frozen=True)
 class Flag:
-    """What a setting's flag says in --help."""
+    """Command-line flag of a setting, as --help shows it."""
 
     help: str
     panel: str
     name: str = ""
-    """Where the flag has another name than the field."""
+    """Name of the flag where it differs from the field's."""
     bounds: Mapping[str, Any] | None = None
 
 

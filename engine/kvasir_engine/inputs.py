@@ -1,4 +1,4 @@
-"""From what a user gives (text, token ids, messages) to what the core takes."""
+"""Conversion of what a user gives (text, token ids, messages) to what the core takes."""
 
 from __future__ import annotations
 

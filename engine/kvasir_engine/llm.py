@@ -195,7 +195,7 @@ class LLM:
         return finished
 
     def _abort(self, requests: list[EngineRequest]) -> None:
-        """After an interrupt: leave the engine as it was, so that it can be used again."""
+        """Leave the engine as it was before an interrupted call, so that it can be used again."""
         with hold_interrupts():
             for request in requests:
                 for sample in range(request.params.n):

@@ -37,7 +37,7 @@ class Abort(msgspec.Struct, tag="abort", array_like=True):
 
 
 class Finish(msgspec.Struct, tag="finish", array_like=True):
-    """One sample met a stop string: free it. Nothing is answered; the API process has cut it."""
+    """Sample that met a stop string: free it. Nothing is answered; the API process has cut it."""
 
     handle: int
 
@@ -69,7 +69,7 @@ class Rejected(msgspec.Struct, tag="no", array_like=True):
 
 
 class StepTokens(msgspec.Struct, tag="step", array_like=True):
-    """One step's news for one API process.
+    """New tokens of one step for one API process.
 
     The common case (one token, no logprobs, not finished) travels as two packed arrays of
     little-endian 32-bit integers, `handles` and `tokens`; everything else as deltas.
@@ -81,7 +81,7 @@ class StepTokens(msgspec.Struct, tag="step", array_like=True):
 
 
 class Drained(msgspec.Struct, tag="drained", array_like=True):
-    """Nothing runs or waits any more after `Drain`."""
+    """Answer to `Drain` once nothing runs or waits any more."""
 
 
 class CoreReady(msgspec.Struct, tag="ready", array_like=True):

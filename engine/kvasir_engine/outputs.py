@@ -1,4 +1,4 @@
-"""What `LLM.generate` returns. Fields and meanings are vLLM's."""
+"""Return values of `LLM.generate`. Fields and meanings are vLLM's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PromptLogprobs = list[dict[int, Logprob] | None]
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One sample of a request."""
+    """Output of one sample of a request."""
 
     index: int
     text: str
@@ -60,7 +60,8 @@ class RequestOutput:
 
 @dataclass(slots=True)
 class BeamSearchSequence:
-    """One beam. `cum_logprob` is its score: summed log-probabilities over length ** penalty."""
+    """Beam of a result. `cum_logprob` is its score: summed log-probabilities over length **
+    penalty."""
 
     tokens: list[int]
     """Prompt and generated tokens, as in vLLM."""

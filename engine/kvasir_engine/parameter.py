@@ -1,4 +1,4 @@
-"""What a table of parameters says of each beside its type and default."""
+"""Entries of a table of parameters beside each one's type and default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Parameter:
-    """What the table says of a parameter beside its type and default."""
+    """Entry of a parameter in the table, beside its type and default."""
 
     meaning: str
     low: float = -math.inf
@@ -38,7 +38,7 @@ class Parameter:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What a JSON schema says of it beside its type."""
+        """Return the fields of the parameter's JSON schema beside its type."""
         said = {
             "description": self.meaning,
             "exclusiveMinimum" if self.low_open else "minimum": self.low,

@@ -13,7 +13,8 @@ from kvasir_engine.sampling_params import SamplingParams, check_token_ids
 
 
 class FinishReason(StrEnum):
-    """Why a sample ended; the values are OpenAI's, and `abort` and `error` beside them."""
+    """Reason for which a sample ended; the values are OpenAI's, and `abort` and `error` beside
+    them."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -36,7 +37,8 @@ class Resume:
 
 @dataclass(slots=True)
 class EngineRequest:
-    """One request: a prompt, how to sample it, and the handles its tokens come back under.
+    """Request to the engine: a prompt, how to sample it, and the handles its tokens come back
+    under.
 
     `handle` is the client's own number: sample i answers as handle + i, so a client spaces its
     handles by n; negative ones are the core's own requests, which no client hears of.
@@ -78,7 +80,7 @@ class EngineRequest:
 
 @dataclass(slots=True)
 class LogprobEntry:
-    """One token's log-probability with its rank (1 = most likely), and the k best beside it."""
+    """Log-probability of one token with its rank (1 = most likely), and the k best beside it."""
 
     token_id: int
     logprob: float
@@ -89,7 +91,7 @@ class LogprobEntry:
 
 @dataclass(slots=True)
 class SampleDelta:
-    """What one step added to one sample.
+    """Tokens that one step added to one sample.
 
     `token_ids` holds the new tokens (usually one; none when only the end is reported).
     `prompt_logprobs` continues from where the last delta of this sample ended; entry 0 of the
@@ -108,6 +110,6 @@ class SampleDelta:
     seed: int | None = None
     """The effective seed; in a sample's first delta only."""
     error: str | None = None
-    """For FinishReason.ERROR: one sentence."""
+    """Sentence that explains FinishReason.ERROR."""
     cumulative_logprob: float | None = None
     """Beam search: the score of the beam (the others add up their logprobs themselves)."""

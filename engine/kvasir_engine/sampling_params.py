@@ -1,4 +1,4 @@
-"""What a request asks of the sampler. Names and meanings are vLLM's and OpenAI's.
+"""Sampling parameters of a request. Names and meanings are vLLM's and OpenAI's.
 
 `SamplingParams` is the one table of these parameters: their checks, what HTTP bodies and gRPC
 messages carry, the OpenAPI document and docs/sampling_parameters.md are made of it or tested
@@ -43,7 +43,7 @@ def check_token_ids(param: str, ids: Collection[int], vocab_size: int) -> None:
 
 @dataclass(slots=True)
 class SamplingParams:
-    """How the tokens of one request are chosen and when it ends.
+    """Parameters by which the tokens of one request are chosen and by which it ends.
 
     A parameter's place in this list is its field number in the gRPC message: new ones go last.
     """
@@ -224,7 +224,7 @@ class SamplingParams:
 
 @dataclass(slots=True)
 class BeamSearchParams:
-    """What `LLM.beam_search` takes; names as in vLLM, meanings as in transformers."""
+    """Parameters of `LLM.beam_search`; names as in vLLM, meanings as in transformers."""
 
     beam_width: int
     max_tokens: int

@@ -23,7 +23,7 @@ class SettingsError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """What bounds a step and the queue."""
+    """Bounds of a step and of the queue."""
 
     max_num_seqs: int = flag(256, "Sequences that run at once.", STEP)
     """Rows of the persistent batch: sequences that run at once."""
@@ -32,7 +32,7 @@ class SchedulerSettings:
     long_prefill_token_threshold: int = flag(
         0, "Most tokens of one prompt in a step; 0 = any.", STEP
     )
-    """Most tokens of one prompt in one step; 0 = as many as the budget holds."""
+    """Maximum tokens of one prompt in one step; 0 = as many as the budget holds."""
     policy: SchedulingPolicy = flag("fcfs", "Who is served first.", STEP, name="scheduling_policy")
     max_queued_requests: int = flag(4096, "Requests that may wait; beyond: 429.", STEP)
     """Requests that may wait; one more is refused with 429."""
@@ -62,7 +62,7 @@ class SchedulerSettings:
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """How much KV the engine keeps."""
+    """Size of the KV cache, and how it is used."""
 
     block_size: int = flag(16, "Tokens of a KV block.", CACHE)
     gpu_memory_utilization: float = flag(0.9, "Share of the GPU's memory to use.", CACHE)
@@ -89,7 +89,7 @@ class CacheSettings:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Everything the core needs to know; the same for every rank."""
+    """Settings of the core; the same for every rank."""
 
     model: str
     """A local directory by the time the core starts (or the given URI before)."""

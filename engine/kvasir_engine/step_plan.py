@@ -1,4 +1,4 @@
-"""What the scheduler tells the runner to do in one step, and what comes back.
+"""Plan of one step, from the scheduler to the runner, and the output that comes back.
 
 A plan is a complete delta: together with the plans before it, it holds everything a rank needs
 (rows, block tables, copies, sampling state, seeds), so that every tensor-parallel rank replays
@@ -102,7 +102,7 @@ class PromptLogprobsPlan:
 
 @dataclass(slots=True)
 class StepPlan:
-    """One step. Order of effects: inits, appends, copies, forward, forks, sampling."""
+    """Plan of one step. Order of effects: inits, appends, copies, forward, forks, sampling."""
 
     step_id: int
     rows: Int32Array
@@ -120,11 +120,12 @@ class StepPlan:
     inits: list[RowInit] = field(default_factory=list)
     forks: list[RowFork] = field(default_factory=list)
     appends: list[BlockAppends] = field(default_factory=list)
-    """One entry a KV group (or none at all when no block was appended)."""
+    """Blocks appended, an entry a KV group (or none at all when no block was appended)."""
     copies: list[Int32Array] = field(default_factory=list)
-    """One [pairs, 2] array of (source block, destination block) a KV group, or none at all."""
+    """Blocks to copy: a [pairs, 2] array of (source block, destination block) a KV group, or none
+    at all."""
     top_logprobs: int = -1
-    """Most alternatives any sampled row wants: -1 none, 0 the sampled token's alone."""
+    """Maximum alternatives any sampled row wants: -1 none, 0 the sampled token's alone."""
     prompt_logprobs: list[PromptLogprobsPlan] = field(default_factory=list)
 
     @property
@@ -149,7 +150,7 @@ class PromptLogprobs:
 
 @dataclass(slots=True)
 class StepOutput:
-    """What one step produced, on the CPU. Arrays follow the plan's `sample_rows`.
+    """Output of one step, on the CPU. Arrays follow the plan's `sample_rows`.
 
     Log-probabilities are of the raw logits (before penalties, masks and temperature), base e.
     """

@@ -17,14 +17,14 @@ from kvasir_engine.startup.torch_build import pick_device
 MEASURED = 24
 """Steps of a kind that are timed."""
 OWN_TOKENS = 64
-"""Of a prompt behind a shared prefix."""
+"""Tokens of a prompt behind a shared prefix."""
 TRACED = 8
 """Steps of a kind that are traced, with another few before them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large the steps are."""
+    """Sizes of the steps."""
 
     batch: int
     """Decodes of a step."""
@@ -36,7 +36,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One kind of step."""
+    """Result of one kind of step."""
 
     kind: str
     time: StepTime

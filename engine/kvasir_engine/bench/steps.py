@@ -15,7 +15,7 @@ from kvasir_engine.step_plan import StepOutput, StepPlan
 from kvasir_engine.step_runner import Runner, StepHandle
 
 WARM_STEPS = 4
-"""Of each kind before it is measured."""
+"""Steps of each kind that run before it is measured."""
 
 
 class _TimedHandle:
@@ -57,7 +57,7 @@ class StepTime:
 
     wall: float
     host: float
-    """Of it, what the loop's thread did itself: all but waiting for the device."""
+    """Milliseconds of the loop's thread itself: all of `wall` but waiting for the device."""
 
 
 class Steps:
@@ -70,7 +70,7 @@ class Steps:
         self._draw = np.random.default_rng(0)
         self._next = 0
         self.common: list[int] = []
-        """What prompts begin with."""
+        """Token ids that prompts begin with."""
 
     def prompt(self, tokens: int) -> list[int]:
         """Random token ids."""
@@ -108,17 +108,17 @@ class Steps:
         return StepTime(wall / count * 1e3, host / count * 1e3)
 
     def run_out(self) -> None:
-        """Until nothing runs."""
+        """Step until nothing runs."""
         while not self._core.loop.idle:
             self._core.loop.step()
 
     def finish(self) -> None:
-        """Until nothing runs, with an empty prefix cache."""
+        """Step until nothing runs, and empty the prefix cache."""
         self.run_out()
         self._core.scheduler.kv.reset_cache()
 
     def until_decoding(self) -> None:
-        """Until every prompt has been computed."""
+        """Step until every prompt has been computed."""
         while self._core.scheduler.prefill_backlog():
             self._core.loop.step()
         self.run(WARM_STEPS)

@@ -1,4 +1,4 @@
-"""How busy a GPU was, from a trace of torch's profiler."""
+"""Utilisation of a GPU, from a trace of torch's profiler."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One kernel's share of a trace."""
+    """Share of one kernel in a trace."""
 
     name: str
     calls: int
     microseconds: float
-    """Of all calls, each counted from its start or the end of what ran before, if that is later:
-    a kernel that is set up while another one runs does no work yet."""
+    """Microseconds of all calls, each counted from its start or the end of what ran before, if that
+    is later: a kernel that is set up while another one runs does no work yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
-    """What ran on the GPU between its first and its last activity."""
+    """Activity of the GPU between its first and its last kernel or copy."""
 
     span_us: float
     busy_us: float
-    """Of `span_us`: at least one kernel or copy ran."""
+    """Microseconds of `span_us` in which at least one kernel or copy ran."""
     kernels: list[KernelTime]
     """The longest first."""
 
     @property
     def idle_share(self) -> float:
-        """Of the span, 0 to 1."""
+        """Share of the span in which nothing ran, 0 to 1."""
         return 1.0 - self.busy_us / self.span_us if self.span_us else 0.0
 
 

@@ -36,7 +36,7 @@ class ActiveSearch:
     asked: list[int] = field(default_factory=list)
     """Handles of this step's requests."""
     prompt: Sequence | None = None
-    """Of the first step: its times are the search's, for the metrics."""
+    """Sequence of the first step: its times are the search's, for the metrics."""
 
     @property
     def handles(self) -> range:
@@ -59,7 +59,8 @@ class ActiveSearch:
         return True
 
     def step_params(self) -> SamplingParams:
-        """Of the next step's requests: one token more, its best alternatives beside it."""
+        """Return the parameters of the next step's requests: one token more, its best alternatives
+        beside it."""
         return SamplingParams(
             temperature=0.0,
             max_tokens=len(self.search.running[0].tokens) + 1,
@@ -84,7 +85,7 @@ class BeamRequests:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._searches: dict[int, ActiveSearch] = {}
-        """By every handle of its client."""
+        """Searches by every handle of their clients."""
         self._asked: dict[int, tuple[ActiveSearch, int]] = {}
         """Search and beam of each request that is queued or runs, by its handle."""
 

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from kvasir_engine.request import FinishReason
 
 NEVER = -1.0e9
-"""What transformers takes for minus infinity."""
+"""Score that transformers takes for minus infinity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """One hypothesis: generated tokens, their summed log-probability, the beam it grew from."""
+    """Hypothesis: generated tokens, their summed log-probability, the beam it grew from."""
 
     tokens: tuple[int, ...]
     logprob: float
@@ -105,7 +105,7 @@ class BeamSearch:
         del self.finished[self.width :]
 
     def _can_improve(self, length: int) -> bool:
-        """Whether the best running beam could still beat the worst finished one."""
+        """Return True if the best running beam could still beat the worst finished one."""
         filled = len(self.finished) == self.width
         best = self.running[0].logprob / length**self.length_penalty
         worst = self.finished[-1].score if filled else NEVER

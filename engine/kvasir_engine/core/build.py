@@ -31,7 +31,7 @@ class Core:
 
     @property
     def scheduler(self) -> Scheduler:
-        """Where requests go in."""
+        """Scheduler that takes the requests."""
         return self.loop.scheduler
 
 

@@ -1,4 +1,4 @@
-"""Where the processes of one engine meet: a private runtime directory of sockets and files."""
+"""Channels between the processes of one engine: a private directory of sockets and files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_CLIENTS = 31
 
 
 class CoreConfig(msgspec.Struct):
-    """What the core process is started with."""
+    """Configuration that the core process is started with."""
 
     settings: EngineSettings
     model_dir: str
@@ -54,17 +54,17 @@ class Channels:
 
     @property
     def failure(self) -> Path:
-        """One sentence on why the core ended, when it knew."""
+        """File with one sentence on why the core ended, when it knew."""
         return self.directory / "failure"
 
     @property
     def reports(self) -> str:
-        """Where API processes send prompt reports to the first one."""
+        """Address at which the first API process takes prompt reports from the others."""
         return f"ipc://{self.directory}/reports"
 
     @property
     def watch(self) -> Path:
-        """Whether anybody watches prompt reports."""
+        """Shared page that says whether anybody watches prompt reports."""
         return self.directory / "watch"
 
     @property
@@ -73,9 +73,9 @@ class Channels:
         return self.directory / "metrics"
 
     def write_config(self, config: CoreConfig) -> None:
-        """For `read_config` in another process."""
+        """Write `config` for `read_config` in another process."""
         self.config.write_bytes(msgspec.json.encode(config))
 
     def read_config(self) -> CoreConfig:
-        """What `write_config` wrote."""
+        """Return the configuration that `write_config` wrote."""
         return msgspec.json.decode(self.config.read_bytes(), type=CoreConfig)

@@ -1,4 +1,4 @@
-"""How whoever holds a tokenizer talks to the core: the interface of AsyncLLM and the server."""
+"""Interface to the core for whoever holds a tokenizer: AsyncLLM and the server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EngineDeadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CoreInfo:
-    """What a client knows of a core that has become ready."""
+    """Facts about a core that has become ready, as a client knows them."""
 
     max_model_len: int
     block_size: int
@@ -40,9 +40,9 @@ class CoreInfo:
     num_blocks: tuple[int, ...]
     startup_seconds: dict[str, float]
     dtype: str = ""
-    """That the model computes in, as --dtype names it."""
+    """Data type that the model computes in, as --dtype names it."""
     quantization: str | None = None
-    """Of its weights; None = none."""
+    """Quantisation of the model's weights; None = none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class LoadSnapshot:
     step_age_seconds: float
     """Age of the oldest launched, unfinished step; 0 when idle."""
     turn_age_seconds: float = 0.0
-    """How long the core has been in one turn of its loop, in a step or not; 0 when it sleeps
-    because nothing is to be done."""
+    """Seconds for which the core has been in one turn of its loop, in a step or not; 0 when it
+    sleeps because nothing is to be done."""
 
 
 class CoreClient(Protocol):
-    """One API process's connection to the core."""
+    """Connection of one API process to the core."""
 
     async def wait_ready(self) -> CoreInfo:
         """Return once the core serves; raise EngineDeadError when it ended instead."""

@@ -31,7 +31,7 @@ class StepWatcher(Protocol):
 
 
 class StuckError(RuntimeError):
-    """There is work but nothing can be computed; ends the core rather than hanging silently."""
+    """Requests wait but nothing can be computed; ends the core rather than hanging silently."""
 
 
 class CoreLoop:
@@ -72,7 +72,7 @@ class CoreLoop:
 
     @property
     def idle(self) -> bool:
-        """Nothing is in flight and nothing waits or runs."""
+        """True if nothing is in flight and nothing waits or runs."""
         return not self._in_flight and not self.scheduler.has_work
 
     def step(self) -> StepNews | None:

@@ -41,7 +41,8 @@ IDLE_POLL_MS = 1000
 LOAD_INTERVAL_SECONDS = 0.01
 """Seconds between two looks at the load: its readers look every 20 ms at most."""
 MAX_MESSAGES_PER_STEP = 512
-"""So that a flood of arrivals cannot keep the running requests from their next step."""
+"""Maximum messages handled between two steps, so that a flood of arrivals cannot keep the running
+requests from their next step."""
 
 
 class StepClock:

@@ -53,7 +53,7 @@ class CoreProcess:
             file.unlink(missing_ok=True)
 
     def failure(self) -> str:
-        """Why it ended, if it knew; empty otherwise."""
+        """Reason for which the core ended, if it knew; empty otherwise."""
         try:
             return self.channels.failure.read_text()
         except OSError:

@@ -23,7 +23,7 @@ _BYTES = 8 * len(_FIELDS)
 
 
 class CorePhase(IntEnum):
-    """What the core is doing."""
+    """Phase of the core."""
 
     STARTING = 0
     SERVING = 1
@@ -48,7 +48,7 @@ class CoreStatus:
 
     @property
     def phase(self) -> CorePhase:
-        """What the core last said it is doing."""
+        """Phase that the core last wrote."""
         return CorePhase(int(self._values[_AT["phase"]]))
 
     @phase.setter
@@ -60,7 +60,7 @@ class CoreStatus:
         self._values[_AT["launched_at"]] = seconds
 
     def set_turned_at(self, seconds: float) -> None:
-        """When the loop's present turn began, on the monotonic clock; 0 = it sleeps."""
+        """Write when the loop's present turn began, on the monotonic clock; 0 = it sleeps."""
         self._values[_AT["turned_at"]] = seconds
 
     def set_load(self, load: SchedulerLoad) -> None:

@@ -77,13 +77,13 @@ class RequestStream(AsyncIterator[list[SampleDelta]]):
         self.wake()
 
     def sample_ended(self) -> None:
-        """One sample will bring nothing more."""
+        """Note that one sample brings nothing more."""
         self.open_samples -= 1
         if self.open_samples == 0:
             self._client.drop_streams(self.request, abort=False)
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come."""
+        """Raise `error` to the reader: nothing more will come."""
         self._error = error
         if not self.admitted.done():
             self.admitted.set_exception(error)
@@ -213,7 +213,7 @@ class ZmqCoreClient:
         self._outbox.send(encoder.encode(message), zmq.NOBLOCK)
 
     def _receive(self) -> None:
-        """Everything that has arrived. The descriptor is edge-triggered: read until empty."""
+        """Read everything that has arrived. The descriptor is edge-triggered: read until empty."""
         while not self._closed:
             try:
                 frame = self._inbox.recv(zmq.NOBLOCK)

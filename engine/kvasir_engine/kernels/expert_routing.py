@@ -1,4 +1,4 @@
-"""Which experts a token goes to, and assignments sorted by expert and cut into blocks.
+"""Experts that each token goes to, and assignments sorted by expert and cut into blocks.
 
 The number of blocks has a bound that the number of tokens gives, so that a step can be captured as
 a CUDA graph.

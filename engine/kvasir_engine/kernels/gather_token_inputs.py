@@ -1,4 +1,4 @@
-"""What the forward pass reads of its tokens, gathered from the persistent batch in one kernel."""
+"""Token inputs of the forward pass, gathered from the persistent batch in one kernel."""
 
 from __future__ import annotations
 

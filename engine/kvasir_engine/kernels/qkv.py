@@ -1,4 +1,4 @@
-"""From a projection to attention: QK norm, rotation, and the new keys and values into the cache."""
+"""Projection to attention: QK norm, rotation, and the new keys and values into the cache."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def _order(
     keys_ptr, order_ptr, count,
     DESCENDING: tl.constexpr, AT_ONCE: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Where each number stands among all: a stable counting sort by comparisons."""
+    """Store the order of all numbers: a stable counting sort by comparisons."""
     begin(PDL)
     mine = tl.program_id(0) * AT_ONCE + tl.arange(0, AT_ONCE)
     own = mine < count

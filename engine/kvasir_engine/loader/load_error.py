@@ -1,4 +1,4 @@
-"""What a model that cannot be loaded raises."""
+"""Error of a model that cannot be loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model directory to a model with its weights on the device."""
+"""Loading of a model directory into a model with its weights on the device."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LoadedModel:
     dtype: torch.dtype
     device: torch.device
     weight_bytes: int
-    """Of this rank's parameters; a tied head counts once."""
+    """Bytes of this rank's parameters; a tied head counts once."""
 
 
 def load_model(
@@ -120,7 +120,7 @@ def _is_native(architecture: str, model_impl: ModelImpl) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What both ways of building a model need."""
+    """Inputs that both ways of building a model need."""
 
     model_dir: Path
     fields: Mapping[str, Any]

@@ -21,13 +21,13 @@ import torch
 from kvasir_engine.layers.weights import WeightShard
 
 BUFFER_BYTES = 16 << 20
-"""Of each of a thread's two buffers."""
+"""Bytes of each of a thread's two buffers."""
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Where a tensor lies in its file."""
+    """Position and type of a tensor in its file."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype | None
@@ -35,7 +35,7 @@ class StoredTensor:
     begin: int
 
     def streams(self, shard: WeightShard) -> bool:
-        """Whether `shard` is one run of the file's bytes."""
+        """Return True if `shard` is one run of the file's bytes."""
         return self.dtype is not None and shard.dim == 0 and len(self.shape) > 0
 
 
@@ -58,7 +58,7 @@ class TensorFile:
         }
 
     def close(self) -> None:
-        """Nothing can be read any more."""
+        """Close the file: nothing can be read any more."""
         os.close(self._fd)
 
     def read(self, name: str, shard: WeightShard, buffers: PinnedBuffers) -> None:

@@ -1,4 +1,4 @@
-"""What the runner asks of a model."""
+"""Interface of a model, as the runner uses it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CausalLM(Protocol):
     """A decoder over flattened batches; its attention layers read the step's ForwardContext."""
 
     attention_specs: list[AttentionSpec]
-    """One a layer, in layer order: what the KV cache must hold."""
+    """Specification of what the KV cache must hold for each layer, in layer order."""
     graph_safe: bool
     """The forward pass only launches kernels, whose shapes depend on the number of tokens alone:
     it can be captured as a CUDA graph."""

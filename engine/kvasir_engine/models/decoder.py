@@ -46,7 +46,7 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Everything below the head. `rotary_of_layer` names one of `rotary` for each layer."""
+    """Layers below the head. `rotary_of_layer` names one of `rotary` for each layer."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which architectures have model code here, by their name in config.json."""
+"""Architectures that have model code here, by their name in config.json."""
 
 from __future__ import annotations
 

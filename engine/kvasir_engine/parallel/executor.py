@@ -60,7 +60,7 @@ class Executor:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Around whatever rank 0 does together with the others.
+        """Surround whatever rank 0 does together with the others.
 
         An error in it is the last: the ranks have lost each other. Raises the reason if a rank has
         ended, also in place of the error that its end has caused here.

@@ -37,7 +37,7 @@ class ReaderEnd:
 
     @property
     def descriptors(self) -> tuple[int, int, int]:
-        """What a child process must inherit."""
+        """Descriptors that a child process must inherit."""
         return self.memory, self.written, self.read
 
 
@@ -59,7 +59,7 @@ class PlanWriter:
         self._closed = False
 
     def reader(self, index: int) -> ReaderEnd:
-        """What reader `index` needs; valid until this end is closed."""
+        """Return the end that reader `index` needs; valid until this end is closed."""
         return ReaderEnd(
             self._memory, self._written[index], self._read[index], self._slots, self._slot_bytes
         )
@@ -105,7 +105,7 @@ class PlanWriter:
             self._room[reader] -= 1
 
     def _has_room(self, reader: int) -> bool:
-        """Whether a slot is free at `reader`, looking again only when none was left."""
+        """Return True if a slot is free at `reader`, looking again only when none was left."""
         if self._room[reader] == 0:
             # Not ready: nothing was read since the last look.
             with suppress(BlockingIOError):

@@ -14,7 +14,7 @@ import numpy as np
 from kvasir_engine.step_plan import StepPlan
 
 _ITEM = np.dtype(np.int32)
-"""Of every array in a plan."""
+"""Data type of every array in a plan."""
 
 
 def _pack(value: Any) -> Any:

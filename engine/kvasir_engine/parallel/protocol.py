@@ -1,4 +1,4 @@
-"""What rank 0 and the process of another rank tell each other besides plans, as JSON."""
+"""Messages between rank 0 and the process of another rank besides plans, as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RankError(FatalError):
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What the process of rank `rank` is started with, on its standard input."""
+    """Configuration that the process of rank `rank` is started with, on its standard input."""
 
     rank: int
     store: Path
@@ -37,12 +37,12 @@ class WorkerConfig:
     """Descriptor of the pipe that takes `Report`s."""
 
     def encode(self) -> bytes:
-        """For `decode` in the other process."""
+        """Encode for `decode` in the other process."""
         return json.dumps(asdict(self), default=str).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> WorkerConfig:
-        """What `encode` made."""
+        """Decode what `encode` made."""
         given: dict[str, Any] = json.loads(data)
         settings: dict[str, Any] = given["settings"]
         settings["scheduler"] = SchedulerSettings(**settings["scheduler"])
@@ -58,7 +58,7 @@ class WorkerConfig:
 
 
 class Progress(StrEnum):
-    """How far a worker has come."""
+    """Progress of a worker."""
 
     IMPORTED = "imported"
     """Ready to meet the other ranks."""
@@ -69,7 +69,7 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One line of a worker. A failure carries the error's type, message and traceback."""
+    """Report of a worker, one line. A failure carries the error's type, message and traceback."""
 
     progress: Progress
     kind: str = ""
@@ -77,13 +77,13 @@ class Report:
     traceback: str = ""
 
     def encode(self) -> bytes:
-        """One line for `decode`."""
+        """Encode as one line for `decode`."""
         fields = {name: value[-MAX_REPORT_CHARS:] for name, value in asdict(self).items()}
         return json.dumps(fields).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Report:
-        """What `encode` made."""
+        """Decode what `encode` made."""
         fields = json.loads(line)
         return cls(Progress(fields.pop("progress")), **fields)
 

@@ -19,7 +19,7 @@ from kvasir_engine.parallel.worker_process import WorkerProcess
 KILL_AFTER_SECONDS = 3.0
 """Less than whoever stops rank 0 gives it."""
 BLAME_SECONDS = 1.0
-"""How long after an error in rank 0 the death that caused it may still be noticed."""
+"""Seconds after an error in rank 0 in which the death that caused it may still be noticed."""
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class RankWatch:
             worker.close()
 
     def _first_death(self) -> Exception | None:
-        """Why the first worker ended; None once `close` was called."""
+        """Return why the first worker ended; None once `close` was called."""
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
         for worker in self._workers:

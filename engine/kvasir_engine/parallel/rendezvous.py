@@ -1,4 +1,4 @@
-"""How the ranks of one machine meet."""
+"""Rendezvous of the ranks of one machine."""
 
 from __future__ import annotations
 

@@ -66,13 +66,13 @@ class WorkerProcess:
         self._process.kill()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended, or does within `seconds`."""
+        """Return True if the worker has ended, or does within `seconds`."""
         poller = select.poll()
         poller.register(self.ended, select.POLLIN)
         return bool(poller.poll(1000 * seconds))
 
     def reason(self) -> Exception:
-        """Why it ended or is about to: what it reported, or how its process ended."""
+        """Return why it ended or is about to: what it reported, or how its process ended."""
         if self.failure is not None:
             return self.failure.error(self.rank)
         code = self._process.wait()

@@ -23,7 +23,7 @@ _LARGEST_UNIFORM = 1.0 - 2.0**-24
 
 @dataclass(slots=True)
 class NoiseKeys:
-    """What the noise of each sampled token depends on; int64 [rows] tensors of 32-bit values."""
+    """Keys of the noise of each sampled token; int64 [rows] tensors of 32-bit values."""
 
     seed_low: Tensor
     seed_high: Tensor

@@ -35,7 +35,8 @@ def ban_where(logits: Tensor, tokens: TokenLists, banned: Tensor) -> None:
 
 
 def ends_with(history: Tensor, rows: Tensor, lengths: Tensor, prefixes: Tensor) -> Tensor:
-    """Whether the first lengths[i] tokens of history[rows[i]] end with prefixes[i], bool [n].
+    """Return whether the first lengths[i] tokens of history[rows[i]] end with prefixes[i], bool
+    [n].
 
     `history` int [max_rows, max_len]; `prefixes` [n, longest], padded on the left by -1, which
     matches anything.

@@ -14,7 +14,7 @@ IN_PROMPT = 1 << 30
 
 
 class PenaltyCounts:
-    """Which tokens each row has seen: int32 [max_rows, vocab], 4 * max_rows * vocab bytes.
+    """Counts of the tokens each row has seen: int32 [max_rows, vocab], 4 * max_rows * vocab bytes.
 
     Allocated once, so that what is left for the KV cache is known at start; only rows with
     penalties are ever written.

@@ -28,7 +28,7 @@ class TokenLists:
 
 
 class RowTokens:
-    """At most one list of (token, value) a row.
+    """Lists of (token, value), at most one a row.
 
     While the same rows are sampled step after step nothing is uploaded: the device form is kept
     until the batch or one of its lists changes.

@@ -26,7 +26,7 @@ CHUNK_QUADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class SampledInto:
-    """Where sampled tokens go: `DeviceBatch`'s arrays by row; none from `padding_row` on."""
+    """Destination of sampled tokens: `DeviceBatch`'s arrays by row; none from `padding_row` on."""
 
     history: torch.Tensor
     num_tokens: torch.Tensor

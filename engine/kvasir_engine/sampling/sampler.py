@@ -1,4 +1,4 @@
-"""From logits to tokens: one stateless sampler for every row of a step.
+"""Sampler from logits to tokens: stateless, for every row of a step.
 
 Order, as in vLLM and HF: log-probabilities of the raw logits; allowed ids, bad words, early
 stops, logit bias, penalties; then the arg max of greedy rows, or temperature, min-p, top-k, top-p
@@ -64,7 +64,7 @@ class SampleBatch:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What a step sampled, on the device: int32 [m] tokens and log-probs."""
+    """Tokens that a step sampled, on the device: int32 [m] tokens and log-probs."""
 
     tokens: Tensor
     logprobs: Logprobs | None
@@ -81,7 +81,7 @@ class Sampler:
 
     @property
     def by_kernel(self) -> bool:
-        """Whether a kernel chooses tokens."""
+        """True if a kernel chooses tokens."""
         return self._sample_kernel is not None
 
     def __call__(self, logits: Tensor, batch: SampleBatch, top_logprobs: int = -1) -> Sampled:
@@ -99,7 +99,7 @@ class Sampler:
         return Sampled(tokens=tokens.to(torch.int32), logprobs=logprobs)
 
     def _reads_any_type(self, batch: SampleBatch, top_logprobs: int) -> bool:
-        """Whether nothing but the kernel, if that, will read the logits."""
+        """Return True if nothing but the kernel, if that, will read the logits."""
         plain = top_logprobs < 0 and not self._state.has_edits[batch.rows_cpu].any()
         return plain and self._sample_kernel is not None
 

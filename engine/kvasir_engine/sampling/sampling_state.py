@@ -21,7 +21,7 @@ GREEDY_BELOW = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class SamplingTables:
-    """What sampling kernels read, by row.
+    """Tables that sampling kernels read, by row.
 
     `floats` fp32 [rows, 6]: temperature, top-p, min-p, repetition, presence, frequency. `ints`
     int64 [rows, 5]: low and high word of the seed, sample index, top-k, min_tokens.
@@ -92,7 +92,8 @@ class SamplingState:
             self.counts.copy_rows([fork.src for fork in counted], [fork.dst for fork in counted])
 
     def noise_keys(self, rows: torch.Tensor, positions: torch.Tensor) -> NoiseKeys:
-        """What the noise of the tokens at `positions` of `rows` (int64 [n], device) depends on."""
+        """Return the keys of the noise of the tokens at `positions` of `rows` (int64 [n],
+        device)."""
         return NoiseKeys(
             self._seed_low[rows], self._seed_high[rows], positions, self._sample_index[rows]
         )

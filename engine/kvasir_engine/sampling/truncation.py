@@ -25,7 +25,8 @@ def _largest(logits_row, vocab_size, temperature, TOKENS: tl.constexpr):
 
 @triton.jit
 def _above(logits_row, vocab_size, temperature, bound, floor, best, TOKENS: tl.constexpr):
-    """How many tokens score above `bound` and at least `floor`, and their sum of exp(s - best)."""
+    """Return how many tokens score above `bound` and at least `floor`, and their sum of exp(s -
+    best)."""
     count, mass = 0, 0.0
     for first in range(0, vocab_size, TOKENS):
         scaled = scaled_logits(logits_row, first, vocab_size, temperature, TOKENS)

@@ -1,4 +1,4 @@
-"""Which requests the core refuses, and why: pure checks before a request is queued."""
+"""Reasons to refuse a request: pure checks before it is queued."""
 
 from __future__ import annotations
 

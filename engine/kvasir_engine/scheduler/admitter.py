@@ -42,7 +42,8 @@ class Admitter:
         self._releases = releases
         self._counters = counters
         self._blocked: tuple[Sequence, list[int], int] | None = None
-        """Who found too few blocks, how many must be available, and when to look again anyway."""
+        """Sequence that found too few blocks, how many must be available, and when to look again
+        anyway."""
 
     def admit_waiting(self, builder: PlanBuilder) -> None:
         """Start sequences until one must wait; it is not overtaken."""
@@ -87,8 +88,8 @@ class Admitter:
         return True
 
     def _available_to_fit(self, wanted: list[int], cached: list[list[int]]) -> list[int]:
-        """How many blocks each group must be able to hand out, so that `wanted` of them, `cached`
-        among them, fit beside what runs."""
+        """Return how many blocks each group must be able to hand out, so that `wanted` of them,
+        `cached` among them, fit beside what runs."""
         needed = []
         running = self._rows.active.any()
         for pool, blocks, table in zip(self._kv.pools, wanted, cached, strict=True):

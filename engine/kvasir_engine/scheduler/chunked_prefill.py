@@ -51,7 +51,7 @@ class ChunkedPrefill:
                 self.plan_chunk(builder, sequence)
 
     def plan_chunk(self, builder: PlanBuilder, sequence: Sequence) -> None:
-        """As large a chunk as budget and blocks allow, or none."""
+        """Plan as large a chunk as budget and blocks allow, or none."""
         t, row = self._rows, sequence.row
         self._blocks.free_outside_windows(sequence)
         start, total = int(t.computed[row]), int(t.total[row])

@@ -1,4 +1,4 @@
-"""What the scheduler has done since the start."""
+"""Counters of the scheduler since the start, and its present load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SchedulerCounters:
     prefix_queries: int = 0
     """Prompt tokens looked up in the prefix cache."""
     prefix_hits: int = 0
-    """Of these, tokens found."""
+    """Prompt tokens found in the prefix cache, of those looked up."""
     steps: int = 0
     computed_tokens: int = 0
     chunked_prefills: int = 0
@@ -24,7 +24,7 @@ class SchedulerCounters:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLoad:
-    """What there is to do now."""
+    """Present load of the scheduler."""
 
     running: int
     """Sequences that own a row."""

@@ -44,21 +44,21 @@ class ForkCopy:
 
 @dataclass(slots=True)
 class PlanBuilder:
-    """What has been decided so far for step `step_id`."""
+    """Decisions made so far for step `step_id`."""
 
     step_id: int
     budget: int
     """Tokens that may still be added."""
     decodes: Int32Array = field(default_factory=lambda: int32([]))
     prefilling: bool = False
-    """There are rows that want more than one plain token."""
+    """True if there are rows that want more than one plain token."""
     chunks: list[Chunk] = field(default_factory=list)
     inits: list[RowInit] = field(default_factory=list)
     forks: list[RowFork] = field(default_factory=list)
     copies: list[list[tuple[int, int]]] = field(default_factory=list)
     """Pairs (source, destination) by KV group."""
     fork_copies: list[ForkCopy] = field(default_factory=list)
-    """Left to the next plan by this one's forks."""
+    """Copies that this plan's forks leave to the next plan."""
     short_of_blocks: bool = False
     """Something that runs found too few blocks: nothing new is admitted, or it might starve."""
     _rows: list[int] = field(default_factory=list)
@@ -74,7 +74,7 @@ class PlanBuilder:
         self._blocks.extend(zip(*fresh, strict=True))
 
     def add_copies(self, pairs: list[tuple[int, int]]) -> None:
-        """One block of each KV group is copied before the forward."""
+        """Copy one block of each KV group before the forward."""
         if not self.copies:
             self.copies = [[] for _ in pairs]
         for group, pair in zip(self.copies, pairs, strict=True):

@@ -69,7 +69,8 @@ class RowAllocator:
         return True
 
     def others_will_release(self, builder: PlanBuilder) -> bool:
-        """Whether waiting for blocks will end by itself: something runs and will release some."""
+        """Return True if waiting for blocks will end by itself: something runs and will release
+        some."""
         in_flight = self._releases.retired < builder.step_id - 1
         return bool(len(builder.decodes) or builder.chunks or in_flight)
 

@@ -33,14 +33,14 @@ class RowTable:
         """The last launched step that names the row."""
         self.order = np.zeros(num_rows, dtype=np.int64)
         self.active = np.zeros(num_rows, dtype=np.bool_)
-        """May be scheduled as an ordinary row."""
+        """True for rows that may be scheduled as ordinary ones, [rows]."""
         self.owned = np.zeros(num_rows, dtype=np.bool_)
         self.finished = np.zeros(num_rows, dtype=np.bool_)
-        """Its tokens in flight are dropped."""
+        """True for rows whose tokens in flight are dropped, [rows]."""
         self.special = np.zeros(num_rows, dtype=np.bool_)
         """Needs a look at its object each step: an unforked lead, or prompt log-probabilities."""
         self.quiet = np.zeros(num_rows, dtype=np.bool_)
-        """Its tokens travel packed: announced, no log-probabilities."""
+        """True for rows whose tokens travel packed: announced, no log-probabilities, [rows]."""
         self.handle, self.client = zeros(), zeros()
         self.logprobs = np.full(num_rows, -1, dtype=np.int32)
         self.num_logprobs = 0
@@ -106,7 +106,7 @@ class RowTable:
     def hits_stop(
         self, rows: Int32Array, tokens: Int32Array
     ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Whether each row's new token ends it, [rows]."""
+        """Return whether each row's new token ends it, bool [rows]."""
         hits = self.stop_ids[rows] == tokens[:, None]
         # Counting takes a third of the time of any(axis=1), and mostly there is nothing to find.
         ended: np.ndarray[tuple[int], np.dtype[np.bool_]] = (

@@ -1,4 +1,4 @@
-"""One scheduler, no phases: a step is {row: tokens} under one budget.
+"""Scheduler without phases: a step is {row: tokens} under one budget.
 
 Each step takes, in this order: one token of every row that is ready to decode, a chunk of every
 prompt being prefilled, then new sequences from the queue.
@@ -180,7 +180,7 @@ class Scheduler:
         return self.waiting.num_tokens + int(np.maximum(left, 0).sum())
 
     def load(self) -> SchedulerLoad:
-        """How much there is to do, for those who choose between engines."""
+        """Return how much there is to do, for those who choose between engines."""
         return SchedulerLoad(
             self.num_running, len(self.waiting), self.prefill_backlog(), self.kv.usage()
         )

@@ -1,4 +1,4 @@
-"""One sample of one request, as the scheduler sees it."""
+"""Sample of a request, as the scheduler sees it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class SequenceState(Enum):
 
 @dataclass(slots=True)
 class Times:
-    """When things happened to a sequence, seconds of the monotonic clock; 0 = not yet."""
+    """Times at which things happened to a sequence, seconds of the monotonic clock; 0 = not yet."""
 
     queued: float = 0.0
     started: float = 0.0
-    """In the plan of its first step."""
+    """Time of the plan of its first step."""
     first_token: float = 0.0
     ended: float = 0.0
 
@@ -52,7 +52,7 @@ class Sequence:
     together: int = 1
     """Requests that start in one step, if this is the first of them: their rows must be free."""
     lead: Sequence | None = None
-    """Whose sibling it is, until it is forked off."""
+    """Sequence whose sibling it is, until it is forked off."""
     state: SequenceState = SequenceState.WAITING
     row: int = -1
     tables: BlockTables | None = None
@@ -84,7 +84,7 @@ class Sequence:
 
     @property
     def block_tables(self) -> BlockTables:
-        """Its tables; only while it has a row."""
+        """Block tables of the sequence; only while it has a row."""
         if self.tables is None:
             raise AssertionError(f"sequence {self.handle} holds no blocks.")
         return self.tables

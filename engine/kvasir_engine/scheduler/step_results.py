@@ -15,7 +15,7 @@ from kvasir_engine.step_plan import Int32Array, PromptLogprobs, StepOutput, Step
 
 @dataclass(slots=True)
 class StepNews:
-    """What the clients hear of one step.
+    """Results of one step, for the clients.
 
     Plain tokens (announced samples without log-probabilities that go on) travel as arrays;
     everything else as deltas with the client each belongs to.

@@ -1,4 +1,4 @@
-"""Who calls: API keys of clients, the fleet secret of routers."""
+"""Authentication of callers: API keys of clients, the fleet secret of routers."""
 
 from __future__ import annotations
 

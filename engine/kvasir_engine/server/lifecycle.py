@@ -14,11 +14,11 @@ from kvasir_engine.core.client import CoreClient, CoreInfo, EngineDeadError
 logger = logging.getLogger(__name__)
 
 HANDOVER_SECONDS = 5.0
-"""How long responses may take to write their handover event."""
+"""Seconds that responses may take to write their handover event."""
 
 
 class ServerPhase(StrEnum):
-    """What /ready answers."""
+    """Phase of the server, as /ready answers it."""
 
     STARTING = "starting"
     READY = "ready"
@@ -84,7 +84,7 @@ class Lifecycle:
 
     @property
     def served_info(self) -> CoreInfo:
-        """What the core said when it became ready. Raises RuntimeError before that."""
+        """Facts that the core sent when it became ready. Raises RuntimeError before that."""
         if self.info is None:
             raise RuntimeError("the core does not serve yet")
         return self.info

@@ -1,4 +1,4 @@
-"""What an API process knows of the model: its names, tokenizer, template and defaults."""
+"""Model as an API process knows it: its names, tokenizer, template and defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GENERATION_FIELDS = ("repetition_penalty", "temperature", "top_k", "top_p", "mi
 
 @dataclass(slots=True)
 class ServedModel:
-    """One model as requests see it."""
+    """Model as requests see it."""
 
     names: tuple[str, ...]
     tokenizer: Tokenizer
@@ -27,7 +27,7 @@ class ServedModel:
     defaults: dict[str, Any] = field(default_factory=dict)
     """Sampling parameters for what a request leaves out."""
     root: str = ""
-    """What the user asked for: a directory or an id."""
+    """Model argument that the user gave: a directory or an id."""
 
     @property
     def name(self) -> str:

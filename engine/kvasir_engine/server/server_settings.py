@@ -1,4 +1,4 @@
-"""What an API process is told when it starts; the table of the flags that concern the server."""
+"""Settings of an API process; the table of the flags that concern the server."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ServerSettings:
     """Names and meanings are vLLM's where vLLM has the flag."""
 
     model: str
-    """What the user asked for: a directory, a Hub id or a builtin:// name."""
+    """Model argument that the user gave: a directory, a Hub id or a builtin:// name."""
     model_dir: Path
-    """Where the model's files are on this machine."""
+    """Directory of the model's files on this machine."""
     revision: str | None = None
     """The Hub's commit that these are of, or the branch or tag that was asked for."""
     served_model_names: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the handlers of one API process share."""
+"""State that the handlers of one API process share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class ServerState:
         self.metrics = metrics
         self.lifecycle = Lifecycle(client)
         self.reporter: PromptReporter | None = None
-        """Where gRPC is served: takes prompts for the routers that watch them."""
+        """Reporter that takes prompts for the routers that watch them; only where gRPC is
+        served."""
         self._intake: Intake | None = None
 
     def make_reporter(
@@ -59,7 +60,7 @@ class ServerState:
         return self.reporter
 
     def intake(self, name: str | None) -> Intake:
-        """What makes requests for the model `name` (None = the only one).
+        """Return the maker of requests for the model `name` (None = the only one).
 
         Raises ApiError: 404 for another name, 503 while requests are not taken.
         """

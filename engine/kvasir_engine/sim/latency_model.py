@@ -28,7 +28,7 @@ class SpeedProfile:
 
     name: str
     source: str
-    """What was measured, on which machine."""
+    """Measurement that the profile was fitted to, and its machine."""
     date: str
     gemm_points: tuple[tuple[int, float], ...]
     """(tokens, ms) of all GEMMs of one step; tokens strictly increasing. Linear
@@ -36,7 +36,7 @@ class SpeedProfile:
     kv_bytes_per_token: float
     kv_bandwidth_bytes_s: float
     attention_flops_per_pair: float
-    """Of all layers, for each query and a key it attends to."""
+    """Attention FLOPs of all layers, for each query and a key it attends to."""
     attention_flops_s: float
     overhead_ms: float
     small_us_per_token: float

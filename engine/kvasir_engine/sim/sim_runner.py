@@ -35,7 +35,7 @@ MASK_64 = (1 << 64) - 1
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 """The step of splitmix64's counter: 2^64 over the golden ratio."""
 OF_SAMPLE, OF_PROMPT = 0, 1 << 63
-"""Apart, so that prompt log-probabilities share no bits with samples."""
+"""Offsets that keep prompt log-probabilities from sharing bits with samples."""
 GREEDY_SEED = 0x6B7661736972
 """Greedy rows answer the same whatever their seed is."""
 
@@ -181,7 +181,7 @@ def mix(z: UInt64Array) -> UInt64Array:
 
 
 def stream_of(seed: int, sample_index: int) -> np.uint64:
-    """Where the counter of a sample begins; negative seeds are taken modulo 2^64."""
+    """Return where the counter of a sample begins; negative seeds are taken modulo 2^64."""
     start = mix(np.array([seed & MASK_64], dtype=np.uint64))
     return np.uint64(mix(start + np.array([sample_index], dtype=np.uint64) * GAMMA)[0])
 

@@ -45,7 +45,7 @@ def make_detokenizer(
 
 
 class ByteDetokenizer:
-    """For byte-level tokenizers: tokens are bytes, and only UTF-8 is left to decode."""
+    """Detokenizer for byte-level tokenizers: tokens are bytes, and only UTF-8 is left to decode."""
 
     __slots__ = ("_bytes_of", "_decode", "_skip")
 
@@ -68,7 +68,7 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """For every other tokenizer: decodes the last tokens again with each new one.
+    """Detokenizer for every other tokenizer: decodes the last tokens again with each new one.
 
     The context keeps the first token's leading space, which a decoder would strip at the start of
     a text.

@@ -23,7 +23,7 @@ def logprob_dict(entry: LogprobEntry, tokenizer: Tokenizer | None) -> dict[int, 
 def logprob_dicts(
     entries: Iterable[LogprobEntry], tokenizer: Tokenizer | None
 ) -> list[dict[int, Logprob]]:
-    """One dictionary a token."""
+    """Return one dictionary a token."""
     return [logprob_dict(entry, tokenizer) for entry in entries]
 
 

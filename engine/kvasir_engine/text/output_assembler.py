@@ -70,7 +70,8 @@ class OutputAssembler:
         return self.samples[0].resume(token_ids, sent_chars, self._ended(token_ids))
 
     def _ended(self, token_ids: Sequence[int]) -> tuple[FinishReason, int | None] | None:
-        """How resumed ids end a sample: by EOS, a stop id or their number."""
+        """Return how resumed ids end a sample: by EOS, a stop id or their number; None if they do
+        not."""
         params = self.request.params
         if not token_ids:
             return None
@@ -96,7 +97,7 @@ class OutputAssembler:
         return self.samples[number].push(delta)
 
     def output(self) -> RequestOutput:
-        """Everything so far, as `LLM.generate` returns it."""
+        """Return everything so far, as `LLM.generate` returns it."""
         return self._request_output(
             CompletionOutput(
                 index=sample.index,
@@ -111,7 +112,7 @@ class OutputAssembler:
         )
 
     def delta_output(self, updates: Iterable[SampleUpdate]) -> RequestOutput:
-        """Only what `updates` added, for an incremental stream."""
+        """Return only what `updates` added, for an incremental stream."""
         by_index = {sample.index: sample for sample in self.samples}
         return self._request_output(
             CompletionOutput(

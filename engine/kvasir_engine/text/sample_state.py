@@ -1,4 +1,4 @@
-"""One sample of a request: from the core's deltas to text, cut where a stop string says."""
+"""Sample of a request: from the core's deltas to text, cut where a stop string says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvasir_engine.text.stop_strings import StopStrings
 
 @dataclass(slots=True)
 class SampleUpdate:
-    """What one delta added to a sample, ready to be sent.
+    """Text and tokens that one delta added to a sample, ready to be sent.
 
     `text` may lag behind `token_ids`: text that may become a stop string, and bytes of an
     unfinished character, wait. `text_offsets` is where each token's text begins in the whole
@@ -34,7 +34,7 @@ class SampleUpdate:
 
 
 class SampleState:
-    """Everything about one sample so far; resumed output counts as its own."""
+    """State of one sample so far; resumed output counts as its own."""
 
     __slots__ = (
         "_chars",
@@ -65,7 +65,7 @@ class SampleState:
         self.logprobs: list[LogprobEntry] | None = None if params.logprobs is None else []
         self.cumulative_logprob: float | None = None if params.logprobs is None else 0.0
         self.text_offsets: list[int] = []
-        """Where each token of `logprobs` begins in the text."""
+        """Offsets at which each token of `logprobs` begins in the text."""
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self._min_tokens = params.min_tokens

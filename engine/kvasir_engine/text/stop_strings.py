@@ -55,7 +55,7 @@ class StopStrings:
         return text[: len(text) - hold]
 
     def flush(self) -> str:
-        """What was held back, when the text ends without a match."""
+        """Return what was held back, when the text ends without a match."""
         held, self._held = self._held, ""
         return held
 

@@ -1,4 +1,4 @@
-"""Which algorithm multiplies which matrices: what is shipped for a kind of GPU, and what was timed.
+"""GEMM algorithms by shape: those shipped for a kind of GPU, and those timed here.
 
 A file is named for the kind of GPU and the version of the library, since an algorithm's words mean
 something to these alone. Lines are (tokens, outputs, inputs, the algorithm's eight words or null
@@ -17,7 +17,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 MAX_TABLE_BYTES = 16 << 20
-"""Of a file of choices; a larger one is not ours."""
+"""Maximum bytes of a file of choices; a larger one is not ours."""
 GemmChoice = tuple[int, ...] | None
 """An algorithm's words; None for torch's choice."""
 GemmKey = tuple[int, int, int]
@@ -34,7 +34,7 @@ class AlgorithmTable:
         self._shipped = {} if shipped is None else read_algorithms(shipped)
 
     def get(self, key: GemmKey, choose: Callable[[], GemmChoice]) -> GemmChoice:
-        """What is shipped or known, or what `choose` finds."""
+        """Return the shipped or known choice, or what `choose` finds."""
         if key in self._shipped:
             return self._shipped[key]
         if key not in self._known:
@@ -42,12 +42,13 @@ class AlgorithmTable:
         return self._known[key]
 
     def shipped_algorithms(self, most: int) -> list[tuple[int, ...]]:
-        """Of the algorithms that are shipped: what was best for one shape may be for another."""
+        """Return at most `most` of the shipped algorithms, the most frequent first: what was best
+        for one shape may be for another."""
         counts = Counter(choice for choice in self._shipped.values() if choice is not None)
         return [choice for choice, _ in counts.most_common(most)]
 
     def save(self) -> None:
-        """What was chosen here, as a whole: a reader sees the old file or the new one."""
+        """Save what was chosen here, as a whole: a reader sees the old file or the new one."""
         if not self._known:
             return
         part = self._file.with_suffix(f".{os.getpid()}")
@@ -62,7 +63,7 @@ class AlgorithmTable:
 
 
 def format_algorithms(choices: dict[GemmKey, GemmChoice]) -> str:
-    """What `read_algorithms` reads."""
+    """Return the text that `read_algorithms` reads."""
     lines = [json.dumps([*key, choice]) for key, choice in sorted(choices.items())]
     return "[" + ",\n ".join(lines) + "]\n"
 

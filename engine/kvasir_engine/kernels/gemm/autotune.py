@@ -12,7 +12,8 @@ from kvasir_engine.device.graph_capture import GraphPool, capturing
 from kvasir_engine.kernels.gemm.cublaslt import Algorithm, CublasLt, distinct
 
 TIMED_FLOPS = 1_000_000_000_000
-"""Of one candidate, at least two products and at most one a layer."""
+"""Floating-point operations of one candidate's timing: at least two GEMMs and at most one a
+layer."""
 SCREENED_CALLS = 4
 FINALISTS = 8
 """Candidates that are timed anew, over more weights and in turns."""
@@ -38,7 +39,7 @@ class Autotuner:
         self._weights = [weights[call % len(weights)] for call in range(calls)]
 
     def heuristic_candidates(self, most: int) -> list[Algorithm]:
-        """What the library's heuristic names."""
+        """Return at most `most` algorithms that the library's heuristic names."""
         return self._library.candidates(self._problem, most)
 
     def ranked(self, algorithms: Sequence[Algorithm]) -> list[Timed]:

@@ -102,7 +102,7 @@ class CublasLt:
         return layout
 
     def candidates(self, problem: Problem, most: int) -> list[Algorithm]:
-        """At most `most` algorithms, the one that the heuristic likes best first."""
+        """Return at most `most` algorithms, the one that the heuristic likes best first."""
         preference, found = c_void_p(), c_int()
         results = (_Candidate * most)()
         self._call("cublasLtMatmulPreferenceCreate", byref(preference))
@@ -121,7 +121,7 @@ class CublasLt:
         return [each.algorithm for each in results[: found.value] if each.state == 0]
 
     def supports(self, problem: Problem, algorithm: Algorithm) -> bool:
-        """Whether an algorithm, named for another problem, computes this one."""
+        """Return True if an algorithm, named for another problem, computes this one."""
         found = _Candidate()
         status = self._library.cublasLtMatmulAlgoCheck(
             self._handle, problem.description, problem.weight, problem.x, problem.out,

@@ -21,7 +21,7 @@ MAX_SKINNY_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class SkinnyTuning:
-    """How the kernel is launched for one shape."""
+    """Launch parameters of the kernel for one shape."""
 
     outputs: int
     """Outputs of one program."""
@@ -118,7 +118,7 @@ def _skinny(
 
 
 def fits(outputs: int, inputs: int, tuning: SkinnyTuning) -> bool:
-    """Whether the kernel, which has no masks along the weights, computes such a layer."""
+    """Return True if the kernel, which has no masks along the weights, computes such a layer."""
     return (
         outputs % tuning.outputs == 0
         and inputs % tuning.inputs == 0

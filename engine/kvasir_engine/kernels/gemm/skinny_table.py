@@ -1,4 +1,4 @@
-"""Which layers of few tokens the skinny kernel computes, and how: measured, never guessed.
+"""Layers of few tokens that the skinny kernel computes, and its tuning: measured, never guessed.
 
 The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU.
 A line is (outputs, inputs, gated, tokens, and SkinnyTuning's fields); cuBLAS computes every other

@@ -1,1 +1,1 @@
-"""One request's way through the core, for HTTP and gRPC alike."""
+"""Generation: the way of a request through the core, for HTTP and gRPC alike."""

@@ -1,4 +1,4 @@
-"""What an API process measures of requests; names and buckets are vLLM's."""
+"""Metrics of requests in an API process; names and buckets are vLLM's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One HTTP request's way through the core: admitted, streamed, ended or broken off."""
+"""Generation of one HTTP request: admitted to the core, streamed, ended or broken off."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class Interruption(StrEnum):
-    """Why a generation was broken off."""
+    """Reason for which a generation was broken off."""
 
     DISCONNECT = "disconnect"
     HANDOVER = "handover"
@@ -90,7 +90,7 @@ class Generation:
             raise
 
     async def updates(self) -> AsyncGenerator[list[SampleUpdate], None]:
-        """What was added, one update a choice and batch; `index` is the choice's.
+        """Yield what was added, one update a choice and batch; `index` is the choice's.
 
         Raises GenerationFailedError, GenerationInterruptedError or EngineDeadError. Whoever does
         not read to the end calls `close`.

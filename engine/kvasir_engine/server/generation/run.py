@@ -1,4 +1,4 @@
-"""One prompt of a request and its samples."""
+"""Prompt of a request and its samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvasir_engine.text.sample_state import SampleUpdate
 
 @dataclass(slots=True)
 class PromptRun:
-    """One prompt of the request. Its samples are the choices from `first_choice` on."""
+    """Prompt of the request. Its samples are the choices from `first_choice` on."""
 
     request: EngineRequest
     assembler: OutputAssembler
@@ -23,7 +23,7 @@ class PromptRun:
     finish_sent: bool = False
     """The client has a resumed sample's finish reason: nothing of the sample is left to send."""
     cached_tokens: int | None = None
-    """What was reported of a resumed sample before, and is reported again."""
+    """Cached tokens that were reported of a resumed sample before, and are reported again."""
     resumed: SampleUpdate | None = None
     stream: AsyncIterator[list[SampleDelta]] | None = None
     first_token_time: float = 0.0

@@ -1,4 +1,4 @@
-"""From the bytes of a body to a checked struct, or to a 400 that says what is wrong."""
+"""Decoding of a body's bytes to a checked struct, or to a 400 that says what is wrong."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ UNAUTHENTICATED_PATHS = DOCS_PATHS | {
     "/v2/health/live",
     "/v2/health/ready",
 }
-"""What probes and collectors read, who have no key, and the documentation, as vLLM's."""
+"""Paths that probes and collectors read, who have no key, and the documentation, as vLLM's."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/-]{1,128}")
 
 CountRequest = Callable[[str, int, float], None]

@@ -22,7 +22,7 @@ _NOT_PARAMETERS = ("model", "prompt", "stream", "stream_options", "resume", "ech
 
 
 class Tensor(msgspec.Struct, kw_only=True):
-    """One input: a BYTES tensor whose elements are strings."""
+    """Input tensor: a BYTES tensor whose elements are strings."""
 
     name: str
     shape: list[int]

@@ -1,4 +1,4 @@
-"""What streamed and unary answers have in common."""
+"""Common parts of streamed and unary answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvasir_engine.text.sample_state import SampleState, SampleUpdate
 
 @dataclass(slots=True)
 class Choice:
-    """One choice of an answer and what of it was sent."""
+    """Choice of an answer and what of it was sent."""
 
     index: int
     run: PromptRun
@@ -88,7 +88,7 @@ class Answer:
         raise NotImplementedError
 
     def plain_choice(self, choice: Choice) -> tuple[bytes, bytes]:
-        """What stands before and after the JSON string in a chunk that only adds text."""
+        """Return what stands before and after the JSON string in a chunk that only adds text."""
         raise NotImplementedError
 
     def body(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Answer:
 
 
 def finish_fields(reason: FinishReason | None, stop_reason: int | str | None) -> dict[str, Any]:
-    """How a choice ended; `stop_reason` is vLLM's addition."""
+    """Return the fields that say how a choice ended; `stop_reason` is vLLM's addition."""
     if reason is None:
         return {"finish_reason": None}
     return {"finish_reason": reason.value, "stop_reason": stop_reason}

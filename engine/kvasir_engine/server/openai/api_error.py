@@ -63,7 +63,7 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 
 
 def from_engine(error: RequestRejectedError | EngineDeadError) -> ApiError:
-    """What the core's refusal is over HTTP."""
+    """Return the HTTP error for the core's refusal."""
     if isinstance(error, EngineDeadError):
         return ApiError(503, f"The engine has ended: {error}", code="engine_dead")
     code = {429: "queue_full", 503: "draining"}.get(error.status)

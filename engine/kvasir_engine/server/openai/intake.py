@@ -1,4 +1,4 @@
-"""From a checked body to the runs of a Generation: prompts, limits, resume."""
+"""Intake of a checked body as the runs of a Generation: prompts, limits, resume."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Intake:
         *,
         echo: bool = False,
     ) -> list[PromptRun]:
-        """One run a prompt; with `resume`, the one it names."""
+        """Return one run a prompt; with `resume`, the one it names."""
         if len(prompts) * params.n > MAX_CHOICES:
             raise invalid(
                 f"{len(prompts)} prompts with n = {params.n} make more than {MAX_CHOICES} "

@@ -1,4 +1,4 @@
-"""What a router that proves itself with the fleet secret gets beside each answer.
+"""Additions to each answer for a router that proves itself with the fleet secret.
 
 Streams. Every SSE event is preceded, in the same chunk, by one comment line
 
@@ -75,7 +75,7 @@ def bare_comment(usage: dict[str, Any] | None = None) -> bytes:
 
 
 def handover_state(generation: Generation, usage: dict[str, Any]) -> dict[str, Any]:
-    """Where every choice stands."""
+    """Return the state of every choice, the seed and the usage."""
     choices = [
         {
             "i": run.first_choice + sample.index,

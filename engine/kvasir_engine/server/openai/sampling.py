@@ -1,4 +1,4 @@
-"""From a request body to SamplingParams, with the model's defaults for what it leaves out."""
+"""Sampling parameters of a request body, with the model's defaults for what it leaves out."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import msgspec
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
-    """How a stream reports usage."""
+    """Options of a stream's usage reports."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -35,7 +35,7 @@ class ResumeBody(msgspec.Struct, kw_only=True):
 
 
 class SamplingBody(msgspec.Struct, kw_only=True):
-    """What completions and chat completions share. None = the default."""
+    """Fields that completions and chat completions share. None = the default."""
 
     model: str | None = None
     n: int | None = None

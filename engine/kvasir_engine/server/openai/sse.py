@@ -60,7 +60,7 @@ class EventWriter:
         return opening + router_contract.comment(update.index, update.token_ids) + event
 
     def _opening(self, choice: Choice) -> bytes:
-        """What comes before a choice's first text, as an event of its own."""
+        """Return what comes before a choice's first text, as an event of its own."""
         made = self._answer.opening_choice(choice)
         choice.started = True
         if made is None:

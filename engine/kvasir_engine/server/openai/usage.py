@@ -8,7 +8,7 @@ from kvasir_engine.server.generation.generation import Generation
 
 
 def usage_of(generation: Generation) -> dict[str, Any]:
-    """What the client has received so far, over all prompts and choices."""
+    """Return the usage of what the client has received so far, over all prompts and choices."""
     prompt = sum(run.request.num_prompt_tokens for run in generation.runs)
     output = sum(run.assembler.num_output_tokens for run in generation.runs)
     cached = sum(run.num_cached_tokens for run in generation.runs)

@@ -1,4 +1,4 @@
-"""One API process: `python -m kvasir_engine.server.process.api RUNTIME_DIR INDEX PARENT_PID`."""
+"""API process: `python -m kvasir_engine.server.process.api RUNTIME_DIR INDEX PARENT_PID`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = get_logger(__name__)
 
 BACKLOG = 4096
 FLUSH_SECONDS = 1.0
-"""After a failure: what open responses get to send their error."""
+"""Seconds that open responses get to send their error after a failure."""
 
 
 class Server(uvicorn.Server):
@@ -106,7 +106,7 @@ def make_server(app: ASGIApp) -> Server:
 
 
 async def _announce(client: ZmqCoreClient, config: ApiConfig, index: int) -> None:
-    """One line when the model serves, with what its start took."""
+    """Log one line when the model serves, with what its start took."""
     with contextlib.suppress(EngineDeadError):
         info = await client.wait_ready()
         if index == 0:

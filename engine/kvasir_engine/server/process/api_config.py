@@ -1,4 +1,4 @@
-"""What an API process is started with, as a file in the private runtime directory."""
+"""Configuration that an API process is started with, as a file in the private runtime directory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ class ApiConfig(msgspec.Struct):
 
 
 def write_api_config(channels: Channels, config: ApiConfig) -> None:
-    """For `read_api_config` in another process. Only this user can enter the directory."""
+    """Write `config` for `read_api_config` in another process. Only this user can enter the
+    directory."""
     _path(channels).write_bytes(msgspec.json.encode(config, enc_hook=str))
 
 
 def read_api_config(channels: Channels) -> ApiConfig:
-    """What `write_api_config` wrote."""
+    """Return the configuration that `write_api_config` wrote."""
     return msgspec.json.decode(_path(channels).read_bytes(), type=ApiConfig, dec_hook=_decode)
 
 

@@ -22,7 +22,7 @@ class PeerReadiness:
 
     @property
     def all_ready(self) -> bool:
-        """Whether every one has been heard; it stays so."""
+        """True once every peer has been heard; it stays so."""
         if not self._complete:
             self._complete = all(file.exists() for file in self._files)
         return self._complete

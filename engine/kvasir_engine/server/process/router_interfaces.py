@@ -1,4 +1,4 @@
-"""What routers talk to beside HTTP: gRPC in the first API process, prompt reports from all."""
+"""Interfaces for routers beside HTTP: gRPC in the first API process, prompt reports from all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From checked flags to running processes."""
+"""Start of the processes, from checked flags."""
 
 from __future__ import annotations
 

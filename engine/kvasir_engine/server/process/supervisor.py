@@ -28,14 +28,14 @@ from kvasir_engine.server.reports.watch_page import WatchPage
 from kvasir_engine.settings import SettingsError
 
 SHUTDOWN_GRACE_SECONDS = 3.0
-"""After the core's death: what API processes get to fail their requests and end."""
+"""Seconds that API processes get after the core's death to fail their requests and end."""
 DRAIN_MARGIN_SECONDS = 10.0
-"""Beyond --drain-timeout: handover, flushing, closing."""
+"""Seconds beyond --drain-timeout: handover, flushing, closing."""
 MAX_ENDS = 5
 """Ends of API processes within ENDS_SECONDS that end the engine."""
 ENDS_SECONDS = 60.0
 BACKOFF_SECONDS = 1.0
-"""Before the second restart within ENDS_SECONDS; twice as long before each further one."""
+"""Seconds before the second restart within ENDS_SECONDS; twice as long before each further one."""
 
 
 class PortError(Exception):
@@ -52,7 +52,7 @@ class Engine:
     apis: list[subprocess.Popen[bytes]] = field(init=False)
     _stop_asked: int = field(default=0, init=False)
     _restarts: dict[int, float] = field(default_factory=dict, init=False)
-    """When the API processes that have ended start again, on the monotonic clock."""
+    """Times at which the API processes that have ended start again, on the monotonic clock."""
     _ends: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_ENDS), init=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Engine:
         self._stop_asked += 1
 
     def _has_failed(self) -> bool:
-        """Whether to give up; plans the restart of the API processes that have ended."""
+        """Return True to give up; plans the restart of the API processes that have ended."""
         if self.core.dead or self.core.process.poll() is not None:
             return True
         for index, process in enumerate(self.apis):

@@ -22,7 +22,7 @@ _decoder = msgspec.msgpack.Decoder(list[tuple[list[int], list[int], bytes]])
 
 
 class ReportHub:
-    """In the first process: takes the others' reports and gives them to the watchers."""
+    """Hub of the first process: takes the others' reports and gives them to the watchers."""
 
     def __init__(self, address: str, reporter: PromptReporter) -> None:
         self._reporter = reporter
@@ -48,7 +48,7 @@ class ReportHub:
 
 
 class ReportRelay:
-    """In every other process: sends its reports to the hub while somebody watches."""
+    """Relay of every other process: sends its reports to the hub while somebody watches."""
 
     def __init__(self, address: str, page: WatchPage, reporter: PromptReporter) -> None:
         self._page = page

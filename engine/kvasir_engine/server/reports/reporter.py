@@ -24,7 +24,7 @@ MAX_QUEUED_REPORTS = 4096
 
 
 class Subscription:
-    """One watcher's reports. When it is too slow the oldest are dropped and counted."""
+    """Reports for one watcher. When it is too slow the oldest are dropped and counted."""
 
     def __init__(self, count_dropped: Callable[[int], None]) -> None:
         self._count_dropped = count_dropped

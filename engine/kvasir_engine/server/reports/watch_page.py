@@ -1,4 +1,4 @@
-"""Whether anybody watches prompt reports, in shared memory for all API processes."""
+"""Shared memory that tells all API processes whether anybody watches prompt reports."""
 
 from __future__ import annotations
 

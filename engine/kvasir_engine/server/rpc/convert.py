@@ -1,4 +1,4 @@
-"""Between the protobuf messages of the Engine service and the engine's own types."""
+"""Conversion between the protobuf messages of the Engine service and the engine's own types."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _resume(message: pb.GenerateRequest) -> Resume | None:
 def chunk(
     update: SampleUpdate, prompt_logprobs: Iterable[LogprobEntry], *, with_token_ids: bool
 ) -> pb.Chunk:
-    """What was added to one sample."""
+    """Return the message for what was added to one sample."""
     made = pb.Chunk(
         index=update.index,
         text=update.text,

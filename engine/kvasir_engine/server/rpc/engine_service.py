@@ -135,7 +135,7 @@ class EngineService:
 
 
 def _changed(sent: pb.Load | None, load: pb.Load) -> bool:
-    """Whether `load` is news; the step's age alone is not, it always moves."""
+    """Return True if `load` is news; the step's age alone is not, it always moves."""
     if sent is None:
         return True
     return (
