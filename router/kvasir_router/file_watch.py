@@ -25,7 +25,7 @@ class FileWatch:
         self._seen: list[tuple[int, ...] | None] | None = None
 
     def changed(self) -> bool:
-        """Since the last call; a file that is gone has changed, too."""
+        """Return True if a file changed since the last call; one that is gone has changed, too."""
         stamps = [_stamp(path) for path in self._paths]
         before, self._seen = self._seen, stamps
         return stamps != before

@@ -28,11 +28,11 @@ class SupervisedTasks:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
-        """How many run."""
+        """Return how many tasks run."""
         return len(self._tasks)
 
     def child(self) -> "SupervisedTasks":
-        """For another owner in the same process."""
+        """Return a group for another owner in the same process."""
         return SupervisedTasks(self)
 
     def run(self, name: str, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:

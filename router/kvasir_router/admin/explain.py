@@ -15,7 +15,8 @@ class UnknownModelError(ValueError):
 
 
 def explain(gateway: Gateway, body: bytes, path: str) -> dict[str, Any]:
-    """For a request with `body` to `path`. Nothing is sent and nothing remembered.
+    """Return the choice of a replica for a request with `body` to `path`. Nothing is sent and
+    nothing remembered.
 
     Raises msgspec.DecodeError when the body is no JSON object with a model's name, and
     UnknownModelError when there is no such model.

@@ -54,7 +54,7 @@ _decode_change = msgspec.json.Decoder(PolicyChange).decode
 
 
 class Gatherer(Protocol):
-    """Whose numbers the admin port shows, where several processes serve."""
+    """Source of the numbers that the admin port shows, where several processes serve."""
 
     async def gather(self) -> None:
         """Put all processes' numbers where the gateway's own would be."""
@@ -64,7 +64,7 @@ class Gatherer(Protocol):
 
 
 class AdminRoutes:
-    """One method a route."""
+    """Handlers of the routes, a method each."""
 
     def __init__(self, gateway: Gateway, gatherer: Gatherer | None) -> None:
         self._gateway = gateway
@@ -150,7 +150,7 @@ class AdminRoutes:
             await self._gatherer.gather()
 
     def _authorize(self, request: Request) -> None:
-        """What changes something needs the fleet secret, if there is one."""
+        """Check the fleet secret, if there is one: what changes something needs it."""
         secret = self._gateway.settings.fleet_secret
         sent = request.headers.get(FLEET_SECRET_HEADER, "")
         if secret and not hmac.compare_digest(sent.encode(), secret.encode()):

@@ -1,4 +1,4 @@
-"""What the admin port says of the fleet, as JSON objects."""
+"""Views of the fleet for the admin port, as JSON objects."""
 
 import re
 import time
@@ -35,7 +35,8 @@ def scaling_view(gateway: Gateway, model: Model) -> dict[str, Any]:
 
 
 def policy_name(policy: Policy) -> str:
-    """Its name in `kvasir_router.policy.registry`: that of its class, in small letters."""
+    """Return the policy's name in `kvasir_router.policy.registry`: that of its class, in small
+    letters."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(policy).__name__).lower()
 
 
@@ -78,7 +79,7 @@ def _replica(replica: Replica) -> dict[str, Any]:
 
 
 def _load(replica: Replica) -> dict[str, Any] | None:
-    """What it said last; None when it never said anything."""
+    """Return the replica's last load report; None when it never sent any."""
     report = replica.load.report
     if report is None:
         return None

@@ -1,4 +1,4 @@
-"""Whether a request may come in: who sends it, whether it may use the model, and how much."""
+"""Admission of a request: who sends it, whether it may use the model, and how much."""
 
 import time
 from collections import Counter
@@ -37,12 +37,12 @@ class Admission:
     def __init__(self, keys_file: Path | None = None, routers: int = 1) -> None:
         self.keyring = None if keys_file is None else Keyring(keys_file, routers, self._keys_read)
         self.reads: Counter[str] = Counter()
-        """Of the key file, by result."""
+        """Reads of the key file, by result."""
         self.refusals: Counter[tuple[str, str]] = Counter()
-        """By tenant ("" = unknown) and reason."""
+        """Refusals by tenant ("" = unknown) and reason."""
 
     def holder(self, authorization: bytes) -> Holder | Answer | None:
-        """Whose key it is, None when no keys are needed, or a refusal."""
+        """Return the holder of the key, None when no keys are needed, or a refusal."""
         if self.keyring is None:
             return None
         holder = self.keyring.find(authorization)

@@ -18,7 +18,7 @@ OTHERS = "(others)"
 
 
 class TenantUse:
-    """One tenant's numbers."""
+    """Numbers of one tenant."""
 
     __slots__ = ("codes", "completion_tokens", "prompt_tokens")
 
@@ -30,7 +30,7 @@ class TenantUse:
 
 
 class TenantMeter:
-    """What tenants use."""
+    """Meter of what tenants use."""
 
     def __init__(self) -> None:
         self.tenants: dict[str, TenantUse] = {}

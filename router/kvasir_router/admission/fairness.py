@@ -1,4 +1,4 @@
-"""Who is served next when tenants wait: the virtual token counter.
+"""Fairness between tenants that wait: the virtual token counter.
 
 Sheng et al., Fairness in Serving Large Language Models, OSDI 2024 (arXiv:2401.00588): each tenant
 has a counter of the service it has got, in weighted tokens divided by its share; the waiting tenant
@@ -44,14 +44,16 @@ class ServiceCounters:
         self._output[tenant] = before + _RECENT * (output_tokens - before)
 
     def came(self, tenant: str, waiting: Collection[str]) -> None:
-        """Its first request begins to wait; `waiting` are the other tenants that do."""
+        """Note that a tenant's first request begins to wait; `waiting` are the other tenants that
+        do."""
         least = min(map(self.served, waiting)) if waiting else self._last_out
         self._served[tenant] = max(self.served(tenant), least)
 
     def left(self, tenant: str) -> None:
-        """Its last request waits no more."""
+        """Note that a tenant's last request waits no more."""
         self._last_out = self.served(tenant)
 
     def least(self, waiting: Reversible[str]) -> str:
-        """Who is to be served; of equals the one that came last, which had the least lately."""
+        """Return the tenant to serve; of equals the one that came last, which had the least
+        lately."""
         return min(reversed(waiting), key=self.served)

@@ -20,7 +20,7 @@ _log = structlog.get_logger("kvasir_router.keys")
 
 
 class Holder:
-    """One key with what it has used."""
+    """Key with what it has used."""
 
     __slots__ = ("_exact", "_prefixes", "key", "limits")
 
@@ -31,14 +31,14 @@ class Holder:
         self._prefixes = tuple(name[:-1] for name in key.models if name.endswith("*"))
 
     def may_use(self, name: str, target: Target) -> bool:
-        """Whether it may use what clients call `name`. A model's aliases are the model; adapters
-        and canaries are names of their own."""
+        """Return True if the key may use what clients call `name`. A model's aliases are the model;
+        adapters and canaries are names of their own."""
         if self.allows(name):
             return True
         return name in target.model.spec.aliases and self.allows(target.model.name)
 
     def allows(self, name: str) -> bool:
-        """Whether the name is among its models, or begins like one with a `*`."""
+        """Return True if the name is among the key's models, or begins like one with a `*`."""
         return name in self._exact or name.startswith(self._prefixes)
 
 
@@ -56,15 +56,16 @@ class Keyring:
         self._watch = FileWatch(path)
         self._holders: dict[str, Holder] = {}
         self._known: dict[bytes, Holder] = {}
-        """By headers that have come: clients send the same one again and again."""
+        """Holders by headers that have come: clients send the same one again and again."""
         self.make_limits: Callable[[str, Allowance, float], KeyLimits] = _own_limits
-        """From a key's id, its allowance and the monotonic time."""
+        """Maker of limits from a key's id, its allowance and the monotonic time."""
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def find(self, authorization: bytes) -> Holder | None:
-        """Whose key an Authorization header holds; None for none and for anything else."""
+        """Return the holder of the key in an Authorization header; None for none and for anything
+        else."""
         holder = self._known.get(authorization)
         if holder is None and authorization[:7].lower() == b"bearer ":
             holder = self._holders.get(hash_key(authorization[7:].strip()))

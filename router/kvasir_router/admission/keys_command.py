@@ -176,7 +176,7 @@ def _write(file: Path, entries: tuple[ApiKey, ...]) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """One writer at a time. The directory is locked, since the file itself is replaced."""
+    """Lock out other writers. The directory is locked, since the file itself is replaced."""
     try:
         directory = os.open(file.absolute().parent, os.O_RDONLY)
     except OSError as error:

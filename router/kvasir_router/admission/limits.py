@@ -14,7 +14,7 @@ DAY = 86_400
 
 
 class Limit(Enum):
-    """What a request would have exceeded."""
+    """Limit that a request would have exceeded."""
 
     REQUESTS = "requests_per_minute"
     TOKENS = "tokens_per_minute"
@@ -26,14 +26,14 @@ class Excess(NamedTuple):
 
     limit: Limit
     allowed: float
-    """By the limit, for this router."""
+    """Amount that the limit allows, for this router."""
     seconds: float
-    """Until there is room."""
+    """Seconds until there is room."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a key may use; None = without limit."""
+    """Amounts that a key may use; None = without limit."""
 
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
@@ -72,7 +72,7 @@ class TokenBucket:
         return max(self.per_minute, 1.0)
 
     def level(self, now: float) -> float:
-        """What can be taken now."""
+        """Return the amount that can be taken now."""
         if now > self._at:
             filled = self._level + (now - self._at) * self.per_minute / MINUTE
             self._level = min(filled, self._capacity)
@@ -88,16 +88,16 @@ class TokenBucket:
         return missing / self.per_minute * MINUTE if self.per_minute else inf
 
     def take(self, amount: float, now: float) -> None:
-        """Whether or not it is there."""
+        """Take `amount`, whether or not it is there."""
         self._level = self.level(now) - amount
 
     def give_back(self, amount: float, now: float) -> None:
-        """Of what was taken; negative = more was used."""
+        """Give back a part of what was taken; negative = more was used."""
         self._level = min(self.level(now) + amount, self._capacity)
 
     @property
     def state(self) -> tuple[float, float]:
-        """What is used of all that it holds, and when that was so."""
+        """Return what is used of all that it holds, and when that was so."""
         return self._capacity - self._level, self._at
 
     def restore(self, used: float, at: float) -> None:
@@ -134,15 +134,15 @@ class DailyBudget:
         self.used += tokens
 
     def correct(self, tokens: float, since: float, unix: float) -> None:
-        """So many more were used than set aside at `since`; negative = fewer. What was set aside
-        yesterday is not given back today."""
+        """Correct by the tokens used beyond those set aside at `since`; negative = fewer. What was
+        set aside yesterday is not given back today."""
         self._turn(unix)
         if tokens > 0 or since // DAY == unix // DAY:
             self.used += tokens
 
     @property
     def state(self) -> tuple[float, float]:
-        """What is used, and on which day since 1970."""
+        """Return what is used, and on which day since 1970."""
         return self.used, self._day
 
     def restore(self, used: float, day: float) -> None:
@@ -157,8 +157,8 @@ class DailyBudget:
 
 
 class KeyLimits:
-    """One key's state. `now` is a monotonic time, by which buckets fill; `unix` the time of day, by
-    which budgets turn; both in seconds."""
+    """State of one key. `now` is a monotonic time, by which buckets fill; `unix` the time of day,
+    by which budgets turn; both in seconds."""
 
     __slots__ = ("_budget", "_requests", "_tokens")
 
@@ -205,7 +205,7 @@ class KeyLimits:
 
     @property
     def parts(self) -> tuple[TokenBucket | DailyBudget | None, ...]:
-        """What it consists of; None for what has no limit."""
+        """Return the buckets and the budget of the key; None for what has no limit."""
         return self._requests, self._tokens, self._budget
 
 

@@ -20,31 +20,31 @@ _RETRY_UNKNOWN = 5
 _RETRY_MAX = 60
 
 _LOOKED_AT = 32
-"""Of a tenant's requests, for one that prefers a replica with room."""
+"""Maximum requests of a tenant looked at, for one that prefers a replica with room."""
 _MAX_OVERTAKEN = 64
 """Times that the first is passed over before it is its turn whatever has room."""
 
 
 class Served(Protocol):
-    """What the line needs of a model: `kvasir_router.fleet.model.Model` is one."""
+    """Interface of a model as the queue needs it: `kvasir_router.fleet.model.Model` is one."""
 
     name: str
     spec: ModelSpec
 
     @property
     def ready(self) -> bool:
-        """Whether a replica serves."""
+        """True if a replica serves."""
 
     @property
     def has_room(self) -> bool:
-        """Whether a replica may take a request now."""
+        """True if a replica may take a request now."""
 
     @property
     def capacity(self) -> int:
         """Requests that the ready replicas run at once, as far as known."""
 
     def has_only(self, part: float) -> bool:
-        """Whether no more than this part of the capacity is free."""
+        """Return True if no more than this part of the capacity is free."""
 
 
 class Waiter(Protocol):
@@ -52,36 +52,38 @@ class Waiter(Protocol):
 
     @property
     def model(self) -> Served:
-        """What it is for."""
+        """Model that the request is for."""
 
     ticket: Ticket
     request: Request
 
     @property
     def streams(self) -> bool:
-        """Whether it wants events, so that comments can keep its connection alive."""
+        """True if the request wants events, so that comments can keep its connection alive."""
 
     @property
     def moving(self) -> bool:
-        """Whether it has begun elsewhere: it goes before others, and not every replica will do."""
+        """True if the request has begun elsewhere: it goes before others, and not every replica
+        will do."""
 
     @property
     def preferred_has_room(self) -> bool:
         """Return whether the preferred replica has a free slot."""
 
     def start(self) -> None:
-        """There may be room: look at all replicas anew; `join` the line again if there is none."""
+        """Look at all replicas anew, as there may be room; `join` the queue again if there is
+        none."""
 
     def refuse(self, answer: Answer) -> None:
         """Refuse the request: its queue timeout has passed."""
 
     def heartbeat(self) -> None:
-        """It waits on: tell the client."""
+        """Tell the client that its request waits on."""
 
 
 @dataclass(slots=True, eq=False)
 class QueueEntry:
-    """One waiting request."""
+    """Waiting request."""
 
     waiter: Waiter
     deadline: float
@@ -89,7 +91,8 @@ class QueueEntry:
     size: int
     """Bytes of its body."""
     overtaken: int = 0
-    """By later ones of its tenant, which preferred the replica that had room."""
+    """Number of later requests of its tenant that overtook it, preferring the replica that had
+    room."""
 
 
 _Tenants = dict[str, OrderedDict[QueueEntry, None]]
@@ -117,7 +120,7 @@ class ModelQueue:
                 yield from places
 
     def add(self, place: QueueEntry, *, first: bool = False) -> None:
-        """At the end of its tenant's requests, or before them."""
+        """Add `place` at the end of its tenant's requests, or before them."""
         ticket = place.waiter.ticket
         tenants = self._classes[ticket.priority]
         places = tenants.get(ticket.tenant)
@@ -131,7 +134,7 @@ class ModelQueue:
         self.size += place.size
 
     def remove(self, place: QueueEntry) -> None:
-        """It waits no more, for whatever reason."""
+        """Remove `place`, which waits no more, for whatever reason."""
         ticket = place.waiter.ticket
         tenants = self._classes[ticket.priority]
         places = tenants[ticket.tenant]
@@ -143,8 +146,8 @@ class ModelQueue:
         self.size -= place.size
 
     def next(self, headroom: float) -> QueueEntry | None:
-        """Whose turn it is, if it is anybody's; it stays. The last `headroom` of a model's room is
-        for tenants that are under their share."""
+        """Return whose turn it is, if it is anybody's; it stays. The last `headroom` of a model's
+        room is for tenants that are under their share."""
         if not self.count:
             return None
         is_short = self.shares.contended and self.model.has_only(headroom)

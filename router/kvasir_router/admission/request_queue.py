@@ -50,8 +50,8 @@ class RequestQueue:
     # For requests
 
     def enter(self, waiter: Waiter) -> bool:
-        """Whether a new request may look for a replica at once. Otherwise, because others wait,
-        it has joined them or was refused."""
+        """Return True if a new request may look for a replica at once. Otherwise, because others
+        wait, it has joined them or was refused."""
         queue, ticket = self._queue(waiter.model), waiter.ticket
         if ticket.tenant:
             queue.shares.came(ticket.tenant, ticket.weight, self._clock())
@@ -92,13 +92,13 @@ class RequestQueue:
             self._refuse(waiter, "full")
 
     def leave(self, waiter: Waiter) -> None:
-        """Its client has gone; nothing if it does not wait."""
+        """Remove a request whose client has gone; do nothing if it does not wait."""
         place = self._entries.get(waiter)
         if place is not None:
             self._remove(place)
 
     def settle(self, model: Served, ticket: Ticket, prompt_tokens: int, output_tokens: int) -> None:
-        """It ended and used so much: correct what its tenant was charged."""
+        """Correct what a tenant was charged for a request that ended and used so much."""
         queue = self._queue(model)
         if ticket.charged:
             queue.shares.ended(ticket.tenant)
@@ -259,7 +259,7 @@ class RequestQueue:
         return is_over and model.has_only(self._settings.headroom)
 
     def _charge(self, queue: ModelQueue, ticket: Ticket) -> None:
-        """Only where there are tenants: without keys all are one."""
+        """Charge the tenant, only where there are tenants: without keys all are one."""
         ticket.charged = queue.counters.predict(ticket.tenant, ticket.prompt_tokens)
         queue.shares.started(ticket.tenant, ticket.charged, self._clock())
         queue.counters.charge(ticket.tenant, ticket.charged, ticket.weight)

@@ -1,5 +1,5 @@
-"""How many routers share the clients, by a DNS name that leads to each Ready one of them, such as
-that of a headless Service."""
+"""Number of routers that share the clients, by a DNS name that leads to each Ready one of them,
+such as that of a headless Service."""
 
 import asyncio
 import socket

@@ -1,4 +1,5 @@
-"""Who has more than its share of a model's replicas, and had so lately, while others use it too."""
+"""Tenants that have more than their share of a model's replicas, and had so lately, while others
+use it too."""
 
 from math import exp
 
@@ -22,17 +23,17 @@ class TenantShares:
         self._running: dict[str, int] = {}
         self._since = 0.0
         self._seen: dict[str, tuple[float, float]] = {}
-        """When each tenant last came, and its weight."""
+        """Time at which each tenant last came, and its weight."""
         self._weights = 0.0
         self._looked = 0.0
 
     @property
     def contended(self) -> bool:
-        """Whether more than one tenant came lately."""
+        """True if more than one tenant came lately."""
         return len(self._seen) > 1
 
     def came(self, tenant: str, weight: float, now: float) -> None:
-        """It sent a request."""
+        """Note that the tenant sent a request."""
         seen = self._seen
         known = len(seen)
         seen[tenant] = now, weight
@@ -48,11 +49,11 @@ class TenantShares:
         self._total += counted
 
     def ended(self, tenant: str) -> None:
-        """It has left it."""
+        """Note that a request of the tenant has left the model."""
         self._running[tenant] -= 1
 
     def take_back(self, tenant: str, tokens: float, now: float) -> None:
-        """There was no replica for it after all."""
+        """Take back a start: there was no replica for it after all."""
         self.started(tenant, -tokens, now)
         self._running[tenant] -= 2
 

@@ -1,4 +1,5 @@
-"""What an admitted request carries until it ends: who sent it, and what was set aside for it."""
+"""Ticket that an admitted request carries until it ends: who sent it, and what was set aside for
+it."""
 
 from enum import IntEnum
 
@@ -64,7 +65,7 @@ class Ticket:
         self.admitted = admitted
         """Unix seconds."""
         self.waits_since = 0.0
-        """When it first had to wait, by the line's clock; 0 = never."""
+        """Time at which it first had to wait, by the queue's clock; 0 = never."""
         self.charged = 0.0
         """Service that its tenant's counter holds for it (see `fairness`)."""
 
@@ -74,7 +75,7 @@ class Ticket:
         return self.prompt_tokens + self.output_tokens
 
     def settle(self, tokens: int, now: float, unix: float) -> None:
-        """It ended and used `tokens` in all: what was set aside is corrected, once."""
+        """Correct what was set aside for a request that ended and used `tokens` in all, once."""
         limits, self.limits = self.limits, None
         if limits is not None:
             limits.settle(self.estimate, tokens, self.admitted, now, unix)

@@ -1,9 +1,9 @@
-"""What a request used when its engine does not say."""
+"""Estimate of what a request used when its engine does not say."""
 
 from kvasir_router.admission.ticket import Ticket
 
 _EVENT_BYTES = 200
-"""Of a stream for one token: engines write one event a token, of about this size."""
+"""Bytes of a stream for one token: engines write one event a token, of about this size."""
 
 _TEXT_BYTES = 4
 

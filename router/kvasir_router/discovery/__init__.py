@@ -1,1 +1,1 @@
-"""Where the router learns of models and replicas."""
+"""Discovery of models and replicas."""

@@ -1,4 +1,4 @@
-"""What a discovery file may say, checked: each refusal names the field, the value and a remedy."""
+"""Schema of a discovery file: each refusal names the field, the value and a remedy."""
 
 from collections.abc import Collection, Iterable
 from typing import Annotated, Any, Self
@@ -19,7 +19,7 @@ class _Strict(BaseModel):
 
 
 class FileReplica(_Strict):
-    """One engine by its base URL, and what it offers besides HTTP."""
+    """Engine by its base URL, and what it offers besides HTTP."""
 
     id: Name
     """Unique within its model."""
@@ -138,7 +138,7 @@ class FileModel(_Strict):
 
 
 class FileCanary(_Strict):
-    """One name for several models."""
+    """Name for several models."""
 
     name: Name
     """Clients' name for it."""
@@ -180,7 +180,7 @@ class FileConfig(_Strict):
         return self
 
     def snapshot(self) -> Snapshot:
-        """In the file's order, models first."""
+        """Return the models and canaries in the file's order, models first."""
         return (
             *(model.spec() for model in self.models),
             *(CanarySpec(each.name, tuple(each.split.items())) for each in self.canaries),

@@ -1,4 +1,4 @@
-"""What the router reads of Kubernetes objects; everything else is skipped while decoding."""
+"""Fields that the router reads of Kubernetes objects; everything else is skipped while decoding."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Annotations(msgspec.Struct, frozen=True, rename={"tokenizer": "kvasir.dev/tokenizer"}):
-    """Those that the router knows."""
+    """Annotations that the router knows."""
 
     tokenizer: str | None = None
 
@@ -54,7 +54,7 @@ class LLMDeployment(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """Those it wants to be served under: the model's, then its aliases."""
+        """Return the names it wants to be served under: the model's, then its aliases."""
         return served_names(self.metadata.name, self.spec.model.name, self.spec.model.aliases)
 
 
@@ -89,7 +89,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     restart_count: int = 0
     started: bool | None = None
-    """Whether its startup probe has succeeded since its last start."""
+    """True if its startup probe has succeeded since its last start."""
     state: ContainerState = ContainerState()
 
 

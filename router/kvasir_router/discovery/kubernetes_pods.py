@@ -1,4 +1,4 @@
-"""From a pod to the replica that it is, if it is one: read once for each change of the pod."""
+"""Replica of a pod, if it is one: read once for each change of the pod."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,8 @@ from kvasir_router.discovery.kubernetes_objects import ContainerStatus, Pod
 from kvasir_router.discovery.specs import EngineKind, ReplicaSpec
 
 ENGINE_LABEL = "kvasir.dev/engine"
-"""On KServe's pods: an EngineKind's value. Without it they offer OpenAI's protocol and no more."""
+"""Label of KServe's pods: an EngineKind's value. Without it they offer OpenAI's protocol and no
+more."""
 
 MAX_TOKENIZER = 200
 """Characters of the annotation that names one."""
@@ -53,12 +54,12 @@ def read_kserve(raw: msgspec.Raw) -> Placed:
 
 
 def placed_engine(pod: Pod) -> Placed:
-    """Of an LLMDeployment."""
+    """Return the replica of an LLMDeployment's pod, with its place."""
     return _placed(pod, labels.DEPLOYMENT, _engine_replica)
 
 
 def placed_kserve(pod: Pod) -> Placed:
-    """Of an InferenceService."""
+    """Return the replica of an InferenceService's pod, with its place."""
     placed = _placed(pod, labels.KSERVE_SERVICE, _kserve_replica)
     return placed._replace(tokenizer=_tokenizer(pod.metadata.annotations.tokenizer))
 
@@ -111,7 +112,8 @@ def _kserve_replica(pod: Pod) -> ReplicaSpec | None:
 
 
 def _tokenizer(named: str | None) -> str | None:
-    """Only one on the Hub: who may annotate a pod may not name the router's own files."""
+    """Return the tokenizer if it is one on the Hub: who may annotate a pod may not name the
+    router's own files."""
     if named is None or len(named) > MAX_TOKENIZER:
         return None
     try:
@@ -136,18 +138,18 @@ def _serving(pod: Pod, container: str) -> ContainerStatus | None:
 
 
 def _leaves(pod: Pod) -> bool:
-    """Whether it is being deleted, or will be."""
+    """Return True if the pod is being deleted, or will be."""
     leaves = pod.metadata.deletion_timestamp is not None
     return leaves or pod.has_condition("DisruptionTarget")
 
 
 def _id(pod: Pod, status: ContainerStatus) -> str:
-    """One run of the pod's engine: another run has another cache."""
+    """Return the name of one run of the pod's engine: another run has another cache."""
     return f"{pod.metadata.uid}/{status.restart_count}"
 
 
 def _ports(pod: Pod, container: str) -> dict[str, int]:
-    """By name, in their order; the first of those that have none."""
+    """Return the ports by name, in their order; the first of those that have none."""
     found: dict[str, int] = {}
     for each in pod.spec.containers:
         if each.name == container:

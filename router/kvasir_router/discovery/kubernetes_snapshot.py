@@ -1,4 +1,4 @@
-"""From what is in a cluster to the models that the router serves: pure.
+"""Models that the router serves, from what is in a cluster: pure.
 
 Models are LLMDeployments under their names, and InferenceServices of KServe under theirs. A name is
 one model's in all the namespaces that are watched: an LLMDeployment's before an InferenceService's,

@@ -112,7 +112,7 @@ class KubernetesSource:
         kind: Kind,
         selector: str = "",
     ) -> list[Reflector[_Read]]:
-        """One for each namespace, or one for all."""
+        """Return a reflector for each namespace, or one for all."""
         paths = [kind.path(each) for each in self._namespaces or (None,)]
         return [
             Reflector(

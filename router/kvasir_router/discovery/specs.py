@@ -1,4 +1,4 @@
-"""What a source of models and replicas gives the router.
+"""Specifications that a source of models and replicas gives the router.
 
 A source yields whole snapshots, never differences: the fleet compares each with what it has, so
 replicas come, drain (`draining`, or missing from the next snapshot) and go without the source
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class EngineKind(Enum):
-    """What serves behind an address, and so what it offers besides the OpenAI API."""
+    """Engine behind an address, which says what it offers besides the OpenAI API."""
 
     KVASIR = "kvasir"
     """The engine contract: gRPC load and prompt reports, KV events, resume."""
@@ -22,13 +22,13 @@ class EngineKind(Enum):
     VLLM = "vllm"
     SGLANG = "sglang"
     OPENAI = "openai"
-    """Nothing besides."""
+    """The OpenAI API alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """One engine. `id` is unique within its model; two specs with another address are two
-    replicas."""
+    """Specification of one engine. `id` is unique within its model; two specs with another address
+    are two replicas."""
 
     id: str
     host: str
@@ -62,7 +62,7 @@ class ModelSpec:
     hold: float | None = None
     """Seconds that requests wait while no replica serves; None = as the router is set."""
     tokenizer: str | None = None
-    """What tokenises its prompts, for engines that publish KV events and report no prompts: a
+    """Tokenizer of its prompts, for engines that publish KV events and report no prompts: a
     directory or a Hub id; None = their events are of no use."""
 
 
@@ -84,7 +84,7 @@ class DiscoveryError(Exception):
 
 
 class DiscoverySource(Protocol):
-    """Where snapshots come from."""
+    """Source of snapshots."""
 
     async def load(self) -> Snapshot | None:
         """The state now; None when it is not known yet. Raises DiscoveryError."""

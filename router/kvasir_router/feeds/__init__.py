@@ -1,1 +1,1 @@
-"""What engines tell the router besides answers: load, block events, prompt reports."""
+"""Feeds from engines besides answers: load, block events, prompt reports."""

@@ -1,4 +1,4 @@
-"""One replica's KV events: from its publisher's sockets, through the recovery, to the index."""
+"""KV events of one replica: from its publisher's sockets, through the recovery, to the index."""
 
 import asyncio
 import time
@@ -112,12 +112,12 @@ class EventFeed:
         self._recovery.connected(time.monotonic())
 
     def disconnected(self) -> None:
-        """It is not any more."""
+        """Close the subscription, and open a new one later."""
         self._close()
         self._reopening = asyncio.get_running_loop().call_later(_REOPEN_SECONDS, self._open)
 
     def refused(self) -> None:
-        """It does not want us."""
+        """Log once that the engine refuses the subscription."""
         if not self._refused:
             self._refused = True
             _log.warning(
@@ -181,7 +181,7 @@ class EventFeed:
         self._read(not self._recovery.replaying)
 
     def _replayed(self, frames: list[bytes]) -> bool:
-        """Whether that was the end."""
+        """Return True if the replay has ended."""
         batch = self._parse(frames)
         if batch is None:
             return False

@@ -1,4 +1,4 @@
-"""What to do about KV events that were missed: the part that knows no socket and no clock.
+"""Recovery from missed KV events: the part that knows no socket and no clock.
 
 An engine numbers its batches from 0, and keeps the last ones for replay. A reader that joins late
 asks for all of them; one that sees a gap asks from the last batch it has, whose time must be the
@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 from kvasir.wire.kv_events import KVEvent
 
 COOLDOWN_SECONDS = 30.0
-"""After a failed replay: until then gaps are answered by forgetting alone."""
+"""Seconds after a failed replay in which gaps are answered by forgetting alone."""
 
 
 class Batch(NamedTuple):
-    """One message of an engine."""
+    """Message of an engine: its events, number and time."""
 
     number: int
     ts: float
@@ -25,10 +25,10 @@ class Batch(NamedTuple):
 
 
 class RecoveryActions(Protocol):
-    """What the recovery has done."""
+    """Actions that the recovery calls for."""
 
     def apply(self, batch: Batch) -> None:
-        """The next batch, none missing before it since the last `clear`."""
+        """Apply the next batch, none missing before it since the last `clear`."""
 
     def clear(self) -> None:
         """Forget everything."""
@@ -38,11 +38,11 @@ class RecoveryActions(Protocol):
         come before `replay_ended` or `replay_failed`."""
 
     def stop_replay(self) -> None:
-        """Nobody wants the rest of it."""
+        """End the replay: nobody wants the rest of it."""
 
 
 class Recovery:
-    """One engine's batches, put in order. Times are seconds of any monotonic clock."""
+    """Recovery of one engine's batches, put in order. Times are seconds of any monotonic clock."""
 
     def __init__(self, output: RecoveryActions, *, can_replay: bool) -> None:
         self._output = output
@@ -127,7 +127,7 @@ class Recovery:
         self._skip_to_held()
 
     def replay_failed(self, now: float) -> None:
-        """There was no whole answer."""
+        """Note that there was no whole answer."""
         self.replaying = False
         self._doubtful = False
         self._not_before = now + COOLDOWN_SECONDS

@@ -9,13 +9,13 @@ import zmq
 from kvasir_router.feeds.socket_reader import SocketPoller, SocketReader
 
 IDLE_SECONDS = 2.0
-"""Without a message: the replay has failed."""
+"""Seconds without a message after which the replay has failed."""
 MAX_SECONDS = 120.0
-"""For all of them."""
+"""Maximum seconds of all messages of a replay."""
 
 
 class Replay:
-    """One question."""
+    """Request for one replay."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Replay:
         self._reader: SocketReader | None = None
 
     async def run(self) -> bool:
-        """Whether it came to its end: not too slow, and not too long."""
+        """Return True if the replay came to its end: not too slow, and not too long."""
         if self._ended.is_set():
             return False
         socket = self._make_socket()

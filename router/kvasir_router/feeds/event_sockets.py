@@ -13,12 +13,12 @@ MAX_MESSAGE_BYTES = 4 * 2**20
 MAX_WAITING = 1024
 """Messages in a socket that is not read for a while. More are lost, and asked for again."""
 MAX_REPLAYS = 8
-"""At once, of all replicas."""
+"""Maximum replays at once, of all replicas."""
 _HEARTBEAT_MS = 2000
 
 
 class EventSockets:
-    """What the event feeds of a process share."""
+    """Sockets that the event feeds of a process share."""
 
     def __init__(self, fleet_secret: str | None) -> None:
         self.pump = SocketPoller()
@@ -42,5 +42,5 @@ class EventSockets:
         return socket
 
     def close(self) -> None:
-        """When every feed is closed."""
+        """Close the sockets, when every feed is closed."""
         self._context.destroy(linger=0)

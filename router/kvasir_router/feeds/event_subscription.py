@@ -22,12 +22,12 @@ class Subscriber(Protocol):
         """The publisher is there; what it publishes comes after this."""
 
     def disconnected(self) -> None:
-        """It is not any more. Close the subscription and make a new one: what waits in this one
-        may be from an engine that is gone, and ZMQ does not come back by itself to one that broke
-        the protocol or the size limit."""
+        """Called when it is connected no more. Close the subscription and make a new one: what
+        waits in this one may be from an engine that is gone, and ZMQ does not come back by itself
+        to one that broke the protocol or the size limit."""
 
     def refused(self) -> None:
-        """It does not want us."""
+        """Called when the engine refuses the subscription."""
 
     def published(self, frames: list[bytes]) -> None:
         """A message."""
@@ -47,7 +47,7 @@ class Subscription:
         socket.connect(address)
 
     def read(self, reads: bool) -> None:
-        """Whether messages are taken; else they wait in the socket."""
+        """Take messages, or let them wait in the socket."""
         if reads:
             self._live.resume()
         else:

@@ -1,4 +1,4 @@
-"""What engines say of themselves, and how their feeds fare, as metrics."""
+"""Metrics of what engines report of themselves, and of how their feeds fare."""
 
 import time
 from collections.abc import Iterator

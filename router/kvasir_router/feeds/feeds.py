@@ -26,7 +26,7 @@ _TICK = 0.05
 
 
 class Feeds:
-    """What engines tell, taken to where it is used: load to the replica, blocks and prompts to
+    """Feeds from engines, taken to where they are used: load to the replica, blocks and prompts to
     the sink of its model's policy, silence to `suspect`."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Feeds:
             events.close()
 
     def emptied(self, model: Model, replica: Replica) -> None:
-        """Its process has ended."""
+        """Drop what is known of a replica whose process has ended."""
         self._silence.forget(replica)
         replica.load.lost()
         if replica in self._events:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("kvasir_router.feeds")
 
 REPORT_SECONDS = 0.2
-"""Between two messages of an engine, at most."""
+"""Maximum seconds between two messages of an engine."""
 
 _ATTEMPT_SECONDS = 2.0
 """Without a message, before the connection is given up for a new one. A stopped engine that goes
@@ -33,7 +33,7 @@ _MAX_BACKOFF = 0.5
 
 
 class LoadFeed:
-    """One replica's WatchLoad, connected again and again, over TLS if it is said whom to `trust`;
+    """WatchLoad of one replica, connected again and again, over TLS if it is said whom to `trust`;
     each connection also carries its prompt reports, if there is a `sink` for them.
 
     `spoke` is called for every message, `connected` for the first one of each connection.

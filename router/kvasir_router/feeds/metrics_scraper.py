@@ -16,12 +16,12 @@ _THREAD_BYTES = 256 * 2**10
 """A larger page is searched in a thread."""
 _TIMEOUT = 2.0
 _PROMPT_TOKENS = 1024.0
-"""Of a waiting request, of an engine that does not say how long its prompts were."""
+"""Prompt tokens of a waiting request, of an engine that does not say how long its prompts were."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What an engine's series are called; each is an alternative."""
+    """Names of an engine's series; each is an alternative."""
 
     running: tuple[bytes, ...]
     waiting: tuple[bytes, ...]
@@ -31,7 +31,7 @@ class Names:
     capacity: bytes = b""
     """Tokens of the KV cache, where there is such a gauge."""
     cache_info: bytes = b""
-    """With labels `block_size` and `num_gpu_blocks` otherwise."""
+    """Series with labels `block_size` and `num_gpu_blocks` otherwise."""
 
 
 def _vllm_names(prefix: bytes) -> Names:
@@ -62,7 +62,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """What is needed of a /metrics page. Several engines in one server are summed, but for the
+    """Values needed of a /metrics page. Several engines in one server are summed, but for the
     usage, which is the fullest one's."""
 
     running: int

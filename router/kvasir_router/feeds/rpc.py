@@ -72,5 +72,5 @@ async def open_channel(
 
 
 def why(error: Any) -> str:
-    """One line on why a stream ended with a StreamError."""
+    """Return one line on why a stream ended with a StreamError."""
     return f"{error.code().name}: {error.details()}"

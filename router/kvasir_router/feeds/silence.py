@@ -22,15 +22,16 @@ class SilenceWatch(Generic[Source]):
         self._looked: float | None = None
 
     def heard(self, source: Source, now: float) -> None:
-        """It spoke; from now on it is watched."""
+        """Note that the source spoke; from now on it is watched."""
         self._heard[source] = now
 
     def forget(self, source: Source) -> None:
-        """It is not expected to speak."""
+        """Watch the source no more: it is not expected to speak."""
         self._heard.pop(source, None)
 
     def expired(self, now: float) -> list[Source]:
-        """Those that have fallen silent; each is named once, and watched again when it speaks."""
+        """Return the sources that have fallen silent; each is named once, and watched again when it
+        speaks."""
         looked, self._looked = self._looked, now
         if looked is not None and now - looked > self._late:
             self._heard = dict.fromkeys(self._heard, now)

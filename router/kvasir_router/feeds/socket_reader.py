@@ -25,7 +25,7 @@ class SocketPoller:
         self._scheduled = False
 
     def ready(self, reader: "SocketReader") -> None:
-        """It may have something."""
+        """Schedule a reader that may have something."""
         if reader not in self._ready:
             self._ready.append(reader)
         self._schedule()
@@ -76,7 +76,7 @@ class SocketReader:
             self._pump.ready(self)
 
     def look(self) -> None:
-        """To be called after a send, which may swallow the news of something to read."""
+        """Look for messages after a send, which may swallow the news of something to read."""
         self._pump.ready(self)
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class SocketReader:
         self.socket.close(linger=0)
 
     def read_one(self) -> bool:
-        """Whether there was a message."""
+        """Read one message; return True if there was one."""
         # Asked first: the exception of a recv in vain costs as much as a message
         if not (self.reading and int(self.socket.getsockopt(zmq.EVENTS)) & _READABLE):
             return False

@@ -1,1 +1,1 @@
-"""What each router process consists of, and the form with a single process."""
+"""Components of each router process, and the form with a single process."""

@@ -86,7 +86,7 @@ class ClientPort:
             self._server.close()
 
     async def stop(self) -> None:
-        """When all clients have left."""
+        """Stop the port's tasks, when all clients have left."""
         await self._tasks.stop()
 
 

@@ -1,4 +1,5 @@
-"""What every process of a router has: the fleet, the gateway to it, its numbers and its keys."""
+"""Components of every process of a router: the fleet, the gateway to it, its numbers and its
+keys."""
 
 import asyncio
 import sys
@@ -59,13 +60,13 @@ class RouterComponents:
                 tasks.keep("peers", partial(follow_peers, keyring, peers))
 
     def apply(self, snapshot: Snapshot) -> None:
-        """What exists now."""
+        """Apply a snapshot of what exists now."""
         self.fleet.apply(snapshot)
         self.gateway.keep_models()
         self.gateway.knows_models = True
 
     async def close(self) -> None:
-        """When nothing is under way any more."""
+        """Close everything, when nothing is under way any more."""
         await self.gateway.tasks.stop()
         self.fleet.apply(())
         if self._access_log is not None:
@@ -75,7 +76,7 @@ class RouterComponents:
             await asyncio.to_thread(self.gateway.tracer.close)
 
     def _indexes(self) -> Iterator[tuple[str, ModelIndex]]:
-        """Those of the models whose policy has one, by the model's name."""
+        """Yield the indexes of the models whose policy has one, by the model's name."""
         for model in self.fleet.models.values():
             sink = model.policy.sink
             if isinstance(sink, ModelIndex):

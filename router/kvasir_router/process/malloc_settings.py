@@ -1,4 +1,4 @@
-"""What a process does about its memory before it serves."""
+"""Memory settings that a process makes before it serves."""
 
 import ctypes
 import gc

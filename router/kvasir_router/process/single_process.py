@@ -19,7 +19,7 @@ _log = structlog.get_logger("kvasir_router")
 
 
 class RouterServer(RouterComponents):
-    """One process's router. `start`, then `stop`; `serve` does both around a signal."""
+    """Router of one process. `start`, then `stop`; `serve` does both around a signal."""
 
     def __init__(self, settings: RouterSettings) -> None:
         super().__init__(settings)
@@ -38,7 +38,7 @@ class RouterServer(RouterComponents):
         _log.info("listening", url=url, admin_url=url_of(admin_sock), compiled=compiled.in_use())
 
     async def stop(self) -> None:
-        """Not ready at once, but accepting for the pre-stop delay; then what runs may end."""
+        """Stop: not ready at once, but accepting for the pre-stop delay; then what runs may end."""
         settings = self.settings
         self.gateway.stopping = True
         _log.info("stopping", drain_timeout=settings.drain_timeout)

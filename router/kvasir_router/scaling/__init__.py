@@ -1,1 +1,1 @@
-"""What says how many replicas a model needs."""
+"""Signals of how many replicas a model needs."""

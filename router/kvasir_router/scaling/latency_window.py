@@ -12,7 +12,7 @@ _SLOT_SECONDS = WINDOW_SECONDS / _SLOTS
 _SHORTEST = 0.0005
 _LONGEST = 1000.0
 _RATIO = 1.08
-"""Between two bounds: a percentile is at most 4 % off."""
+"""Ratio between two bounds: a percentile is at most 4 % off."""
 _BOUNDS = tuple(
     _SHORTEST * exp(i * log(_RATIO))
     for i in range(int(log(_LONGEST / _SHORTEST) / log(_RATIO)) + 2)
@@ -20,8 +20,8 @@ _BOUNDS = tuple(
 
 
 SlotState = tuple[int, int, int, dict[int, int]]
-"""Of one part of a window: its number, observations, those that met their target, and the count of
-each bucket that has any."""
+"""State of one part of a window: its number, observations, those that met their target, and the
+count of each bucket that has any."""
 
 
 class _Slot:
@@ -50,7 +50,7 @@ class LatencyWindow:
         self._slots = [_Slot() for _ in range(_SLOTS)]
 
     def observe(self, seconds: float, met: bool = True) -> None:
-        """One observation now."""
+        """Count one observation now."""
         number = int(self._clock() // _SLOT_SECONDS)
         slot = self._slots[number % _SLOTS]
         if slot.number != number:
@@ -86,7 +86,7 @@ class LatencyWindow:
         return upper / sqrt(_RATIO)
 
     def state(self) -> list[SlotState]:
-        """What is in the window, for `add` of another one by the same clock."""
+        """Return what is in the window, for `add` of another one by the same clock."""
         return [
             (slot.number, slot.total, slot.met, {i: n for i, n in enumerate(slot.counts) if n})
             for slot in self._current()

@@ -15,7 +15,7 @@ _PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 
 class Sample(NamedTuple):
-    """One look at a model."""
+    """Sample of a model's load."""
 
     concurrency: int
     """Requests that a replica works on or that wait."""
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 class ModelSignals:
-    """One model's windows."""
+    """Windows of one model."""
 
     def __init__(self, slo: Slo, clock: Callable[[], float]) -> None:
         self.slo = slo
@@ -67,7 +67,7 @@ class ModelSignals:
         self.requests.observe(duration, good)
 
     def average(self) -> dict[str, float]:
-        """Of the samples in the window."""
+        """Return the mean of each field over the samples in the window."""
         count = len(self.samples)
         columns = zip(*self.samples, strict=True) if count else ((0,),) * len(Sample._fields)
         return {
@@ -88,7 +88,7 @@ class Signals:
         self._models: dict[str, ModelSignals] = {}
 
     def model(self, name: str) -> ModelSignals:
-        """For a model that discovery names."""
+        """Return the signals of a model that discovery names."""
         found = self._models.get(name)
         if found is None:
             slo = self._slo_by_model.get(name, self._slo)

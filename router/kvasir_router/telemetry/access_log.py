@@ -13,15 +13,16 @@ _FLUSH_SECONDS = 0.2
 
 
 class AccessRecord(msgspec.Struct, omit_defaults=True):
-    """One request in the access log. Never its body, nor any header but the request id."""
+    """Record of one request in the access log. Never its body, nor any header but the request
+    id."""
 
     method: str = ""
     path: str = ""
     status: int = 0
     ms: float = 0.0
-    """From the whole request to the end of its answer."""
+    """Milliseconds from the whole request to the end of its answer."""
     bytes: int = 0
-    """Of the answer's body."""
+    """Bytes of the answer's body."""
     request_id: str = ""
     model: str = ""
     replica: str = ""
@@ -29,24 +30,24 @@ class AccessRecord(msgspec.Struct, omit_defaults=True):
     key: str = ""
     """The id of its API key."""
     prompt_tokens: int = 0
-    """As the engine's usage says, like the next two."""
+    """Prompt tokens by the engine's usage, like the next two."""
     cached_tokens: int = 0
     completion_tokens: int = 0
     trace_id: str = ""
     reason: str = ""
-    """Why it was refused, if it was no valid request."""
+    """Reason for the refusal, if it was no valid request."""
     time: float = msgspec.field(default_factory=time.time)
     """Unix seconds at its end."""
 
 
 class LogStream(Protocol):
-    """Where lines go."""
+    """Destination of the lines."""
 
     def write(self, data: bytes, /) -> object:
         """All of them. Raises OSError when nobody reads any more."""
 
     def flush(self) -> None:
-        """Now."""
+        """Write what is buffered now."""
 
 
 class AccessLog:

@@ -1,4 +1,4 @@
-"""One model's numbers, which each request touches."""
+"""Numbers of one model, which each request touches."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -49,7 +49,7 @@ class Distribution:
 
 
 class ModelMetrics:
-    """One model's numbers."""
+    """Numbers of one model."""
 
     __slots__ = (
         "broken",

@@ -29,7 +29,7 @@ _BY_RESULT = ("model", "result")
 
 
 class Metrics:
-    """One router's metrics, in a registry of their own."""
+    """Metrics of one router, in a registry of their own."""
 
     def __init__(self) -> None:
         self.models: dict[str, ModelMetrics] = {}
@@ -45,7 +45,8 @@ class Metrics:
         self._registry.register(_RouterCollector(self))
 
     def model(self, name: str) -> ModelMetrics:
-        """For a model that discovery names, or "" for requests that reach none."""
+        """Return the metrics of a model that discovery names, or "" for requests that reach
+        none."""
         found = self.models.get(name)
         if found is None:
             found = self.models[name] = ModelMetrics()
@@ -75,7 +76,7 @@ class Metrics:
         return self._registry.collect()
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 

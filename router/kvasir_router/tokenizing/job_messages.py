@@ -1,16 +1,17 @@
-"""What goes between the router and a tokenising process: frames of a length and MessagePack."""
+"""Messages between the router and a tokenising process: frames of a length and MessagePack."""
 
 from typing import BinaryIO
 
 import msgspec
 
 MAX_BODY_BYTES = 4 * 2**20
-"""Of a request that is tokenised: four times the text that is hashed (kvasir.wire.text_chain)."""
+"""Maximum bytes of a request that is tokenised: four times the text that is hashed
+(kvasir.wire.text_chain)."""
 LENGTH_BYTES = 4
 
 
 class Job(msgspec.Struct, array_like=True):
-    """One prompt to tokenise; with an empty body, only a tokenizer to load."""
+    """Job to tokenise one prompt; with an empty body, only a tokenizer to load."""
 
     number: int
     tokenizer: str
@@ -32,9 +33,9 @@ class Made(msgspec.Struct, array_like=True):
     kv_blocks: list[int] = []
     kv_hashes: bytes = b""
     refused: str = ""
-    """Why this prompt cannot be tokenised: the engine will say so to the client."""
+    """Reason for which this prompt cannot be tokenised: the engine will say so to the client."""
     broken: str = ""
-    """Why this tokenizer cannot be used for any prompt."""
+    """Reason for which this tokenizer cannot be used for any prompt."""
 
 
 _encoder = msgspec.msgpack.Encoder()

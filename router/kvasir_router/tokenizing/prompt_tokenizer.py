@@ -1,4 +1,4 @@
-"""From a request's body to its prompt's tokens and report, as vLLM makes a prompt of it."""
+"""Tokens and report of a prompt from its request's body, as vLLM makes a prompt of it."""
 
 from collections.abc import Mapping
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ from kvasir_router.tokenizing.job_messages import Job
 from kvasir_router.tokenizing.token_cache import TokenCache
 
 _FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
-"""Of a repository on the Hub: everything but its weights."""
+"""Files taken of a repository on the Hub: everything but its weights."""
 
 
 class PromptError(ValueError):
@@ -30,7 +30,7 @@ class PromptError(ValueError):
 
 
 class PromptTokenizer:
-    """One model's tokenizer and chat template. Raises TokenizerError when they cannot be read."""
+    """Tokenizer and chat template of one model. Raises TokenizerError when they cannot be read."""
 
     def __init__(self, directory: Path) -> None:
         self._tokenizer = Tokenizer.load(directory)
@@ -42,7 +42,7 @@ class PromptTokenizer:
         return CutRules(self._tokenizer)
 
     def report(self, job: Job) -> PromptReport:
-        """What the prompt's text determines. Raises ValueError (PromptError, TemplateError,
+        """Return what the prompt's text determines. Raises ValueError (PromptError, TemplateError,
         MessageError, msgspec's) for a body without a prompt that can be tokenised."""
         body = msgspec.json.decode(job.body)
         prompt = self._chat(body, job) if job.chat else self._completion(body, job)
@@ -99,7 +99,8 @@ class PromptTokenizer:
 
 
 def tokenizer_directory(name: str) -> Path:
-    """Where the tokenizer is that a discovery file names; one on the Hub is downloaded.
+    """Return the directory of the tokenizer that a discovery file names; one on the Hub is
+    downloaded.
 
     Raises ModelURIError, ConfigError, or what huggingface_hub raises.
     """

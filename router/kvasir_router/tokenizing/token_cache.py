@@ -13,7 +13,7 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir.wire.prompt_report.token_cuts import token_ends
 
 MAX_TOKENS = 4_000_000
-"""Of all texts kept; 8 bytes each."""
+"""Maximum tokens of all texts kept; 8 bytes each."""
 
 _BLOCK_CHARS = 1024
 _OVERLAP = 64
@@ -49,7 +49,7 @@ class TokenCache:
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
-        """By the last hash of their chain."""
+        """Entries by the last hash of their chain."""
         self._blocks: dict[int, int] = {}
         """Each chain's hashes -> the entry that was last stored with it."""
         self.size = 0
@@ -101,7 +101,7 @@ class TokenCache:
         return Tokens([*entry.ids[:known], *made.ids[again:]], [*entry.ends[:known], *old[again:]])
 
     def _longest(self, chain: Sequence[int]) -> tuple[int, _Entry | None]:
-        """How many blocks an earlier text shares, and that text's entry."""
+        """Return how many blocks an earlier text shares, and that text's entry."""
         for shared in range(len(chain), 0, -1):
             entry = self._entries.get(self._blocks.get(chain[shared - 1], 0))
             if entry is not None:
@@ -130,7 +130,7 @@ class TokenCache:
 
 
 def _chain(text: str, add_special_tokens: bool) -> list[int]:
-    """Of the full blocks of the text."""
+    """Return the hashes of the full blocks of the text, each on top of the one before."""
     digest = xxhash.xxh3_64_intdigest
     ends = range(_BLOCK_CHARS, len(text) + 1, _BLOCK_CHARS)
     blocks = (text[end - _BLOCK_CHARS : end].encode("utf-8", "surrogatepass") for end in ends)

@@ -13,10 +13,10 @@ from kvasir_router.tokenizing.job_messages import LENGTH_BYTES, Job, Made, decod
 MAX_WAITING = 64
 """Jobs at one process; more are not taken."""
 MAX_WAITING_BYTES = 16 * 2**20
-"""Of the bodies of one process's jobs."""
+"""Maximum bytes of the bodies of one process's jobs."""
 STUCK_SECONDS = 60.0
-"""On one job, after which a process is ended. A chat template alone may take 20 s to be refused,
-and a tokenizer longer to come from the Hub than to be read."""
+"""Seconds on one job, after which a process is ended. A chat template alone may take 20 s to be
+refused, and a tokenizer longer to come from the Hub than to be read."""
 
 _RESTART_SECONDS = 1.0
 _AFFINITY = 2
@@ -28,7 +28,7 @@ Answered = Callable[[Made | None], None]
 
 
 class TokenizerProcess:
-    """One process, started again when it ends. Jobs are answered in their order.
+    """Tokenising process, started again when it ends. Jobs are answered in their order.
 
     `started` is called whenever there is a new process, which knows nothing yet.
     """
@@ -113,7 +113,7 @@ class TokenizerProcess:
 
 
 class TokenizerPool:
-    """So many processes, started when the first tokenizer is wanted."""
+    """Pool of tokenising processes, started when the first tokenizer is wanted."""
 
     def __init__(self, processes: int) -> None:
         self._count = processes

@@ -11,13 +11,14 @@ from kvasir_router.index.model_index import ModelIndex
 
 CHECKS_PER_VERDICT = 20
 MIN_FOUND = 0.5
-"""Of the checked prompts, below which the tokenizer is not trusted."""
+"""Share of the checked prompts, below which the tokenizer is not trusted."""
 COOLDOWN_SECONDS = 60.0
 
 _SETTLED_SECONDS = 1.0
-"""After the answer, the events of a prompt's blocks have come, and hardly any of its evictions."""
+"""Seconds after the answer until the events of a prompt's blocks have come, and hardly any of its
+evictions."""
 _CHECK_SECONDS = 0.1
-"""Between two prompts that are checked: a look costs as much as a choice."""
+"""Seconds between two prompts that are checked: a look costs as much as a choice."""
 
 _log = structlog.get_logger("kvasir_router.tokenizing")
 
@@ -42,7 +43,7 @@ class TokenizerTrust:
 
     @property
     def given(self) -> bool:
-        """Whether prompts are tokenised."""
+        """True if prompts are tokenised."""
         return self._clock() >= self._off_until
 
     def ended(self, chain: Sequence[int], replica: Replica) -> None:

@@ -24,7 +24,7 @@ class TokenizerWorker:
         self._tokenizers: dict[str, PromptTokenizer] = {}
 
     def answer(self, job: Job) -> Made:
-        """Whatever happens is an answer: tokenizers and templates are other people's."""
+        """Return an answer whatever happens: tokenizers and templates are other people's."""
         try:
             tokenizer = self._tokenizer(job.tokenizer)
         except Exception as error:
@@ -45,7 +45,7 @@ class TokenizerWorker:
 
 
 def run(jobs: BinaryIO, answers: BinaryIO) -> None:
-    """Until there are no more jobs."""
+    """Answer jobs until there are no more."""
     worker = TokenizerWorker()
     while (job := read_job(jobs)) is not None:
         answers.write(frame(worker.answer(job)))

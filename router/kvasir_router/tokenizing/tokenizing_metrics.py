@@ -10,8 +10,8 @@ from kvasir_router.tokenizing.tokenizing import Tokenizing
 
 
 class TokenizingCollector(Collector):
-    """What became of prompts: `made` in time or not, `late` ones among them once more; `refused`,
-    `failed`, `outdated` or `not_taken`."""
+    """Collector of what became of prompts: `made` in time or not, `late` ones among them once more;
+    `refused`, `failed`, `outdated` or `not_taken`."""
 
     def __init__(self, tokenizing: Tokenizing) -> None:
         self._tokenizing = tokenizing

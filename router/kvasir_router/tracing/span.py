@@ -19,15 +19,15 @@ _SAMPLED = 1
 
 
 class Span:
-    """From a whole request to the end of its answer."""
+    """Span from a whole request to the end of its answer."""
 
     __slots__ = ("parent_id", "span_id", "started", "trace_id")
 
     def __init__(self, trace_id: int, parent_id: int) -> None:
         self.trace_id = trace_id
-        """Of 128 bits."""
+        """Id of the trace, 128 bits."""
         self.parent_id = parent_id
-        """Of 64 bits; 0 for the first span of a trace."""
+        """Id of the parent span, 64 bits; 0 for the first span of a trace."""
         self.span_id = getrandbits(64) or 1
         self.started = time.time_ns()
         """Unix nanoseconds."""
