@@ -42,7 +42,7 @@ class ConditionType(StrEnum):
     FITS = "Fits"
     """One replica fits on the GPUs it asks for."""
     WORKLOAD_READY = "WorkloadReady"
-    """As many engines of the newest revision as asked for are up."""
+    """Engines of the newest revision are up, as many as asked for."""
     ROUTER_READY = "RouterReady"
     """Every Ready router serves each of them."""
     PROGRESSING = "Progressing"

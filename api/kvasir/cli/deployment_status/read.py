@@ -16,7 +16,7 @@ _CLAIMS = Kind("v1", "persistentvolumeclaims")
 
 
 class StatusError(Exception):
-    """There is nothing to show; one sentence on why and what to do."""
+    """Status that cannot be shown; one sentence on why and what to do."""
 
 
 async def read_deployments(

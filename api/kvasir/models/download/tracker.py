@@ -47,7 +47,7 @@ class Tracker:
             self._progress = progress
 
     def verify(self) -> None:
-        """Everything is here and is being checked."""
+        """Note that all files are here and are being checked."""
         with self._lock:
             self._progress = replace(self._progress, phase=DownloadPhase.VERIFYING)
 
