@@ -20,7 +20,6 @@ LEFT = {
     "engine/kvasir_engine/layers": 2,
     "engine/kvasir_engine/runner": 12,
     "engine/kvasir_engine/startup": 7,
-    "operator/kvasir_operator/plan": 37,
     "router/kvasir_router/fleet": 31,
     "router/kvasir_router/index": 31,
     "router/kvasir_router/options": 12,

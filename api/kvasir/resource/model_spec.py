@@ -58,7 +58,7 @@ class Model(StrictModel):
     )
 
     uri: SourceURI
-    """URI of the model. Where the model comes from: `hf://ORG/NAME[@REVISION]`,
+    """URI of the model's source: `hf://ORG/NAME[@REVISION]`,
     `s3://BUCKET/PREFIX`, `oci://REGISTRY/NAME[:TAG]`, `https://HOST/PATH`, `pvc://CLAIM/DIRECTORY`
     (a volume that holds it already), `builtin://kvasir-tiny`, or `file:///DIRECTORY` (on a cluster:
     inside engine.image). On one machine also a plain path. What is downloaded is kept in

@@ -49,7 +49,7 @@ Positive = Annotated[float, Field(gt=0, le=1e15)]
 
 
 def hash_key(key: bytes) -> str:
-    """What the file holds instead of the key: 64 hexadecimal digits."""
+    """Return the digest that the file holds instead of the key: 64 hexadecimal digits."""
     made = _unused_hash.copy()
     made.update(key)
     return made.hexdigest()

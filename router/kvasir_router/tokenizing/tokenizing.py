@@ -37,7 +37,7 @@ class _ModelState:
         self.block_size = index.residency.block_size
         self.trust = TokenizerTrust(index)
         self.trouble = ""
-        """Why the tokenizer cannot be used."""
+        """Reason that the tokenizer cannot be used; empty while it can."""
         self.retry_at = 0.0
 
 

@@ -316,7 +316,7 @@ def test_kubectl_refuses_what_is_unknown(installed: Any, namespace: str) -> None
 def test_people_can_read_it(installed: Any, namespace: str) -> None:
     kubectl = installed.kubectl
     told = kubectl("explain", "llmd.spec.model.uri")
-    assert "Where the model comes from" in told
+    assert "URI of the model's source" in told
     sample = Path(__file__).parents[3] / "manifests" / "tiny.yaml"
     document = yaml.safe_load(sample.read_text())
     document["metadata"]["namespace"] = namespace
