@@ -6,6 +6,8 @@ BIN := .venv/bin
 PORT ?= 8080
 HARNESS := PYTHONPATH=e2e/cluster:api python3 -m harness
 # A file is run by one process: what its tests share is made once.
+LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \
+  -c locks/constraints.in
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --durations=20
 SCRIPTS := scripts/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/gpu
 E2E := $(BIN)/pytest e2e/kubernetes -s --durations=20
@@ -46,12 +48,10 @@ format: install  ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 lock: install  ## resolve every set anew into locks/
-	@for set in sim engine router operator docs dev; do \
-	  case $$set in sim|engine) also="--extra s3";; *) also=;; esac; \
-	  .venv/tools/bin/uv pip compile -q pyproject.toml --extra $$set $$also -c locks/constraints.in \
-	    --universal --no-emit-index-url --no-header -o locks/$$set.txt || exit 1; done
-	@.venv/tools/bin/uv pip compile -q pyproject.toml --extra engine --extra router \
-	  -c locks/constraints.in --universal --no-emit-index-url --no-header -o locks/up.txt
+	@for set in sim engine router operator docs dev up; do \
+	  case $$set in sim|engine) extras="$$set s3";; up) extras="engine router";; *) extras=$$set;; esac; \
+	  $(LOCK) pyproject.toml $$(printf -- '--extra %s ' $$extras) -o locks/$$set.txt || exit 1; done
+	@echo "uv>=0.13.9" | $(LOCK) - -o locks/uv.txt
 
 protos: install  ## generate the gRPC stubs from api/proto
 	$(BIN)/python scripts/gen_protos.py

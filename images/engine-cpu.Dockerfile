@@ -16,13 +16,12 @@ ENV PIP_BREAK_SYSTEM_PACKAGES=1 \
 RUN command -v pip3 > /dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-pip; }
 RUN pip3 install --quiet --no-cache-dir "uv==${UV_VERSION}" && uv venv --quiet --python python3 /opt/kvasir
 ENV VIRTUAL_ENV=/opt/kvasir
-COPY locks/engine.txt /src/locks/engine.txt
+COPY locks/engine.txt locks/other_torch.awk /src/locks/
 ARG TORCH_INDEX_URL=
-# The lock pins the CUDA libraries of the default wheel; another index's torch names its own.
 RUN if [ -z "${TORCH_INDEX_URL}" ]; then \
       uv pip sync --quiet /src/locks/engine.txt; \
     else \
-      grep -vE '^(nvidia-|cuda-|triton)' /src/locks/engine.txt > /src/requirements.txt && \
+      awk -f /src/locks/other_torch.awk /src/locks/engine.txt > /src/requirements.txt && \
       uv pip install --quiet --index "${TORCH_INDEX_URL}" --index-strategy unsafe-best-match -r /src/requirements.txt; \
     fi
 # The Kubernetes client is for operator, router and `kvasir status`.

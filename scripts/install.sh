@@ -34,7 +34,8 @@ if [ ! -x $venv/bin/python ]; then
     fail "$python cannot make a virtual environment; on Debian: apt-get install python3-venv"
   }
 fi
-[ -x $uv ] || $venv/bin/python -m pip install --quiet --disable-pip-version-check --target $venv/tools uv
+[ -x $uv ] || $venv/bin/python -m pip install --quiet --disable-pip-version-check \
+  --target $venv/tools --require-hashes -r locks/uv.txt
 
 if grep -q '^torch==' "$lock" && ! $venv/bin/python -c 'import torch' 2>/dev/null; then
   if [ -n "${TORCH_INDEX_URL:-}" ]; then
@@ -50,8 +51,7 @@ rm -f "$stamp"
 # and where PYTHONDONTWRITEBYTECODE is set it would be compiled anew by every process.
 export UV_COMPILE_BYTECODE=1
 if [ -n "${TORCH_INDEX_URL:-}" ]; then
-  # The lock pins the CUDA libraries of the default wheel; another index's torch names its own.
-  grep -vE '^(nvidia-|cuda-|triton)' "$lock" > $venv/requirements.txt
+  awk -f locks/other_torch.awk "$lock" > $venv/requirements.txt
   $uv pip install --python $venv/bin/python --index "$TORCH_INDEX_URL" \
     --index-strategy unsafe-best-match -r $venv/requirements.txt
 else

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,24 @@ def test_a_lock_is_what_pyproject_asks_for(name: str, extras: list[str], tmp_pat
     made = Path(shutil.copy(lock, tmp_path / lock.name))
     command = [uv(), "pip", "compile", "-q", "pyproject.toml"]
     command += [argument for extra in extras for argument in ("--extra", extra)]
-    command += ["-c", "locks/constraints.in", "--universal", "--no-emit-index-url", "--no-header"]
-    subprocess.run([*command, "-o", made], cwd=TOP, check=True, capture_output=True)
+    command += ["-c", "locks/constraints.in", "--universal", "--generate-hashes"]
+    command += ["--no-emit-index-url", "--no-header", "-o", str(made)]
+    subprocess.run(command, cwd=TOP, check=True, capture_output=True)
     assert made.read_text() == lock.read_text()
+
+
+@pytest.mark.parametrize("lock", sorted((TOP / "locks").glob("*.txt")), ids=lambda lock: lock.stem)
+def test_each_pin_has_hashes(lock: Path) -> None:
+    text = lock.read_text()
+    pins = re.findall(r"^\S+==\S+.*$", text, re.MULTILINE)
+    assert pins
+    assert [pin for pin in pins if not pin.endswith("\\")] == []
+    assert len(re.findall(r"\\\n    --hash=sha256:[0-9a-f]{64}", text)) >= len(pins)
+
+
+def test_another_indexs_torch_is_installed_without_the_default_wheels_hashes() -> None:
+    command = ["awk", "-f", "locks/other_torch.awk", "locks/engine.txt"]
+    left = subprocess.run(command, cwd=TOP, check=True, capture_output=True, text=True).stdout
+    assert re.search(r"^torch==\S+\n    #", left, re.MULTILINE)
+    assert re.search(r"^(nvidia|cuda|triton)", left, re.MULTILINE) is None
+    assert re.search(r"^numpy==.*\\\n    --hash=sha256:", left, re.MULTILINE)

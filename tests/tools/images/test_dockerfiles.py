@@ -28,7 +28,9 @@ def test_the_base_is_an_argument_that_is_pinned_by_digest(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_installed_is_locked(name: str) -> None:
     text = dockerfile(name)
-    assert re.search(r"^ARG UV_VERSION=\d+\.\d+\.\d+$", text, re.MULTILINE)
+    version = re.search(r"^ARG UV_VERSION=(\d+\.\d+\.\d+)$", text, re.MULTILINE)
+    assert version
+    assert (IMAGES.parent / "locks/uv.txt").read_text().startswith(f"uv=={version[1]} ")
     assert '"uv==${UV_VERSION}"' in text
     locks = set(re.findall(r"locks/\w+\.txt", text))
     assert locks
