@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,9 +34,10 @@ from unittest.mock import patch
 import torch
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "api"), str(ROOT / "engine")]
+sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks")]
 
 import precompiled  # noqa: E402
+from common import commit  # noqa: E402
 from judging import Judge, Row, Tokens  # noqa: E402
 
 from kvasir_engine.attention import triton_backend  # noqa: E402
@@ -316,7 +318,8 @@ def main() -> None:
     lines = [
         "# The engine on a GPU against transformers",
         "",
-        f"`python e2e/gpu/check.py`, {torch.cuda.get_device_name()}, torch {torch.__version__}.",
+        f"`python e2e/gpu/check.py`, commit {commit()}, {datetime.now(UTC):%Y-%m-%d}, "
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}.",
         "",
     ]
     faults: list[str] = []
