@@ -3,6 +3,7 @@
     make compile    # the router's modules; without it their sources are measured
     python benchmarks/router_overhead.py [--against smg,vllm-router] [--save]
         [--policies kv_aware,round_robin] [--seconds 4] [--repeat 5] [--only 2kb,chunk]
+        [--before CHECKOUT]
 
 Each router runs pinned to one core, with its index filled and its log and metrics on; four mock
 replicas and the load, both native, run on the other cores. One round measures every router with
@@ -18,12 +19,15 @@ and requests a second do not. The work:
 
 `ratio_to_smg` in the results is this router's CPU time with its first policy over smg's with its
 own cache_aware one. Other routers are installed from PyPI into an environment of their own, under
-a temporary directory, or taken from `--programs DIR`.
+a temporary directory, or taken from `--programs DIR`. `--before CHECKOUT` measures the router of
+another checkout of this repository, with its own .venv, in the same rounds: the geometric mean of
+the rounds' ratios and its 95 % confidence interval (Student's t over their logarithms).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import string
@@ -56,6 +60,9 @@ from kvasir_router import compiled
 REPLICAS = 4
 SYSTEM_TEXTS = 8
 DIRECT = "direct"
+BEFORE = "before"
+STUDENT_T = {2: 12.71, 3: 4.30, 5: 2.78, 10: 2.26, 15: 2.14, 20: 2.09, 30: 2.05}
+"""97.5 % quantile of Student's t for as many runs (one degree of freedom less)."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,14 @@ class Runs:
         pairs = zip(self.cpu_us(work, router), self.cpu_us(work, other), strict=False)
         return [ours / theirs for ours, theirs in pairs]
 
+    def mean_ratio(self, work: Workload, router: str, other: str) -> tuple[float, float, float]:
+        """Return the geometric mean of `ratios` and the ends of its 95 % confidence interval."""
+        logs = [math.log(ratio) for ratio in self.ratios(work, router, other)]
+        mean = statistics.mean(logs)
+        quantile = STUDENT_T[max(count for count in STUDENT_T if count <= max(len(logs), 2))]
+        error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
+        return tuple(math.exp(mean + side * quantile * error) for side in (0, -1, 1))  # type: ignore[return-value]
+
     def added_us(self, router: str, quantile: str) -> list[float]:
         """Latency over the mock's own, round by round."""
         runs = self.by_workload["latency"]
@@ -135,7 +150,8 @@ def measure(
         write_workload(folder / work.name, work, source)
     for round_ in range(options.repeat):
         for work in works:
-            for router in routers:
+            # Whoever comes second finds the machine as the first left it: they take turns.
+            for router in routers if round_ % 2 else reversed(routers):
                 if router.name == DIRECT and work.name != "latency":
                     continue
                 warmup = options.warmup if round_ == 0 else 1.0
@@ -173,6 +189,8 @@ def figures(runs: Runs, works: Sequence[Workload], policies: Sequence[str]) -> l
         found.append(Figure(f"CPU, {work.name}", unit, runs.cpu_us(work, ours)))
         if ratios := runs.ratios(work, ours, "smg"):
             found.append(Figure(f"CPU of smg's, {work.name}", "", ratios, work.goal))
+        if ratios := runs.ratios(work, ours, BEFORE):
+            found.append(Figure(f"CPU of the other checkout's, {work.name}", "", ratios, "<= 1.05"))
         if "round_robin" in policies and ours != "round_robin":
             goal = "<= 1.3" if work.name in ("2kb", "64kb") else ""
             ratios = runs.ratios(work, ours, "round_robin")
@@ -207,6 +225,17 @@ def table(runs: Runs, works: Sequence[Workload], routers: Sequence[str]) -> Tabl
     return Table("Median CPU µs a request (a chunk), and added latency in µs", columns, rows)
 
 
+def before_table(runs: Runs, works: Sequence[Workload], ours: str) -> Table:
+    """CPU time over the other checkout's, by work."""
+    rows = []
+    for work in works:
+        if work.name != "latency":
+            mean, low, high = runs.mean_ratio(work, ours, BEFORE)
+            rows.append([work.name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}"])
+    columns = ["work", "geometric mean", "95 % confidence interval"]
+    return Table("CPU time over the other checkout's", columns, rows)
+
+
 @dataclass(frozen=True)
 class Options:
     """Options of the command line."""
@@ -219,6 +248,7 @@ class Options:
     repeat: int
     programs: Path | None
     router_options: list[str]
+    before: Path | None
     save: bool
 
 
@@ -240,6 +270,13 @@ def run(options: Options, folder: Path) -> None:
             )
             for policy in options.policies
         ]
+        if options.before:
+            policy = ["--policy", options.policies[0]]
+            routers.append(
+                stack.enter_context(
+                    kvasir_router(folder, ports, cores, BEFORE, *policy, checkout=options.before)
+                )
+            )
         for name in options.against:
             assert programs is not None
             routers.append(stack.enter_context(rival(programs, name, ports, cores)))
@@ -266,7 +303,10 @@ def publish(runs: Runs, works: Sequence[Workload], routers: list[str], options: 
             f"{f' ({versions}, cache_aware)' if versions else ''}."
         ),
         figures=figures(runs, works, options.policies),
-        tables=[table(runs, works, routers)],
+        tables=[
+            table(runs, works, routers),
+            *([before_table(runs, works, options.policies[0])] if options.before else []),
+        ],
         packages=("uvloop", "httptools", "msgspec"),
         values={"ratio_to_smg": ratios},
         folder="",
@@ -284,6 +324,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--programs", type=Path, help="folder that holds the other routers")
     parser.add_argument("--router-options", default="", help="as one string, after a space")
+    parser.add_argument("--before", type=Path, help="another checkout, installed and compiled")
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
     warn_if_busy()
@@ -296,6 +337,7 @@ def main() -> None:
         repeat=given.repeat,
         programs=given.programs,
         router_options=given.router_options.split(),
+        before=given.before and given.before.resolve(),
         save=given.save,
     )
     with tempfile.TemporaryDirectory() as folder:

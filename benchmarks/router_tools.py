@@ -206,15 +206,16 @@ class Router(NamedTuple):
 
 
 def router_command(
-    config: Path, port: int, *options: str, tokens: int = 1
+    config: Path, port: int, *options: str, tokens: int = 1, checkout: Path = ROOT
 ) -> tuple[list[str | Path], dict[str, str]]:
-    """The command of `kvasir router`, and what its environment needs; `tokens`: what one token of
-    its engines stands for."""
+    """Return the command of `kvasir router` and its environment; `tokens`: number of tokens that
+    one token of its engines stands for; `checkout`: whose code and environment are used."""
     scaled = [Path(__file__).parent / "scaled_router.py", str(tokens)]
     program = scaled if tokens > 1 else ["-m", "kvasir_router"]
-    command = [sys.executable, *program, "--config", config]
+    python = sys.executable if checkout == ROOT else checkout / ".venv/bin/python"
+    command = [python, *program, "--config", config]
     ports = ["--port", str(port), "--admin-port", str(free_port())]
-    return [*command, *ports, *options], {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"}
+    return [*command, *ports, *options], {"PYTHONPATH": f"{checkout}/api:{checkout}/router"}
 
 
 def write_keys(path: Path, keys: Mapping[str, str]) -> None:
@@ -228,7 +229,12 @@ def write_keys(path: Path, keys: Mapping[str, str]) -> None:
 
 @contextmanager
 def kvasir_router(
-    folder: Path, replicas: Sequence[int], cores: Cores, name: str, *options: str
+    folder: Path,
+    replicas: Sequence[int],
+    cores: Cores,
+    name: str,
+    *options: str,
+    checkout: Path = ROOT,
 ) -> Iterator[Router]:
     """`kvasir router` in front of replicas at these ports, with API_KEY as the only key."""
     config, port = folder / f"{name}.yaml", free_port()
@@ -238,7 +244,9 @@ def kvasir_router(
     config.write_text(json.dumps({"models": [{"name": MODEL, "replicas": entries}]}))
     keys = folder / f"{name}-keys.yaml"
     write_keys(keys, {"bench": API_KEY})
-    command, environment = router_command(config, port, "--keys-file", str(keys), *options)
+    command, environment = router_command(
+        config, port, "--keys-file", str(keys), *options, checkout=checkout
+    )
     with process(*command, cpus=cores.router, environment=environment) as running:
         wait_for(f"http://127.0.0.1:{port}/ready", within=20, process_alive=lambda: _alive(running))
         yield Router(name, port, running.pid)
