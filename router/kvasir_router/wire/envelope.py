@@ -84,8 +84,10 @@ class DenseBodyError(Exception):
 
 
 def is_dense(body: bytes) -> bool:
-    """Whether the body may hold more than MAX_VALUES values."""
-    if len(body) <= MAX_VALUES:
+    """Return whether the body may hold more than MAX_VALUES values."""
+    # A value takes two bytes at least, with the comma or bracket that it comes with. Counting costs
+    # more than decoding where one long string is nearly everything.
+    if len(body) < 2 * MAX_VALUES:
         return False
     # Each value but the first follows one of these; those within strings are counted, too.
     return len(body) - len(body.translate(None, b",[{")) > MAX_VALUES

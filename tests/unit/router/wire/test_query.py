@@ -13,7 +13,13 @@ from kvasir.wire.text_chain import (
     chat_pieces,
     chat_text,
 )
-from kvasir_router.wire.envelope import MAX_VALUES, UNREAD, Envelope, decode_envelope
+from kvasir_router.wire.envelope import (
+    MAX_VALUES,
+    UNREAD,
+    Envelope,
+    decode_envelope,
+    is_dense,
+)
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.query import BYTES_PER_TOKEN, Query
 
@@ -120,6 +126,18 @@ def test_a_body_of_too_many_values_is_passed_on_unread(field: str, filler: bytes
     query = Query(request, envelope)
     assert not query.chain
     assert query.text_bytes == len(body)
+
+
+@pytest.mark.parametrize("value", [b"7", b"[]", b"{}"])
+def test_bodies_are_counted_from_the_length_on_at_which_they_may_have_too_many_values(
+    value: bytes,
+) -> None:
+    shortest = b"[%b]" % b",".join([b"7"] * MAX_VALUES)
+    assert len(shortest) > 2 * MAX_VALUES
+    assert is_dense(shortest + b",7")
+    body = b",".join([value] * (2 * MAX_VALUES // (len(value) + 1)))[: 2 * MAX_VALUES - 1]
+    assert len(msgspec.json.decode(b"[%b]" % body.rstrip(b",[{"))) <= MAX_VALUES
+    assert not is_dense(body)
 
 
 def test_a_long_text_is_not_taken_for_many_values() -> None:
