@@ -11,7 +11,7 @@ from kvasir_router.admission.ticket import Ticket, output_estimate, prompt_estim
 from kvasir_router.fleet.target import Target
 from kvasir_router.wire import responses
 from kvasir_router.wire.envelope import Envelope
-from kvasir_router.wire.responses import Answer
+from kvasir_router.wire.responses import Answer, RefusalError
 
 _MESSAGES = {
     Limit.REQUESTS: "{} requests a minute",
@@ -41,33 +41,35 @@ class Admission:
         self.refusals: Counter[tuple[str, str]] = Counter()
         """Refusals by tenant ("" = unknown) and reason."""
 
-    def holder(self, authorization: bytes) -> Holder | Answer | None:
-        """Return the holder of the key, None when no keys are needed, or a refusal."""
+    def holder(self, authorization: bytes) -> Holder | None:
+        """Return the holder of the key, None when no keys are needed. Raises RefusalError."""
         if self.keyring is None:
             return None
         holder = self.keyring.find(authorization)
         if holder is None:
             self.refusals["", "unauthorized"] += 1
-            return _UNAUTHORIZED
+            raise RefusalError(_UNAUTHORIZED)
         return holder
 
     def admit(
         self, holder: Holder | None, envelope: Envelope, size: int, name: str, target: Target
-    ) -> Ticket | Answer:
-        """A ticket for a request of `size` bytes to the model that the client calls `name`, or a
-        refusal."""
+    ) -> Ticket:
+        """Return a ticket for a request of `size` bytes to the model that the client calls `name`.
+
+        Raises RefusalError.
+        """
         prompt, output = prompt_estimate(size), output_estimate(envelope)
         if holder is None:
             return Ticket(prompt, output)
         key = holder.key
         if not holder.may_use(name, target):
             self.refusals[key.tenant, "forbidden"] += 1
-            return forbidden(key.id, name)
+            raise RefusalError(forbidden(key.id, name))
         unix = time.time()
         excess = holder.limits.admit(prompt + output, time.monotonic(), unix)
         if excess is not None:
             self.refusals[key.tenant, excess.limit.value] += 1
-            return _exceeded(key.id, excess)
+            raise RefusalError(_exceeded(key.id, excess))
         return Ticket(
             prompt,
             output,
@@ -84,7 +86,7 @@ class Admission:
 
 
 def forbidden(key_id: str, name: str) -> Answer:
-    """The key may not use the model; nor is it told whether there is one."""
+    """Refuse a model that the key may not use, without telling whether there is one."""
     return responses.error(
         403,
         f"The API key `{key_id}` may not use model `{name[:256]}`; /v1/models lists what it may.",

@@ -2,16 +2,15 @@
 most `MAX_TENANTS` of them have series of their own."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from kvasir_router.telemetry.router_metrics import counter, gauge
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.admission.admission import Admission
+from kvasir_router.admission.request_queue import RequestQueue
+from kvasir_router.fleet.fleet import Fleet
+from kvasir_router.telemetry.router_metrics import Metrics, counter, gauge
 
 MAX_TENANTS = 1000
 OTHERS = "(others)"
@@ -54,10 +53,24 @@ class TenantMeter:
 
 
 class AdmissionCollector(Collector):
-    """Made into metric families at each scrape."""
+    """Metric families of queue, keys and tenants, made at each scrape.
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
+    `queue` returns the queue: the process that gathers the workers' numbers replaces its own.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        metrics: Metrics,
+        admission: Admission,
+        tenants: TenantMeter,
+        queue: Callable[[], RequestQueue],
+    ) -> None:
+        self._fleet = fleet
+        self._metrics = metrics
+        self._admission = admission
+        self._tenants = tenants
+        self._queue = queue
 
     def collect(self) -> Iterator[Metric]:
         """Collector.collect."""
@@ -66,9 +79,9 @@ class AdmissionCollector(Collector):
             "tokens", "Tokens of requests, as engines count them, by kind.", "model", "kind"
         )
         refused = counter("line_refusals", "Requests that waited in vain.", "model", "reason")
-        for model in self._gateway.fleet.models.values():
-            waiting.add_metric((model.name,), self._gateway.line.waiting(model))
-            numbers = self._gateway.metrics.models.get(model.name)
+        for model in self._fleet.models.values():
+            waiting.add_metric((model.name,), self._queue().waiting(model))
+            numbers = self._metrics.models.get(model.name)
             if numbers is None:
                 continue
             for kind in ("prompt", "cached", "completion"):
@@ -76,11 +89,11 @@ class AdmissionCollector(Collector):
             for reason, count in numbers.refusals.items():
                 refused.add_metric((model.name, reason), count)
         yield from (waiting, tokens, refused)
-        if self._gateway.admission.keyring is not None:
+        if self._admission.keyring is not None:
             yield from self._keys()
 
     def _keys(self) -> Iterator[Metric]:
-        admission, meter = self._gateway.admission, self._gateway.tenants
+        admission, meter = self._admission, self._tenants
         refusals = counter(
             "admission_refusals", "Requests refused for their key, by reason.", "tenant", "reason"
         )

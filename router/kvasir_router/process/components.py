@@ -45,7 +45,15 @@ class RouterComponents:
         self.fleet.room = self.gateway.line.room
         self.metrics.register(FleetCollector(self.fleet))
         self.metrics.register(TokenizingCollector(self.gateway.tokenizing))
-        self.metrics.register(AdmissionCollector(self.gateway))
+        self.metrics.register(
+            AdmissionCollector(
+                self.fleet,
+                self.metrics,
+                self.gateway.admission,
+                self.gateway.tenants,
+                lambda: self.gateway.line,
+            )
+        )
         self.metrics.register(IndexCollector(self._indexes))
         self.replica_tls = client_context(settings.tls.replica_ca)
 

@@ -1,16 +1,17 @@
-"""What becomes of a request's numbers when it is over: metrics, limits, shares, signals, log."""
+"""Accounting of requests that are over: metrics, limits, shares, signals, traces, log."""
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
+from kvasir_router.admission.admission_metrics import TenantMeter
+from kvasir_router.admission.outcome import Outcome
+from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.usage_estimate import estimate_usage
-from kvasir_router.telemetry.access_log import AccessRecord
+from kvasir_router.scaling.signals import Signals
+from kvasir_router.telemetry.access_log import AccessLog, AccessRecord
+from kvasir_router.tokenizing.tokenizing import Tokenizing
+from kvasir_router.tracing.tracer import Tracer
 from kvasir_router.wire.usage import Usage
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.gateway import Gateway
-    from kvasir_router.proxy.relay import Relay
 
 CLIENT_CLOSED = 499
 """The status in log and metrics when the client left first (nginx's)."""
@@ -24,47 +25,59 @@ class RequestAccounting:
     """Accounts for relayed requests, once each. Those that end in one turn of the loop are taken
     together at the turn's end: answers go first, and code that runs again at once runs faster."""
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
-        self._ended: list[Relay] = []
+    def __init__(
+        self,
+        tokenizing: Tokenizing,
+        queue: RequestQueue,
+        tenants: TenantMeter,
+        signals: Signals,
+        tracer: Tracer | None,
+        access_log: AccessLog | None,
+    ) -> None:
+        self._tokenizing = tokenizing
+        self._queue = queue
+        self._tenants = tenants
+        self._signals = signals
+        self._tracer = tracer
+        self._access_log = access_log
+        self._ended: list[Outcome] = []
 
-    def add(self, relay: "Relay") -> None:
+    def add(self, outcome: Outcome) -> None:
         """Record a finished request."""
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._close)
-        self._ended.append(relay)
+        self._ended.append(outcome)
 
     def _close(self) -> None:
         ended, self._ended = self._ended, []
         unix = time.time()
-        for relay in ended:
-            self._account(relay, unix)
+        for outcome in ended:
+            self._account(outcome, unix)
 
-    def _account(self, relay: "Relay", unix: float) -> None:
-        gateway, model = self._gateway, relay.model
-        status, usage, metrics = relay.status, relay.usage, relay.metrics
-        received, first_byte_at = relay.received, relay.first_byte_at
-        seconds = relay.ended_at - received
-        first_byte = first_byte_at - received if first_byte_at else 0.0
+    def _account(self, outcome: Outcome, unix: float) -> None:
+        model, metrics, choice = outcome.model, outcome.metrics, outcome.choice
+        status, usage, query = outcome.status, outcome.usage, outcome.query
+        seconds, first_byte = outcome.seconds, outcome.first_byte
         metrics.codes[status] += 1
         metrics.duration.observe(seconds)
         if first_byte:
             metrics.first_byte.observe(first_byte)
         if status == CLIENT_CLOSED:
             metrics.disconnects += 1
-        if relay.choice is not None:
-            model.ended(relay.query, relay.choice, usage)
+        if choice is not None:
+            model.ended(query, choice, usage)
             if model.spec.tokenizer is not None and status == 200:
-                gateway.tokenizing.answered(model, relay.query.chain, relay.choice.replica)
-        self._settle(relay, unix)
-        gateway.signals.model(model.name).ended(status, first_byte, seconds, usage, relay.streams)
-        trace_id = gateway.tracer.ended(relay) if gateway.tracer is not None else ""
-        if gateway.access_log is not None:
-            gateway.access_log.write(_record(relay, seconds, trace_id, unix))
+                self._tokenizing.answered(model, query.chain, choice.replica)
+        self._settle(outcome, unix)
+        signals = self._signals.model(model.name)
+        signals.ended(status, first_byte, seconds, usage, query.streams)
+        trace_id = self._tracer.ended(outcome) if self._tracer is not None else ""
+        if self._access_log is not None:
+            self._access_log.write(_record(outcome, seconds, trace_id, unix))
 
-    def _settle(self, relay: "Relay", unix: float) -> None:
-        """What it used goes to its key and its tenant."""
-        ticket, usage, metrics = relay.ticket, relay.usage, relay.metrics
+    def _settle(self, outcome: Outcome, unix: float) -> None:
+        """Charge what the request used to its key and its tenant."""
+        ticket, usage, metrics = outcome.ticket, outcome.usage, outcome.metrics
         prompt = output = 0
         if usage is not None:
             prompt, output, cached = usage
@@ -72,30 +85,30 @@ class RequestAccounting:
             metrics.completion_tokens += output
             if cached:
                 metrics.cached_tokens += cached
-        elif relay.replica_id and relay.status in _COMPUTED:
+        elif outcome.replica_id and outcome.status in _COMPUTED:
             prompt, output = estimate_usage(
-                ticket, streamed=relay.streams, sent_bytes=relay.sent_bytes
+                ticket, streamed=outcome.query.streams, sent_bytes=outcome.sent_bytes
             )
         if ticket.limits is not None:
-            ticket.settle(prompt + output, relay.ended_at, unix)
-        self._gateway.line.settle(relay.model, ticket, prompt, output)
+            ticket.settle(prompt + output, outcome.ended_at, unix)
+        self._queue.settle(outcome.model, ticket, prompt, output)
         if ticket.key_id:
-            self._gateway.tenants.used(ticket.tenant, relay.status, prompt, output)
+            self._tenants.used(ticket.tenant, outcome.status, prompt, output)
 
 
-def _record(relay: "Relay", seconds: float, trace_id: str, unix: float) -> AccessRecord:
-    """For the access log."""
-    request, ticket = relay.request, relay.ticket
-    prompt, output, cached = relay.usage or _NOTHING_USED
+def _record(outcome: Outcome, seconds: float, trace_id: str, unix: float) -> AccessRecord:
+    """Make the request's line of the access log."""
+    request, ticket = outcome.query.request, outcome.ticket
+    prompt, output, cached = outcome.usage or _NOTHING_USED
     return AccessRecord(
         "POST",
         request.path,
-        relay.status,
+        outcome.status,
         round(seconds * 1000, 3),
-        relay.sent_bytes,
+        outcome.sent_bytes,
         request.request_id.decode(),
-        relay.model.name,
-        relay.replica_id,
+        outcome.model.name,
+        outcome.replica_id,
         ticket.tenant,
         ticket.key_id,
         prompt,

@@ -1,16 +1,14 @@
-"""One sending of a request to one replica, up to its answer."""
+"""One request to one replica, up to its answer."""
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy.failure import Failure, Kind, broken
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.attempts import Attempts
 
 HELD_BYTES = 256 * 1024
 """Answers up to this length are passed on when they are whole: half of one can still be replaced
@@ -19,45 +17,68 @@ they come. As much as may wait for a client that reads slowly."""
 
 
 class Sink(Protocol):
-    """Where an answer's body goes."""
+    """Destination of an answer's body."""
 
     def take(self, data: bytes, last: bool) -> None:
         """All body bytes of one read, possibly none; `last` with the end of the answer."""
 
 
+class AttemptObserver(Protocol):
+    """Reports of an upstream request go to its observer."""
+
+    def rendered(self, attempt: "UpstreamRequest") -> tuple[bytes, bytes]:
+        """Return the request's head and body for the attempt's replica."""
+
+    def answer_began(self, attempt: "UpstreamRequest", head: ResponseHead) -> None:
+        """Take the head of an answer that is passed on as it comes."""
+
+    def answered(self, attempt: "UpstreamRequest", head: ResponseHead, body: bytes) -> None:
+        """Take a whole answer."""
+
+    def failed(self, attempt: "UpstreamRequest", failure: Failure) -> None:
+        """Take note that it has left its replica; its answer, if it had begun, is broken."""
+
+    def replica_suspected(self, attempt: "UpstreamRequest") -> None:
+        """Take note that the replica does not answer its probes."""
+
+
 class UpstreamRequest:
     """Counted by its replica from its making until `leave`, which every way out goes through.
 
-    Nothing here awaits, except for opening a connection when none is idle. `Attempts` hears of
+    Nothing here awaits, except for opening a connection when none is idle. The observer hears of
     the answer's head (`answer_began`) or, if it is held, of all of it (`answered`), and of a
     failure (`failed`), at which the attempt has left.
     """
 
     __slots__ = (
-        "_attempts",
         "_connecting",
         "_connection",
         "_credit",
         "_head",
+        "_observer",
         "_parts",
         "_room",
         "_sent_before",
         "_sink",
+        "_tasks",
         "asks_for_usage",
         "choice",
         "contract",
         "replica",
     )
 
-    def __init__(self, attempts: "Attempts", choice: Choice, contract: bool) -> None:
+    def __init__(
+        self, observer: AttemptObserver, choice: Choice, contract: bool, tasks: SupervisedTasks
+    ) -> None:
         replica = choice.replica
-        self._attempts = attempts
+        self._observer = observer
+        self._tasks = tasks
         self.choice = choice
         self.replica = replica
         self.contract = contract and replica.spec.engine is EngineKind.KVASIR
-        """Whether the replica knows the router, and so keeps the engine contract."""
+        """True if the replica knows the router, and so keeps the engine contract."""
         self.asks_for_usage = False
-        """Whether the router asked for usage that the client did not ask for."""
+        """True if the router asked for usage that the client did not ask for."""
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._sent_before = False
@@ -131,7 +152,7 @@ class UpstreamRequest:
         if length is None and head.is_json:
             self._room = HELD_BYTES
         elif length is None or length > HELD_BYTES:
-            self._attempts.answer_began(self, head)
+            self._observer.answer_began(self, head)
 
     def response_data(self, data: bytes, last: bool) -> None:
         if last:
@@ -165,7 +186,7 @@ class UpstreamRequest:
             body = data if self._parts is None else b"".join((*self._parts, data))
             if head.content_length is None:
                 head.content_length = len(body)
-            self._attempts.answered(self, head, body)
+            self._observer.answered(self, head, body)
 
     def _take_room(self, head: ResponseHead, size: int) -> None:
         """An answer of unknown length that turns out to be a long one is held no longer."""
@@ -173,17 +194,17 @@ class UpstreamRequest:
         if self._room >= 0 or self._parts is None:
             return
         data, self._parts = b"".join(self._parts), None
-        self._attempts.answer_began(self, head)
+        self._observer.answer_began(self, head)
         if self._sink is not None:
             self._sink.take(data, False)
 
     # Watcher
 
     def replica_suspected(self, replica: Replica) -> None:
-        self._attempts.replica_suspected(self)
+        self._observer.replica_suspected(self)
 
     def _connect(self) -> None:
-        self._connecting = self._attempts.tasks.run("connect", self._open())
+        self._connecting = self._tasks.run("connect", self._open())
 
     async def _open(self) -> None:
         try:
@@ -204,11 +225,11 @@ class UpstreamRequest:
 
     def _failed(self, failure: Failure) -> None:
         self.leave()
-        self._attempts.failed(self, failure)
+        self._observer.failed(self, failure)
 
     def _send(self, connection: UpstreamConnection) -> None:
         self._connection = connection
-        head, body = self._attempts.rendered(self)
+        head, body = self._observer.rendered(self)
         connection.send(self, head, body)
 
     def _return_credit(self) -> None:

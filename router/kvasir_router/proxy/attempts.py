@@ -1,14 +1,15 @@
-"""Looking for a replica that answers one request, and for the next one when it fails."""
+"""Choice of a replica for one request, and of the next one when it fails."""
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.choice import Choice
-from kvasir_router.fleet.model import PolicyError
+from kvasir_router.fleet.model import Model, PolicyError
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy import failure_responses
+from kvasir_router.proxy.answer_target import AnswerTarget
 from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer
 from kvasir_router.proxy.migration import (
@@ -19,12 +20,11 @@ from kvasir_router.proxy.migration import (
     choose_alike,
     continuation,
 )
-from kvasir_router.tasks import SupervisedTasks
+from kvasir_router.proxy.relay_services import RelayServices
+from kvasir_router.telemetry.model_metrics import ModelMetrics
+from kvasir_router.wire.query import Query
 from kvasir_router.wire.upstream import ResponseHead
 from kvasir_router.wire.usage import ask_for_usage
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.relay import Relay
 
 _SUSPECT = Failure("suspect", Kind.LEAVING)
 _NOT_BEGUN = (Kind.UNSENT, Kind.LEAVING)
@@ -40,35 +40,44 @@ class Attempts:
     that only a stream can be resumed, and only by an equivalent replica.
     """
 
-    __deletable__ = ("_relay",)  # for mypyc
+    __deletable__ = ("_target",)  # for mypyc
     __slots__ = (
         "_body",
         "_broken",
         "_current",
         "_ended_at",
-        "_gateway",
         "_hedge",
         "_metrics",
         "_model",
         "_moves",
         "_query",
-        "_relay",
+        "_services",
+        "_target",
+        "_ticket",
         "_tried",
         "policy_failed",
     )
 
-    def __init__(self, relay: "Relay") -> None:
-        gateway = relay.gateway
-        self._relay = relay
-        self._gateway = gateway
-        self._query = relay.query
-        self._model = relay.model
-        self._metrics = relay.metrics
-        self._moves = Moves(gateway.settings.failover.max_moves)
+    def __init__(
+        self,
+        target: AnswerTarget,
+        services: RelayServices,
+        query: Query,
+        model: Model,
+        metrics: ModelMetrics,
+        ticket: Ticket,
+    ) -> None:
+        self._target = target
+        self._services = services
+        self._query = query
+        self._model = model
+        self._metrics = metrics
+        self._ticket = ticket
+        self._moves = Moves(services.failover.max_moves)
         self._tried: list[Replica] = []
         self._ended_at = _NOWHERE
         """Nodes where a replica ended with the request: a node may end with all of its own."""
-        self._body = relay.request.body
+        self._body = query.request.body
         self._broken: Replica | None = None
         """Replica whose broken stream is being migrated."""
         self._current: UpstreamRequest | None = None
@@ -101,7 +110,7 @@ class Attempts:
 
     def send_hedge(self) -> None:
         """The answer is late: ask a second replica, and take whichever is first."""
-        if self._current is None or self._relay.answer is not None:
+        if self._current is None or self._target.has_answer:
             return
         choice = self._choose()
         if choice is not None and self._model.budget.spend(time.monotonic()):
@@ -137,20 +146,15 @@ class Attempts:
             self._hedge.leave()
         self._current = self._hedge = None
 
-    def forget(self) -> None:
-        """The request is over; nothing here is called again."""
-        del self._relay
+    def release(self) -> None:
+        """Free what the request held; nothing here is called again."""
+        del self._target
         self._body = b""
 
     # From an attempt
 
-    @property
-    def tasks(self) -> SupervisedTasks:
-        """Tasks of the process, for what has to be waited for."""
-        return self._gateway.tasks
-
     def rendered(self, attempt: UpstreamRequest) -> tuple[bytes, bytes]:
-        """The request's head and body for the attempt's replica."""
+        """Return the request's head and body for the attempt's replica."""
         request, body = self._query.request, self._body
         has_usage = request.endpoint.usage == "completion"
         if self._query.streams and not attempt.contract and has_usage:
@@ -165,27 +169,27 @@ class Attempts:
             b"".join(request.lines),
             len(body),
             request.request_id,
-            self._gateway.fleet_lines if attempt.contract else b"",
+            self._services.fleet_lines if attempt.contract else b"",
         )
         return head, body
 
     def answer_began(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
-        """The head of an answer that is passed on as it comes."""
+        """Take the head of an answer that is passed on as it comes."""
         failure = of_answer(head.status, b"", contract=False)
-        if failure is None or not self._turned_away(attempt, failure):
+        if failure is None or not self._retry_on_error(attempt, failure):
             if self._hedge is not None:
                 self._won(attempt)
-            self._relay.pass_on(attempt, head)
+            self._target.pass_on(attempt, head)
 
     def answered(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
-        """A whole answer."""
+        """Take a whole answer."""
         failure = of_answer(head.status, body, attempt.contract)
         if failure is not None and failure.reason == "handover":
             self._body = after_handover(self._query, body)
-        if failure is None or not self._turned_away(attempt, failure):
+        if failure is None or not self._retry_on_error(attempt, failure):
             if self._hedge is not None:
                 self._won(attempt)
-            self._relay.pass_whole(attempt, head, body)
+            self._target.pass_whole(attempt, head, body)
 
     def failed(self, attempt: UpstreamRequest, failure: Failure) -> None:
         """Take note that it has left its replica; its answer, if it had begun, is broken."""
@@ -193,20 +197,20 @@ class Attempts:
         if failure.kind is Kind.DEATH and attempt.replica.spec.node:
             self._ended_at |= {attempt.replica.spec.node}
         if self._moves.failed(failure.kind):
-            self._relay.end_as_poison()
+            self._target.end_as_poison()
         elif another_runs:
             return
-        elif self._relay.is_blank:
+        elif self._target.is_blank:
             self._go_elsewhere(failure)
         else:
             self._go_on(attempt, failure)
 
     def replica_suspected(self, attempt: UpstreamRequest) -> None:
-        """The replica does not answer: go to one that does, if there is one."""
+        """Go to a replica that answers its probes, if there is one."""
         choice = None
         if not self._retried:
             return
-        if self._relay.is_blank:
+        if self._target.is_blank:
             choice = self._choose()
         else:
             with suppress(ObstacleError):
@@ -261,9 +265,10 @@ class Attempts:
 
     def _make(self, choice: Choice) -> UpstreamRequest:
         self._tried.append(choice.replica)
-        self._relay.replica_id = choice.replica.id
+        self._target.asked(choice.replica)
         self._model.sent(self._query, choice)
-        return UpstreamRequest(self, choice, self._gateway.keeps_contract)
+        services = self._services
+        return UpstreamRequest(self, choice, bool(services.fleet_lines), services.tasks)
 
     def _retry(self, choice: Choice, failure: Failure) -> None:
         self._metrics.retries[failure.reason] += 1
@@ -274,22 +279,22 @@ class Attempts:
 
     def _go_elsewhere(self, failure: Failure) -> None:
         if not self._retried and failure.kind not in _NOT_BEGUN:
-            self._relay.fail(failure_responses.broken_off(self._model, self._relay.replica_id))
+            self._target.fail(failure_responses.broken_off(self._model, self._tried[-1].id))
             return
         choice = self._choose()
         if choice is None:
-            self._relay.wait()
+            self._target.wait()
         elif self._allows(failure.kind):
             self._retry(choice, failure)
         else:
-            self._relay.fail(failure_responses.not_ready(self._model))
+            self._target.fail(failure_responses.not_ready(self._model))
 
-    def _turned_away(self, attempt: UpstreamRequest, failure: Failure) -> bool:
+    def _retry_on_error(self, attempt: UpstreamRequest, failure: Failure) -> bool:
         """Return whether to discard an error response and retry elsewhere.
 
         One that says that the replica is ending always is, and any in the midst of a stream."""
         attempt.note(failure)
-        if failure.kind is not Kind.CHARGED or not self._relay.is_blank:
+        if failure.kind is not Kind.CHARGED or not self._target.is_blank:
             attempt.leave()
             self.failed(attempt, failure)
             return True
@@ -307,7 +312,7 @@ class Attempts:
 
     def _drop(self, attempt: UpstreamRequest) -> bool:
         """Drop a failed upstream request; return whether another one continues."""
-        self._relay.withdraw()
+        self._target.withdraw()
         if attempt is not self._hedge:
             self._current = self._hedge
         self._hedge = None
@@ -328,42 +333,42 @@ class Attempts:
     # Going on with a stream
 
     def adopted(self, attempt: UpstreamRequest) -> None:
-        """The attempt's replica goes on with a stream; the others may again, should it break."""
+        """Go on with the attempt's replica; the others may be asked again, should it break."""
         self._tried = [attempt.replica]
         self._broken = None
 
     def _continuation(self, attempt: UpstreamRequest) -> bytes:
-        if not self._gateway.settings.failover.migration:
+        if not self._services.failover.migration:
             raise ObstacleError(Obstacle.OFF)
         if not attempt.contract:
             raise ObstacleError(Obstacle.CONTRACT)
-        return continuation(self._query, self._relay.transcript)
+        return continuation(self._query, self._target.transcript)
 
     def _go_on(self, attempt: UpstreamRequest, failure: Failure) -> None:
         try:
             self._body = self._continuation(attempt)
         except ObstacleError as error:
             if error.obstacle is Obstacle.NOTHING_LEFT:
-                self._relay.finish_stream()
+                self._target.finish_stream()
             else:
-                self._relay.lose(error.obstacle)
+                self._target.lose(error.obstacle)
             return
         choice = self._choose_alike(attempt.replica)
         if choice is None and not can_wait(self._model, attempt.replica):
-            self._relay.lose(Obstacle.REPLICA)
+            self._target.lose(Obstacle.REPLICA)
         elif not self._allows(failure.kind):
-            self._relay.lose(Obstacle.MOVES)
+            self._target.lose(Obstacle.MOVES)
         else:
             self._move(attempt.replica, choice, failure)
 
     def _move(self, replica: Replica, choice: Choice | None, failure: Failure) -> None:
         """Go on with the replica's stream elsewhere, at once or when somebody has room."""
         if self._broken is None:
-            self._relay.ticket.waits_since = 0.0  # an earlier wait is over
+            self._ticket.waits_since = 0.0  # an earlier wait is over
         self._broken = replica
         if choice is not None:
             self._retry(choice, failure)
         else:
             self._metrics.retries[failure.reason] += 1
             self._metrics.migrations["waited"] += 1
-            self._relay.wait()
+            self._target.wait()

@@ -1,20 +1,49 @@
 """A replica's answer on its way to the client: its head and its framing."""
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from kvasir_router.proxy.failure import Failure
 from kvasir_router.wire import responses
+from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.upstream import ResponseHead
-from kvasir_router.wire.usage import TAIL_BYTES, usage_in_body
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.relay import Relay
+from kvasir_router.wire.usage import TAIL_BYTES, Usage, usage_in_body
 
 LAST_CHUNK = b"0\r\n\r\n"
 
 
+class Client(Protocol):
+    """Connection to which a relayed answer is written."""
+
+    @property
+    def stopping(self) -> bool:
+        """True when the connection is to be closed after the answer."""
+
+    def write(self, data: bytes) -> None:
+        """Write a part of the answer."""
+
+    def answer(self, request: Request, answer: responses.Answer) -> None:
+        """Write a whole answer of the router's own, and finish."""
+
+    def finished(self, keep_alive: bool) -> None:
+        """Go on with the next request: the answer is complete."""
+
+    def abort(self, *, reset: bool = False) -> None:
+        """Cut the connection: the answer cannot be completed."""
+
+
+class AnswerObserver(Protocol):
+    """The end of a replica's answer is reported to its observer."""
+
+    def answer_ended(self, usage: Usage | None) -> None:
+        """Take note that the client has all of it; `usage`: token counts, if the engine told."""
+
+    def answer_broken(self, failure: Failure) -> None:
+        """Take note that the replica ended it, but not as a whole one."""
+
+
 class Framing(Enum):
-    """How the end of the answer is told to the client."""
+    """Framing that tells the client of the answer's end."""
 
     LENGTH = 1
     CHUNKED = 2
@@ -22,20 +51,19 @@ class Framing(Enum):
 
 
 def framing_of(head: ResponseHead, http10: bool) -> Framing:
-    """For an answer with this head."""
+    """Return the framing of an answer with this head."""
     if head.content_length is not None:
         return Framing.LENGTH
     return Framing.CLOSE if http10 else Framing.CHUNKED
 
 
-def answer_head(relay: "Relay", head: ResponseHead, framing: Framing) -> bytes:
-    """The status line and headers that the client gets for a replica's."""
-    request = relay.request
+def answer_head(client: Client, request: Request, head: ResponseHead, framing: Framing) -> bytes:
+    """Return the status line and headers that the client gets for a replica's."""
     if framing is Framing.LENGTH:
         line = b"Content-Length: %d\r\n" % (head.content_length or 0) if head.has_body else b""
     else:
         line = b"Transfer-Encoding: chunked\r\n" if framing is Framing.CHUNKED else b""
-    if relay.gateway.stopping or framing is Framing.CLOSE:
+    if client.stopping or framing is Framing.CLOSE:
         request.keep_alive = False
     return b"%b%b%bX-Request-Id: %b\r\n%b%b\r\n" % (
         responses.STATUS_LINES.get(head.status) or responses.status_line(head.status),
@@ -51,24 +79,29 @@ class ClientAnswer:
     """Passes an answer on as it comes. The head goes with the first bytes of the body: a small
     answer is one write, and one that breaks before is as good as none."""
 
-    __slots__ = ("_chunked", "_client", "_head", "_relay", "_tail")
+    __slots__ = ("_chunked", "_client", "_head", "_observer", "_status", "_tail", "sent_bytes")
 
-    def __init__(self, relay: "Relay", head: ResponseHead) -> None:
-        framing = framing_of(head, relay.request.http10)
-        self._relay = relay
+    def __init__(
+        self, observer: AnswerObserver, client: Client, request: Request, head: ResponseHead
+    ) -> None:
+        framing = framing_of(head, request.http10)
+        self._observer = observer
+        self._status = head.status
         self._tail = b""
-        self._client = relay.client
+        self._client = client
         self._chunked = framing is Framing.CHUNKED
-        self._head = answer_head(relay, head, framing)
+        self._head = answer_head(client, request, head, framing)
+        self.sent_bytes = 0
+        """Bytes of the body that went to the client."""
 
     @property
     def begun(self) -> bool:
-        """Whether the client has anything of it."""
+        """Return whether the client has anything of it."""
         return not self._head
 
     @property
     def blank(self) -> bool:
-        """Whether another replica's answer can still be the whole of it."""
+        """Return whether another replica's answer can still be the whole of it."""
         return not self.begun
 
     def take(self, data: bytes, last: bool) -> None:
@@ -77,21 +110,19 @@ class ClientAnswer:
         if not last:
             self._tail = (self._tail + data)[-TAIL_BYTES:]
             return
-        relay = self._relay
-        if relay.usage is None and relay.status == 200:
-            relay.usage = usage_in_body(self._tail + data[-TAIL_BYTES:])
-        relay.answer_ended()
+        tail = self._tail + data[-TAIL_BYTES:]
+        self._observer.answer_ended(usage_in_body(tail) if self._status == 200 else None)
 
-    def end(self, error: responses.Answer) -> None:
-        """End an answer that cannot be completed: the connection ends before its length or its last
-        chunk. HTTP/1.0 may know of neither, and takes any end but a reset for the answer's."""
-        self._client.abort(reset=self._relay.request.http10)
+    def end(self, error: responses.Answer) -> bool:
+        """End an answer that cannot be completed, by a last word with `error`; False if its kind
+        has none, so that only the end of the connection can tell."""
+        return False
 
     def close(self) -> None:
-        """The request is over."""
+        """Free what was kept for another replica."""
 
     def _write(self, data: bytes, last: bool) -> None:
-        self._relay.sent_bytes += len(data)
+        self.sent_bytes += len(data)
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
             if last:

@@ -6,19 +6,16 @@ import select
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import Request, RequestError
 from kvasir_router.wire.request_parser import RequestParser
 
-if TYPE_CHECKING:
-    from kvasir_router.proxy.gateway import Gateway
-
 # Bytes a client may be behind before its replica is paused, and has to be to go on.
-_WRITE_HIGH = 256 * 1024
-_WRITE_LOW = 64 * 1024
+_WRITE_HIGH, _WRITE_LOW = 256 * 1024, 64 * 1024
 
 # Bytes of further requests taken while one is being answered, before the client is paused.
 _MAX_PIPELINED = 256 * 1024
@@ -41,7 +38,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class _HeadRefusedError(RequestError):
-    """A request whose header is reason enough to refuse it, with its answer."""
+    """Refusal of a request for what its header says, with its answer."""
 
     def __init__(self, request: Request, answer: responses.Answer) -> None:
         super().__init__(answer.status, "")
@@ -53,7 +50,7 @@ class ClientConnection(asyncio.Protocol):
     """Requests are answered one at a time. While one is in progress the connection is still read,
     because that is how a client's departure is noticed; a client that half-closes has left."""
 
-    def __init__(self, gateway: "Gateway") -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._timeouts = gateway.settings.timeouts
         self._loop = asyncio.get_running_loop()
@@ -93,6 +90,11 @@ class ClientConnection(asyncio.Protocol):
         """Between requests, with nothing of the next one received."""
         waits = self._queue or self._unread
         return not (self._busy or self._receiving or self._closing or waits)
+
+    @property
+    def stopping(self) -> bool:
+        """Client.stopping."""
+        return self._gateway.stopping
 
     # asyncio.Protocol
 
@@ -147,25 +149,25 @@ class ClientConnection(asyncio.Protocol):
     # For those who answer
 
     def relay(self, relay: Relay) -> None:
-        """`relay` answers the request in progress."""
+        """Let `relay` answer the request in progress."""
         self._relay = relay
         relay.open()
 
     def write(self, data: bytes) -> None:
-        """Part of an answer. Slow clients pause their relay, see `pause_writing`. Nothing is
-        written between the loss of the connection and the news of it."""
+        """Client.write. Slow clients pause their relay, see `pause_writing`. Nothing is written
+        between the loss of the connection and the news of it."""
         if not self._transport.is_closing():
             self._transport.write(data)
 
     def answer(self, request: Request, answer: responses.Answer) -> None:
-        """The whole answer."""
+        """Client.answer."""
         keep_alive = request.keep_alive and not self._gateway.stopping
         head_only = request.method == b"HEAD"
         self.write(answer.encode(request.request_id, keep_alive, head_only, request.answer_lines))
         self.finished(keep_alive)
 
     def finished(self, keep_alive: bool) -> None:
-        """The answer is complete."""
+        """Client.finished."""
         self._relay = None
         self._busy = False
         self._parser.give_back(self._answering)
@@ -184,8 +186,7 @@ class ClientConnection(asyncio.Protocol):
                 self.write(responses.CONTINUE)
 
     def abort(self, *, reset: bool = False) -> None:
-        """Cut the connection: the answer cannot be completed. `reset`: so that the client sees more
-        than an end."""
+        """Client.abort; `reset`: so that the client sees more than an end."""
         self._relay = None
         self._busy = False
         self._closing = True
@@ -197,7 +198,7 @@ class ClientConnection(asyncio.Protocol):
     # For the gateway
 
     def expire(self) -> None:
-        """The deadline has passed: nothing came, or nothing was read, for too long."""
+        """End what has passed its deadline: nothing came, or nothing was read, for too long."""
         now = self._loop.time()
         if self._closing and self._transport.get_write_buffer_size() and now < self._linger_until:
             self.deadline = now + _LINGER_SECONDS
@@ -234,9 +235,10 @@ class ClientConnection(asyncio.Protocol):
 
     def _check_head(self, request: Request) -> None:
         """Before a body is read. Raises RequestError."""
-        answer = self._gateway.refusal(request)
-        if answer is not None:
-            raise _HeadRefusedError(request, answer)
+        try:
+            self._gateway.check_head(request)
+        except responses.RefusalError as refusal:
+            raise _HeadRefusedError(request, refusal.answer) from None
 
     def _take(self, data: bytes | memoryview) -> None:
         was_busy = self._busy

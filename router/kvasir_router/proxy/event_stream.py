@@ -1,25 +1,21 @@
 """An event stream on its way to the client: whole events, remembered for as long as it runs."""
 
-from typing import TYPE_CHECKING
-
-from kvasir_router.proxy.client_response import ClientAnswer
+from kvasir_router.proxy.attempt import UpstreamRequest
+from kvasir_router.proxy.client_response import AnswerObserver, Client, ClientAnswer
 from kvasir_router.proxy.failure import Failure, Kind, interrupted
-from kvasir_router.proxy.transcript import NO_BUDGET, Transcript
+from kvasir_router.proxy.transcript import NO_BUDGET, Transcript, TranscriptBudget
+from kvasir_router.wire.query import Query
 from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.sse import EventCutter
 from kvasir_router.wire.stream_end import ContractEnd, ForeignEnd, StreamEnd
 from kvasir_router.wire.upstream import ResponseHead
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.attempt import UpstreamRequest
-    from kvasir_router.proxy.relay import Relay
 
 DONE = b"data: [DONE]\n\n"
 _UNFINISHED = Failure("unfinished", Kind.CHARGED)
 
 
 def waiting_head() -> ResponseHead:
-    """Comment sent while a stream waits in the queue."""
+    """Return the head of a stream that waits in the queue."""
     head = ResponseHead()
     head.status = 200
     head.content_type = b"text/event-stream"
@@ -34,10 +30,19 @@ class EventStream(ClientAnswer):
     to the transcript, one write. Nothing is parsed before the end.
     """
 
-    __slots__ = ("_cutter", "_end", "_mark", "transcript")
+    __slots__ = ("_cutter", "_end", "_mark", "_query", "_transcripts", "transcript")
 
-    def __init__(self, relay: "Relay", head: ResponseHead) -> None:
-        super().__init__(relay, head)
+    def __init__(
+        self,
+        observer: AnswerObserver,
+        client: Client,
+        query: Query,
+        head: ResponseHead,
+        transcripts: TranscriptBudget,
+    ) -> None:
+        super().__init__(observer, client, query.request, head)
+        self._query = query
+        self._transcripts = transcripts
         self.transcript: Transcript | None = Transcript(NO_BUDGET)
         """None once there was no room for it."""
 
@@ -46,17 +51,16 @@ class EventStream(ClientAnswer):
         """ClientAnswer.blank: no event of an engine's was passed on."""
         return self.transcript is not None and self.transcript.empty
 
-    def read_from(self, attempt: "UpstreamRequest") -> None:
-        """The events of the attempt's replica follow the whole events of the one before."""
+    def read_from(self, attempt: UpstreamRequest) -> None:
+        """Let the events of the attempt's replica follow the whole events of the one before."""
         self._cutter = EventCutter()
         contract = attempt.contract
         self._end: StreamEnd = ContractEnd() if contract else ForeignEnd(attempt.asks_for_usage)
         self._mark = self._end.mark
         if self.blank:
-            relay = self._relay
-            one = relay.query.envelope.n in (None, 1)
-            kept = contract and one and relay.request.endpoint.resumed
-            self.transcript = Transcript(relay.gateway.transcripts if kept else NO_BUDGET)
+            one = self._query.envelope.n in (None, 1)
+            kept = contract and one and self._query.request.endpoint.resumed
+            self.transcript = Transcript(self._transcripts if kept else NO_BUDGET)
 
     def take(self, data: bytes, last: bool) -> None:
         """Sink.take. Written out for the common part: of a stream this is all that costs."""
@@ -68,23 +72,23 @@ class EventStream(ClientAnswer):
             if transcript is not None and not transcript.add(data):
                 self.transcript = None
             size = len(data)
-            self._relay.sent_bytes += size
+            self.sent_bytes += size
             self._client.write(b"%x\r\n%b\r\n" % (size, data))
 
     def finish(self) -> None:
-        """Nothing is missing but the word that it is over."""
+        """End a stream that lacks nothing but the word that it is over."""
         said = self.transcript is not None and self.transcript.content().endswith(DONE)
         self._write(b"" if said else DONE, last=True)
-        self._relay.answer_ended()
+        self._observer.answer_ended(None)
 
     def beat(self) -> None:
         """Let the client know that its request is still waiting for a replica."""
         self._write(b": waiting\n\n", last=False)
 
-    def end(self, error: Answer) -> None:
+    def end(self, error: Answer) -> bool:
         """ClientAnswer.end: with an event that OpenAI's clients raise as an APIError."""
         self._write(b"\n\ndata: %b\n\n" % error.body, last=True)
-        self._client.finished(self._relay.request.keep_alive)
+        return True
 
     def close(self) -> None:
         """ClientAnswer.close."""
@@ -92,12 +96,12 @@ class EventStream(ClientAnswer):
             self.transcript.close()
 
     def _take_slowly(self, data: bytes, last: bool) -> None:
-        """The first part, the last one, and any that tells of the end."""
+        """Take the first part, the last one, or any that tells of the end."""
         if self._mark in data:
             data = self._end.read(data)
             if self._end.interruption:
                 self._pass(data)
-                self._relay.answer_broken(interrupted(self._end.interruption))
+                self._observer.answer_broken(interrupted(self._end.interruption))
                 return
         if last:
             self._take_last(data)
@@ -108,21 +112,19 @@ class EventStream(ClientAnswer):
         # An engine with another fleet secret does not know the router and tells it nothing.
         told = self.transcript is not None and b": kvasir" in self.transcript.content() + data
         if (self._end.whole or not told) and not self._lacks_all(data):
-            self._relay.usage = self._end.usage
             self._write(data, last=True)
-            self._relay.answer_ended()
+            self._observer.answer_ended(self._end.usage)
         else:
             self._pass(data)
-            self._relay.answer_broken(_UNFINISHED)
+            self._observer.answer_broken(_UNFINISHED)
 
     def _lacks_all(self, last: bytes) -> bool:
         """Return whether not one event has come where some are due."""
-        relay = self._relay
         return (
             self.blank
             and not last
-            and relay.status == 200
-            and relay.request.endpoint.usage == "completion"
+            and self._status == 200
+            and self._query.request.endpoint.usage == "completion"
         )
 
     def _pass(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What went wrong at a replica, and how often a request may go to another one for it."""
+"""Failures of replicas, and how often a request may go to another one for them."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -10,15 +10,15 @@ from kvasir_router.wire.engine_json import read_error
 from kvasir_router.wire.stream_end import ENGINE_DEAD, HANDOVER
 
 MAX_CHARGED_MOVES = 2
-"""Of one request, if the model's budget has them."""
+"""Charged moves of one request, if the model's budget has them."""
 
 MAX_HANDOVERS = 64
-"""Of one request. A long stream may see many rollouts, but not one engine after the other that
-hands over all it gets."""
+"""Handovers of one request. A long stream may see many rollouts, but not one engine after the
+other that hands over all it gets."""
 
 
 class Kind(Enum):
-    """What a failure says, and so what moving the request costs."""
+    """Kind of a failure, by which moving the request is charged."""
 
     UNSENT = 1
     """The replica never got it: free, each replica is asked once."""
@@ -74,7 +74,7 @@ def interrupted(reason: str) -> Failure:
 
 
 def of_answer(status: int, body: bytes, contract: bool) -> Failure | None:
-    """What an answer means; None when it is to be passed on, errors of the client's included.
+    """Return an answer's failure; None when it is to be passed on, errors of the client's included.
     Only of engines that keep the contract is the `body` of a 503 believed."""
     if status not in _RETRIED:
         return None
@@ -102,7 +102,7 @@ class Moves:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a replica ended with the request in flight. Then kept connections tell too
+        """Return whether a replica ended with the request in flight. Then kept connections tell too
         little: one may have been closed before the request, by an end that it has no part in."""
         return self._deaths > 0
 
@@ -113,7 +113,7 @@ class Moves:
         return self._deaths > 1
 
     def allows(self, kind: Kind, budget: RetryBudget, now: float) -> bool:
-        """Whether the request may go to another replica; counts it if so."""
+        """Return whether the request may go to another replica, and count it if so."""
         if kind is Kind.UNSENT:
             return True
         if kind is Kind.CHARGED:

@@ -1,29 +1,28 @@
-"""What the client of a request gets that no replica has answered to its end: as an answer before
-the first byte, as the last event of a stream that has begun."""
+"""Answers to requests that no replica has answered to the end; in a stream its last event."""
 
 from kvasir_router.fleet.model import Model
 from kvasir_router.wire.responses import Answer, error
 
 
 def stopping() -> Answer:
-    """The router does not wait any longer."""
+    """Answer when the router does not wait any longer."""
     return error(503, "The router is stopping.", "router_stopping")
 
 
 def not_ready(model: Model) -> Answer:
-    """The replicas that were asked failed, and no more may be."""
+    """Answer when the replicas that were asked failed, and no more may be."""
     message = f"Model `{model.name}` has no ready replica; try again soon."
     return error(503, message, "model_not_ready", retry_after=1)
 
 
 def policy_failed(model: Model) -> Answer:
-    """The model's policy raised for this request."""
+    """Answer when the model's policy raised for this request."""
     message = f"The routing policy of model `{model.name}` failed on this request; see its log."
     return error(500, message, "policy_failed")
 
 
 def poison() -> Answer:
-    """The request was in flight at two engine deaths, or is like one that was."""
+    """Answer to a request that was in flight at two engine deaths, or is like one that was."""
     message = (
         "Two engines ended while they worked on this request. It and requests like it are refused "
         "for a minute."
@@ -34,7 +33,7 @@ def poison() -> Answer:
 
 
 def too_late(seconds: float) -> Answer:
-    """The deadline has passed."""
+    """Answer when the deadline has passed."""
     message = f"The request was not answered within its time of {seconds:g} s (x-request-timeout)."
     return error(504, message, "deadline_exceeded")
 

@@ -1,9 +1,10 @@
-"""What all client connections of a process share, and where each request goes."""
+"""Shared state of a process's client connections, and the routing of each request."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -17,10 +18,11 @@ from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import rename
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy.accounting import RequestAccounting
-from kvasir_router.proxy.connection import ClientConnection
+from kvasir_router.proxy.client_response import Client
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.local_routes import LocalRoutes
 from kvasir_router.proxy.relay import Relay
+from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.transcript import TranscriptBudget
 from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
 from kvasir_router.tasks import SupervisedTasks
@@ -29,7 +31,7 @@ from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 from kvasir_router.wire import responses
-from kvasir_router.wire.envelope import DenseBodyError, decode_envelope, refusal
+from kvasir_router.wire.envelope import DenseBodyError, Envelope, decode_envelope, refusal
 from kvasir_router.wire.form import FormError, form_type, read_form
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
 from kvasir_router.wire.query import Query
@@ -39,6 +41,25 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # For the ends of cut answers to be sent.
 _LAST_WORDS_SECONDS = 0.1
+
+
+class GatewayClient(Client, Protocol):
+    """Connection of a client, as the gateway needs it."""
+
+    deadline: float
+    """Loop time at which `expire` is called."""
+
+    def expire(self) -> None:
+        """End what has passed its deadline."""
+
+    def relay(self, relay: Relay) -> None:
+        """Let `relay` answer the request in progress."""
+
+    def close_if_idle(self, seconds: float) -> None:
+        """Close it if it has been idle for so long."""
+
+    def stop(self) -> None:
+        """End what runs, and close: the router is about to exit."""
 
 
 class Gateway:
@@ -58,7 +79,7 @@ class Gateway:
         self.serves = True
         """False in the index process, which serves no clients."""
         self.knows_models = False
-        """Whether discovery has spoken once."""
+        """True once discovery has spoken."""
         self.fleet_lines = (
             f"{FLEET_SECRET_HEADER}: {settings.fleet_secret}\r\n".encode()
             if settings.fleet_secret
@@ -66,8 +87,6 @@ class Gateway:
         )
         self.ask_metrics: Callable[[Callable[[responses.Answer], None]], None] | None = None
         """Asks for the metrics, to be answered later, where other processes have some too."""
-        self.keeps_contract = bool(settings.fleet_secret)
-        """Whether Kvasir engines know this router, and so tell it how to go on with a stream."""
         self.poison = PoisonTable()
         failover = settings.failover
         self.transcripts = TranscriptBudget(failover.stream_bytes, failover.streams_bytes)
@@ -88,31 +107,51 @@ class Gateway:
             )
         self.signals = Signals(settings.slo, settings.slo_by_model)
         self.access_log = access_log
-        self.ledger = RequestAccounting(self)
-        self._local = LocalRoutes(self)
+        self._relay_services = RelayServices(
+            failover,
+            self.poison,
+            self.line,
+            self.tokenizing,
+            self.transcripts,
+            self.tasks,
+            RequestAccounting(
+                self.tokenizing, self.line, self.tenants, self.signals, self.tracer, access_log
+            ),
+            self.fleet_lines,
+        )
+        self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
-        self._clients: set[ClientConnection] = set()
+        self._clients: set[GatewayClient] = set()
         self._full = responses.error(
             503, "The router has all the connections it may.", "overloaded", retry_after=1
         )
 
     @property
     def ready(self) -> bool:
-        """Whether requests are answered, or may wait: a file lists replicas, so it takes one that
-        serves; in a cluster they come and go, and knowing of their models is enough."""
+        """Return whether requests are answered, or may wait: a file lists replicas, so it takes one
+        that serves; in a cluster they come and go, and knowing of their models is enough."""
         waits = self.settings.config is None and self.knows_models
         known = self.fleet.ready or waits
         return known and self.serves and not (self.stopping or self.tasks.down)
 
+    def _not_ready(self) -> str | None:
+        """Return why the router is not ready; None if it is."""
+        if self.ready:
+            return None
+        if down := self.tasks.down:
+            return f"started again after a defect that the log names: {', '.join(sorted(down))}"
+        return "stopping" if self.stopping else "no model has a ready replica"
+
     # Connections
 
-    def connected(self, client: ClientConnection) -> responses.Answer | None:
-        """A refusal when there are too many."""
+    def connected(self, client: GatewayClient) -> responses.Answer | None:
+        """Register a connection; return a refusal when there are too many."""
         self._clients.add(client)
         self.metrics.connections = len(self._clients)
         return self._full if len(self._clients) > self.settings.max_connections else None
 
-    def disconnected(self, client: ClientConnection) -> None:
+    def disconnected(self, client: GatewayClient) -> None:
+        """Remove a connection."""
         self._clients.discard(client)
         self.metrics.connections = len(self._clients)
 
@@ -162,8 +201,23 @@ class Gateway:
 
     # Requests
 
-    def handle(self, client: ClientConnection, request: Request) -> None:
+    def handle(self, client: GatewayClient, request: Request) -> None:
         """Answer the request, or start to relay it."""
+        try:
+            self._handle(client, request)
+        except responses.RefusalError as refusal:
+            self.answer(client, request, refusal.answer)
+
+    def check_head(self, request: Request) -> None:
+        """Check a request before its body is read. Raises RefusalError."""
+        try:
+            self.admission.holder(request.authorization)
+        except responses.RefusalError:
+            if self._cors is not None:
+                self._cors.see(request)
+            raise
+
+    def _handle(self, client: GatewayClient, request: Request) -> None:
         preflight = self._cors.see(request) if self._cors is not None else None
         if preflight is not None:
             self.answer(client, request, preflight)
@@ -174,15 +228,6 @@ class Gateway:
         else:
             self.answer(client, request, self._local.answer(request))
 
-    def refusal(self, request: Request) -> responses.Answer | None:
-        """Why the request is refused before its body is read, if it is."""
-        holder = self.admission.holder(request.authorization)
-        if not isinstance(holder, responses.Answer):
-            return None
-        if self._cors is not None:
-            self._cors.see(request)
-        return holder
-
     def _waited_in_vain(self, model: Served, reason: str) -> None:
         self.metrics.model(model.name).refusals[reason] += 1
 
@@ -192,56 +237,30 @@ class Gateway:
         if self.access_log is not None:
             self.access_log.write(AccessRecord(status=refusal.status, reason=refusal.message))
 
-    def _route(self, client: ClientConnection, request: Request) -> None:
+    def _route(self, client: GatewayClient, request: Request) -> None:
+        """Relay the request to its model. Raises RefusalError."""
         holder = self.admission.holder(request.authorization)
-        if isinstance(holder, responses.Answer):
-            self.answer(client, request, holder)
-            return
         if holder is None and request.authorization:
             request.lines.append(b"Authorization: %b\r\n" % request.authorization)
-        try:
-            form = form_type(request)
-            envelope = read_form(request.body, form) if form else decode_envelope(request.body)
-        except FormError as error:
-            self._bad_body(client, request, str(error), None)
-            return
-        except _UNREADABLE as error:
-            self._bad_body(client, request, *refusal(request.body, error))
-            return
+        envelope, form = _read(request)
         name = envelope.model
         if not name:
-            self._bad_body(client, request, "`model` is missing: name the model to use.", "model")
-            return
+            raise _bad_body("`model` is missing: name the model to use.", "model")
         user = envelope.user
         target = self.fleet.find(name, user if isinstance(user, str) else None)
         if target is None:
-            self.answer(client, request, self._local.unknown_model(name, holder))
-            return
+            raise self._local.unknown_model(name, holder)
         if target.renamed and not form:
-            try:
-                request.body = rename(request.body, target.model.name)
-            except DenseBodyError as error:
-                self._bad_body(client, request, str(error), None)
-                return
-            except _UNREADABLE as error:
-                self._bad_body(client, request, *refusal(request.body, error))
-                return
+            _rename(request, target.model.name)
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target)
-        if isinstance(ticket, responses.Answer):
-            self.answer(client, request, ticket)
-            return
         query = Query(request, envelope, lora=target.adapter)
-        relay = Relay(self, client, query, target.model, ticket)
+        model = target.model
+        metrics = self.metrics.model(model.name)
         if self.tracer is not None:
-            self.tracer.began(relay)
-        client.relay(relay)
+            self.tracer.began(request)
+        client.relay(Relay(self._relay_services, client, query, model, metrics, ticket))
 
-    def _bad_body(
-        self, client: ClientConnection, request: Request, message: str, param: str | None
-    ) -> None:
-        self.answer(client, request, responses.error(400, message, "invalid_body", param))
-
-    def answer(self, client: ClientConnection, request: Request, answer: responses.Answer) -> None:
+    def answer(self, client: GatewayClient, request: Request, answer: responses.Answer) -> None:
         """Answer a request that no replica answers."""
         self.metrics.model("").codes[answer.status] += 1
         if self.access_log is not None:
@@ -255,3 +274,29 @@ class Gateway:
                 )
             )
         client.answer(request, answer)
+
+
+def _read(request: Request) -> tuple[Envelope, bool]:
+    """Read what decides where a request goes, and whether its body is a form. Raises
+    RefusalError."""
+    form = form_type(request)
+    try:
+        return read_form(request.body, form) if form else decode_envelope(request.body), bool(form)
+    except FormError as error:
+        raise _bad_body(str(error)) from None
+    except _UNREADABLE as error:
+        raise _bad_body(*refusal(request.body, error)) from None
+
+
+def _rename(request: Request, name: str) -> None:
+    """Name the model in the body as its replicas do. Raises RefusalError."""
+    try:
+        request.body = rename(request.body, name)
+    except DenseBodyError as error:
+        raise _bad_body(str(error)) from None
+    except _UNREADABLE as error:
+        raise _bad_body(*refusal(request.body, error)) from None
+
+
+def _bad_body(message: str, param: str | None = None) -> responses.RefusalError:
+    return responses.RefusalError(responses.error(400, message, "invalid_body", param))

@@ -1,16 +1,18 @@
-"""The routes the router answers itself."""
+"""Routes that the router answers itself."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 
-from kvasir_router.admission.admission import forbidden
+from kvasir_router.admission.admission import Admission, forbidden
 from kvasir_router.admission.keyring import Holder
+from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.target import Target
 from kvasir_router.telemetry import router_metrics
+from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.wire import responses as answers
 from kvasir_router.wire.endpoints import (
     ENDPOINTS,
@@ -21,10 +23,7 @@ from kvasir_router.wire.endpoints import (
     READY,
 )
 from kvasir_router.wire.http_request import Request
-from kvasir_router.wire.responses import Answer
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.wire.responses import Answer, RefusalError
 
 _MAX_NAMES = 20
 _MAX_NAME = 256
@@ -34,70 +33,76 @@ _ALL_PATHS = ", ".join(endpoint.path for endpoint in ENDPOINTS)
 class LocalRoutes:
     """GET and HEAD of health, metrics and models; OPTIONS (without CORS)."""
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        fleet: Fleet,
+        admission: Admission,
+        metrics: Metrics,
+        not_ready: Callable[[], str | None],
+    ) -> None:
+        """Answer from these; `not_ready` returns why the router is not ready, or None."""
+        self._fleet = fleet
+        self._admission = admission
+        self._metrics = metrics
+        self._not_ready = not_ready
         self._routes: dict[str, Callable[[], Answer]] = {
             HEALTH.path: self._health,
             READY.path: self._ready,
-            METRICS.path: self._metrics,
+            METRICS.path: self._metrics_page,
         }
 
     def answer(self, request: Request) -> Answer:
-        """Answer what no replica is asked for, which may be a refusal."""
+        """Answer what no replica is asked for. Raises RefusalError."""
         if request.method == b"OPTIONS":
             return Answer(200, b"", lines=b"Allow: GET, HEAD, POST, OPTIONS\r\n")
         endpoint = request.endpoint
         if request.method.decode() not in endpoint.methods:
-            return _no_route(request)
+            raise RefusalError(_no_route(request))
         if endpoint.path in self._routes:
             return self._routes[endpoint.path]()
-        holder = self._gateway.admission.holder(request.authorization)
-        if isinstance(holder, Answer):
-            return holder
+        holder = self._admission.holder(request.authorization)
         if endpoint is ONE_MODEL:
             return self._one_model(unquote(request.path.removeprefix(MODEL_PREFIX)), holder)
         return self._models(holder)
 
     def is_metrics(self, request: Request) -> bool:
         """Return whether the request is for metrics, and they are given on this port."""
-        is_open = self._gateway.admission.keyring is None
+        is_open = self._admission.keyring is None
         asked = request.endpoint is METRICS and request.method in (b"GET", b"HEAD")
         return asked and is_open
 
-    def unknown_model(self, name: str, holder: Holder | None) -> Answer:
-        """Refuse a model; those that exist and the key may use are named."""
+    def unknown_model(self, name: str, holder: Holder | None) -> RefusalError:
+        """Make the refusal of a model; those that exist and the key may use are named."""
         if holder is not None and not holder.allows(name):
-            return forbidden(holder.key.id, name)
+            return RefusalError(forbidden(holder.key.id, name))
         names = [known for known, _ in self._targets(holder)]
         listed = ", ".join(f"`{known}`" for known in names[:_MAX_NAMES]) or "none"
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         message = f"The model `{name[:_MAX_NAME]}` does not exist. Models here: {listed}{more}."
-        return answers.error(404, message, "model_not_found", "model")
+        return RefusalError(answers.error(404, message, "model_not_found", "model"))
 
     def _health(self) -> Answer:
         return Answer(200, b'{"status":"ok"}')
 
     def _ready(self) -> Answer:
-        if self._gateway.ready:
+        reason = self._not_ready()
+        if reason is None:
             return Answer(200, b'{"status":"ready"}')
-        reason = "stopping" if self._gateway.stopping else "no model has a ready replica"
-        if down := self._gateway.tasks.down:
-            reason = f"started again after a defect that the log names: {', '.join(sorted(down))}"
-        for model, replica in self._gateway.fleet.replicas():
+        for model, replica in self._fleet.replicas():
             if replica.served_names and model.name not in replica.served_names:
                 served = ", ".join(replica.served_names[:_MAX_NAMES])[:_MAX_NAME]
                 reason += f"; replica {replica.id} of model {model.name} serves only {served}"
                 break
         return Answer(503, msgspec.json.encode({"status": "not ready", "reason": reason}))
 
-    def _metrics(self) -> Answer:
-        if self._gateway.admission.keyring is not None:
+    def _metrics_page(self) -> Answer:
+        if self._admission.keyring is not None:
             return answers.error(404, "With API keys, metrics are on the admin port.", "not_found")
-        return Answer(200, self._gateway.metrics.text(), router_metrics.CONTENT_TYPE)
+        return Answer(200, self._metrics.text(), router_metrics.CONTENT_TYPE)
 
     def _targets(self, holder: Holder | None) -> list[tuple[str, Target]]:
         """Return what the key may use, by name."""
-        fleet = self._gateway.fleet
+        fleet = self._fleet
         found = ((name, fleet.find(name, name)) for name in fleet.names())
         return [
             (name, target)
@@ -110,16 +115,16 @@ class LocalRoutes:
         return Answer(200, msgspec.json.encode({"object": "list", "data": cards}))
 
     def _one_model(self, name: str, holder: Holder | None) -> Answer:
-        target = self._gateway.fleet.find(name, name)
+        target = self._fleet.find(name, name)
         if target is None:
-            return self.unknown_model(name, holder)
+            raise self.unknown_model(name, holder)
         if holder is not None and not holder.may_use(name, target):
-            return forbidden(holder.key.id, name)
+            raise RefusalError(forbidden(holder.key.id, name))
         return Answer(200, msgspec.json.encode(model_card(name, target.model)))
 
 
 def _no_route(request: Request) -> Answer:
-    """Refuse a path that is not in the table, or a method that is not for it."""
+    """Make the refusal of a path that is not in the table, or of a method that is not for it."""
     method, path = request.method.decode(), request.path[:_MAX_NAME]
     if allowed := ", ".join(request.endpoint.methods):
         message = f"{method} is not for {path}; use {allowed}."

@@ -24,7 +24,7 @@ _TOLD_OF_TOKENS = ("logprobs", "prompt_logprobs", "return_token_ids")
 
 
 class Obstacle(StrEnum):
-    """Why a stream cannot be resumed: a metric's label."""
+    """Obstacle to resuming a stream: a metric's label."""
 
     OFF = "off"
     ROUTE = "route"

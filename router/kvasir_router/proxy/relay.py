@@ -2,116 +2,117 @@
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
+from kvasir_router.admission.outcome import Outcome
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model, PolicyError
+from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.attempts import Attempts
-from kvasir_router.proxy.client_response import ClientAnswer, Framing, answer_head
+from kvasir_router.proxy.client_response import Client, ClientAnswer, Framing, answer_head
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failure import FAULTS, Failure
 from kvasir_router.proxy.migration import Obstacle
+from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.transcript import Transcript
+from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.engine_json import tells_of_error
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.upstream import ResponseHead
 from kvasir_router.wire.usage import Usage, decode_usage, usage_in_body
 
-if TYPE_CHECKING:
-    from kvasir_router.proxy.connection import ClientConnection
-    from kvasir_router.proxy.gateway import Gateway
-
 
 class Relay:
     """Between a client and the attempts at replicas. Every end goes through `_over`."""
 
     __slots__ = (
+        "_answer",
         "_attempts",
+        "_choice",
+        "_client",
         "_deadline",
+        "_ended_at",
+        "_first_byte_at",
         "_hedge_timer",
         "_hedges",
+        "_metrics",
         "_paused",
-        "answer",
-        "choice",
-        "client",
-        "ended_at",
-        "first_byte_at",
-        "gateway",
-        "metrics",
+        "_received",
+        "_replica_id",
+        "_sent_bytes",
+        "_services",
+        "_status",
         "model",
         "query",
-        "received",
-        "replica_id",
         "request",
-        "sent_bytes",
-        "status",
         "streams",
         "ticket",
-        "usage",
     )
 
     def __init__(
         self,
-        gateway: "Gateway",
-        client: "ClientConnection",
+        services: RelayServices,
+        client: Client,
         query: Query,
         model: Model,
+        metrics: ModelMetrics,
         ticket: Ticket,
     ) -> None:
-        self.gateway = gateway
-        self.client = client
         self.query = query
-        self.request = query.request
         self.streams = query.streams
-        """Whether the client wants events."""
+        """True if the client wants events."""
         self.model = model
         self.ticket = ticket
-        self.received = time.monotonic()
-        self.first_byte_at = 0.0
-        self.ended_at = 0.0
-        self.status = 0
-        self.replica_id = ""
-        """The last one that was asked."""
-        self.sent_bytes = 0
-        """Of the answer's body."""
-        self.usage: Usage | None = None
-        """At the end, if the engine told."""
-        self.choice: Choice | None = None
-        """The one that was answered; None when several replicas had a part in the answer."""
-        self.answer: ClientAnswer | None = None
-        """On its way to the client."""
-        self.metrics = gateway.metrics.model(model.name)
-        self._attempts = Attempts(self)
+        self._services = services
+        self._client = client
+        self.request = query.request
+        self._metrics = metrics
+        self._received = time.monotonic()
+        self._first_byte_at = 0.0
+        self._ended_at = 0.0
+        self._status = 0
+        self._replica_id = ""
+        self._sent_bytes = 0
+        """Bytes of an answer's body that was written at once."""
+        self._choice: Choice | None = None
+        self._answer: ClientAnswer | None = None
+        """Answer on its way to the client."""
+        self._attempts = Attempts(self, services, query, model, metrics, ticket)
         self._paused = False
         self._deadline: asyncio.TimerHandle | None = None
         self._hedges = False
         self._hedge_timer: asyncio.TimerHandle | None = None
-        model.budget.request(self.received)
+        model.budget.request(self._received)
+
+    @property
+    def has_answer(self) -> bool:
+        """AnswerTarget.has_answer."""
+        return self._answer is not None
 
     @property
     def is_blank(self) -> bool:
-        """Whether the client has nothing of an answer yet."""
-        return self.answer is None or self.answer.blank
+        """AnswerTarget.is_blank."""
+        return self._answer is None or self._answer.blank
 
     @property
     def transcript(self) -> Transcript | None:
-        """What the client of a stream has, if it is kept."""
-        return self.answer.transcript if isinstance(self.answer, EventStream) else None
+        """AnswerTarget.transcript."""
+        return self._answer.transcript if isinstance(self._answer, EventStream) else None
 
     # From the client's connection
 
     def open(self) -> None:
         """Begin; called once."""
-        if self.gateway.poison.holds(self.request.body):
-            self.metrics.poison["refused"] += 1
+        services = self._services
+        if services.poison.holds(self.request.body):
+            self._metrics.poison["refused"] += 1
             self.fail(failure_responses.poison())
             return
-        failover = self.gateway.settings.failover
+        failover = services.failover
         seconds = self.request.timeout or failover.request_timeout
         if seconds:
             loop = asyncio.get_running_loop()
@@ -122,28 +123,28 @@ class Relay:
             if seconds is not None:
                 loop = asyncio.get_running_loop()
                 self._hedge_timer = loop.call_later(seconds, self._attempts.send_hedge)
-        if self.model.spec.tokenizer is None or not self.gateway.tokenizing.prepare(
+        if self.model.spec.tokenizer is None or not services.tokenizing.prepare(
             self.query, self.model, self._enter
         ):
             self._enter()
 
     def pause(self) -> None:
-        """The client does not keep up."""
+        """Stop reading the answer: the client does not keep up."""
         self._paused = True
         self._attempts.pause()
 
     def resume(self) -> None:
-        """It does again."""
+        """Read on: the client keeps up again."""
         self._paused = False
         self._attempts.resume()
 
     def client_gone(self) -> None:
         """Stop the replica's work on the request at once."""
-        self.status = CLIENT_CLOSED
-        self._over()
+        self._status = CLIENT_CLOSED
+        self._over(None)
 
     def cut(self) -> None:
-        """The router stops and cannot wait for the rest of the answer."""
+        """End the answer: the router stops and cannot wait for the rest."""
         self.fail(failure_responses.stopping())
 
     # From the queue
@@ -155,7 +156,7 @@ class Relay:
 
     @property
     def moving(self) -> bool:
-        """Whether it waits to go on with a stream that has begun."""
+        """Return whether it waits to go on with a stream that has begun."""
         return self._attempts.moving
 
     @property
@@ -175,157 +176,190 @@ class Relay:
 
     def heartbeat(self) -> None:
         """Tell the client of a stream that it waits on."""
-        if self.answer is None:
-            self.status = 200
-            self.first_byte_at = time.monotonic()
-            self.answer = EventStream(self, waiting_head())
-        if isinstance(self.answer, EventStream):
-            self.answer.beat()
+        if self._answer is None:
+            self._status = 200
+            self._first_byte_at = time.monotonic()
+            self._answer = self._stream(waiting_head())
+        if isinstance(self._answer, EventStream):
+            self._answer.beat()
 
     # From the attempts
 
     def wait(self) -> None:
-        """No replica may take the request now, or its policy cannot say which."""
+        """Wait in the queue: no replica may take the request now. Fail if the policy raised."""
         if self._attempts.policy_failed:
             self.fail(failure_responses.policy_failed(self.model))
             return
         self._attempts.forget_tried()
-        self.gateway.line.join(self)
+        self._services.queue.join(self)
+
+    def asked(self, replica: Replica) -> None:
+        """AnswerTarget.asked."""
+        self._replica_id = replica.id
 
     def pass_on(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
-        """An answer follows, as it comes."""
-        if self.answer is None:
+        """AnswerTarget.pass_on."""
+        if self._answer is None:
             self._begin(attempt, head)
-        elif isinstance(self.answer, EventStream) and head.status == 200 and head.has_events:
-            self._adopt(attempt, self.answer)
+        elif isinstance(self._answer, EventStream) and head.status == 200 and head.has_events:
+            self._adopt(attempt, self._answer)
         else:
             self.lose(Obstacle.REFUSED)
 
     def pass_whole(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
-        """A whole answer."""
-        if self.answer is None:
+        """AnswerTarget.pass_whole."""
+        if self._answer is None:
             self._note(attempt, head)
-            self.sent_bytes = len(body)
+            self._sent_bytes = len(body)
+            usage = None
             if head.usage:
-                self.usage = decode_usage(head.usage)
+                usage = decode_usage(head.usage)
             elif head.status == 200:
-                self.usage = usage_in_body(body)
-            self.client.write(answer_head(self, head, Framing.LENGTH) + body)
-            self.answer_ended()
-        elif self.answer.blank and head.status != 200 and tells_of_error(body):
+                usage = usage_in_body(body)
+            head_lines = answer_head(self._client, self.request, head, Framing.LENGTH)
+            self._client.write(head_lines + body)
+            self.answer_ended(usage)
+        elif self._answer.blank and head.status != 200 and tells_of_error(body):
             self.fail(Answer(head.status, b" ".join(body.splitlines())))  # for an event
         else:
             self.lose(Obstacle.REFUSED)
 
     def withdraw(self) -> None:
-        """The replica failed. An answer of which the client has nothing has never begun: what comes
-        instead may be of another kind."""
-        answer = self.answer
+        """Take back the answer of a replica that failed. One of which the client has nothing has
+        never begun: what comes instead may be of another kind."""
+        answer = self._answer
         if answer is not None and not answer.begun:
             answer.close()
-            self.answer = self.choice = None
+            self._answer = self._choice = None
 
     def finish_stream(self) -> None:
-        """The replica broke off when nothing was missing but the last word."""
-        if isinstance(self.answer, EventStream):
-            self.metrics.migrations["completed"] += 1
-            self.answer.finish()
+        """AnswerTarget.finish_stream: the replica broke off before its last word."""
+        if isinstance(self._answer, EventStream):
+            self._metrics.migrations["completed"] += 1
+            self._answer.finish()
 
     def lose(self, obstacle: Obstacle) -> None:
-        """An answer that has begun cannot be resumed."""
-        self.metrics.migrations[obstacle.value] += 1
-        self.metrics.broken += 1
-        self.fail(failure_responses.broken_off(self.model, self.replica_id))
+        """AnswerTarget.lose."""
+        self._metrics.migrations[obstacle.value] += 1
+        self._metrics.broken += 1
+        self.fail(failure_responses.broken_off(self.model, self._replica_id))
 
     def end_as_poison(self) -> None:
-        """Two engines ended with the request in flight."""
-        self.gateway.poison.add(self.request.body)
-        self.metrics.poison["ended"] += 1
+        """AnswerTarget.end_as_poison."""
+        self._services.poison.add(self.request.body)
+        self._metrics.poison["ended"] += 1
         self.fail(failure_responses.poison())
 
     def fail(self, error: Answer) -> None:
-        """The client gets no (whole) answer of a replica's."""
+        """AnswerTarget.fail."""
         self.withdraw()
-        answer = self.answer
-        if answer is None:
-            self.status = error.status
-            self.sent_bytes = len(error.body)
-            self.first_byte_at = time.monotonic()
-        self._over()
-        if answer is None:
-            self.client.answer(self.request, error)
+        client, request = self._client, self.request
+        if self._answer is None:
+            self._status = error.status
+            self._sent_bytes = len(error.body)
+            self._first_byte_at = time.monotonic()
+            self._over(None)
+            client.answer(request, error)
+        elif self._answer.end(error):
+            self._over(None)
+            client.finished(request.keep_alive)
         else:
-            answer.end(error)
+            # It ends before its length or its last chunk. HTTP/1.0 may know of neither, and takes
+            # any end but a reset for the answer's.
+            self._over(None)
+            client.abort(reset=request.http10)
 
     # From the answer on its way
 
-    def answer_ended(self) -> None:
-        """The client has it all."""
-        if self.status not in FAULTS:
+    def answer_ended(self, usage: Usage | None) -> None:
+        """AnswerObserver.answer_ended."""
+        if self._status not in FAULTS:
             self._attempts.answered_well()
-        self._over()
-        if self._hedges and self.status == 200:
-            self.model.hedge_delay.answered(self.ended_at - self.received)
-        self.client.finished(self.request.keep_alive)
+        self._over(usage)
+        if self._hedges and self._status == 200:
+            self.model.hedge_delay.answered(self._ended_at - self._received)
+        self._client.finished(self.request.keep_alive)
 
     def answer_broken(self, failure: Failure) -> None:
-        """The replica ended it, but not as a whole one."""
+        """AnswerObserver.answer_broken."""
         self._attempts.give_up(failure)
 
     def _begin(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
         self._note(attempt, head)
         if head.has_events:
-            stream = EventStream(self, head)
-            self.answer = stream
+            stream = self._stream(head)
+            self._answer = stream
             self._adopt(attempt, stream)
         else:
-            self.answer = answer = ClientAnswer(self, head)
+            self._answer = answer = ClientAnswer(self, self._client, self.request, head)
             attempt.pass_to(answer, self._paused)
 
+    def _stream(self, head: ResponseHead) -> EventStream:
+        transcripts = self._services.transcripts
+        return EventStream(self, self._client, self.query, head, transcripts)
+
     def _note(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
-        """The attempt's replica is the one that answers."""
-        self.status = head.status
-        self.choice = attempt.choice
-        self.replica_id = attempt.replica.id
-        self.first_byte_at = time.monotonic()
+        """Note the attempt's replica as the one that answers."""
+        self._status = head.status
+        self._choice = attempt.choice
+        self._replica_id = attempt.replica.id
+        self._first_byte_at = time.monotonic()
 
     def _adopt(self, attempt: UpstreamRequest, stream: EventStream) -> None:
-        """The attempt's replica begins the stream or goes on with it."""
+        """Let the attempt's replica begin the stream, or go on with it."""
         if stream.blank:
-            self.choice = attempt.choice
-            self.first_byte_at = time.monotonic()
+            self._choice = attempt.choice
+            self._first_byte_at = time.monotonic()
         else:
-            self.choice = None
-            self.metrics.migrations["moved"] += 1
+            self._choice = None
+            self._metrics.migrations["moved"] += 1
             self._attempts.adopted(attempt)
         stream.read_from(attempt)
         attempt.pass_to(stream, self._paused)
 
     def _enter(self) -> None:
-        """Its prompt is known as well as it will be."""
-        if not self.ended_at and self.gateway.line.enter(self):
+        """Enter the queue: the prompt is known as well as it will be."""
+        if not self._ended_at and self._services.queue.enter(self):
             self.start()
 
     # Ends
 
     def _expire(self, seconds: float) -> None:
-        self.metrics.deadlines += 1
+        self._metrics.deadlines += 1
         self.fail(failure_responses.too_late(seconds))
 
-    def _over(self) -> None:
-        """However it ended: nothing of it goes on, and it is accounted for."""
+    def _over(self, usage: Usage | None) -> None:
+        """Stop all that goes on for the request, and account for it, however it ended."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self._hedge_timer is not None:
             self._hedge_timer.cancel()
         self._attempts.stop()
         if self.ticket.waits_since:
-            self.gateway.line.leave(self)
-        if self.answer is not None:
-            self.answer.close()
-        self.ended_at = time.monotonic()
-        self.gateway.ledger.add(self)
+            self._services.queue.leave(self)
+        answer = self._answer
+        if answer is not None:
+            self._sent_bytes = answer.sent_bytes
+            answer.close()
+        self._ended_at = time.monotonic()
+        self._services.accounting.add(self._outcome(usage))
         # No circle is left, and nothing large: it is freed now, not when the collector comes by.
         self.query.release_body()
-        self.answer = None
-        self._attempts.forget()
+        self._answer = None
+        self._attempts.release()
+
+    def _outcome(self, usage: Usage | None) -> Outcome:
+        return Outcome(
+            self.query,
+            self.model,
+            self._metrics,
+            self.ticket,
+            self._choice,
+            self._replica_id,
+            self._status,
+            usage,
+            self._sent_bytes,
+            self._received,
+            self._first_byte_at,
+            self._ended_at,
+        )

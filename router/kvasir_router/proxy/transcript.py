@@ -1,4 +1,4 @@
-"""What the client of a stream has received, kept for as long as the stream runs."""
+"""Transcript of what the client of a stream has received, kept while the stream runs."""
 
 _STEP = 64 * 1024
 

@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from kvasir_router.admission.outcome import Outcome
 from kvasir_router.tracing.span import Span, begin_span
-
-if TYPE_CHECKING:
-    from kvasir_router.proxy.relay import Relay
+from kvasir_router.wire.http_request import Request
 
 _MAX_NAME = 64
 _BILLION = 1_000_000_000
@@ -22,39 +20,39 @@ class Tracer:
 
         self._ended = Spans(endpoint, dropped)
         self._ratio = ratio
-        self._spans: dict[Relay, Span] = {}
+        self._spans: dict[Request, Span] = {}
 
-    def began(self, relay: "Relay") -> None:
-        """Give it a span, if it is sampled; the header that goes on to a replica names it."""
-        span = begin_span(relay.request, self._ratio)
+    def began(self, request: Request) -> None:
+        """Give the request a span, if it is sampled, and name it in the header for a replica."""
+        span = begin_span(request, self._ratio)
         if span is not None:
-            self._spans[relay] = span
+            self._spans[request] = span
 
-    def ended(self, relay: "Relay") -> str:
-        """The trace's id, for the log; empty when the request has no span."""
-        span = self._spans.pop(relay, None)
+    def ended(self, outcome: Outcome) -> str:
+        """Send the request's span; return the trace's id, empty when there is no span."""
+        request, usage = outcome.query.request, outcome.usage
+        span = self._spans.pop(request, None)
         if span is None:
             return ""
-        ticket, usage = relay.ticket, relay.usage
         attributes: dict[str, str | int] = {
             "http.request.method": "POST",
-            "url.path": relay.request.path,
-            "http.response.status_code": relay.status,
-            "gen_ai.request.model": relay.model.name,
-            "kvasir.replica": relay.replica_id,
-            "kvasir.tenant": ticket.tenant,
-            "kvasir.request_id": relay.request.request_id.decode(),
+            "url.path": request.path,
+            "http.response.status_code": outcome.status,
+            "gen_ai.request.model": outcome.model.name,
+            "kvasir.replica": outcome.replica_id,
+            "kvasir.tenant": outcome.ticket.tenant,
+            "kvasir.request_id": request.request_id.decode(),
         }
         if usage is not None:
             attributes["gen_ai.usage.input_tokens"] = usage.prompt_tokens
             attributes["gen_ai.usage.output_tokens"] = usage.completion_tokens
-        first_byte = relay.first_byte_at - relay.received if relay.first_byte_at else 0.0
+        first_byte = outcome.first_byte
         self._ended.end(
             span,
-            f"POST {relay.request.path[:_MAX_NAME]}",
+            f"POST {request.path[:_MAX_NAME]}",
             time.time_ns(),
             attributes,
-            failed=relay.status >= 500,
+            failed=outcome.status >= 500,
             first_byte=span.started + int(first_byte * _BILLION) if first_byte else 0,
         )
         return f"{span.trace_id:032x}"

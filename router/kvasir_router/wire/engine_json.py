@@ -1,5 +1,5 @@
-"""What the router reads of engines' JSON: fields and their types, apart from the modules that are
-compiled, where msgspec would not see the types."""
+"""Fields of engines' JSON that the router reads, apart from the modules that are compiled, where
+msgspec would not see their types."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import msgspec
 
 
 class UsageDetails(msgspec.Struct):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: int | None = None
 
@@ -43,7 +43,7 @@ _read_some_error = msgspec.json.Decoder(_SomeError).decode
 
 
 def tells_of_error(body: bytes) -> bool:
-    """Whether OpenAI's clients take an event of this for an error, whatever is in it."""
+    """Return whether OpenAI's clients take an event of this for an error, whatever is in it."""
     try:
         return bool(_read_some_error(body).error)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

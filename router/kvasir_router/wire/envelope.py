@@ -1,4 +1,4 @@
-"""What the router reads of a request's body, in one pass."""
+"""The fields of a request's body that the router reads, in one pass."""
 
 from typing import Any
 
@@ -94,7 +94,7 @@ def is_dense(body: bytes) -> bool:
 
 
 def refusal(body: bytes, error: Exception) -> tuple[str, str | None]:
-    """Why a body could not be decoded, in a sentence, and the field that is to blame if one is."""
+    """Return why a body could not be decoded, in a sentence, and the field to blame if one is."""
     if not body.strip():
         return "The body is empty: send a JSON object with the `model` to use.", None
     if isinstance(error, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What becomes of a header, by its name: of a request's on its way to a replica, and of an
+"""Treatment of a header, by its name: of a request's on its way to a replica, and of an
 answer's on its way back."""
 
 # Meant for one hop (RFC 9110, 7.6.1), or written anew by the router.

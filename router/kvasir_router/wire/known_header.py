@@ -24,8 +24,10 @@ class KnownHead:
 
     @classmethod
     def of(cls, data: bytes) -> "KnownHead | None":
-        """Of data that begins with a header which a parser has accepted; None if it is long, says
-        nothing of a length, or not as most clients do."""
+        """Make it of data that begins with a header which a parser has accepted.
+
+        None if it is long, says nothing of a length, or not as most clients do.
+        """
         end = data.find(_END, 0, MAX_BYTES) + len(_END)
         at = data[:end].lower().find(_LENGTH) + len(_LENGTH)
         if at < len(_LENGTH):

@@ -48,6 +48,14 @@ class Answer:
         )
 
 
+class RefusalError(Exception):
+    """Refusal of a request that is not relayed, with its answer."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
 def status_line(status: int) -> bytes:
     """The first line of a response; a status without a name in the standard has an empty one."""
     return STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status

@@ -15,7 +15,7 @@ ENGINE_DEAD = "engine_dead"
 
 
 class StreamEnd(Protocol):
-    """How one kind of engine ends a stream."""
+    """End of a stream of one kind of engine."""
 
     mark: bytes
     usage: Usage | None
@@ -28,7 +28,7 @@ class StreamEnd(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether the stream may end here: nothing is known to be missing."""
+        """Return whether the stream may end here: nothing is known to be missing."""
         ...
 
 

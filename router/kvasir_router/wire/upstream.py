@@ -28,26 +28,26 @@ class ResponseHead:
         self.content_length: int | None = None
         """None: the body ends with its last chunk or with the connection."""
         self.usage = b""
-        """What a Kvasir engine tells routers of a unary answer."""
+        """Usage of a unary answer as a Kvasir engine tells it to routers."""
 
     @property
     def has_body(self) -> bool:
-        """Whether an answer of this status can have one (RFC 9110, 15.3.5 and 15.4.5)."""
+        """Return whether an answer of this status can have one (RFC 9110, 15.3.5 and 15.4.5)."""
         return self.status not in (204, 304)
 
     @property
     def has_events(self) -> bool:
-        """Whether the body is an event stream without a known end."""
+        """Return whether the body is an event stream without a known end."""
         return self.content_length is None and self.content_type.startswith(b"text/event-stream")
 
     @property
     def is_json(self) -> bool:
-        """Whether the body is one value, of no use before its end."""
+        """Return whether the body is one value, of no use before its end."""
         return self.content_type.partition(b";")[0].rstrip() == b"application/json"
 
 
 class Listener(Protocol):
-    """Who waits for the answer on a connection."""
+    """Receiver of the answer on a connection."""
 
     def response_started(self, head: ResponseHead) -> None:
         """The header is complete."""
@@ -73,12 +73,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._paused = False
         self._announced = False
         self.reusable = True
-        """Whether it goes back to its pool after an answer."""
+        """True if it goes back to its pool after an answer."""
         self.reused = False
-        """Whether an answer has come over it before."""
+        """True if an answer has come over it before."""
         self.idle_since = 0.0
         self.usable = False
-        """Whether it is open."""
+        """True while it is open."""
         self._head_bytes = 0
         self._complete = False
         self._keep_alive = False
@@ -250,7 +250,7 @@ def _cut(transport: asyncio.Transport) -> None:
 
 
 class ConnectionOwner(Protocol):
-    """Where a connection goes when it is idle, and who forgets it when it is lost."""
+    """Owner that a connection goes back to when it is idle, and that drops it when it is lost."""
 
     def release(self, connection: UpstreamConnection) -> None:
         """It is idle and may be used again."""

@@ -14,7 +14,7 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.target import Target
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.wire.envelope import Envelope
-from kvasir_router.wire.responses import Answer
+from kvasir_router.wire.responses import Answer, RefusalError
 
 TARGET = Target(Model(ModelSpec("m"), RoundRobin(), 0))
 
@@ -25,7 +25,11 @@ def holder(**options) -> Holder:
 
 
 def admit(who, *, size=400, **fields):
-    return Admission(None).admit(who, Envelope("m", **fields), size, "m", TARGET)
+    """Return the ticket, or the answer of the refusal."""
+    try:
+        return Admission(None).admit(who, Envelope("m", **fields), size, "m", TARGET)
+    except RefusalError as refusal:
+        return refusal.answer
 
 
 def message(answer: Answer) -> dict:
