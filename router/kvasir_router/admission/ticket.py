@@ -26,19 +26,6 @@ class Priority(IntEnum):
 class Ticket:
     """Made at admission, settled once at the end."""
 
-    __slots__ = (
-        "admitted",
-        "charged",
-        "key_id",
-        "limits",
-        "output_tokens",
-        "priority",
-        "prompt_tokens",
-        "tenant",
-        "waits_since",
-        "weight",
-    )
-
     def __init__(
         self,
         prompt_tokens: int,

@@ -50,23 +50,6 @@ class UpstreamRequest:
     failure (`failed`), at which the attempt has left.
     """
 
-    __slots__ = (
-        "_connecting",
-        "_connection",
-        "_credit",
-        "_head",
-        "_observer",
-        "_parts",
-        "_room",
-        "_sent_before",
-        "_sink",
-        "_tasks",
-        "asks_for_usage",
-        "choice",
-        "contract",
-        "replica",
-    )
-
     def __init__(
         self, observer: AttemptObserver, choice: Choice, contract: bool, tasks: SupervisedTasks
     ) -> None:

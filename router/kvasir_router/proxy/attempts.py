@@ -41,22 +41,6 @@ class Attempts:
     """
 
     __deletable__ = ("_target",)  # for mypyc
-    __slots__ = (
-        "_body",
-        "_broken",
-        "_current",
-        "_ended_at",
-        "_hedge",
-        "_metrics",
-        "_model",
-        "_moves",
-        "_query",
-        "_services",
-        "_target",
-        "_ticket",
-        "_tried",
-        "policy_failed",
-    )
 
     def __init__(
         self,

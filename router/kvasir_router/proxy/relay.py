@@ -29,30 +29,6 @@ from kvasir_router.wire.usage import Usage, decode_usage, usage_in_body
 class Relay:
     """Between a client and the attempts at replicas. Every end goes through `_over`."""
 
-    __slots__ = (
-        "_answer",
-        "_attempts",
-        "_choice",
-        "_client",
-        "_deadline",
-        "_ended_at",
-        "_first_byte_at",
-        "_hedge_timer",
-        "_hedges",
-        "_metrics",
-        "_paused",
-        "_received",
-        "_replica_id",
-        "_sent_bytes",
-        "_services",
-        "_status",
-        "model",
-        "query",
-        "request",
-        "streams",
-        "ticket",
-    )
-
     def __init__(
         self,
         services: RelayServices,

@@ -51,23 +51,6 @@ class Distribution:
 class ModelMetrics:
     """Numbers of one model."""
 
-    __slots__ = (
-        "broken",
-        "cached_tokens",
-        "codes",
-        "completion_tokens",
-        "deadlines",
-        "disconnects",
-        "duration",
-        "first_byte",
-        "hedges",
-        "migrations",
-        "poison",
-        "prompt_tokens",
-        "refusals",
-        "retries",
-    )
-
     def __init__(self) -> None:
         self.codes: Counter[int] = Counter()
         self.retries: Counter[str] = Counter()

@@ -110,20 +110,6 @@ def seconds_of(value: bytes) -> float:
 class Request:
     """One whole request: what the router needs of it, and the header lines to send on."""
 
-    __slots__ = (
-        "answer_lines",
-        "authorization",
-        "body",
-        "http10",
-        "keep_alive",
-        "lines",
-        "method",
-        "path",
-        "request_id",
-        "target",
-        "timeout",
-    )
-
     def __init__(self) -> None:
         self.answer_lines = b""
         """Header lines for its answer, wherever that comes from."""
