@@ -102,7 +102,8 @@ class PromptLogprobsPlan:
 
 @dataclass(slots=True)
 class StepPlan:
-    """Plan of one step. Order of effects: inits, appends, copies, forward, forks, sampling."""
+    """Plan of one step. Order of effects: replacements, inits, appends, copies, forward, forks,
+    sampling."""
 
     step_id: int
     rows: Int32Array
@@ -117,6 +118,8 @@ class StepPlan:
     """Batch entries whose last hidden state is sampled from, [samples]; n > 1 names one twice."""
     sample_rows: Int32Array
     """The row each sampled token belongs to, [samples]."""
+    replaced: Int32Array | None = None
+    """Last tokens that are others than was sampled: [n, 3], row, index in its history, token."""
     inits: list[RowInit] = field(default_factory=list)
     forks: list[RowFork] = field(default_factory=list)
     appends: list[BlockAppends] = field(default_factory=list)

@@ -1,17 +1,17 @@
-"""Beam searches as requests of one token: each step of a search is one for each of its beams.
+"""Beam searches as requests: each running beam is a greedy sample that pauses after a token.
 
-The scheduler knows no beams. A beam goes on as a resumed sample: its full blocks are found in the
-prefix cache and the block it ends in is copied, so that one token is left to compute. As soon as
-all beams of a step have answered, their best continuations are queued at their search's place, in
-time for the next plan.
+The scheduler knows no beams. As soon as all beams of a step have answered, each goes on with the
+best of its continuations that the search keeps; its other continuations are queued as forks of it,
+at their search's place and in time for the next plan. A fork's full blocks are found in the prefix
+cache and the block it ends in is copied, so that one token is left to compute.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvasir_engine.core.beam_search import BeamSearch
-from kvasir_engine.request import EngineRequest, LogprobEntry, Resume, SampleDelta
+from kvasir_engine.request import EngineRequest, LogprobEntry, SampleDelta
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.scheduler.sequence import Sequence
@@ -27,46 +27,28 @@ class ActiveSearch:
 
     request: EngineRequest
     search: BeamSearch
-    place: int
-    """The first beam's in the queue; the other beams' follow it."""
-    seed: int | None
-    num_cached_tokens: int | None = None
+    prompt: Sequence
+    """Sequence of the first step: its times and seed are the search's."""
+    beams: list[Sequence] = field(default_factory=list)
+    """Sequences of this step, one for each running beam."""
     answers: dict[int, LogprobEntry] = field(default_factory=dict)
     """Candidates of this step, by beam."""
-    asked: list[int] = field(default_factory=list)
-    """Handles of this step's requests."""
-    prompt: Sequence | None = None
-    """Sequence of the first step: its times are the search's, for the metrics."""
 
     @property
     def handles(self) -> range:
         """The client's handles, one a beam of the result."""
         return range(self.request.handle, self.request.handle + self.request.params.n)
 
-    def answer(self, beam: int, delta: SampleDelta) -> bool:
-        """Take the candidates of one beam; True when the search has advanced by them."""
-        if self.num_cached_tokens is None:
-            self.seed, self.num_cached_tokens = delta.seed, delta.num_cached_tokens
-        if not delta.logprobs:
-            raise AssertionError("a beam's request came back without candidates.")
-        self.answers[beam] = delta.logprobs[0]
-        if len(self.answers) < len(self.asked):
-            return False
-        entries = [self.answers[at] for at in range(len(self.asked))]
-        self.answers.clear()
-        self.asked.clear()
-        self.search.advance([e.top_ids for e in entries], [e.top_logprobs for e in entries])
-        return True
+    @property
+    def places(self) -> range:
+        """Places of the beams in the queue."""
+        return range(self.prompt.order, self.prompt.order + self.request.params.n)
 
-    def step_params(self) -> SamplingParams:
-        """Return the parameters of the next step's requests: one token more, its best alternatives
-        beside it."""
-        return SamplingParams(
-            temperature=0.0,
-            max_tokens=len(self.search.running[0].tokens) + 1,
-            logprobs=self.search.candidates,
-            seed=self.seed,
-        )
+    def advance(self) -> None:
+        """Extend the beams by their candidates, which have all arrived."""
+        entries = [self.answers[at] for at in range(len(self.beams))]
+        self.answers.clear()
+        self.search.advance([e.top_ids for e in entries], [e.top_logprobs for e in entries])
 
     def results(self) -> list[tuple[int, SampleDelta]]:
         """The finished beams, best first, for the client."""
@@ -74,8 +56,8 @@ class ActiveSearch:
             SampleDelta(handle, list(beam.tokens), beam.reason, cumulative_logprob=beam.score)
             for handle, beam in zip(self.handles, self.search.finished, strict=False)
         ]
-        deltas[0].num_cached_tokens = self.num_cached_tokens
-        deltas[0].seed = self.seed
+        deltas[0].num_cached_tokens = self.prompt.num_cached
+        deltas[0].seed = self.prompt.sampling.seed
         return [(self.request.client, delta) for delta in deltas]
 
 
@@ -104,21 +86,23 @@ class BeamRequests:
             stop_ids=frozenset([*eos, *params.stop_token_ids]),
             max_new_tokens=min(room, params.max_tokens or room),
         )
-        active = ActiveSearch(
-            request, search, self._scheduler.reserve_places(params.n), params.seed
+        place = self._scheduler.reserve_places(params.n)
+        step = SamplingParams(
+            temperature=0.0, max_tokens=1, logprobs=search.candidates, seed=params.seed
         )
+        prompt = self._scheduler.add(
+            replace(request, handle=_handle(place), params=step, eos_token_ids=[]), place=place
+        )
+        active = ActiveSearch(request, search, prompt)
         self._searches.update(dict.fromkeys(active.handles, active))
-        self._ask(active)
+        self._ask(active, [prompt])
 
     def end(self, handle: int) -> bool:
         """Drop the search that one of these handles belongs to; False if there is none."""
         active = self._searches.get(handle)
         if active is None:
             return False
-        for asked in active.asked:
-            self._asked.pop(asked, None)
-            self._scheduler.end(asked)
-        self._forget(active)
+        self._end_search(active)
         return True
 
     def end_client(self, client: int | None = None) -> None:
@@ -132,46 +116,74 @@ class BeamRequests:
         if not self._asked:
             return
         told: list[tuple[int, SampleDelta]] = []
+        answered: dict[ActiveSearch, list[Sequence]] = {}
         for client, delta in news.deltas:
             found = self._asked.pop(delta.handle, None)
             if found is None:
                 told.append((client, delta))
                 continue
+            if not delta.logprobs:
+                raise AssertionError("a beam's request came back without candidates.")
             active, beam = found
-            if not active.answer(beam, delta):
+            active.answers[beam] = delta.logprobs[0]
+            answered.setdefault(active, []).append(active.beams[beam])
+        for active, beams in answered.items():
+            if len(active.answers) < len(active.beams):
+                self._release(beams)
                 continue
+            active.advance()
             if active.search.done:
                 told.extend(active.results())
-                self._forget(active)
+                self._end_search(active)
             else:
-                self._ask(active)
+                self._go_on(active)
         news.deltas = told
 
-    def _ask(self, active: ActiveSearch) -> None:
-        """Queue a request of one token for each running beam."""
-        asks, params = active.request, active.step_params()
-        for at, beam in enumerate(active.search.running):
-            place = active.place + at
-            # dataclasses.replace costs ten times as much.
-            request = EngineRequest(
-                request_id=asks.request_id,
-                handle=-1 - place % INTERNAL_HANDLES,
-                prompt_token_ids=asks.prompt_token_ids,
-                params=params,
-                block_hashes=asks.block_hashes,
-                cache_salt=asks.cache_salt,
-                priority=asks.priority,
-                resume=Resume(list(beam.tokens)),
-                client=asks.client,
-            )
-            active.asked.append(request.handle)
-            self._asked[request.handle] = (active, at)
-            together = 1 if at else len(active.search.running)
-            sequence = self._scheduler.add(request, place=place, together=together)
-            active.prompt = active.prompt or sequence
+    def _release(self, beams: list[Sequence]) -> None:
+        """Free what beams hold that go on later or not at all; others might need it."""
+        for sequence in beams:
+            if sequence.row >= 0:
+                self._scheduler.keep_tail(sequence)
+                self._scheduler.retire(sequence)
 
-    def _forget(self, active: ActiveSearch) -> None:
+    def _go_on(self, active: ActiveSearch) -> None:
+        """Let each sequence go on as its best continuation, and queue the others as forks."""
+        parents, running = active.beams, active.search.running
+        more = len(running) - len(parents)
+        kept: dict[int, int] = {}
+        # The beams of a step start together, when there are rows for all.
+        if more <= self._scheduler.rows.num_free and all(each.row >= 0 for each in parents):
+            kept = {beam.parent: at for at, beam in reversed([*enumerate(running)])}
+        self._release([parent for at, parent in enumerate(parents) if at not in kept])
+        taken = {parents[at].order for at in kept}
+        places = (place for place in active.places if place not in taken)
+        together = len(running) - len(kept)
+        beams = []
+        for at, beam in enumerate(running):
+            sequence, token = parents[beam.parent], beam.tokens[-1]
+            if kept.get(beam.parent) == at:
+                self._scheduler.extend(sequence, token)
+            else:
+                place = next(places)
+                sequence = self._scheduler.fork(sequence, token, handle=_handle(place), place=place)
+                sequence.together, together = together, 1
+            beams.append(sequence)
+        self._ask(active, beams)
+
+    def _ask(self, active: ActiveSearch, beams: list[Sequence]) -> None:
+        active.beams = beams
+        for at, sequence in enumerate(beams):
+            self._asked[sequence.handle] = (active, at)
+
+    def _end_search(self, active: ActiveSearch) -> None:
+        for sequence in active.beams:
+            self._asked.pop(sequence.handle, None)
+            self._scheduler.retire(sequence)
         for handle in active.handles:
             del self._searches[handle]
-        if active.prompt is not None:
-            self._scheduler.record_end(active.prompt)
+        self._scheduler.record_end(active.prompt)
+
+
+def _handle(place: int) -> int:
+    """Return the handle of the beam at a place in the queue."""
+    return -1 - place % INTERNAL_HANDLES

@@ -151,9 +151,14 @@ class BlockPool:
         return True
 
     def keep_tail(self, block: int, parent: bytes, token_bytes: bytes) -> None:
-        """Make a referenced, partly filled block findable that its owner writes to no more."""
-        if self.caching and self._tails.setdefault((parent, token_bytes), block) == block:
-            self._tail_keys[block] = (parent, token_bytes)
+        """Make a referenced, partly filled block findable by what it begins with, and only that.
+
+        Its owner may write on behind these tokens.
+        """
+        key = (parent, token_bytes)
+        if self.caching and key not in self._tails:
+            self._forget_tail(block)
+            self._tails[key], self._tail_keys[block] = block, key
 
     def find_tail(self, parent: bytes, token_bytes: bytes) -> int | None:
         """The block that begins with these tokens and ends with them, or None."""
@@ -188,9 +193,7 @@ class BlockPool:
             raise AssertionError("the tails' index and their blocks differ.")
 
     def _drop_block(self, block: int) -> None:
-        tail = self._tail_keys.pop(block, None)
-        if tail is not None:
-            del self._tails[tail]
+        self._forget_tail(block)
         content = self._content[block]
         if content is not None:
             self._content[block] = None
@@ -198,6 +201,11 @@ class BlockPool:
             self.forgotten += 1
             if self._listener is not None:
                 self._listener.removed(content.hash)
+
+    def _forget_tail(self, block: int) -> None:
+        key = self._tail_keys.pop(block, None)
+        if key is not None:
+            del self._tails[key]
 
     def _unlink(self, block: int) -> None:
         before, after = self._prev[block], self._next[block]

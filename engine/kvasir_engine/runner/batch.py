@@ -20,7 +20,6 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.runner.split_kv_choice import needs_split_kv
 from kvasir_engine.runner.token_inputs import token_inputs_on
 from kvasir_engine.step_plan import (
-    BlockAppends,
     Int32Array,
     Int64Array,
     RowFork,
@@ -96,11 +95,13 @@ class DeviceBatch:
     # -- deltas -----------------------------------------------------------------------------
 
     def apply(self, plan: StepPlan) -> None:
-        """Inits and block appends, in the plan's order of effects."""
+        """Replaced tokens, inits and block appends, in the plan's order of effects."""
+        if plan.replaced is not None:
+            self._write(self.history, *plan.replaced.T)
         if plan.inits:
             self._init(plan.inits)
         for table, appended in zip(self.tables, plan.appends, strict=False):
-            self._append(table, appended)
+            self._write(table, appended.rows, appended.index, appended.blocks)
 
     def _init(self, inits: list[RowInit]) -> None:
         rows = np.array([init.row for init in inits], dtype=np.int64)
@@ -127,9 +128,11 @@ class DeviceBatch:
             array[dst] = array[src]
         self._scatter_tables(rows, [fork.block_tables for fork in forks])
 
-    def _append(self, table: torch.Tensor, appended: BlockAppends) -> None:
-        at = appended.rows.astype(np.int64) * table.shape[1] + appended.index
-        table.view(-1).index_copy_(0, *upload_all((at, appended.blocks), self.device))
+    def _write(
+        self, target: torch.Tensor, rows: Int32Array, index: Int32Array, values: Int32Array
+    ) -> None:
+        at = rows.astype(np.int64) * target.shape[1] + index
+        target.view(-1).index_copy_(0, *upload_all((at, values), self.device))
 
     def _scatter_tables(self, rows: Int64Array, by_row: list[list[Int32Array]]) -> None:
         for table, scattered in zip(self.tables, self._tables_of(rows, by_row), strict=True):

@@ -65,6 +65,10 @@ class RowTable:
             raise AssertionError(f"row {row} has no owner.")
         return owner
 
+    def known_tokens(self, row: int) -> Int32Array:
+        """A copy of the row's known tokens."""
+        return self.history[row, : self.known[row]].copy()
+
     def acquire(self, sequence: Sequence) -> int:
         """Give `sequence` a row and load its state; nothing is computed yet."""
         row = self._free.pop()
@@ -94,7 +98,7 @@ class RowTable:
     def release(self, row: int) -> Int32Array:
         """Take the row back; returns its known tokens."""
         sequence = self.sequence(row)
-        tokens = self.history[row, : self.known[row]].copy()
+        tokens = self.known_tokens(row)
         self.sequences[row] = None
         self.many_stops.discard(row)
         self.num_logprobs -= sequence.request.params.logprobs is not None

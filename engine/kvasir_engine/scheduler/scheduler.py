@@ -69,6 +69,8 @@ class Scheduler:
         self.by_handle: dict[int, Sequence] = {}
         self._seeds = np.random.Generator(np.random.Philox(seed))
         self._ended: deque[Sequence] = deque(maxlen=MAX_ENDED)
+        self._replaced: list[tuple[int, int, int]] = []
+        """Row, index and token of what the next plan writes into rows' histories."""
         self._next_order = 0
         self._next_step = 0
 
@@ -80,14 +82,8 @@ class Scheduler:
         self._next_order += count
         return first
 
-    def add(
-        self, request: EngineRequest, *, place: int | None = None, together: int = 1
-    ) -> Sequence:
-        """Queue a request that admission.check has let through.
-
-        `place` is a reserved one. `together` of the first of several requests is how many they
-        are: none starts before there are rows for all.
-        """
+    def add(self, request: EngineRequest, *, place: int | None = None) -> Sequence:
+        """Queue a request that admission.check has let through; `place` is a reserved one."""
         params = request.params
         seed = int(self._seeds.integers(0, 2**63 - 1)) if params.seed is None else params.seed
         lead = make_sequences(
@@ -96,13 +92,50 @@ class Scheduler:
             seed=seed,
             max_model_len=self.max_model_len,
         )
-        lead.together = together
+        self._queue(lead)
+        return lead
+
+    def extend(self, sequence: Sequence, token: int) -> None:
+        """Let a sequence that was held at its limit compute `token`, in place of what it sampled,
+        and sample once more."""
+        t, row = self.rows, sequence.row
+        last = int(t.known[row]) - 1
+        if t.history[row, last] != token:
+            t.history[row, last] = token
+            self._replaced.append((row, last, token))
+        sequence.limit += 1
+        t.limit[row] = sequence.limit
+
+    def fork(self, sequence: Sequence, token: int, *, handle: int, place: int) -> Sequence:
+        """Queue a continuation of a sequence at its limit by `token`, in place of what it sampled.
+
+        Its other blocks are found in the prefix cache, and the one it ends in is copied.
+        """
+        row = sequence.row
+        if row >= 0:
+            self.keep_tail(sequence)
+        tokens = self.rows.known_tokens(row) if row >= 0 else sequence.tokens.copy()
+        tokens[-1] = token
+        fork = Sequence(
+            request=sequence.request,
+            handle=handle,
+            order=place,
+            tokens=tokens,
+            num_prompt=sequence.num_prompt,
+            limit=len(tokens) + 1,
+            sampling=sequence.sampling,
+            num_cached=sequence.num_cached,
+            announced=True,
+        )
+        self._queue(fork)
+        return fork
+
+    def _queue(self, lead: Sequence) -> None:
         lead.times.queued = time.monotonic()
         for sequence in (lead, *lead.siblings):
             self.by_handle[sequence.handle] = sequence
         self.waiting.push(lead)
         self.counters.max_queued = max(self.counters.max_queued, len(self.waiting))
-        return lead
 
     def end(self, handle: int) -> None:
         """Stop a sample (abort, or a stop string was found); unknown handles are ignored.
@@ -132,6 +165,7 @@ class Scheduler:
         """End every request at once after a failed step, and forget what it may not have written:
         no launched step will retire any more."""
         self.releases.retire(self._next_step - 1)
+        self._replaced.clear()
         for handle in list(self.by_handle):
             self.end(handle)
         self.kv.reset_cache()
@@ -199,6 +233,9 @@ class Scheduler:
         if plan is not None:
             self._advance(plan)
             self._forks.planned(builder)
+            if self._replaced:
+                plan.replaced = np.array(self._replaced, dtype=np.int32)
+                self._replaced.clear()
         return plan
 
     def _advance(self, plan: StepPlan) -> None:

@@ -60,9 +60,8 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     for i in detailed:
         if ended[i]:
             sequence = t.sequence(int(rows[i]))
-            if sequence.handle < 0:  # one step of a beam, which others continue
-                scheduler.keep_tail(sequence)
-            scheduler.retire(sequence)
+            if sequence.handle >= 0:  # Others are held: who made them goes on or retires them.
+                scheduler.retire(sequence)
     scheduler.releases.retire(plan.step_id)
     return news
 

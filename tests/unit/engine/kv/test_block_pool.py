@@ -224,6 +224,15 @@ def test_of_two_equal_tails_the_first_is_kept() -> None:
     pool.check_integrity()
 
 
+def test_a_block_that_is_written_on_has_its_last_tail_only() -> None:
+    pool = BlockPool(4)
+    [block] = pool.allocate(1)
+    for tail in (b"abc", b"abcd"):
+        pool.keep_tail(block, ROOT, tail)
+        pool.check_integrity()
+    assert (pool.find_tail(ROOT, b"abc"), pool.find_tail(ROOT, b"abcd")) == (None, block)
+
+
 def test_a_reset_and_a_pool_without_caching_forget_tails() -> None:
     for pool in (BlockPool(4), BlockPool(4, caching=False)):
         [tail] = pool.allocate(1)

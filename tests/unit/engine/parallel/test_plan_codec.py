@@ -70,6 +70,7 @@ plans = st.builds(
     num_decodes=numbers,
     sample_entries=int32,
     sample_rows=int32,
+    replaced=st.none() | pairs,
     inits=few(init),
     forks=few(fork),
     appends=few(appends),

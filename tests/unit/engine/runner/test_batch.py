@@ -85,6 +85,21 @@ def test_accepted_tokens_extend_history_and_are_the_next_input() -> None:
     assert batch.inputs(step).token_ids.tolist() == [77]
 
 
+def test_a_replaced_token_is_the_next_input_and_a_row_that_begins_anew_keeps_its_own() -> None:
+    batch = make_batch()
+    batch.apply(plan(inits=[init(row, 4, 3, ints(1), ints(1)) for row in (1, 2)]))
+    step = plan(
+        replaced=np.array([[1, 3, 77], [2, 3, 88]], dtype=np.int32),
+        inits=[init(2, 4, 3, ints(2), ints(2))],
+        rows=ints(1, 2),
+        num_new=ints(1, 1),
+        starts=ints(3, 3),
+        num_decodes=2,
+    )
+    batch.apply(step)
+    assert batch.inputs(step).token_ids.tolist() == [77, 203]
+
+
 def test_a_fork_copies_history_and_lengths_but_not_tables() -> None:
     batch = make_batch()
     batch.apply(plan(inits=[init(0, 18, 18, ints(1, 2), ints(3, 4))]))

@@ -90,6 +90,8 @@ class PlanModel:
         self.plans.append(plan)
         self._blocks = set()
         self._check_shape(plan)
+        for row, index, token in () if plan.replaced is None else plan.replaced.tolist():
+            self._replace(self.rows[row], index, token)
         for init in plan.inits:
             self._init(init)
         self._append(plan)
@@ -136,6 +138,12 @@ class PlanModel:
         assert plan.num_tokens <= self.budget, "the budget is exceeded"
         samples = plan.sample_rows.tolist()
         assert len(set(samples)) == len(samples) == len(plan.sample_entries)
+
+    def _replace(self, row: DeviceRow, index: int, token: int) -> None:
+        assert row.num_computed == index == len(row.tokens) - 1, "only what is not computed yet"
+        row.tokens[-1] = token
+        row.identities[-1] = extend(row.identities[-2], token)
+        self.known.add(row.identities[-1])
 
     def _init(self, init: RowInit) -> None:
         self._assert_free_row(init.row)

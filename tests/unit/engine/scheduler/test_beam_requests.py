@@ -48,6 +48,20 @@ def test_a_step_computes_one_token_of_each_beam(engine_model: Make) -> None:
     assert all(plan.num_decodes == 3 for plan in others), "a captured decode, on GPUs"
 
 
+def test_beams_that_go_on_keep_their_rows(engine_model: Make) -> None:
+    """Only further continuations of a beam begin anew, and only with the block they end in."""
+    engine = engine_model()
+    add_search(engine, PROMPT, max_tokens=9)
+    engine.run()
+    _, widened, *others = engine.device.plans
+    assert len(widened.inits) == 2, "the prompt's row is the first beam's"
+    assert sum(len(plan.inits) for plan in others) < 3 * len(others)
+    assert all(
+        len(init.token_ids) - init.num_computed == 1 for plan in others for init in plan.inits
+    )
+    assert any(plan.replaced is not None for plan in others), "another than the sampled token"
+
+
 def test_a_search_misses_one_step_while_its_candidates_are_in_flight(engine_model: Make) -> None:
     """With overlap it takes part in every second step; the others in every one."""
     engine = engine_model(rows=4, num_blocks=(64,))
@@ -159,5 +173,7 @@ def test_beams_whose_last_block_is_gone_compute_it_again(
     while engine.heard[search].finish is None:
         engine.kv.reset_cache()
         engine.step()
-    assert min(plan.num_tokens for plan in engine.device.plans) >= len(PROMPT)
+    begun = [plan for plan in engine.device.plans if plan.inits]
+    assert len(begun) > 1, "some beams fork"
+    assert min(plan.num_tokens for plan in begun) >= len(PROMPT)
     engine.run()
