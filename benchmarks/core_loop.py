@@ -32,7 +32,7 @@ from kvasir_engine.core.channels import Channels
 from kvasir_engine.core.service import CoreService, StepClock
 from kvasir_engine.core.status import CoreStatus
 from kvasir_engine.core.telemetry import AfterStep
-from kvasir_engine.messages import Add, StepTokens, encoder, from_core_decoder
+from kvasir_engine.messages import Add, Hello, StepTokens, encoder, from_core_decoder
 from kvasir_engine.parallel.plan_channel import PlanWriter
 from kvasir_engine.parallel.plan_codec import encode
 from kvasir_engine.request import EngineRequest
@@ -112,6 +112,7 @@ class Clients:
         self.tokens = self.finished = 0
         self.measured_steps = 0
         self.loop_ms = self.process_ms = 0.0
+        self._outbox.send(encoder.encode(Hello(0, 0)))
         # Some wait, so that a row is taken again in the step after it became free.
         for _ in range(rows + 1 + rows // 32):
             self._outbox.send(next(self._requests))
