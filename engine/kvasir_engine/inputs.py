@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +86,6 @@ class RequestMaker:
             eos_token_ids=[token for token in self.eos_ids if token < self.vocab_size],
             cache_salt=cache_salt,
             priority=priority,
-            arrival_time=time.time(),
             resume=resume,
         )
         made.verify_vocabulary(self.vocab_size)

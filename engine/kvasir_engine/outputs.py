@@ -36,15 +36,6 @@ class CompletionOutput:
 
 
 @dataclass(slots=True)
-class RequestMetrics:
-    """Times of one request, seconds of a monotonic clock."""
-
-    arrival_time: float
-    first_token_time: float | None = None
-    finished_time: float | None = None
-
-
-@dataclass(slots=True)
 class RequestOutput:
     """A request's prompt and its samples so far."""
 
@@ -55,7 +46,6 @@ class RequestOutput:
     finished: bool = False
     prompt_logprobs: PromptLogprobs | None = None
     num_cached_tokens: int | None = None
-    metrics: RequestMetrics | None = None
 
 
 @dataclass(slots=True)

@@ -55,7 +55,6 @@ class EngineRequest:
     cache_salt: str = ""
     priority: int = 0
     """Lower is served earlier, as in vLLM."""
-    arrival_time: float = 0.0
     resume: Resume | None = None
     client: int = 0
     """The API process that sent it."""

@@ -26,12 +26,10 @@ class RowTable:
             return np.zeros(num_rows, dtype=np.int32)
 
         self.known, self.total, self.computed = zeros(), zeros(), zeros()
-        self.limit, self.num_prompt, self.capacity = zeros(), zeros(), zeros()
-        self.committed = zeros()
+        self.limit, self.capacity, self.committed = zeros(), zeros(), zeros()
         """Blocks made findable."""
         self.last_step = np.full(num_rows, -1, dtype=np.int64)
         """The last launched step that names the row."""
-        self.order = np.zeros(num_rows, dtype=np.int64)
         self.active = np.zeros(num_rows, dtype=np.bool_)
         """True for rows that may be scheduled as ordinary ones, [rows]."""
         self.owned = np.zeros(num_rows, dtype=np.bool_)
@@ -79,8 +77,7 @@ class RowTable:
         self.history[row, :count] = sequence.tokens
         self.known[row] = self.total[row] = count
         self.computed[row] = self.capacity[row] = self.committed[row] = 0
-        self.limit[row], self.num_prompt[row] = sequence.limit, sequence.num_prompt
-        self.order[row] = sequence.order
+        self.limit[row] = sequence.limit
         self.last_step[row] = -1
         self.finished[row] = False
         params = sequence.request.params

@@ -9,22 +9,20 @@ from kvasir_engine.outputs import Logprob
 from kvasir_engine.request import LogprobEntry
 
 
-def logprob_dict(entry: LogprobEntry, tokenizer: Tokenizer | None) -> dict[int, Logprob]:
-    """The sampled (or prompt) token first, then the most likely ones, by token id."""
-    made = {entry.token_id: _logprob(entry.token_id, entry.logprob, entry.rank, tokenizer)}
-    for rank, (token_id, value) in enumerate(
-        zip(entry.top_ids, entry.top_logprobs, strict=True), start=1
-    ):
-        if token_id not in made:
-            made[token_id] = _logprob(token_id, value, rank, tokenizer)
-    return made
-
-
 def logprob_dicts(
     entries: Iterable[LogprobEntry], tokenizer: Tokenizer | None
 ) -> list[dict[int, Logprob]]:
-    """Return one dictionary a token."""
-    return [logprob_dict(entry, tokenizer) for entry in entries]
+    """Return a dictionary a token, by token id: the sampled (or prompt) token first, then the most
+    likely ones."""
+    found = []
+    for entry in entries:
+        top = zip(entry.top_ids, entry.top_logprobs, range(1, len(entry.top_ids) + 1), strict=True)
+        made: dict[int, Logprob] = {}
+        for token_id, value, rank in [(entry.token_id, entry.logprob, entry.rank), *top]:
+            if token_id not in made:
+                made[token_id] = _logprob(token_id, value, rank, tokenizer)
+        found.append(made)
+    return found
 
 
 def _logprob(token_id: int, value: float, rank: int, tokenizer: Tokenizer | None) -> Logprob:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.outputs import CompletionOutput, PromptLogprobs, RequestOutput, SampleLogprobs
@@ -98,41 +98,22 @@ class OutputAssembler:
 
     def output(self) -> RequestOutput:
         """Return everything so far, as `LLM.generate` returns it."""
-        return self._request_output(
-            CompletionOutput(
-                index=sample.index,
-                text=sample.text,
-                token_ids=list(sample.token_ids),
-                cumulative_logprob=sample.cumulative_logprob,
-                logprobs=self._logprobs(sample.logprobs),
-                finish_reason=sample.finish_reason,
-                stop_reason=sample.stop_reason,
-            )
-            for sample in self.samples
-        )
-
-    def delta_output(self, updates: Iterable[SampleUpdate]) -> RequestOutput:
-        """Return only what `updates` added, for an incremental stream."""
-        by_index = {sample.index: sample for sample in self.samples}
-        return self._request_output(
-            CompletionOutput(
-                index=update.index,
-                text=update.text,
-                token_ids=update.token_ids,
-                cumulative_logprob=by_index[update.index].cumulative_logprob,
-                logprobs=self._logprobs(update.logprobs),
-                finish_reason=update.finish_reason,
-                stop_reason=update.stop_reason,
-            )
-            for update in updates
-        )
-
-    def _request_output(self, outputs: Iterable[CompletionOutput]) -> RequestOutput:
         return RequestOutput(
             request_id=self.request.request_id,
             prompt=self._prompt,
             prompt_token_ids=self.request.prompt_token_ids,
-            outputs=list(outputs),
+            outputs=[
+                CompletionOutput(
+                    index=sample.index,
+                    text=sample.text,
+                    token_ids=list(sample.token_ids),
+                    cumulative_logprob=sample.cumulative_logprob,
+                    logprobs=self._logprobs(sample.logprobs),
+                    finish_reason=sample.finish_reason,
+                    stop_reason=sample.stop_reason,
+                )
+                for sample in self.samples
+            ],
             finished=self.finished,
             prompt_logprobs=self._prompt_dicts(),
             num_cached_tokens=self.num_cached_tokens,

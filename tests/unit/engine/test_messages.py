@@ -27,7 +27,6 @@ REQUEST = EngineRequest(
     block_hashes=bytes(range(16)),
     cache_salt="tenant",
     priority=-2,
-    arrival_time=12.5,
     resume=Resume([4, 5], seed=2**63 - 1, sample_index=1),
     client=3,
 )

@@ -127,15 +127,6 @@ def test_prompt_logprobs_begin_with_none(byte_tokenizer):
     assert found[1][60].decoded_token == byte_tokenizer.token_text(60)
 
 
-def test_delta_output_holds_only_the_news(byte_tokenizer):
-    assembler = OutputAssembler(request(logprobs=1), byte_tokenizer)
-    hello, world = byte_tokenizer.encode("hello world")
-    assembler.push(SampleDelta(10, [hello], logprobs=[entry(hello)]))
-    update = assembler.push(SampleDelta(10, [world], logprobs=[entry(world)]))
-    part = assembler.delta_output([update]).outputs[0]
-    assert (part.text, part.token_ids, len(part.logprobs)) == (" world", [world], 1)
-
-
 def test_without_a_tokenizer_there_is_no_text():
     assembler = OutputAssembler(request(), None)
     assert assembler.push(SampleDelta(10, [60, 61])).token_ids == [60, 61]
