@@ -12,7 +12,7 @@ from kvasir_engine.request import EngineRequest, SampleDelta
 
 
 class Hello(msgspec.Struct, tag="hello", array_like=True):
-    """API process `client` has started; answered by `CoreReady`.
+    """API process `client` has started; answered by `CoreInfo`.
 
     What an earlier process of this number still has running is aborted.
     """
@@ -84,19 +84,22 @@ class Drained(msgspec.Struct, tag="drained", array_like=True):
     """Answer to `Drain` once nothing runs or waits any more."""
 
 
-class CoreReady(msgspec.Struct, tag="ready", array_like=True):
-    """The core serves. `num_blocks` of each KV group; `max_model_len` after sizing."""
+class CoreInfo(msgspec.Struct, tag="ready", array_like=True):
+    """The core serves, and these are its sizes. `max_model_len` is the one after sizing."""
 
-    num_blocks: list[int]
     max_model_len: int
     block_size: int
     vocab_size: int
-    startup_seconds: dict[str, float] = {}
+    num_blocks: list[int]
+    """Blocks of each KV group."""
+    startup_seconds: dict[str, float]
     dtype: str = ""
+    """Data type that the model computes in, as --dtype names it."""
     quantization: str | None = None
+    """Quantisation of the model's weights; None = none."""
 
 
-FromCore = Accepted | Rejected | StepTokens | Drained | CoreReady
+FromCore = Accepted | Rejected | StepTokens | Drained | CoreInfo
 
 encoder = msgspec.msgpack.Encoder()
 to_core_decoder: msgspec.msgpack.Decoder[ToCore] = msgspec.msgpack.Decoder(ToCore)

@@ -18,7 +18,8 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from kvasir.text.chat_template import ChatTemplate
 from kvasir.text.tokenizer import Tokenizer
-from kvasir_engine.core.client import CoreInfo, EngineDeadError, LoadSnapshot, RequestRejectedError
+from kvasir_engine.core.client import EngineDeadError, LoadSnapshot, RequestRejectedError
+from kvasir_engine.messages import CoreInfo
 from kvasir_engine.request import EngineRequest, FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.server.http.app import create_app
 from kvasir_engine.server.served_model import ServedModel
@@ -107,7 +108,7 @@ class ScriptedCore:
         self._handle = 0
 
     def become_ready(self) -> None:
-        self.ready.set_result(CoreInfo(MAX_MODEL_LEN, 16, 258, (64,), {}))
+        self.ready.set_result(CoreInfo(MAX_MODEL_LEN, 16, 258, [64], {}))
 
     async def wait_ready(self) -> CoreInfo:
         return await asyncio.shield(self.ready)

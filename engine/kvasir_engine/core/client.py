@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from kvasir_engine.messages import CoreInfo
 from kvasir_engine.request import EngineRequest, SampleDelta
+from kvasir_engine.scheduler.counters import SchedulerLoad
 
 
 class RequestRejectedError(Exception):
@@ -31,30 +33,9 @@ class EngineDeadError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class CoreInfo:
-    """Facts about a core that has become ready, as a client knows them."""
-
-    max_model_len: int
-    block_size: int
-    vocab_size: int
-    num_blocks: tuple[int, ...]
-    startup_seconds: dict[str, float]
-    dtype: str = ""
-    """Data type that the model computes in, as --dtype names it."""
-    quantization: str | None = None
-    """Quantisation of the model's weights; None = none."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSnapshot:
+class LoadSnapshot(SchedulerLoad):
     """The whole engine's load, the same from every API process."""
 
-    running: int
-    waiting: int
-    inflight_tokens: int
-    """Tokens of admitted requests whose KV is not computed yet (prompt tokens to prefill)."""
-    kv_usage: float
-    """0 to 1: blocks held by requests over all blocks."""
     step_age_seconds: float
     """Age of the oldest launched, unfinished step; 0 when idle."""
     turn_age_seconds: float = 0.0

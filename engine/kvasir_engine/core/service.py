@@ -6,6 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import astuple
 from types import FrameType
 
 import zmq
@@ -18,7 +19,7 @@ from kvasir_engine.messages import (
     Abort,
     Accepted,
     Add,
-    CoreReady,
+    CoreInfo,
     Drain,
     Drained,
     Finish,
@@ -110,9 +111,9 @@ class CoreService:
         while not self._stopping:
             self._turn()
 
-    def _ready(self) -> CoreReady:
+    def _ready(self) -> CoreInfo:
         made = self.core.built_runner
-        return CoreReady(
+        return CoreInfo(
             num_blocks=made.num_blocks,
             max_model_len=made.max_model_len,
             block_size=made.groups[0].block_size,
@@ -214,13 +215,7 @@ class CoreService:
             sentence = "The engine is shutting down and admits no new requests."
             answer: FromCore = Rejected(request.handle, 503, sentence, retry_after=1)
         elif refusal := admission.check(self.core.scheduler, request):
-            answer = Rejected(
-                request.handle,
-                refusal.status,
-                refusal.message,
-                refusal.param,
-                refusal.retry_after,
-            )
+            answer = Rejected(request.handle, *astuple(refusal))
         else:
             self.core.loop.add(request)
             answer = Accepted(request.handle)

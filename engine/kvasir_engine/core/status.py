@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from dataclasses import astuple
 from enum import IntEnum
 from pathlib import Path
 
@@ -66,12 +67,7 @@ class CoreStatus:
     def set_load(self, load: SchedulerLoad) -> None:
         """The engine's load after a step."""
         first = _AT["running"]
-        self._values[first : first + 4] = (
-            load.running,
-            load.waiting,
-            load.inflight_tokens,
-            load.kv_usage,
-        )
+        self._values[first : first + 4] = astuple(load)
 
     def load(self) -> LoadSnapshot:
         """The engine's load now."""

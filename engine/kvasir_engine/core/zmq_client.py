@@ -10,18 +10,13 @@ from collections.abc import AsyncIterator
 import zmq
 
 from kvasir_engine.core.channels import HANDLES_PER_CLIENT, MAX_CLIENTS, Channels
-from kvasir_engine.core.client import (
-    CoreInfo,
-    EngineDeadError,
-    LoadSnapshot,
-    RequestRejectedError,
-)
+from kvasir_engine.core.client import EngineDeadError, LoadSnapshot, RequestRejectedError
 from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.messages import (
     Abort,
     Accepted,
     Add,
-    CoreReady,
+    CoreInfo,
     Drain,
     Drained,
     Finish,
@@ -235,8 +230,9 @@ class ZmqCoreClient:
                     retry_after=message.retry_after,
                 )
                 self._admit(message.handle, error)
-            case CoreReady():
-                self._set_ready(message)
+            case CoreInfo():
+                if not self._ready.done():
+                    self._ready.set_result(message)
             case Drained():
                 if not self._drained.done():
                     self._drained.set_result(None)
@@ -266,19 +262,6 @@ class ZmqCoreClient:
         else:
             self.drop_streams(stream.request, abort=False)
             stream.fail(error)
-
-    def _set_ready(self, message: CoreReady) -> None:
-        info = CoreInfo(
-            max_model_len=message.max_model_len,
-            block_size=message.block_size,
-            vocab_size=message.vocab_size,
-            num_blocks=tuple(message.num_blocks),
-            startup_seconds=message.startup_seconds,
-            dtype=message.dtype,
-            quantization=message.quantization,
-        )
-        if not self._ready.done():
-            self._ready.set_result(info)
 
     async def _watch_core(self) -> None:
         """End every stream when the core dies: it cannot say so itself."""

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Protocol
 
-from kvasir_engine.core.client import CoreClient, CoreInfo, EngineDeadError
+from kvasir_engine.core.client import CoreClient, EngineDeadError
+from kvasir_engine.messages import CoreInfo
 
 logger = logging.getLogger(__name__)
 

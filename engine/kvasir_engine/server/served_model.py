@@ -9,8 +9,8 @@ from typing import Any
 from kvasir.text.chat_template import ChatTemplate, load_chat_template
 from kvasir.text.json_files import read_json
 from kvasir.text.tokenizer import Tokenizer, eos_token_ids
-from kvasir_engine.core.client import CoreInfo
 from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.messages import CoreInfo
 from kvasir_engine.server.server_settings import ServerSettings
 
 _GENERATION_FIELDS = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")

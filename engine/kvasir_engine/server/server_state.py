@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvasir_engine.core.client import CoreClient, CoreInfo
+from kvasir_engine.core.client import CoreClient
+from kvasir_engine.messages import CoreInfo
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.lifecycle import Lifecycle, ServerPhase
 from kvasir_engine.server.openai.api_error import ApiError

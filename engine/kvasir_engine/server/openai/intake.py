@@ -10,8 +10,8 @@ from typing import Any
 
 from kvasir.text.chat_messages import MessageError, normalise_messages
 from kvasir.text.chat_template import ChatTemplate, TemplateError
-from kvasir_engine.core.client import CoreInfo
 from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.messages import CoreInfo
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun

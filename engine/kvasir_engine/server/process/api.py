@@ -115,7 +115,7 @@ async def _announce(client: ZmqCoreClient, config: ApiConfig, index: int) -> Non
                 models=list(config.server.names),
                 url=f"http://{config.server.host}:{config.server.port}",
                 max_model_len=info.max_model_len,
-                kv_blocks=list(info.num_blocks),
+                kv_blocks=info.num_blocks,
                 seconds=info.startup_seconds,
             )
 

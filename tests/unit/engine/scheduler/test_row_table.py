@@ -29,7 +29,7 @@ def test_a_row_starts_with_its_sequences_state_whoever_had_it_before() -> None:
     second = sequence([2, 3], max_tokens=None)
     assert rows.acquire(second) == second.row == row
     assert (rows.known[row], rows.total[row], rows.computed[row]) == (2, 2, 0)
-    assert (rows.limit[row], rows.num_prompt[row], rows.logprobs[row]) == (32, 2, -1)
+    assert (rows.limit[row], rows.logprobs[row]) == (32, -1)
     assert (rows.last_step[row], rows.finished[row]) == (-1, False)
     assert rows.sequence(row) is second
     assert not rows.hits_stop(np.array([row], np.int32), np.array([5], np.int32))[0]

@@ -15,11 +15,9 @@ from tokenizers import Tokenizer as Backend
 from kvasir.text.tokenizer import Tokenizer
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
-from kvasir_engine.core.client import (
-    CoreInfo,
-    LoadSnapshot,
-)
+from kvasir_engine.core.client import LoadSnapshot
 from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.messages import CoreInfo
 from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.request import EngineRequest, SampleDelta
 from kvasir_engine.server.auth import Keyring
@@ -86,7 +84,7 @@ class ScriptedCore:
         return CoreInfo(
             max_model_len=CONTEXT,
             block_size=BLOCK,
-            num_blocks=(10,),
+            num_blocks=[10],
             vocab_size=TOKENIZER.vocab_size,
             startup_seconds={},
         )
