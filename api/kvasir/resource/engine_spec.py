@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from kvasir.resource.field_types import (
     RESERVED_ENV,
-    Argument,
     ByteCount,
     EnvName,
     Image,
@@ -16,7 +15,7 @@ from kvasir.resource.field_types import (
     SecretKey,
     Text,
 )
-from kvasir.resource.strict_model import StrictModel, rule, rules
+from kvasir.resource.strict_model import RULES, StrictModel, rule, rules
 
 _RESERVED = "[" + ", ".join(f"'{name}'" for name in RESERVED_ENV) + "]"
 
@@ -103,6 +102,53 @@ class EngineConfig(StrictModel):
 
     load_format: Literal["auto", "safetensors", "dummy"] = "auto"
     """Format in which weights are read; `dummy` makes random ones, for benchmarks."""
+
+
+_SET = "it is set by Kvasir"
+RESERVED_FLAGS = {
+    "--host": _SET,
+    "--port": _SET,
+    "--grpc-port": _SET,
+    "--kv-events-endpoint": _SET,
+    "--kv-events-replay-endpoint": _SET,
+    "--fleet-secret-file": _SET,
+    "--served-model-name": "use spec.model.name and spec.model.aliases",
+    "--revision": "use spec.model.revision",
+    "--trust-remote-code": "use spec.model.trustRemoteCode",
+    "--tensor-parallel-size": "use spec.parallelism.tensor",
+    "--drain-timeout": "use spec.lifecycle.drainSeconds",
+    **{
+        prefix + name.replace("_", "-"): f"use spec.engine.config.{field.alias}"
+        for name, field in EngineConfig.model_fields.items()
+        for prefix in (("--", "--no-") if field.annotation == bool | None else ("--",))
+    },
+}
+"""Engine flags that `spec.engine.args` may not carry, each with the field that does."""
+
+
+def _flag(text: str) -> str:
+    remedy = RESERVED_FLAGS.get(text.partition("=")[0])
+    if remedy:
+        raise ValueError(f"{text.partition('=')[0]} cannot be an extra argument: {remedy}")
+    return text
+
+
+def _flag_rule() -> dict[str, str]:
+    remedies = ", ".join(f"'{flag}': '{remedy}'" for flag, remedy in RESERVED_FLAGS.items())
+    name, table = "self.split('=', 2)[0]", f"{{{remedies}}}"
+    return rule(
+        f"!({name} in {list(RESERVED_FLAGS)})",
+        "this flag has a field of its own or is set by Kvasir",
+        message_expression=f"{name} + ' cannot be an extra argument: ' + {table}[{name}]",
+    )
+
+
+Argument = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=4096),
+    AfterValidator(_flag),
+    Field(json_schema_extra={RULES: [_flag_rule()]}),
+]
 
 
 class Engine(StrictModel):

@@ -23,34 +23,6 @@ RESERVED_ENV = ("KVASIR_FLEET_SECRET", "KVASIR_CACHE")
 SOURCES = ("hf", "s3", "pvc", "oci", "https", "builtin", "file")
 """Schemes of models that can be served."""
 
-_SET = "it is set by Kvasir"
-RESERVED_FLAGS = {
-    "--host": _SET,
-    "--port": _SET,
-    "--grpc-port": _SET,
-    "--kv-events-endpoint": _SET,
-    "--kv-events-replay-endpoint": _SET,
-    "--fleet-secret-file": _SET,
-    "--served-model-name": "use spec.model.name and spec.model.aliases",
-    "--revision": "use spec.model.revision",
-    "--trust-remote-code": "use spec.model.trustRemoteCode",
-    "--tensor-parallel-size": "use spec.parallelism.tensor",
-    "--drain-timeout": "use spec.lifecycle.drainSeconds",
-    "--max-model-len": "use spec.engine.config.maxModelLen",
-    "--dtype": "use spec.engine.config.dtype",
-    "--gpu-memory-utilization": "use spec.engine.config.gpuMemoryUtilization",
-    "--max-num-seqs": "use spec.engine.config.maxNumSeqs",
-    "--max-num-batched-tokens": "use spec.engine.config.maxNumBatchedTokens",
-    "--block-size": "use spec.engine.config.blockSize",
-    "--enable-prefix-caching": "use spec.engine.config.enablePrefixCaching",
-    "--no-enable-prefix-caching": "use spec.engine.config.enablePrefixCaching",
-    "--device": "use spec.engine.config.device",
-    "--kv-cache-memory-bytes": "use spec.engine.config.kvCacheMemoryBytes",
-    "--seed": "use spec.engine.config.seed",
-    "--load-format": "use spec.engine.config.loadFormat",
-}
-"""Engine flags that `spec.engine.args` may not carry, each with the field that does."""
-
 _QUANTITY = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
 
 
@@ -87,23 +59,6 @@ def _model_uri(text: str) -> str:
     return text
 
 
-def _flag(text: str) -> str:
-    remedy = RESERVED_FLAGS.get(text.partition("=")[0])
-    if remedy:
-        raise ValueError(f"{text.partition('=')[0]} cannot be an extra argument: {remedy}")
-    return text
-
-
-def _flag_rule() -> dict[str, str]:
-    remedies = ", ".join(f"'{flag}': '{remedy}'" for flag, remedy in RESERVED_FLAGS.items())
-    name, table = "self.split('=', 2)[0]", f"{{{remedies}}}"
-    return rule(
-        f"!({name} in {list(RESERVED_FLAGS)})",
-        "this flag has a field of its own or is set by Kvasir",
-        message_expression=f"{name} + ' cannot be an extra argument: ' + {table}[{name}]",
-    )
-
-
 def int_or_string(**bounds: Any) -> WithJsonSchema:
     """The schema of a number that may be written as a string."""
     return WithJsonSchema({"x-kubernetes-int-or-string": True, **bounds})
@@ -127,12 +82,6 @@ Revision = Annotated[
 ]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
 SecretKey = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
-Argument = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=4096),
-    AfterValidator(_flag),
-    Field(json_schema_extra={RULES: [_flag_rule()]}),
-]
 SourceURI = Annotated[
     str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_model_uri)
 ]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvasir.resource import LLMDeployment, engine_command
-from kvasir.resource.field_types import RESERVED_FLAGS
+from kvasir.resource.engine_spec import RESERVED_FLAGS
 from kvasir.resource.llmdeployment import EngineConfig
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Literal, get_origin, get_type_hints
+
 import typer
 from typer.core import TyperOption
 
-from kvasir.resource.field_types import RESERVED_FLAGS
+from kvasir.resource.engine_spec import RESERVED_FLAGS, EngineConfig
 from kvasir_engine.flag import flags_of
 from kvasir_engine.server.process.serve_command import app
 from kvasir_engine.server.server_settings import ServerSettings
@@ -43,3 +45,12 @@ def test_what_an_llmdeployment_reserves_are_flags() -> None:
     assert RESERVED_FLAGS.keys() <= {
         name for each in params for name in (*each.opts, *each.secondary_opts)
     }
+
+
+def test_a_field_of_an_llmdeployment_takes_what_its_setting_takes() -> None:
+    made = flags_of(EngineSettings, SchedulerSettings, CacheSettings)
+    for name, field in EngineConfig.model_fields.items():
+        owner, setting, _ = made[name]
+        hint = get_type_hints(owner)[setting.name]
+        if get_origin(hint) is Literal:
+            assert field.annotation == hint, name
