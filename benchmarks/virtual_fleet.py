@@ -23,7 +23,7 @@ from virtual_prompt import BLOCK, FIRST_WORD, Prompt, query_of
 
 from kvasir.wire.kv_events import BlockRemoved, BlockStored
 from kvasir_engine.kv.events import EventRecorder, KVEvent, RemovedBlocks, StoredBlocks
-from kvasir_engine.kv.groups import group_layers
+from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import SamplingParams
@@ -57,7 +57,7 @@ class VirtualEngine:
     def __init__(self, loop: VirtualLoop, profile: SpeedProfile, scale: Scale) -> None:
         self._loop = loop
         self._recorder = EventRecorder()
-        groups = group_layers((None,), BLOCK)
+        groups = [KVGroupSpec((0,), BLOCK)]
         kv = KVManager(groups, [profile.num_kv_blocks], listeners=[self._recorder.listener(0)])
         budget = max(8192 // scale.tokens, 512)
         settings = SchedulerSettings(max_num_seqs=256, max_num_batched_tokens=budget)

@@ -13,6 +13,8 @@ from typing import Protocol
 
 import torch
 
+from kvasir_engine.kv.cache_spec import KVCacheSpec
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
@@ -29,6 +31,11 @@ class AttentionSpec:
     scale: float
     window: int | None = None
     softcap: float | None = None
+
+    @property
+    def cache(self) -> KVCacheSpec:
+        """Layout of the layer's cache."""
+        return KVCacheSpec(self.num_kv_heads, self.head_dim, self.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,8 @@ class QueryBuffer:
 
 
 class AttentionBackend(Protocol):
-    """Paged attention on one device. Stateless: caches and batch are passed in."""
+    """Paged attention of the layers with one cache spec, on one device; caches and batch are passed
+    in."""
 
     graph_safe: bool
     """Decodes only launch kernels, sized by the batch's `max_seq_len` at most."""
@@ -140,9 +148,10 @@ class AttentionBackend(Protocol):
 class ForwardContext:
     """What the layers of one forward pass share."""
 
-    backend: AttentionBackend
+    backends: list[AttentionBackend]
+    """One a layer."""
     caches: list[torch.Tensor]
-    """A [2, blocks, block_size, kv_heads, head_dim] cache for each layer."""
+    """One a layer, of the shape that the layer's CacheSpec gives it."""
     batches: list[AttentionBatch]
     """One view a KV group."""
     group_of_layer: list[int]
@@ -174,14 +183,14 @@ def attend(spec: AttentionSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     """
     context = current_context()
     slots = context.batch_of(spec).slot_mapping
-    context.backend.write_new_kv(context.caches[spec.layer], k, v, slots)
+    context.backends[spec.layer].write_new_kv(context.caches[spec.layer], k, v, slots)
     return attend_cached(spec, q)
 
 
 def attend_cached(spec: AttentionSpec, q: torch.Tensor) -> torch.Tensor:
     """Attend when the new keys and values are in the cache already; returns the shape of q."""
-    context = current_context()
-    return context.backend.attend(spec, q, context.caches[spec.layer], context.batch_of(spec))
+    context, layer = current_context(), spec.layer
+    return context.backends[layer].attend(spec, q, context.caches[layer], context.batch_of(spec))
 
 
 def current_context() -> ForwardContext:

@@ -57,7 +57,7 @@ class TorchAttention:
 
     def __init__(self, device: torch.device) -> None:
         self.limits = CPU_LIMITS if device.type == "cpu" else CUDA_LIMITS
-        self._groups: dict[int, tuple[AttentionBatch, list[_DecodeGroup]]] = {}
+        self._groups: tuple[AttentionBatch, list[_DecodeGroup]] | None = None
 
     def write_new_kv(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
@@ -89,15 +89,11 @@ class TorchAttention:
     def _decode_groups(
         self, spec: AttentionSpec, cache: torch.Tensor, batch: AttentionBatch
     ) -> list[_DecodeGroup]:
-        window = spec.window or 0
-        kept = self._groups.get(window)
-        # Layers of one window share a batch; the last batch of each window is kept alive here, so
-        # that no other can have its identity.
-        if kept is None or kept[0] is not batch:
+        # The batch is kept alive here, so that no other can have its identity.
+        if self._groups is None or self._groups[0] is not batch:
             groups = similar_lengths(spec, cache, batch, self.limits)
-            kept = (batch, [_decode_group(spec, cache, batch, rows) for rows in groups])
-            self._groups[window] = kept
-        return kept[1]
+            self._groups = batch, [_decode_group(spec, cache, batch, rows) for rows in groups]
+        return self._groups[1]
 
 
 def similar_lengths(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from kvasir_engine.kv.cache_spec import CacheSpec
 
 NULL_BLOCK = 0
 """Block 0 of every group is never allocated: tables point at it where nothing is kept."""
@@ -10,9 +13,10 @@ NULL_BLOCK = 0
 
 @dataclass(frozen=True, slots=True)
 class KVGroupSpec:
-    """Layers of one kind. `window` None keeps every token, w keeps what the last w tokens see.
+    """Layers with one cache spec, of which scheduler and pools know the window alone.
 
-    A layer with window w attends to positions p - w + 1 .. p of query position p (as HF does).
+    `window` None keeps every token; w keeps what the last w tokens see: a layer with window w
+    attends to positions p - w + 1 .. p of query position p (as HF does).
     """
 
     layers: tuple[int, ...]
@@ -20,14 +24,15 @@ class KVGroupSpec:
     window: int | None = None
 
 
-def group_layers(windows: tuple[int | None, ...], block_size: int) -> tuple[KVGroupSpec, ...]:
-    """One group for each distinct window, full attention first, from a window (or None) a layer."""
-    kinds = sorted(set(windows), key=lambda w: (w is not None, w or 0))
+def group_layers(specs: Sequence[CacheSpec], block_size: int) -> tuple[KVGroupSpec, ...]:
+    """Return one group for each distinct spec of `specs`, one a layer: those without a window
+    first, then by window."""
+    kinds = sorted(dict.fromkeys(specs), key=lambda kind: kind.window or 0)
     return tuple(
         KVGroupSpec(
-            layers=tuple(i for i, w in enumerate(windows) if w == kind),
+            layers=tuple(i for i, spec in enumerate(specs) if spec == kind),
             block_size=block_size,
-            window=kind,
+            window=kind.window,
         )
         for kind in kinds
     )

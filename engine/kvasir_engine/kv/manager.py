@@ -251,8 +251,8 @@ class KVManager:
         settled = False
         while count and not settled:
             settled = True
-            for group, spec in enumerate(self.groups):
-                if spec.window is not None:
+            for group in range(len(self.groups)):
+                if group != self._anchor:
                     fitting = self._fit_window(group, tokens, root, hashes, count)
                     settled = settled and fitting == count
                     count = fitting
@@ -266,7 +266,7 @@ class KVManager:
         hashes: list[bytes],
         count: int,
     ) -> int:
-        """The largest c <= `count` for which a window group has every block it still needs.
+        """The largest c <= `count` for which a group has every block it still needs.
 
         A missing block below c is needed by every larger c whose window reaches it, so the
         search goes on at the gap itself.

@@ -18,6 +18,7 @@ from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.device import out_of_memory
 from kvasir_engine.device.collectives import tensor_parallel
+from kvasir_engine.kv.cache_spec import CacheSpec
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.models.causal_lm import CausalLM
@@ -46,6 +47,11 @@ class LoadedModel:
     device: torch.device
     weight_bytes: int
     """Bytes of this rank's parameters; a tied head counts once."""
+
+    @property
+    def cache_specs(self) -> list[CacheSpec]:
+        """Cache layout of each attention layer, in layer order."""
+        return [spec.cache for spec in self.model.attention_specs]
 
 
 def load_model(

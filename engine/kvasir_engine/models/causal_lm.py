@@ -13,7 +13,7 @@ class CausalLM(Protocol):
     """A decoder over flattened batches; its attention layers read the step's ForwardContext."""
 
     attention_specs: list[AttentionSpec]
-    """Specification of what the KV cache must hold for each layer, in layer order."""
+    """One an attention layer, in layer order; each names the layout of its cache."""
     graph_safe: bool
     """The forward pass only launches kernels, whose shapes depend on the number of tokens alone:
     it can be captured as a CUDA graph."""

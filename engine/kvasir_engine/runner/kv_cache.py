@@ -9,31 +9,29 @@ import numpy as np
 import torch
 
 from kvasir.models.fit.devices import cpu
-from kvasir_engine.attention.base import AttentionSpec
+from kvasir_engine.kv.cache_spec import CacheSpec
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.step_plan import Int32Array
 
 
 def allocate(
-    layers: Sequence[AttentionSpec],
+    specs: Sequence[CacheSpec],
     groups: Sequence[KVGroupSpec],
     num_blocks: Sequence[int],
     dtype: torch.dtype,
     device: torch.device,
 ) -> list[torch.Tensor]:
-    """A zeroed cache [2, blocks, block_size, kv_heads, head_dim] for each layer.
+    """Return a zeroed cache for each layer, of its spec's shape.
 
     Zeroed, so that masked positions of never-written slots hold finite numbers. Raises MemoryError,
     on a GPU torch's, when there is less memory.
     """
     blocks_of_layer = {
-        layer: (count, spec.block_size)
-        for spec, count in zip(groups, num_blocks, strict=True)
-        for layer in spec.layers
+        layer: (count, group.block_size)
+        for group, count in zip(groups, num_blocks, strict=True)
+        for layer in group.layers
     }
-    shapes = [
-        (2, *blocks_of_layer[i], spec.num_kv_heads, spec.head_dim) for i, spec in enumerate(layers)
-    ]
+    shapes = [spec.shape(*blocks_of_layer[layer]) for layer, spec in enumerate(specs)]
     if device.type == "cpu" and sum(map(math.prod, shapes)) * dtype.itemsize > cpu().memory_bytes:
         # Its pages would be given out, until they are used.
         raise MemoryError

@@ -15,6 +15,7 @@ from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.upload import upload_all
+from kvasir_engine.kv.cache_spec import page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.runner.batch import DeviceBatch, StepInputs
@@ -35,7 +36,7 @@ class TorchRunner:
     def __init__(
         self,
         model: CausalLM,
-        backend: AttentionBackend,
+        backends: list[AttentionBackend],
         *,
         groups: tuple[KVGroupSpec, ...],
         caches: list[torch.Tensor],
@@ -52,7 +53,7 @@ class TorchRunner:
         self.vocab_size = vocab_size
         group_of_layer = {layer: g for g, spec in enumerate(groups) for layer in spec.layers}
         self._context = ForwardContext(
-            backend=backend,
+            backends=backends,
             caches=caches,
             batches=[],
             group_of_layer=[group_of_layer[layer] for layer in sorted(group_of_layer)],
@@ -97,10 +98,10 @@ class TorchRunner:
         """None for models with windows, where a prefix is soon out of sight."""
         if len(groups) > 1 or groups[0].window is not None:
             return None
-        spec, size, item_bytes = model.attention_specs[0], groups[0].block_size, caches[0].itemsize
+        spec, size = model.attention_specs[0], groups[0].block_size
         return PrefixGroups(
             block_size=size,
-            block_bytes=2 * size * spec.num_kv_heads * spec.head_dim * item_bytes,
+            block_bytes=page_bytes(spec.cache, size, caches[0].itemsize),
             query_bytes=4 * spec.num_heads * spec.head_dim,
         )
 
@@ -145,7 +146,8 @@ class TorchRunner:
     def can_capture(self) -> bool:
         """Whether steps of this model and backend can be captured as CUDA graphs."""
         alone = tensor_parallel().size == 1
-        return alone and self.model.graph_safe and self._context.backend.graph_safe
+        safe = all(backend.graph_safe for backend in self._context.backends)
+        return alone and self.model.graph_safe and safe
 
     @torch.inference_mode()
     def capture(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kvasir.models.hf_config import ConfigError, read_shape
 from kvasir.models.model_shape import ModelShape
+from kvasir_engine.kv.cache_spec import KVCacheSpec
 from kvasir_engine.kv.groups import group_layers
 from kvasir_engine.settings import EngineSettings, SettingsError
 from kvasir_engine.sim.latency_model import BLOCK_TOKENS, SpeedProfile
@@ -34,7 +35,8 @@ def build_sim_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
         except ConfigError as error:
             raise SettingsError(str(error)) from error
         ordinary = ordinary_tokens(model_dir, shape)
-    groups = group_layers(shape.layer_windows, settings.cache.block_size)
+    specs = [KVCacheSpec(shape.num_kv_heads, shape.head_dim, w) for w in shape.layer_windows]
+    groups = group_layers(specs, settings.cache.block_size)
     blocks = settings.cache.num_blocks or max(
         2, profile.num_kv_blocks * BLOCK_TOKENS // settings.cache.block_size
     )

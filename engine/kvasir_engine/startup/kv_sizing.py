@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from kvasir_engine.kv.cache_spec import CacheSpec, page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.settings import SettingsError
 
 
-class KVLayer(Protocol):
-    """What sizing needs of an attention layer."""
-
-    @property
-    def num_kv_heads(self) -> int: ...
-
-    @property
-    def head_dim(self) -> int: ...
-
-
-def bytes_per_block(spec: KVGroupSpec, layers: Sequence[KVLayer], item_bytes: int) -> int:
-    """Bytes of one block of a group: K and V of all its layers."""
-    return sum(
-        2 * spec.block_size * layers[i].num_kv_heads * layers[i].head_dim * item_bytes
-        for i in spec.layers
-    )
+def bytes_per_block(group: KVGroupSpec, specs: Sequence[CacheSpec], item_bytes: int) -> int:
+    """Return the bytes of one block of a group: a page of each of its layers."""
+    return sum(page_bytes(specs[layer], group.block_size, item_bytes) for layer in group.layers)
 
 
 def split_blocks(

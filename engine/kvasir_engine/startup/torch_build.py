@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from kvasir_engine.attention.backends import make_backend
+from kvasir_engine.attention.backends import make_backends
 from kvasir_engine.device import out_of_memory
 from kvasir_engine.device.collectives import all_reduce_min, tensor_parallel
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
@@ -87,11 +87,10 @@ def _build_loaded(
         )
         explicit = settings.max_model_len is not None
         length = kv_sizing.fit_context(wanted, explicit, fitting, budget)
-        specs = loaded.model.attention_specs
         with out_of_memory.raise_on_out_of_memory(
             lambda: _too_many_blocks(num_blocks, _block_bytes(loaded, groups), device)
         ):
-            caches = kv_cache.allocate(specs, groups, num_blocks, loaded.dtype, device)
+            caches = kv_cache.allocate(loaded.cache_specs, groups, num_blocks, loaded.dtype, device)
         runner.use_caches(caches)
     if runner.can_capture and not settings.enforce_eager:
         with timer.phase("capture"):
@@ -125,8 +124,7 @@ def _load(
 
 
 def _groups(settings: EngineSettings, loaded: LoadedModel) -> tuple[KVGroupSpec, ...]:
-    windows = tuple(spec.window for spec in loaded.model.attention_specs)
-    return group_layers(windows, settings.cache.block_size)
+    return group_layers(loaded.cache_specs, settings.cache.block_size)
 
 
 def _launch_for_precompile(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
@@ -153,11 +151,9 @@ def _make_runner(
     small = blocks if loaded.device.type == "cuda" else [2] * len(groups)
     return TorchRunner(
         loaded.model,
-        make_backend(loaded.device),
+        make_backends(loaded.cache_specs, loaded.device),
         groups=groups,
-        caches=kv_cache.allocate(
-            loaded.model.attention_specs, groups, small, loaded.dtype, loaded.device
-        ),
+        caches=kv_cache.allocate(loaded.cache_specs, groups, small, loaded.dtype, loaded.device),
         num_rows=settings.scheduler.max_num_seqs,
         max_step_tokens=settings.scheduler.max_num_batched_tokens,
         max_model_len=length,
@@ -186,8 +182,8 @@ def _count_blocks(
 
 
 def _block_bytes(loaded: LoadedModel, groups: tuple[KVGroupSpec, ...]) -> list[int]:
-    specs, item_bytes = loaded.model.attention_specs, loaded.dtype.itemsize
-    return [kv_sizing.bytes_per_block(spec, specs, item_bytes) for spec in groups]
+    specs, item_bytes = loaded.cache_specs, loaded.dtype.itemsize
+    return [kv_sizing.bytes_per_block(group, specs, item_bytes) for group in groups]
 
 
 def _too_many_rows(

@@ -183,13 +183,13 @@ class PagedModel:
         self.model = model
         self.device = next(model.parameters()).device
         self.block_size = block_size
-        specs = model.attention_specs
-        self.groups = group_layers(tuple(spec.window for spec in specs), block_size)
+        self.specs = [spec.cache for spec in model.attention_specs]
+        self.groups = group_layers(self.specs, block_size)
         self.caches = [
-            (torch.randn(2, num_blocks, block_size, spec.num_kv_heads, spec.head_dim) * 50).to(
+            (torch.randn(spec.shape(num_blocks, block_size)) * 50).to(
                 self.device, next(model.parameters()).dtype
             )
-            for spec in specs
+            for spec in self.specs
         ]
         self.free = [list(range(1, num_blocks)) for _ in self.groups]
         for blocks in self.free:
@@ -201,7 +201,7 @@ class PagedModel:
         """Append tokens to sequences in one forward pass: logits [tokens, vocab] of each."""
         import torch
 
-        from kvasir_engine.attention.backends import make_backend
+        from kvasir_engine.attention.backends import make_backends
         from kvasir_engine.attention.base import ForwardContext, forward_context
 
         order = sorted(new_tokens, key=lambda name: (len(new_tokens[name]) > 1, name))
@@ -213,7 +213,7 @@ class PagedModel:
             batches = [self._batch(g, order, starts, decodes) for g in range(len(self.groups))]
         group_of = {layer: g for g, spec in enumerate(self.groups) for layer in spec.layers}
         context = ForwardContext(
-            backend=make_backend(self.device),
+            backends=make_backends(self.specs, self.device),
             caches=self.caches,
             batches=batches,
             group_of_layer=[group_of[layer] for layer in range(len(self.caches))],

@@ -182,7 +182,7 @@ class PiecewiseGraphs:
     def _attend(self, spec: AttentionSpec, q: torch.Tensor, out: torch.Tensor) -> None:
         context = self._context
         cache, batch = context.caches[spec.layer], context.batch_of(spec)
-        context.backend.attend(spec, q, cache, batch, out)
+        context.backends[spec.layer].attend(spec, q, cache, batch, out)
 
     def _device_to_launch_ratio(self, tokens: int) -> float:
         """Measure a step without attention: its device time over the time of its launches."""
@@ -215,7 +215,8 @@ class PiecewiseGraphs:
 
     def _context_for(self, inputs: TokenBuffers, backend: AttentionBackend) -> ForwardContext:
         batches = [_only_slots(each) for each in inputs.slots]
-        return replace(self._context, backend=backend, batches=batches)
+        backends = [backend] * len(self._context.backends)
+        return replace(self._context, backends=backends, batches=batches)
 
 
 def _only_slots(slots: torch.Tensor) -> AttentionBatch:

@@ -107,7 +107,7 @@ def test_attend_writes_new_tokens_before_it_reads_them(paged, backend) -> None:
     for token, slot in enumerate(batch.slot_mapping.tolist()):
         expected[0, slot // BLOCK, slot % BLOCK] = k[token]
         expected[1, slot // BLOCK, slot % BLOCK] = v[token]
-    with forward_context(ForwardContext(backend, [cache], [batch], [0])):
+    with forward_context(ForwardContext([backend], [cache], [batch], [0])):
         got = attend(spec, q, k, v)
     assert torch.equal(cache, expected)
     want = paged.written_out(spec, q, expected, batch)
@@ -120,5 +120,5 @@ def test_attend_needs_a_context(paged) -> None:
         attend(paged.make_spec(), x, x, x)
 
 
-def test_a_cpu_is_served_by_this_backend() -> None:
-    assert isinstance(make_backend(torch.device("cpu")), TorchAttention)
+def test_a_cpu_is_served_by_this_backend(paged) -> None:
+    assert isinstance(make_backend(paged.make_spec().cache, torch.device("cpu")), TorchAttention)

@@ -176,7 +176,7 @@ def test_attend_writes_new_tokens_before_it_reads_them(paged, backend, kv_heads)
     for token, slot in enumerate(batch.slot_mapping.tolist()):
         expected[0, slot // 4, slot % 4] = k[token]
         expected[1, slot // 4, slot % 4] = v[token]
-    with forward_context(ForwardContext(backend, [cache], [batch], [0])):
+    with forward_context(ForwardContext([backend], [cache], [batch], [0])):
         got = attend(spec, q, k, v)
     assert torch.equal(cache, expected)
     want = paged.written_out(spec, q, expected, batch)

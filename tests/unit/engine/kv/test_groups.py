@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from kvasir_engine.kv.cache_spec import KVCacheSpec
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
 
 
 def test_layers_of_one_window_share_a_group_and_full_attention_comes_first() -> None:
-    assert group_layers((8, None, 8, 4, None), 16) == (
+    specs = [KVCacheSpec(2, 8, window) for window in (8, None, 8, 4, None)]
+    assert group_layers(specs, 16) == (
         KVGroupSpec((1, 4), 16, None),
         KVGroupSpec((3,), 16, 4),
         KVGroupSpec((0, 2), 16, 8),
@@ -12,4 +14,4 @@ def test_layers_of_one_window_share_a_group_and_full_attention_comes_first() -> 
 
 
 def test_a_uniform_model_has_one_group() -> None:
-    assert group_layers((None, None), 8) == (KVGroupSpec((0, 1), 8, None),)
+    assert group_layers([KVCacheSpec(2, 8)] * 2, 8) == (KVGroupSpec((0, 1), 8, None),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from kvasir_engine.kv.groups import group_layers
+from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.runner.batch import DeviceBatch
 from kvasir_engine.step_plan import (
     BlockAppends,
@@ -24,7 +24,10 @@ def ints(*values: int) -> np.ndarray:
 
 def make_batch() -> DeviceBatch:
     return DeviceBatch(
-        num_rows=4, max_tokens=64, groups=group_layers((None, 24), 16), device=torch.device("cpu")
+        num_rows=4,
+        max_tokens=64,
+        groups=(KVGroupSpec((0,), 16), KVGroupSpec((1,), 16, 24)),
+        device=torch.device("cpu"),
     )
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvasir_engine.kv.groups import group_layers
+from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.settings import SettingsError
 from kvasir_engine.startup.kv_sizing import context_that_fits, fit_context, split_blocks
 
-FULL = group_layers((None, None), 16)
-MIXED = group_layers((None, 64, 64), 16)
+FULL = (KVGroupSpec((0, 1), 16),)
+MIXED = (KVGroupSpec((0,), 16), KVGroupSpec((1, 2), 16, 64))
 
 
 @given(budget=st.integers(1 << 16, 1 << 34), length=st.sampled_from([64, 2048, 131072]))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvasir_engine.kv.groups import group_layers
+from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.settings import make_settings
 from kvasir_engine.startup.torch_build import build_torch_runner
@@ -14,7 +14,7 @@ TINY = resolve_model("builtin://kvasir-tiny")
 
 @pytest.mark.parametrize(("tokens", "rows"), [(64, 4), (7, 16), (64, 64), (4096, 3)])
 def test_the_largest_step_has_all_tokens_in_as_many_rows_as_can_be(tokens: int, rows: int) -> None:
-    groups = group_layers((None, 32), 16)
+    groups = (KVGroupSpec((0,), 16), KVGroupSpec((1,), 16, 32))
     plan = largest_step(tokens, rows, 1024, groups)
     used = min(tokens, rows)
     assert len(plan.rows) == len(plan.sample_rows) == len(plan.inits) == used
