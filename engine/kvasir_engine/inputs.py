@@ -11,11 +11,12 @@ from kvasir.text.chat_template import ChatTemplate, load_chat_template
 from kvasir.text.tokenizer import Tokenizer, eos_token_ids
 from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.request import EngineRequest, Resume
-from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.sampling_params import ParameterError, SamplingParams
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}."""
 Message: TypeAlias = Mapping[str, Any]
+MAX_SALT_CHARS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ class RequestMaker:
         resume: Resume | None = None,
     ) -> EngineRequest:
         """A checked request; its handle is for the client to set. Raises ParameterError."""
+        if len(cache_salt) > MAX_SALT_CHARS:
+            raise ParameterError(
+                "cache_salt",
+                f"cache_salt takes at most {MAX_SALT_CHARS} characters, got {len(cache_salt)}.",
+            )
         params = params.clone(bad_words_token_ids=self.bad_word_ids(params.bad_words))
         params.verify(vocab_size=self.vocab_size, max_logprobs=self.max_logprobs)
         made = EngineRequest(

@@ -42,11 +42,8 @@ class LoadedModel:
 
     model: CausalLM
     shape: ModelShape
-    config: Mapping[str, Any]
     dtype: torch.dtype
     device: torch.device
-    weight_bytes: int
-    """Bytes of this rank's parameters; a tied head counts once."""
 
     @property
     def cache_specs(self) -> list[CacheSpec]:
@@ -91,11 +88,11 @@ def load_model(
             fill_randomly(model, seed)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    size = sum(p.nbytes for p in model.parameters())
-    seconds, amount = time.monotonic() - begin, size / 1e9
+    seconds = time.monotonic() - begin
+    amount = sum(p.nbytes for p in model.parameters()) / 1e9
     if load_format != "none":
         log.info("%.2f GB of weights in %.2f s (%.1f GB/s).", amount, seconds, amount / seconds)
-    return LoadedModel(model.eval(), config.shape, fields, kind, device, size)
+    return LoadedModel(model.eval(), config.shape, kind, device)
 
 
 def resolve_dtype(asked: str, of_config: str, device: torch.device) -> torch.dtype:

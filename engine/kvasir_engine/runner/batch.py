@@ -88,10 +88,6 @@ class DeviceBatch:
         self.num_tokens, self.num_computed, self.num_prompt = self._counts.unbind(0)
         self.tables = [zeros(rows, self.max_blocks) for _ in groups]
 
-    def upload(self, values: npt.NDArray[Any]) -> torch.Tensor:
-        """`values` on the device, without waiting for it."""
-        return upload(values, self.device)
-
     # -- deltas -----------------------------------------------------------------------------
 
     def apply(self, plan: StepPlan) -> None:
@@ -121,9 +117,9 @@ class DeviceBatch:
 
     def fork(self, forks: list[RowFork]) -> None:
         """Each dst becomes a copy of its src as it stands now."""
-        src = self.upload(np.array([fork.src for fork in forks], dtype=np.int64))
+        src = upload(np.array([fork.src for fork in forks], dtype=np.int64), self.device)
         rows = np.array([fork.dst for fork in forks], dtype=np.int64)
-        dst = self.upload(rows)
+        dst = upload(rows, self.device)
         for array in (self.history, self.num_tokens, self.num_computed, self.num_prompt):
             array[dst] = array[src]
         self._scatter_tables(rows, [fork.block_tables for fork in forks])

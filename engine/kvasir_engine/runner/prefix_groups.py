@@ -41,8 +41,8 @@ class PrefixGroup:
         return (len(self.entries) - 1) * self.blocks
 
 
-def best_groups(tables: list[Int32Array], most: int = MAX_GROUPS) -> list[PrefixGroup]:
-    """At most `most` disjoint groups of tables, each time the one that saves most among the rest.
+def best_groups(tables: list[Int32Array]) -> list[PrefixGroup]:
+    """Return at most MAX_GROUPS disjoint groups of tables: each time the one that saves most.
 
     Sorted, tables with a common prefix stand beside each other: a group is a rectangle under the
     histogram of neighbours' common prefixes, and what it saves is the rectangle's area.
@@ -52,7 +52,7 @@ def best_groups(tables: list[Int32Array], most: int = MAX_GROUPS) -> list[Prefix
     common = [_shared_blocks(tables[a], tables[b]) for a, b in pairwise(order)]
     found: list[PrefixGroup] = []
     ranges = [(0, len(common))]
-    while ranges and len(found) < most:
+    while ranges and len(found) < MAX_GROUPS:
         rectangles = [_largest_rectangle(common, *each) for each in ranges]
         best = max(range(len(ranges)), key=lambda i: _area(*rectangles[i]))
         (begin, end, height), (first, last) = rectangles[best], ranges.pop(best)
@@ -143,10 +143,9 @@ class PrefixTiles:
 class PrefixGroups:
     """The tables that rows begin with, and the groups of the batch that was asked for last."""
 
-    def __init__(self, *, block_size: int, block_bytes: int, query_bytes: int) -> None:
+    def __init__(self, *, block_bytes: int, query_bytes: int) -> None:
         """`block_bytes` of a layer's keys and values in a block; `query_bytes` of fp32 partial
         results of one entry."""
-        self._block_size = block_size
         self._block_bytes = block_bytes
         self._query_bytes = query_bytes
         self._tables: dict[int, Int32Array] = {}
@@ -154,15 +153,15 @@ class PrefixGroups:
         self._asked: bytes | None = None
         self._groups: list[PrefixGroup] = []
 
-    def apply(self, plan: StepPlan, group: int = 0) -> None:
-        """Rows that begin anew in this plan; `group` is the KV group whose tables count."""
+    def apply(self, plan: StepPlan) -> None:
+        """Note the tables of rows that begin anew in this plan."""
         for init in plan.inits:
-            self._put(init.row, init.block_tables[group])
+            self._put(init.row, init.block_tables[0])
 
-    def fork(self, plan: StepPlan, group: int = 0) -> None:
-        """Rows that begin after the plan's forward pass."""
+    def fork(self, plan: StepPlan) -> None:
+        """Note the tables of rows that begin after the plan's forward pass."""
         for fork in plan.forks:
-            self._put(fork.dst, fork.block_tables[group])
+            self._put(fork.dst, fork.block_tables[0])
 
     def _put(self, row: int, table: Int32Array) -> None:
         before = self._tables.get(row)

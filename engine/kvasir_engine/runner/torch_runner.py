@@ -98,10 +98,9 @@ class TorchRunner:
         """None for models with windows, where a prefix is soon out of sight."""
         if len(groups) > 1 or groups[0].window is not None:
             return None
-        spec, size = model.attention_specs[0], groups[0].block_size
+        spec = model.attention_specs[0]
         return PrefixGroups(
-            block_size=size,
-            block_bytes=page_bytes(spec.cache, size, caches[0].itemsize),
+            block_bytes=page_bytes(spec.cache, groups[0].block_size, caches[0].itemsize),
             query_bytes=4 * spec.num_heads * spec.head_dim,
         )
 

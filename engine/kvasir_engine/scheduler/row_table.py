@@ -26,7 +26,8 @@ class RowTable:
             return np.zeros(num_rows, dtype=np.int32)
 
         self.known, self.total, self.computed = zeros(), zeros(), zeros()
-        self.limit, self.capacity, self.committed = zeros(), zeros(), zeros()
+        self.limit, self.capacity = zeros(), zeros()
+        self.committed = zeros()
         """Blocks made findable."""
         self.last_step = np.full(num_rows, -1, dtype=np.int64)
         """The last launched step that names the row."""

@@ -64,7 +64,6 @@ class SimRunner:
     """A device that runs one step after the other, each as long as the profile says.
 
     Sampled tokens lie in `ordinary`, a range of ids without EOS or other special tokens.
-    `time_scale` multiplies every step's time.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class SimRunner:
         num_rows: int,
         vocab_size: int,
         ordinary: range,
-        time_scale: float = 1.0,
     ) -> None:
         if not (0 <= ordinary.start < ordinary.stop <= vocab_size and ordinary.step == 1):
             raise ValueError(
@@ -83,7 +81,6 @@ class SimRunner:
         self._profile = profile
         self._vocabulary = range(vocab_size)
         self._ordinary = ordinary
-        self._time_scale = time_scale
         self._free_at = 0.0
         self._num_tokens = np.zeros(num_rows, dtype=np.int64)
         self._streams = np.zeros(num_rows, dtype=np.uint64)
@@ -97,7 +94,7 @@ class SimRunner:
         for init in plan.inits:
             self._init(init)
         start = max(time.monotonic(), self._free_at)
-        self._free_at = start + self._step_ms(plan) * self._time_scale / 1e3
+        self._free_at = start + self._step_ms(plan) / 1e3
 
     def sample(self, plan: StepPlan) -> SimStep:
         """Runner.sample."""

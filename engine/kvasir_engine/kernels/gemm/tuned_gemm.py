@@ -46,7 +46,6 @@ class TunedGemms:
 
     def __init__(self, library: CublasLt, device: torch.device) -> None:
         self._library = library
-        self._device = device
         file = file_name(library, device)
         self._choices = AlgorithmTable(
             cache_directory() / "gemm" / file, Path(__file__).with_name(file)

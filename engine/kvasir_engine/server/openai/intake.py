@@ -25,7 +25,6 @@ INLINE_MESSAGES = 32
 """Longer conversations are rendered in a thread, for the same reason."""
 MAX_PROMPTS = 256
 MAX_CHOICES = 1024
-MAX_SALT_CHARS = 256
 MAX_PRIORITY = 2**31 - 1
 
 
@@ -185,9 +184,6 @@ class Intake:
         first_choice: int,
         resume: Resume | None = None,
     ) -> PromptRun:
-        salt = body.cache_salt or ""
-        if len(salt) > MAX_SALT_CHARS:
-            raise invalid(f"cache_salt takes at most {MAX_SALT_CHARS} characters.", "cache_salt")
         priority = body.priority or 0
         if abs(priority) > MAX_PRIORITY:
             raise invalid(f"priority must be within ±{MAX_PRIORITY}.", "priority")
@@ -199,7 +195,7 @@ class Intake:
                 prompt.token_ids,
                 params,
                 priority=priority,
-                cache_salt=salt,
+                cache_salt=body.cache_salt or "",
                 resume=resume,
             )
         except ParameterError as error:

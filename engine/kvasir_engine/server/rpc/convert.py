@@ -18,7 +18,6 @@ from kvasir_engine.text.output_assembler import OutputAssembler
 from kvasir_engine.text.sample_state import SampleUpdate
 
 MAX_REQUEST_ID_CHARS = 256
-MAX_SALT_CHARS = 1024
 _LISTS = frozenset({"stop", "stop_token_ids", "bad_words"})
 _INLINE_CHARS = 4096
 """Text up to this long is tokenised on the event loop: a thread would cost more than it saves."""
@@ -28,10 +27,10 @@ async def prompt_run(
     message: pb.GenerateRequest, maker: RequestMaker, max_model_len: int
 ) -> PromptRun:
     """The run for the core. Raises ParameterError for the first bad field."""
-    for field, limit in (("request_id", MAX_REQUEST_ID_CHARS), ("cache_salt", MAX_SALT_CHARS)):
-        size = len(getattr(message, field))
-        if size > limit:
-            raise ParameterError(field, f"{field} takes at most {limit} characters, got {size}.")
+    if (size := len(message.request_id)) > MAX_REQUEST_ID_CHARS:
+        raise ParameterError(
+            "request_id", f"request_id takes at most {MAX_REQUEST_ID_CHARS} characters, got {size}."
+        )
     params = _sampling_params(message.sampling)
     if params.stop and not params.detokenize:
         raise ParameterError("stop", "stop strings need text; leave detokenize on.")

@@ -8,7 +8,13 @@ import random
 import numpy as np
 import pytest
 
-from kvasir_engine.runner.prefix_groups import PrefixGroup, PrefixGroups, PrefixTiles, best_groups
+from kvasir_engine.runner.prefix_groups import (
+    MAX_GROUPS,
+    PrefixGroup,
+    PrefixGroups,
+    PrefixTiles,
+    best_groups,
+)
 from kvasir_engine.step_plan import RowInit, RowSampling, StepPlan
 
 
@@ -46,9 +52,9 @@ def test_the_first_group_saves_most_and_groups_are_apart(seed: int) -> None:
         assert len(group.entries) > 1
 
 
-def test_no_more_groups_than_asked_for() -> None:
+def test_no_more_groups_than_tiles_are_kept_for() -> None:
     tables = [table(i // 2, i) for i in range(20)]
-    assert len(best_groups(tables, most=3)) == 3
+    assert len(best_groups(tables)) == MAX_GROUPS == 8
 
 
 def test_tiles() -> None:
@@ -88,7 +94,7 @@ def plan(tables: dict[int, np.ndarray]) -> StepPlan:
 
 
 def test_a_group_must_save_more_than_it_costs() -> None:
-    groups = PrefixGroups(block_size=16, block_bytes=1 << 20, query_bytes=0)
+    groups = PrefixGroups(block_bytes=1 << 20, query_bytes=0)
     groups.apply(plan({0: table(*range(1, 20)), 1: table(*range(1, 21)), 2: table(50)}))
     assert groups.of(table(0, 1, 2)) == []
     groups.apply(plan({2: table(*range(1, 30))}))
@@ -96,7 +102,7 @@ def test_a_group_must_save_more_than_it_costs() -> None:
 
 
 def test_groups_are_of_entries_and_follow_the_batch() -> None:
-    groups = PrefixGroups(block_size=16, block_bytes=1 << 30, query_bytes=0)
+    groups = PrefixGroups(block_bytes=1 << 30, query_bytes=0)
     groups.apply(plan({3: table(1, 2, 9), 5: table(7), 8: table(1, 2, 4)}))
     assert groups.of(table(3, 5, 8)) == [PrefixGroup((0, 2), 2)]
     assert groups.of(table(3, 5)) == []

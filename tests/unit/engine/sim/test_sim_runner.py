@@ -218,7 +218,7 @@ def test_steps_queue_one_after_the_other(monkeypatch):
         now[0] += seconds
 
     monkeypatch.setattr(time, "sleep", sleep)
-    bench = Bench(slow_profile(40.0), time_scale=0.5)
+    bench = Bench(slow_profile(20.0))
     init = RowInit(0, ints([1]), 1, 0, [], RowSampling(seed=1))
     first = bench.launch([0], [1], [0], inits=[init])
     now[0] += 0.005

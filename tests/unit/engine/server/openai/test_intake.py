@@ -55,7 +55,7 @@ def error_of(answer: httpx.Response, status: int) -> dict:
         ({"stream_options": {"include_usage": True}}, "stream_options", "stream to be true"),
         ({"stream": True, "prompt_logprobs": 1}, "prompt_logprobs", "stream"),
         ({"stream": True, "use_beam_search": True}, "use_beam_search", "stream"),
-        ({"cache_salt": "x" * 257}, "cache_salt", "at most 256"),
+        ({"cache_salt": "x" * 1025}, "cache_salt", "at most 1024"),
         ({"priority": 2**31}, "priority", "within"),
         ({"priority": -(2**31)}, "priority", "within"),
         ({"best_of": 3, "n": 2}, "best_of", "not supported"),
