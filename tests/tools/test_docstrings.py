@@ -14,11 +14,6 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("api", "benchmarks", "e2e", "engine", "operator", "router", "scripts")
 CONTINUES = re.compile(r"(?:How|Of|What|Where|Whether|Who|Why)\b")
 LEFT = {
-    "engine/kvasir_engine/attention": 29,
-    "engine/kvasir_engine/device": 6,
-    "engine/kvasir_engine/kv": 3,
-    "engine/kvasir_engine/layers": 2,
-    "engine/kvasir_engine/runner": 12,
     "engine/kvasir_engine/startup": 7,
     "router/kvasir_router/fleet": 31,
     "router/kvasir_router/index": 31,

@@ -18,7 +18,7 @@ from kvasir_engine.kv.cache_spec import KVCacheSpec
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """What distinguishes one attention layer: fixed at construction.
+    """One attention layer's sizes, scale and mask, fixed at construction.
 
     `window` w: a query at position p sees keys p - w + 1 .. p. `softcap` c: scores become
     c * tanh(score / c) before the mask. `scale` multiplies q k^T.
@@ -90,13 +90,13 @@ class AttentionBatch:
     decode_order: torch.Tensor | None = None
     """[num_decodes] int32: decodes, the longest first, which is how a GPU's parts end together."""
     shared: SharedPrefixes | None = None
-    """What decodes may attend to together; a backend may pass it over."""
+    """Prefixes that decodes may attend to together; a backend may pass them over."""
     tiles: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
-    """How a backend divided the prefills, by a tile's tokens: once for all layers."""
+    """A backend's tiles of the prefills, by a tile's tokens: made once for all layers."""
     split_kv: bool = False
-    """Whether some decodes' contexts are much longer than others'."""
+    """True when some decodes' contexts are much longer than others'."""
     kv_splits: dict[object, KVSplits] = field(default_factory=dict, init=False)
-    """How a backend divided the decodes' keys then, by how layers are launched."""
+    """A backend's splits of the decodes' keys then, by how layers are launched."""
 
 
 class QueryBuffer:
@@ -106,13 +106,13 @@ class QueryBuffer:
     def __init__(
         self, specs: list[AttentionSpec], tokens: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        """For steps of at most `tokens` tokens."""
+        """Allocate for steps of at most `tokens` tokens."""
         self.tokens = tokens
         width = max(spec.num_heads * spec.head_dim for spec in specs)
         self.all = torch.zeros(tokens * width, dtype=dtype, device=device)
 
     def of(self, spec: AttentionSpec, tokens: int) -> torch.Tensor:
-        """[tokens, heads, head_dim]."""
+        """Return the first `tokens` queries of a layer, [tokens, heads, head_dim]."""
         flat = self.all[: tokens * spec.num_heads * spec.head_dim]
         return flat.view(tokens, spec.num_heads, spec.head_dim)
 
@@ -139,14 +139,14 @@ class AttentionBackend(Protocol):
         batch: AttentionBatch,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Attention of q [tokens, heads, head_dim] over the cached keys; same shape back, in `out`
-        where it is given."""
+        """Return attention of q [tokens, heads, head_dim] over the cached keys, in the same shape,
+        in `out` where it is given."""
         ...
 
 
 @dataclass(slots=True)
 class ForwardContext:
-    """What the layers of one forward pass share."""
+    """Backends, caches and batches that the layers of one forward pass share."""
 
     backends: list[AttentionBackend]
     """One a layer."""
@@ -158,7 +158,7 @@ class ForwardContext:
     queries: QueryBuffer | None = None
 
     def batch_of(self, spec: AttentionSpec) -> AttentionBatch:
-        """The view of the layer's KV group."""
+        """Return the view of the layer's KV group."""
         return self.batches[self.group_of_layer[spec.layer]]
 
 
@@ -194,7 +194,7 @@ def attend_cached(spec: AttentionSpec, q: torch.Tensor) -> torch.Tensor:
 
 
 def current_context() -> ForwardContext:
-    """Of the forward pass that runs. Raises RuntimeError outside one."""
+    """Return the context of the forward pass that runs. Raises RuntimeError outside one."""
     if _current is None:
         raise RuntimeError("attend() was called outside forward_context().")
     return _current

@@ -22,7 +22,7 @@ _MAX_CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class GatherLimits:
-    """How decodes are cut into gathers: bytes of keys and values copied, and lost to padding."""
+    """Limits of one gather of decodes: bytes of keys and values copied, and lost to padding."""
 
     gathered: int
     padding: int
@@ -99,7 +99,7 @@ class TorchAttention:
 def similar_lengths(
     spec: AttentionSpec, cache: torch.Tensor, batch: AttentionBatch, limits: GatherLimits
 ) -> Iterator[list[int]]:
-    """The decode entries in groups of similar length, each gathered at once, longest first.
+    """Yield the decode entries in groups of similar length, each gathered at once, longest first.
 
     A group ends where its copy, or the part of it that is padding, would exceed the limits.
     """
@@ -199,7 +199,7 @@ def _prefill(
 def _first_position(
     seq_lens: torch.Tensor, queries: int, window: int | None, block: int
 ) -> torch.Tensor:
-    """Where the block begins that holds the first key the last `queries` positions may see."""
+    """Return the start of the block with the first key the last `queries` positions may see."""
     if window is None:
         return torch.zeros_like(seq_lens)
     return (seq_lens - queries - window + 1).clamp(min=0) // block * block

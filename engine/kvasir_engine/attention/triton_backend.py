@@ -46,12 +46,12 @@ class TritonAttention:
         self._multiprocessors = multiprocessors
         self._device = device
         self.decode_tuning: DecodeTuning | None = None
-        """None = by what is to be done."""
+        """Launch parameters of decodes; None = chosen by number of programs and head size."""
         self.shared_tuning = SharedTuning()
         self.prefill_tuning = PrefillTuning()
         self._tile_bytes = tile_bytes(device)
         self.by_hopper = paged_attention.supports_device(device)
-        """Whether its kernels compute what fits them."""
+        """True to use the Hopper kernels for layers that fit them."""
 
     def write_new_kv(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
@@ -129,7 +129,8 @@ class TritonAttention:
     def _shared_keys(
         self, spec: AttentionSpec, cache: torch.Tensor, prefixes: SharedPrefixes, most: int
     ) -> SharedKeys:
-        """In so many parts, at most `most`, that one large group fills the GPU once."""
+        """Return the shared keys in as many parts, at most `most`, as one large group fills the GPU
+        with."""
         tuning = self.shared_tuning.fitted(*_row(spec, cache), self._tile_bytes)
         attend: PrefixAttention = partial(shared_prefix, tuning=tuning)
         at_once = tuning.rows
@@ -167,7 +168,7 @@ class TritonAttention:
         )  # fmt: skip
 
     def _prefill_tiles(self, batch: AttentionBatch, tokens: int) -> torch.Tensor:
-        """Tiles of `tokens` new tokens of a batch's prefills."""
+        """Return tiles of `tokens` new tokens of a batch's prefills."""
         tiles = batch.tiles.get(tokens)
         if tiles is None:
             lens = np.asarray(batch.query_lens_cpu[batch.num_decodes :], dtype=np.int32)
@@ -182,7 +183,7 @@ def _row(spec: AttentionSpec, cache: torch.Tensor) -> tuple[int, int]:
 
 
 def _kv_splits(spec: AttentionSpec, batch: AttentionBatch, tuning: DecodeTuning) -> KVSplits:
-    """Of the decodes' keys, for all layers like this one."""
+    """Return the splits of the decodes' keys, for all layers like this one."""
     key = spec.num_kv_heads, tuning
     splits = batch.kv_splits.get(key)
     if splits is None:

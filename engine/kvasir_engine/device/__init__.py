@@ -1,1 +1,1 @@
-"""What depends on the device alone: launches, uploads, graph capture, collectives."""
+"""Device primitives that know no model: launches, uploads, graph capture, collectives."""

@@ -22,5 +22,5 @@ MIN_CAPABILITY = (8, 0)
 
 
 def kernels_run_on(device: torch.device) -> bool:
-    """Whether `device` is a GPU that the kernels are made for."""
+    """Return True for a GPU that the kernels are made for."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= MIN_CAPABILITY

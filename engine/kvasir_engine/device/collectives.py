@@ -22,7 +22,7 @@ _current = TensorParallel()
 
 
 def tensor_parallel() -> TensorParallel:
-    """This process's rank and size; rank 0 of 1 before `init_tensor_parallel`."""
+    """Return this process's rank and size; rank 0 of 1 before `init_tensor_parallel`."""
     return _current
 
 
@@ -45,14 +45,14 @@ def destroy_tensor_parallel() -> None:
 
 
 def all_reduce(x: torch.Tensor) -> torch.Tensor:
-    """The sum of `x` over ranks, in place."""
+    """Return the sum of `x` over ranks, in place."""
     if _current.size > 1:
         dist.all_reduce(x, group=_current.group)
     return x
 
 
 def all_gather(x: torch.Tensor) -> torch.Tensor:
-    """`x` [..., n] of every rank side by side, in rank order: [..., n * size]."""
+    """Return `x` [..., n] of every rank side by side, in rank order: [..., n * size]."""
     if _current.size == 1:
         return x
     parts = [torch.empty_like(x) for _ in range(_current.size)]
@@ -61,7 +61,7 @@ def all_gather(x: torch.Tensor) -> torch.Tensor:
 
 
 def all_reduce_min(numbers: list[int], device: torch.device) -> list[int]:
-    """The smallest of each number over ranks, the same list on all of them."""
+    """Return the smallest of each number over ranks, the same list on all of them."""
     if _current.size == 1:
         return numbers
     smallest = torch.tensor(numbers, device=device)
@@ -70,7 +70,7 @@ def all_reduce_min(numbers: list[int], device: torch.device) -> list[int]:
 
 
 def divide(total: int, what: str) -> int:
-    """This rank's equal share of `total`. Raises ValueError when it cannot be divided."""
+    """Return this rank's equal share of `total`. Raises ValueError when it cannot be divided."""
     if total % _current.size:
         raise ValueError(
             f"{what} {total} cannot be divided over {_current.size} ranks;"

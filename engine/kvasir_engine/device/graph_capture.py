@@ -39,7 +39,7 @@ class GraphPool:
     """The private memory pool of all CUDA graphs: they share it, since only one runs at a time."""
 
     def __init__(self) -> None:
-        """The first graph creates the pool."""
+        """Create nothing: the first graph creates the pool."""
         self._handle: Any = None
 
     def begin(self) -> torch.cuda.CUDAGraph:

@@ -32,7 +32,7 @@ class HostCopy:
         return host.copy_(tensor, non_blocking=True)
 
     def wait(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays, once they are here."""
+        """Return the arrays, once they are here."""
         if self._event is not None:
             self._event.synchronize()
         return {name: np.asarray(tensor.cpu().numpy()) for name, tensor in self.tensors.items()}

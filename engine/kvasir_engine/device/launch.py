@@ -25,7 +25,7 @@ class LaunchOptions(TypedDict):
 
 @cache
 def launch_options(device: torch.device) -> LaunchOptions:
-    """Dependent launch where the device has it."""
+    """Return options for a dependent launch where the device has it."""
     has = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
     return {"PDL": has, "launch_pdl": has}
 

@@ -1,4 +1,4 @@
-"""How large the tiles of queries, keys and values may be that a program keeps in shared memory."""
+"""Sizes of the tiles of queries, keys and values that a program keeps in shared memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 import triton
 
 HOPPER_BYTES = 227 << 10
-"""Of a program on compute capability 9.0; where there is no GPU, kernels are made for that one."""
+"""Shared memory of a program on compute capability 9.0, which is assumed without a GPU."""
 USED = 0.88
-"""Of it by tiles; the rest is the compiler's own."""
+"""Share of it that tiles use; the rest is the compiler's own."""
 
 
 def tile_bytes(device: torch.device) -> int:
@@ -24,8 +24,8 @@ def tile_bytes(device: torch.device) -> int:
 
 
 def fitted(rows: int, keys: int, stages: int, *, row_bytes: int, most: int) -> tuple[int, int, int]:
-    """`rows` queries and `stages` of `keys` keys and values, or less of them where `row_bytes` of
-    each would take more than `most`."""
+    """Return `rows` queries and `stages` of `keys` keys and values, or less of them where
+    `row_bytes` of each would take more than `most`."""
     while row_bytes * (rows + 2 * keys * stages) > most:
         if stages > 2:
             stages -= 1
@@ -40,7 +40,7 @@ def fitted(rows: int, keys: int, stages: int, *, row_bytes: int, most: int) -> t
 
 @dataclass(frozen=True, slots=True)
 class TileTuning:
-    """How a kernel is launched whose programs keep tiles of queries and of keys and values."""
+    """Launch parameters of a kernel whose programs keep tiles of queries and of keys and values."""
 
     rows: int
     """Queries of one program: tokens x heads."""
@@ -49,7 +49,8 @@ class TileTuning:
     stages: int
 
     def fitted(self, padded_dim: int, itemsize: int, most: int) -> Self:
-        """The same, or less of it where tiles of such heads would take more than `most` bytes."""
+        """Return the same, or less of it where tiles of such heads would take more than `most`
+        bytes."""
         row_bytes = padded_dim * itemsize
         rows, keys, stages = fitted(
             self.rows, self.keys, self.stages, row_bytes=row_bytes, most=most

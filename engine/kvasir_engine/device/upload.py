@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 ALIGNED: Final = 16
-"""Bytes: where kernels expect tensors to begin."""
+"""Byte alignment that kernels expect of tensors."""
 
 
 def upload(array: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """A tensor on `device` with the array's values; the array may be reused at once.
+    """Return a tensor on `device` with the array's values; the array may be reused at once.
 
     CUDA copies start from pinned memory of torch's caching allocator, which keeps a block until
     the copy from it has run.
@@ -27,12 +27,12 @@ def upload(array: npt.NDArray[Any], device: torch.device) -> Tensor:
 
 
 def pinned(tensor: Tensor) -> Tensor:
-    """A copy in memory that the device reads by itself."""
+    """Return a copy in memory that the device reads by itself."""
     return tensor.pin_memory()
 
 
 def upload_all(arrays: Sequence[npt.NDArray[Any]], device: torch.device) -> list[Tensor]:
-    """`upload` of each by a single copy: a copy costs the CPU more than what it carries."""
+    """Upload each by a single copy: a copy costs the CPU more than what it carries."""
     if device.type != "cuda":
         return [upload(array, device) for array in arrays]
     starts = aligned_starts(arrays)
@@ -49,7 +49,7 @@ def aligned_starts(arrays: Sequence[npt.NDArray[Any]]) -> list[int]:
 
 
 def pack(staged: Tensor, arrays: Sequence[npt.NDArray[Any]], starts: list[int]) -> Tensor:
-    """`staged` uint8 with the arrays' bytes at `starts`."""
+    """Return `staged` uint8, filled with the arrays' bytes at `starts`."""
     into = staged.numpy()
     for array, start in zip(arrays, starts, strict=False):
         into[start : start + array.nbytes].view(array.dtype).reshape(array.shape)[...] = array
@@ -57,7 +57,7 @@ def pack(staged: Tensor, arrays: Sequence[npt.NDArray[Any]], starts: list[int]) 
 
 
 def unpack(packed: Tensor, arrays: Sequence[npt.NDArray[Any]], starts: list[int]) -> list[Tensor]:
-    """Views of what was packed, each of its array's shape and type."""
+    """Return views of what was packed, each of its array's shape and type."""
     return [
         packed[start : start + array.nbytes].view(torch_type(array.dtype)).view(array.shape)
         for array, start in zip(arrays, starts, strict=False)
@@ -66,5 +66,5 @@ def unpack(packed: Tensor, arrays: Sequence[npt.NDArray[Any]], starts: list[int]
 
 @cache
 def torch_type(dtype: np.dtype[Any]) -> torch.dtype:
-    """The type of a tensor made of an array of `dtype`."""
+    """Return the type of a tensor made of an array of `dtype`."""
     return torch.from_numpy(np.empty(0, dtype=dtype)).dtype

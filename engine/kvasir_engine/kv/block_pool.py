@@ -13,18 +13,18 @@ from typing import Protocol
 
 
 class BlockListener(Protocol):
-    """Hears which blocks become findable and which stop being so."""
+    """Listener to blocks that become findable and that stop being so."""
 
     def stored(self, hash_: bytes, parent: bytes, token_bytes: bytes) -> None:
-        """A full block's hash, its parent's, and its token ids (little-endian int32)."""
+        """Note a full block's hash, its parent's, and its token ids (little-endian int32)."""
         ...
 
     def removed(self, hash_: bytes) -> None:
-        """The block was evicted or withdrawn."""
+        """Note that the block was evicted or withdrawn."""
         ...
 
     def cleared(self) -> None:
-        """Every cached block was forgotten at once."""
+        """Note that every cached block was forgotten at once."""
         ...
 
 
@@ -34,7 +34,7 @@ class OutOfBlocksError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a findable block holds, to confirm a hit beyond its hash."""
+    """Content of a findable block, to confirm a hit beyond its hash."""
 
     hash: bytes
     parent: bytes
@@ -66,7 +66,8 @@ class BlockPool:
         self._prev = [num_blocks - 1, *range(num_blocks - 1)]
         self._num_free = num_blocks - 1
         self.forgotten = 0
-        """Changes when a block's content does: what was found before is there as long as not."""
+        """Number of contents dropped so far: while it stays, what was found before is still
+        there."""
 
     @property
     def capacity(self) -> int:
@@ -89,11 +90,11 @@ class BlockPool:
         return len(self._by_hash)
 
     def references(self, block: int) -> int:
-        """How many tables hold `block`."""
+        """Return the number of tables that hold `block`."""
         return self._refs[block]
 
     def num_held(self, blocks: Sequence[int]) -> int:
-        """How many of `blocks` some table holds; the null block never is."""
+        """Return the number of `blocks` that some table holds; the null block never counts."""
         return sum(map(bool, map(self._refs.__getitem__, blocks)))
 
     def allocate(self, count: int) -> list[int]:
@@ -110,7 +111,7 @@ class BlockPool:
         return blocks
 
     def share(self, blocks: Iterable[int]) -> None:
-        """One more reference to each; a cached block leaves the eviction list."""
+        """Add one reference to each; a cached block leaves the eviction list."""
         refs = self._refs
         for block in blocks:
             count = refs[block]
@@ -131,7 +132,7 @@ class BlockPool:
                 self._link(block, at_back=keep)
 
     def find(self, hash_: bytes, parent: bytes, token_bytes: bytes) -> int | None:
-        """The block with this content, or None; equal hashes of other content are no hit."""
+        """Return the block with this content, or None; equal hashes of other content are no hit."""
         block = self._by_hash.get(hash_)
         if block is None:
             return None
@@ -161,7 +162,7 @@ class BlockPool:
             self._tails[key], self._tail_keys[block] = block, key
 
     def find_tail(self, parent: bytes, token_bytes: bytes) -> int | None:
-        """The block that begins with these tokens and ends with them, or None."""
+        """Return the block that begins with these tokens and ends with them, or None."""
         return self._tails.get((parent, token_bytes))
 
     def reset_cache(self) -> None:

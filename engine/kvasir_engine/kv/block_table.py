@@ -9,7 +9,9 @@ from kvasir_engine.kv.groups import NULL_BLOCK
 
 @dataclass(slots=True)
 class BlockTables:
-    """`tables[g][i]` holds tokens block_size * i onward in group g; NULL_BLOCK = not kept.
+    """Blocks of one sequence, by group.
+
+    `tables[g][i]` holds tokens block_size * i onward in group g; NULL_BLOCK = not kept.
 
     `hashes` chains over the blocks made findable so far, 16 bytes each; the next block's parent
     is the last of them, or `root`.
@@ -31,5 +33,5 @@ class BlockTables:
         return self.hashes[-1] if self.hashes else self.root
 
     def held(self, group: int) -> list[int]:
-        """The physical blocks of `group` that this sequence references."""
+        """Return the physical blocks of `group` that this sequence references."""
         return [block for block in self.tables[group] if block != NULL_BLOCK]

@@ -1,4 +1,4 @@
-"""Publishes block events over ZMQ in vLLM's wire format, on a thread of its own.
+"""Publisher of block events over ZMQ in vLLM's wire format, on a thread of its own.
 
 zmq and msgspec are imported when a publisher is made: the core runs without them until then.
 """
@@ -162,7 +162,7 @@ class KVEventPublisher:
 
 
 class _BatchEncoder:
-    """Turns a step's events into a payload; the core's events know nothing of the wire."""
+    """Encoder of a step's events; the core's events know nothing of the wire."""
 
     def __init__(self, groups: Sequence[KVGroupSpec], data_parallel_rank: int) -> None:
         self._groups = tuple(groups)

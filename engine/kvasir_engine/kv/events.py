@@ -10,7 +10,7 @@ from kvasir.wire.block_hash import root_hash
 
 @dataclass(slots=True)
 class StoredBlocks:
-    """A chain of blocks became findable. `parent` None = they start an unsalted sequence."""
+    """Chain of blocks that became findable. `parent` None = they start an unsalted sequence."""
 
     group: int
     hashes: list[bytes]
@@ -20,7 +20,7 @@ class StoredBlocks:
 
 @dataclass(slots=True)
 class RemovedBlocks:
-    """Blocks were evicted or withdrawn."""
+    """Blocks that were evicted or withdrawn."""
 
     group: int
     hashes: list[bytes]
@@ -28,20 +28,20 @@ class RemovedBlocks:
 
 @dataclass(slots=True)
 class Cleared:
-    """Every block was forgotten."""
+    """Loss of every block."""
 
 
 KVEvent = StoredBlocks | RemovedBlocks | Cleared
 
 
 class EventRecorder:
-    """Collects what the block pools of all groups report, in order, until `drain_events`."""
+    """Record of what the block pools of all groups report, in order, until `drain_events`."""
 
     def __init__(self) -> None:
         self._events: list[KVEvent] = []
 
     def listener(self, group: int) -> GroupListener:
-        """The listener to give to the pool of `group`."""
+        """Return the listener to give to the pool of `group`."""
         return GroupListener(self._events, group)
 
     def drain_events(self) -> list[KVEvent]:
@@ -60,7 +60,7 @@ class GroupListener:
         self._root = root_hash()
 
     def stored(self, hash_: bytes, parent: bytes, token_bytes: bytes) -> None:
-        """A block is findable. A salted sequence's first block keeps its root as its parent, so
+        """Record a findable block. A salted sequence's first block keeps its root as its parent, so
         that no reader takes it for the start of an unsalted one."""
         tokens = array("i", token_bytes)
         last = self._events[-1] if self._events else None
@@ -76,7 +76,7 @@ class GroupListener:
             self._events.append(StoredBlocks(self._group, [hash_], known, tokens.tolist()))
 
     def removed(self, hash_: bytes) -> None:
-        """A block is gone."""
+        """Record that a block is gone."""
         last = self._events[-1] if self._events else None
         if isinstance(last, RemovedBlocks) and last.group == self._group:
             last.hashes.append(hash_)
@@ -84,6 +84,6 @@ class GroupListener:
             self._events.append(RemovedBlocks(self._group, [hash_]))
 
     def cleared(self) -> None:
-        """All blocks are gone. Every group reports it; one event says it."""
+        """Record that all blocks are gone. Every group reports it; one event says it."""
         if not (self._events and isinstance(self._events[-1], Cleared)):
             self._events.append(Cleared())

@@ -29,14 +29,14 @@ class PrefixHit:
 
 @dataclass(frozen=True, slots=True)
 class _LastLookup:
-    """The last look-up: prompts that come one after the other often begin alike."""
+    """Result of the last look-up: prompts that come one after the other often begin alike."""
 
     root: bytes
     tokens: npt.NDArray[np.int32]
     blocks: list[int]
     hashes: list[bytes]
     forgotten: int
-    """BlockPool.forgotten then."""
+    """BlockPool.forgotten at that time."""
 
 
 class KVManager:
@@ -62,13 +62,13 @@ class KVManager:
         ]
 
     def new_tables(self, cache_salt: str = "") -> BlockTables:
-        """Empty tables of a sequence."""
+        """Return the empty tables of a new sequence."""
         return BlockTables([[] for _ in self.groups], root_hash(cache_salt=cache_salt))
 
     def find_prefix(
         self, tokens: npt.NDArray[np.int32], root: bytes, known_hashes: bytes
     ) -> PrefixHit:
-        """The longest cached prefix of `tokens` that leaves at least one token to compute.
+        """Return the longest cached prefix of `tokens` that leaves at least one token to compute.
 
         `known_hashes` are hashes of leading blocks made elsewhere; further ones are made here.
         Takes no references.
@@ -99,7 +99,7 @@ class KVManager:
     def keep_tail(
         self, tables: BlockTables, tokens: npt.NDArray[np.int32], num_tokens: int
     ) -> None:
-        """Let one who continues the first `num_tokens` tokens copy the block they end in."""
+        """Make the block that the first `num_tokens` tokens end in findable for copying."""
         full, size = len(tables.hashes), self.block_size
         if 0 < num_tokens - full * size < size:
             content = tokens[full * size : num_tokens].tobytes()
@@ -109,7 +109,8 @@ class KVManager:
     def find_tail(
         self, tokens: npt.NDArray[np.int32], root: bytes, hit: PrefixHit
     ) -> list[int] | None:
-        """The block of each group to copy so that only the last of `tokens` is left to compute."""
+        """Return the block of each group to copy so that only the last of `tokens` is left to
+        compute."""
         if len(tokens) - 1 - hit.num_tokens >= self.block_size:
             return None
         content = tokens[hit.num_tokens : -1].tobytes()
@@ -125,11 +126,11 @@ class KVManager:
         return [(block, new) for block, [new] in zip(tail, self.append(tables, 1), strict=True)]
 
     def blocks_needed(self, tables: BlockTables, num_tokens: int) -> int:
-        """Blocks to append to each group so that `num_tokens` tokens fit."""
+        """Return the number of blocks to append to each group so that `num_tokens` tokens fit."""
         return max(0, -(-num_tokens // self.block_size) - len(tables.tables[0]))
 
     def max_blocks_held(self, num_tokens: int, chunk: int) -> list[int]:
-        """Blocks by group that a sequence of `num_tokens` tokens holds at most.
+        """Return the most blocks by group that a sequence of `num_tokens` tokens holds.
 
         A group with a window w keeps at most w - 1 tokens before the chunk being computed, and
         these may begin anywhere in a block.
@@ -143,7 +144,7 @@ class KVManager:
         ]
 
     def can_append(self, count: int) -> bool:
-        """True when every group can hand out `count` blocks now."""
+        """Return True when every group can hand out `count` blocks now."""
         return all(pool.num_available >= count for pool in self.pools)
 
     @property
@@ -196,7 +197,7 @@ class KVManager:
             pool.release(held)
 
     def usage(self) -> float:
-        """Share of blocks held by requests, 0 to 1, of the fullest group."""
+        """Return the share of blocks held by requests, 0 to 1, of the fullest group."""
         return max(pool.num_referenced / pool.capacity for pool in self.pools)
 
     def reset_cache(self) -> None:
@@ -210,7 +211,7 @@ class KVManager:
             pool.check_integrity()
 
     def _contents(self, tokens: npt.NDArray[np.int32], first: int, end: int) -> Iterator[bytes]:
-        """The token bytes of blocks first .. end - 1."""
+        """Return the token bytes of blocks first .. end - 1."""
         size = self.block_size
         raw, step = tokens[first * size : end * size].tobytes(), size * tokens.itemsize
         return (raw[at : at + step] for at in range(0, len(raw), step))
@@ -218,7 +219,7 @@ class KVManager:
     def _find_full(
         self, tokens: npt.NDArray[np.int32], root: bytes, known: bytes
     ) -> tuple[list[int], list[bytes]]:
-        """Leading hits in group 0, and the hashes up to there."""
+        """Return the leading hits in the first full group, and the hashes up to there."""
         blocks: list[int] = []
         hashes: list[bytes] = []
         if not self.caching:
@@ -247,7 +248,7 @@ class KVManager:
     def _longest_in_all_groups(
         self, tokens: npt.NDArray[np.int32], root: bytes, hashes: list[bytes], count: int
     ) -> int:
-        """The largest number of leading blocks, at most `count`, that every group can serve."""
+        """Return the most leading blocks, at most `count`, that every group can serve."""
         settled = False
         while count and not settled:
             settled = True
@@ -266,7 +267,7 @@ class KVManager:
         hashes: list[bytes],
         count: int,
     ) -> int:
-        """The largest c <= `count` for which a group has every block it still needs.
+        """Return the largest c <= `count` for which a group has every block it still needs.
 
         A missing block below c is needed by every larger c whose window reaches it, so the
         search goes on at the gap itself.

@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def activation(name: str) -> Activation:
-    """The function called `name`. Raises ValueError."""
+    """Return the function called `name`. Raises ValueError."""
     if name not in ACTIVATIONS:
         raise ValueError(
             f"config field 'hidden_act': {name!r} is not supported; one of {sorted(ACTIVATIONS)} is"
@@ -34,7 +34,7 @@ def activation(name: str) -> Activation:
 
 
 def gated(x: torch.Tensor, act: Activation) -> torch.Tensor:
-    """act(gate) * up of x [..., 2 n], whose first half is the gate: [..., n]."""
+    """Return act(gate) * up of x [..., 2 n], whose first half is the gate: [..., n]."""
     fused = fused_ops(x.device)
     if fused is not None and act is nn.functional.silu and x.dim() == 2 and x.is_contiguous():
         return fused.silu_mul(x)

@@ -21,7 +21,7 @@ from kvasir_engine.layers.rotary import RotaryTable, apply_rotary
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """One layer's attention over all ranks; the rest is AttentionSpec's."""
+    """One layer's attention over all ranks; AttentionSpec holds this rank's part."""
 
     layer: int
     hidden_size: int
@@ -34,7 +34,7 @@ class AttentionConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     fused_qkv: bool = False
-    """The checkpoint stores queries, keys and values as one tensor."""
+    """True when the checkpoint stores queries, keys and values as one tensor."""
     qk_norm: type[RMSNorm] | None = None
     """Norm of each head's query and key before they are rotated."""
     norm_eps: float = 1e-6
@@ -71,7 +71,7 @@ class SelfAttention(nn.Module):
             self.k_norm = config.qk_norm(config.head_dim, config.norm_eps)
 
     def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
-        """[tokens, hidden_size] to the same shape."""
+        """Map [tokens, hidden_size] to the same shape."""
         spec = self.spec
         heads = self.qkv_proj(x).view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
         fused = fused_ops(x.device)

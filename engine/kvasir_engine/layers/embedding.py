@@ -11,7 +11,7 @@ from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
 
 
 class VocabParallelEmbedding(nn.Module):
-    """Each rank holds ceil(vocab_size / ranks) rows; rows past the vocabulary are zero."""
+    """Token embedding of which each rank holds ceil(vocab_size / ranks) rows, zero past the end."""
 
     def __init__(self, vocab_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class VocabParallelEmbedding(nn.Module):
         return max(0, min(self.weight.shape[0], self.vocab_size - self.first))
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """[tokens] to [tokens, hidden_size]."""
+        """Map token ids [tokens] to [tokens, hidden_size]."""
         if tensor_parallel().size == 1:
             return nn.functional.embedding(token_ids, self.weight)
         local = token_ids - self.first
@@ -35,7 +35,7 @@ class VocabParallelEmbedding(nn.Module):
         return all_reduce(rows.masked_fill(elsewhere[:, None], 0))
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
-        """This rank's rows, as far as the vocabulary goes."""
+        """Return the slot of this rank's rows, as far as the vocabulary goes."""
         target = self.weight.data[: self._rows_in_checkpoint()]
         shape = (self.vocab_size, self.weight.shape[1])
         shards = (WeightShard(target, 0, self.first),) if target.shape[0] else ()
@@ -43,13 +43,13 @@ class VocabParallelEmbedding(nn.Module):
 
 
 class ParallelLMHead(VocabParallelEmbedding):
-    """The same shards as an embedding, used as the output projection."""
+    """Output projection, sharded as an embedding is."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[n, hidden_size] to logits [n, vocab_size], gathered over ranks."""
+        """Map [n, hidden_size] to logits [n, vocab_size], gathered over ranks."""
         return project_to_vocab(hidden, self)
 
 
 def project_to_vocab(hidden: torch.Tensor, table: VocabParallelEmbedding) -> torch.Tensor:
-    """Logits [n, vocab_size] of hidden [n, hidden_size]; `table` may be a tied embedding."""
+    """Return logits [n, vocab_size] of hidden [n, hidden_size]; `table` may be a tied embedding."""
     return all_gather(linear(hidden, table.weight, None))[..., : table.vocab_size]

@@ -38,7 +38,7 @@ class FusedOps:
 
 @cache
 def fused_ops(device: torch.device) -> FusedOps | None:
-    """The kernels for `device`, or None where layers use torch's own operations."""
+    """Return the kernels for `device`, or None where layers use torch's own operations."""
     if not kernels_run_on(device):
         return None
     # Not at the top: they import triton, which the CPU does not need.

@@ -13,7 +13,7 @@ from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter, sib
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """x [tokens, in] times weight [out, in] transposed, plus bias [out]."""
+    """Return x [tokens, in] times weight [out, in] transposed, plus bias [out]."""
     fused = fused_ops(x.device)
     out = None if fused is None else fused.skinny_gemm(x, weight, bias)
     if out is None and fused is not None and bias is None:
@@ -32,13 +32,14 @@ class OutputPart:
 
 
 def even_part(name: str, size: int) -> OutputPart:
-    """An equal share on every rank."""
+    """Return a part of which every rank has an equal share."""
     local = divide(size, f"{name} outputs")
     return OutputPart(name, size, local, tensor_parallel().rank * local)
 
 
 def local_heads(num_heads: int, num_kv_heads: int) -> tuple[int, int]:
-    """Heads and KV heads of this rank; with more ranks than KV heads each has a copy of one."""
+    """Return heads and KV heads of this rank; with more ranks than KV heads each has a copy of
+    one."""
     size = tensor_parallel().size
     if num_kv_heads < size:
         if size % num_kv_heads:
@@ -51,7 +52,7 @@ def local_heads(num_heads: int, num_kv_heads: int) -> tuple[int, int]:
 
 
 def qkv_parts(num_heads: int, num_kv_heads: int, head_dim: int) -> tuple[OutputPart, ...]:
-    """Queries, keys and values of this rank's heads."""
+    """Return the parts of queries, keys and values for this rank's heads."""
     tp = tensor_parallel()
     heads, kv_heads = local_heads(num_heads, num_kv_heads)
     first_kv = tp.rank * num_kv_heads // tp.size
@@ -81,11 +82,11 @@ class ColumnParallelLinear(nn.Module):
         self.bias = parameter(outputs) if bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[tokens, inputs] to this rank's [tokens, sum of local outputs]."""
+        """Map [tokens, inputs] to this rank's [tokens, sum of local outputs]."""
         return linear(x, self.weight, self.bias)
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
-        """A slot a part, or one of several shards when fused."""
+        """Return a slot a part, or one of several shards when fused."""
         slots: dict[str, WeightSlot] = {}
         for kind, tensor in (("weight", self.weight), ("bias", self.bias)):
             if tensor is not None:
@@ -120,12 +121,12 @@ class RowParallelLinear(nn.Module):
         self.bias = parameter(outputs) if bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """This rank's [tokens, inputs / ranks] to the whole [tokens, outputs]."""
+        """Map this rank's [tokens, inputs / ranks] to the whole [tokens, outputs]."""
         bias = self.bias if tensor_parallel().rank == 0 else None
         return all_reduce(linear(x, self.weight, bias))
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
-        """The weight's columns of this rank; the whole bias."""
+        """Return slots of the weight's columns of this rank and of the whole bias."""
         outputs, local = self.weight.shape
         start = tensor_parallel().rank * local
         weight = WeightSlot((outputs, self.inputs), (WeightShard(self.weight.data, 1, start),))

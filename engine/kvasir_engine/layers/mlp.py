@@ -11,7 +11,8 @@ from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear,
 
 
 class GatedMLP(nn.Module):
-    """down(act(gate(x)) * up(x)); `fused` when the checkpoint stores gate and up as one tensor."""
+    """Gated MLP, down(act(gate(x)) * up(x)); `fused` when the checkpoint stores gate and up as one
+    tensor."""
 
     def __init__(
         self, hidden_size: int, intermediate_size: int, act: str, *, bias: bool, fused: bool = False
@@ -26,7 +27,7 @@ class GatedMLP(nn.Module):
         self.act = activation(act)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[tokens, hidden_size] to the same shape."""
+        """Map [tokens, hidden_size] to the same shape."""
         out: torch.Tensor = self.down_proj(self._gated(x))
         return out
 

@@ -16,7 +16,7 @@ from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
 
 @dataclass(frozen=True, slots=True)
 class ExpertNames:
-    """What a checkpoint calls the block and the three matrices of an expert."""
+    """Names of the block and the three matrices of an expert in a checkpoint."""
 
     block: str = "mlp"
     gate: str = "gate_proj"
@@ -26,7 +26,7 @@ class ExpertNames:
 
 @dataclass(frozen=True, slots=True)
 class MoEConfig:
-    """Sizes over all ranks. `normalise`: the chosen experts' weights sum to one."""
+    """Sizes of a block over all ranks. `normalise`: the chosen experts' weights sum to one."""
 
     hidden_size: int
     intermediate_size: int
@@ -51,7 +51,7 @@ class MoE(nn.Module):
         self.act = activation(config.act)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[tokens, hidden_size] to the same shape."""
+        """Map [tokens, hidden_size] to the same shape."""
         fused = fused_ops(x.device)
         if fused is not None:
             return all_reduce(self._by_kernels(x, fused))
@@ -84,7 +84,7 @@ class MoE(nn.Module):
         return out
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """fp32 weights and expert ids [tokens, experts_per_token]."""
+        """Return fp32 weights and expert ids [tokens, experts_per_token]."""
         scores = linear(x, self.router, None).float().softmax(-1)
         weights, chosen = scores.topk(self.config.experts_per_token, dim=-1)
         if self.config.normalise:
@@ -92,7 +92,7 @@ class MoE(nn.Module):
         return weights, chosen
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
-        """The router's matrix and three of each expert."""
+        """Return slots of the router's matrix and of three matrices an expert."""
         c, local, start = self.config, self.local, tensor_parallel().rank * self.local
         path = f"{path.rpartition('.')[0]}.{c.names.block}"
         slots = {

@@ -10,10 +10,10 @@ from kvasir_engine.layers.weights import WeightedModule, parameter
 
 
 class RMSNorm(WeightedModule):
-    """x / rms(x) * weight over the last dimension, computed in fp32."""
+    """Norm x / rms(x) * weight over the last dimension, computed in fp32."""
 
     offset = 0.0
-    """Added to the stored weight."""
+    """Number added to the stored weight."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class RMSNorm(WeightedModule):
         self.eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The same shape and dtype as x."""
+        """Return the norm of x, in its shape and dtype."""
         fused = fused_ops(x.device)
         if fused is not None and x.dim() == 2 and x.is_contiguous():
             return fused.add_rms_norm(x, None, self.weight, self.eps, offset=self.offset)[0]
@@ -31,7 +31,7 @@ class RMSNorm(WeightedModule):
         return nn.functional.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(norm(x + residual), x + residual)."""
+        """Return (norm(x + residual), x + residual)."""
         fused = fused_ops(x.device)
         if fused is not None:
             return fused.add_rms_norm(x, residual, self.weight, self.eps, offset=self.offset)
@@ -40,7 +40,7 @@ class RMSNorm(WeightedModule):
 
 
 class GemmaRMSNorm(RMSNorm):
-    """The weight is stored minus one."""
+    """Norm whose weight is stored minus one."""
 
     offset = 1.0
 

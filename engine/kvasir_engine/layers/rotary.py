@@ -15,7 +15,7 @@ from kvasir_engine.layers.fused import fused_ops
 
 @dataclass(frozen=True, slots=True)
 class RotaryConfig:
-    """`rotary_dim` of a head's channels are rotated, with base wavelength `theta`.
+    """Rotation of `rotary_dim` of a head's channels, with base wavelength `theta`.
 
     `scaling` holds the fields of config.json's rope_scaling (rope_parameters); the lengths choose
     between LongRoPE's two factors and give its attention factor.
@@ -54,7 +54,7 @@ def _linear(config: RotaryConfig) -> tuple[torch.Tensor, float]:
 
 
 def _llama3(config: RotaryConfig) -> tuple[torch.Tensor, float]:
-    """Long wavelengths are stretched, short ones kept, those between interpolated (Llama 3.1)."""
+    """Stretch long wavelengths, keep short ones, interpolate those between (Llama 3.1)."""
     plain = _plain(config)
     factor = float(config.scaling["factor"])
     low, high = (float(config.scaling[f"{end}_freq_factor"]) for end in ("low", "high"))
@@ -64,7 +64,7 @@ def _llama3(config: RotaryConfig) -> tuple[torch.Tensor, float]:
 
 
 def _longrope(config: RotaryConfig) -> tuple[torch.Tensor, float]:
-    """A factor a channel (arXiv:2402.13753).
+    """Divide by a factor a channel (arXiv:2402.13753).
 
     HF switches a sequence from short to long factors when it outgrows the original length, which
     changes keys already cached; here the longest length that is served decides, once.
@@ -80,7 +80,7 @@ def _longrope(config: RotaryConfig) -> tuple[torch.Tensor, float]:
 
 
 def _yarn(config: RotaryConfig) -> tuple[torch.Tensor, float]:
-    """Interpolates by wavelength, and scales attention (arXiv:2309.00071, sections 3.2 to 3.4)."""
+    """Interpolate by wavelength, and scale attention (arXiv:2309.00071, sections 3.2 to 3.4)."""
     get = config.scaling.get
     plain, dim, original = _plain(config), config.rotary_dim, config.original_length
     factor = float(get("factor") or config.max_position_embeddings / original)
@@ -141,7 +141,8 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("frequencies", both.to(torch.get_default_device()), persistent=False)
 
     def forward(self, positions: torch.Tensor, dtype: torch.dtype) -> RotaryTable:
-        """cos and signed sin of positions [tokens], each [tokens, 1, rotary_dim] of `dtype`."""
+        """Return cos and signed sin of positions [tokens], each [tokens, 1, rotary_dim] of
+        `dtype`."""
         fused = fused_ops(positions.device)
         if fused is not None:
             return fused.rotary_table(positions, self.frequencies, self.scale, dtype)
@@ -157,7 +158,7 @@ RotaryTable = tuple[torch.Tensor, torch.Tensor]
 
 
 def apply_rotary(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
-    """x [tokens, heads, head_dim] with its first rotary_dim channels rotated."""
+    """Return x [tokens, heads, head_dim] with its first rotary_dim channels rotated."""
     cos, sin = table
     dim = cos.shape[-1]
     turned = x if dim == x.shape[-1] else x[..., :dim]

@@ -1,4 +1,4 @@
-"""How a checkpoint's tensors reach a layer's (sharded, merged) parameters.
+"""The way from a checkpoint's tensors to a layer's (sharded, merged) parameters.
 
 A layer describes, for each checkpoint tensor it is made of, which part of that tensor goes where.
 The loader then reads no more than those parts.
@@ -16,7 +16,8 @@ from torch import nn
 
 @dataclass(frozen=True, slots=True)
 class WeightShard:
-    """`target` holds rows start .. start + target.shape[dim] of the checkpoint tensor along dim."""
+    """Part of a checkpoint tensor: `target` holds rows start .. start + target.shape[dim] of it
+    along dim."""
 
     target: torch.Tensor
     dim: int = 0
@@ -41,7 +42,7 @@ class Loadable(Protocol):
     """A layer with parameters of its own."""
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
-        """The checkpoint tensors it is made of, by full name; `path` is the module's own."""
+        """Return the checkpoint tensors it is made of, by full name; `path` is the module's own."""
         ...
 
 
@@ -49,7 +50,7 @@ class WeightedModule(nn.Module):
     """A module whose parameters are in the checkpoint whole, under their own names."""
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
-        """One slot a parameter."""
+        """Return one slot a parameter."""
         return {
             f"{path}.{name}": WeightSlot(tuple(p.shape), (WeightShard(p.data),))
             for name, p in self.named_parameters(recurse=False)
@@ -57,7 +58,7 @@ class WeightedModule(nn.Module):
 
 
 def model_slots(model: nn.Module) -> dict[str, WeightSlot]:
-    """Every checkpoint tensor that `model` is made of, by full name."""
+    """Return every checkpoint tensor that `model` is made of, by full name."""
     slots: dict[str, WeightSlot] = {}
     for path, module in model.named_modules():
         if isinstance(module, Loadable):
@@ -66,11 +67,11 @@ def model_slots(model: nn.Module) -> dict[str, WeightSlot]:
 
 
 def parameter(*shape: int) -> nn.Parameter:
-    """An uninitialised weight in the default dtype, on the default device."""
+    """Return an uninitialised weight in the default dtype, on the default device."""
     return nn.Parameter(torch.empty(*shape), requires_grad=False)
 
 
 def siblings(path: str, names: tuple[str, ...]) -> Iterator[str]:
-    """Full names of modules beside the one at `path`."""
+    """Yield the full names of modules beside the one at `path`."""
     parent = path.rpartition(".")[0]
     return (f"{parent}.{name}" if parent else name for name in names)

@@ -30,7 +30,7 @@ from kvasir_engine.step_plan import (
 
 @dataclass(slots=True)
 class StepInputs:
-    """What the forward pass of one step reads, on the device."""
+    """Inputs of the forward pass of one step, on the device."""
 
     token_ids: torch.Tensor
     """[tokens] int64."""
@@ -48,7 +48,7 @@ class StepInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Which tokens are which entry's, as AttentionBatch has it."""
+    """Assignment of tokens to entries, as AttentionBatch has it."""
 
     query_start: torch.Tensor
     num_decodes: int
@@ -60,7 +60,8 @@ class _Spans:
 
 
 class DeviceBatch:
-    """Arrays by row. Memory: rows * max_tokens * 4 bytes of history, and the block tables."""
+    """Device arrays by row. Memory: rows * max_tokens * 4 bytes of history, and the block
+    tables."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class DeviceBatch:
     # -- deltas -----------------------------------------------------------------------------
 
     def apply(self, plan: StepPlan) -> None:
-        """Replaced tokens, inits and block appends, in the plan's order of effects."""
+        """Apply replaced tokens, inits and block appends, in the plan's order of effects."""
         if plan.replaced is not None:
             self._write(self.history, *plan.replaced.T)
         if plan.inits:
@@ -116,7 +117,7 @@ class DeviceBatch:
             target.view(-1).index_copy_(0, *flat[2 * i : 2 * i + 2])
 
     def fork(self, forks: list[RowFork]) -> None:
-        """Each dst becomes a copy of its src as it stands now."""
+        """Make each dst a copy of its src as it stands now."""
         src = upload(np.array([fork.src for fork in forks], dtype=np.int64), self.device)
         rows = np.array([fork.dst for fork in forks], dtype=np.int64)
         dst = upload(rows, self.device)
@@ -177,8 +178,8 @@ class DeviceBatch:
         return self._gather(rows, ends, new, spans, token_rows, offsets)
 
     def decode_inputs(self, rows: torch.Tensor) -> StepInputs:
-        """The inputs of one token for each of `rows` [n] int64, on GPUs by kernels alone: lengths
-        are bounded by the longest context instead of by what the CPU knows."""
+        """Gather the inputs of one token for each of `rows` [n] int64, on GPUs by kernels alone:
+        lengths are bounded by the longest context instead of by what the CPU knows."""
         count = len(rows)
         spans = _Spans(
             query_start=torch.arange(count + 1, dtype=torch.int32, device=self.device),
@@ -208,8 +209,8 @@ class DeviceBatch:
         token_rows: torch.Tensor,
         offsets: torch.Tensor | None,
     ) -> StepInputs:
-        """Of entries `rows`, and of tokens by their rows and how far they lie behind the first new
-        one; without offsets there is one of each."""
+        """Gather inputs of entries `rows`, and of tokens by their rows and their offsets behind the
+        first new one; without offsets an entry has one token."""
         most = max(spans.longest)
         blocks = -(-most // self.block_size)
         batches = []
@@ -234,7 +235,7 @@ class DeviceBatch:
         return StepInputs(ids, positions, batches, rows, num_new, ends)
 
     def advance(self, inputs: StepInputs) -> None:
-        """The step's tokens have their KV now."""
+        """Count the step's tokens as computed: they have their KV now."""
         self.num_computed[inputs.rows] += inputs.num_new
 
     def accept(self, rows: torch.Tensor, tokens: torch.Tensor) -> None:
@@ -246,7 +247,7 @@ class DeviceBatch:
 def _scattered(
     target: torch.Tensor, rows: Int64Array, values: list[Int32Array]
 ) -> tuple[Int64Array, Int32Array]:
-    """Where values[i] stand in the flattened `target` as the beginning of rows[i], and they."""
+    """Return indices into the flattened `target` that begin rows[i] with values[i], and these."""
     width = target.shape[1]
     at = [row * width + np.arange(len(each)) for row, each in zip(rows, values, strict=True)]
     return np.concatenate(at), np.concatenate(values)

@@ -47,7 +47,7 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
 
 
 def copy_blocks(caches: Sequence[torch.Tensor], pairs: Int32Array) -> None:
-    """cache[:, destination] = cache[:, source] for every pair, in every cache."""
+    """Assign cache[:, destination] = cache[:, source] for every pair, in every cache."""
     if not len(pairs):
         return
     index = torch.from_numpy(pairs.astype("int64")).to(caches[0].device, non_blocking=True)

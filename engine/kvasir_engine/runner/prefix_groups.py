@@ -1,4 +1,4 @@
-"""Which rows of a decode begin with the same physical blocks, and whether it pays to use that.
+"""Groups of decode rows that begin with the same physical blocks, where using that pays.
 
 Only prefix hits and forks make two rows name one block, and both give it at a row's start: the
 tables that rows begin with are all that must be known. A block that two rows name is full and
@@ -22,10 +22,10 @@ from kvasir_engine.step_plan import Int32Array, StepPlan
 
 MAX_GROUPS = 8
 TILE_QUERIES = 128
-"""Of a tile, as many as the kernels multiply at once."""
+"""Queries of a tile: as many as the kernels multiply at once."""
 MIN_TILE_ENTRIES = 16
 LAUNCH_COST_BYTES = 24 << 20
-"""What the memory could deliver in the time of the one kernel more, 6 us."""
+"""Bytes that memory could deliver in the time of the one kernel more, 6 us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,15 @@ def _area(begin: int, end: int, height: int) -> int:
 
 
 def _shared_blocks(a: Int32Array, b: Int32Array) -> int:
-    """Length of the common prefix."""
+    """Return the length of the common prefix."""
     size = min(len(a), len(b))
     differs = np.flatnonzero(a[:size] != b[:size])
     return int(differs[0]) if differs.size else size
 
 
 def _largest_rectangle(heights: list[int], begin: int, end: int) -> tuple[int, int, int]:
-    """(begin, end, height) of the largest rectangle under heights[begin:end], with a stack."""
+    """Return (begin, end, height) of the largest rectangle under heights[begin:end], with a
+    stack."""
     best = (begin, begin, 0)
     stack: list[tuple[int, int]] = []
     for at in range(begin, end + 1):
@@ -93,25 +94,26 @@ def _largest_rectangle(heights: list[int], begin: int, end: int) -> tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class PrefixTiles:
-    """How groups stand in the arrays of SharedPrefixes."""
+    """Layout of groups in the arrays of SharedPrefixes."""
 
     block_size: int
     entries: int
-    """Of a tile."""
+    """Entries of a tile."""
 
     @classmethod
     def for_heads(cls, group: int, block_size: int) -> PrefixTiles:
-        """`group` query heads share a KV head: a tile is as many queries as a program takes."""
+        """Return tiles of as many queries as a program takes; `group` query heads share a KV
+        head."""
         return cls(
             block_size, max(MIN_TILE_ENTRIES, TILE_QUERIES // (1 << (group - 1).bit_length()))
         )
 
     def count(self, entries: int) -> int:
-        """Tiles that hold any groups of this many entries."""
+        """Return the number of tiles that hold any groups of this many entries."""
         return -(-entries // self.entries) + MAX_GROUPS
 
     def pack(self, groups: list[PrefixGroup], entries: int) -> Int32Array:
-        """The arrays of SharedPrefixes for a batch of `entries`, one after the other."""
+        """Return the arrays of SharedPrefixes for a batch of `entries`, one after the other."""
         tiles = self.count(entries)
         members = np.full((tiles, self.entries), -1, dtype=np.int32)
         tile_lens, prefix_lens = np.zeros(tiles, dtype=np.int32), np.zeros(entries, dtype=np.int32)
@@ -127,7 +129,7 @@ class PrefixTiles:
         return np.concatenate([members.ravel(), tile_lens, prefix_lens])
 
     def unpack(self, packed: torch.Tensor, entries: int) -> SharedPrefixes:
-        """Views of what `pack` made."""
+        """Return views of what `pack` made."""
         tiles = self.count(entries)
         sizes = [tiles * self.entries, tiles, entries]
         members, tile_lens, prefix_lens = torch.split(packed, sizes)
@@ -136,7 +138,7 @@ class PrefixTiles:
     def on_device(
         self, groups: list[PrefixGroup], entries: int, device: torch.device
     ) -> SharedPrefixes:
-        """The groups of a batch whose first `entries` are decodes."""
+        """Upload the groups of a batch whose first `entries` are decodes."""
         return self.unpack(upload(self.pack(groups, entries), device), entries)
 
 
@@ -144,8 +146,8 @@ class PrefixGroups:
     """The tables that rows begin with, and the groups of the batch that was asked for last."""
 
     def __init__(self, *, block_bytes: int, query_bytes: int) -> None:
-        """`block_bytes` of a layer's keys and values in a block; `query_bytes` of fp32 partial
-        results of one entry."""
+        """Note nothing yet. `block_bytes` of a layer's keys and values in a block; `query_bytes` of
+        fp32 partial results of one entry."""
         self._block_bytes = block_bytes
         self._query_bytes = query_bytes
         self._tables: dict[int, Int32Array] = {}
@@ -173,7 +175,8 @@ class PrefixGroups:
         self._asked = None
 
     def of(self, rows: npt.NDArray[np.int32]) -> list[PrefixGroup]:
-        """Groups of a batch's entries worth attending to together; worked out when it changes."""
+        """Return the groups of a batch's entries worth attending to together; worked out when it
+        changes."""
         asked = rows.tobytes()
         if asked != self._asked:
             self._asked, self._groups = asked, self._worthwhile(rows)
@@ -193,7 +196,8 @@ class PrefixGroups:
         return groups if saved > cost else []
 
     def _candidates(self, rows: npt.NDArray[np.int32]) -> Iterator[int]:
-        """Entries that some row, perhaps none of the batch, shares its first block with."""
+        """Yield the entries that some row, perhaps none of the batch, shares its first block
+        with."""
         for entry, row in enumerate(rows.tolist()):
             table = self._tables.get(row)
             if table is not None and len(table) and self._first_blocks[int(table[0])] > 1:

@@ -1,4 +1,4 @@
-"""What the forward pass reads of its tokens, gathered from the persistent batch."""
+"""Token ids, positions and slots of a step, gathered from the persistent batch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TokenInputs(Protocol):
         block_size: int,
         offsets: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(ids, positions, lengths up to there, slots) of a token for each of `rows`: the first
-        that has not been computed, or one `offsets` behind it.
+        """Return (ids, positions, lengths up to there, slots) of a token for each of `rows`: the
+        first that has not been computed, or one `offsets` behind it.
 
         rows int64 [n], offsets int32 [n]; by row: num_computed [rows], history [rows, tokens],
         table [rows, blocks], all int32. int64 [n] each, but for the lengths, int32.
@@ -37,7 +37,7 @@ def torch_token_inputs(
     block_size: int,
     offsets: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`TokenInputs`."""
+    """Gather as TokenInputs says, by torch operations."""
     positions = num_computed[rows].long()
     if offsets is not None:
         positions += offsets
@@ -47,7 +47,7 @@ def torch_token_inputs(
 
 
 def token_inputs_on(device: torch.device) -> TokenInputs:
-    """The faster one there."""
+    """Return the fastest gather on `device`."""
     if not kernels_run_on(device):
         return torch_token_inputs
     # Not at the top: it imports triton, which the CPU does not need.

@@ -1,4 +1,4 @@
-"""Runs step plans with torch, on CPU and CUDA alike."""
+"""The runner that computes step plans with torch, on CPU and CUDA alike."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TorchRunner:
 
     @staticmethod
     def _query_buffer(model: CausalLM, tokens: int, cache: torch.Tensor) -> QueryBuffer | None:
-        """None where layers attend by torch's own operations."""
+        """Return the layers' query buffer, None where they attend by torch's own operations."""
         if not kernels_run_on(cache.device):
             return None
         return QueryBuffer(model.attention_specs, tokens, cache.dtype, cache.device)
@@ -95,7 +95,8 @@ class TorchRunner:
     def _prefix_groups(
         model: CausalLM, groups: tuple[KVGroupSpec, ...], caches: list[torch.Tensor]
     ) -> PrefixGroups | None:
-        """None for models with windows, where a prefix is soon out of sight."""
+        """Return the finder of shared prefixes; None with windows, where prefixes are soon
+        unseen."""
         if len(groups) > 1 or groups[0].window is not None:
             return None
         spec = model.attention_specs[0]
@@ -138,12 +139,12 @@ class TorchRunner:
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether shared prefixes are attended to once."""
+        """True when shared prefixes are attended to once."""
         return self._prefixes is not None
 
     @property
     def can_capture(self) -> bool:
-        """Whether steps of this model and backend can be captured as CUDA graphs."""
+        """True when steps of this model and its backends can be captured as CUDA graphs."""
         alone = tensor_parallel().size == 1
         safe = all(backend.graph_safe for backend in self._context.backends)
         return alone and self.model.graph_safe and safe
@@ -180,7 +181,7 @@ class TorchRunner:
         return TorchStep(plan, HostCopy(sampled), prompts)
 
     def _is_plain(self, plan: StepPlan) -> bool:
-        """Whether every row of a decode samples one token, with nothing more to it."""
+        """Return True when every row of a decode samples one token, with nothing more to it."""
         return (
             plan.top_logprobs < 0
             and not (plan.forks or plan.prompt_logprobs)
@@ -229,7 +230,7 @@ class TorchRunner:
     def _prompt_logprobs(
         self, plan: StepPlan, hidden: torch.Tensor
     ) -> list[tuple[int, int, HostCopy]]:
-        """Reports for the prompt positions the plan names: row, first position, results."""
+        """Return reports for the prompt positions the plan names: row, first position, results."""
         reports = []
         ends = np.cumsum(plan.num_new)
         for wanted in plan.prompt_logprobs:

@@ -43,7 +43,7 @@ class TorchStep:
 
 
 def fields(found: Logprobs | None) -> dict[str, torch.Tensor]:
-    """By name, {} for none."""
+    """Return the tensors of `found` by name, {} for None."""
     if found is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""The kernel of `paged_attention.py`: which queries and keys are a program's, and its warps.
+"""The kernel of `paged_attention.py`: assignment of queries and keys to programs and warps.
 
 A program takes 128 queries, tokens times the query heads of one KV head, and the keys they see;
 `tiles.py` says what its warps do with them.
@@ -23,7 +23,7 @@ OPTIONS = {"num_warps": 4, "maxnreg": 168}
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """What a kernel is compiled for."""
+    """Compile-time shape of a kernel."""
 
     block: int
     """Keys of a page."""
@@ -31,7 +31,7 @@ class AttentionShape:
     group: int
     """Query heads of a KV head."""
     tokens: int
-    """Of a program: with a group's heads, ROWS queries at most."""
+    """New tokens of a program: with a group's heads, ROWS queries at most."""
     dim: int
     window: int = 0
     """0 = all keys are seen."""
@@ -47,7 +47,7 @@ def _spans(
     lens_ptr, starts_ptr, which_ptr, table_ptr, table_stride, parts, KEYS: gl.constexpr,
     SHAPE: gl.constexpr,
 ):  # fmt: skip
-    """Which queries and keys are this program's: table row, `rows` as `query_rows` takes them,
+    """Return this program's queries and keys: table row, `rows` as `query_rows` takes them,
     length, first and last key (exclusive), and keys that all queries see, from and to."""
     if SHAPE.shared:
         per_tile: gl.constexpr = SHAPE.tile // SHAPE.tokens

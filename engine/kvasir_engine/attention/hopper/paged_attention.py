@@ -1,4 +1,4 @@
-"""Attention of many queries over paged KV on Hopper GPUs: prompts, and what decodes have in common.
+"""Attention of many queries over paged KV on Hopper GPUs: prompts, and shared prefixes of decodes.
 
 Where these do not fit, and on other GPUs, `paged_prefill.py` and `shared_prefix.py` compute the
 same at some 0.6 of the speed.
@@ -29,12 +29,12 @@ in their sources at every launch: 60 us of the CPU's."""
 
 
 def supports_device(device: torch.device) -> bool:
-    """Whether the GPU has the instructions: compute capability 9.0 and no other."""
+    """Return True for GPUs that have the instructions: compute capability 9.0 and no other."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
 
 
 def supports_layer(spec: AttentionSpec, cache: torch.Tensor) -> bool:
-    """Whether such a layer over such a cache is computed here."""
+    """Return True when such a layer over such a cache is computed here."""
     block = cache.shape[2]
     return (
         cache.dtype in (torch.float16, torch.bfloat16)
@@ -49,12 +49,13 @@ def supports_layer(spec: AttentionSpec, cache: torch.Tensor) -> bool:
 
 
 def hopper_tile_tokens(heads: int, kv_heads: int) -> int:
-    """New tokens of a program."""
+    """Return the number of new tokens of a program."""
     return ROWS // (heads // kv_heads)
 
 
 def _keys(dim: int) -> int:
-    """Keys of a tile: two of each, keys and values, fit shared memory beside the queries."""
+    """Return the keys of a tile: two of each, keys and values, fit shared memory beside the
+    queries."""
     return 128 if dim <= 128 else 64
 
 
@@ -86,13 +87,13 @@ def make_shape(
 
 @remembered
 def constants(shape: AttentionShape) -> dict[str, Any]:
-    """What `attend_tiles` is compiled with."""
+    """Return the constants that `attend_tiles` is compiled with."""
     width = max(CHANNELS.value, triton.next_power_of_2(shape.dim))
     return {"SHAPE": shape, "WIDTH": width, "KEYS": _keys(shape.dim), "STAGES": 2}
 
 
 def _describe(cache: torch.Tensor) -> TensorDescriptor:
-    """A cache [2, blocks, block_size, kv_heads, head_dim] as copies see it."""
+    """Return a cache [2, blocks, block_size, kv_heads, head_dim] as copies see it."""
     _, blocks, block, heads, dim = cache.shape
     width = heads * dim
     return TensorDescriptor(

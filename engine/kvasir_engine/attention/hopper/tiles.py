@@ -1,4 +1,4 @@
-"""What the warps of a program of `paged_attention.py` do, in Gluon for compute capability 9.0.
+"""Warps of a program of `paged_attention.py`, in Gluon for compute capability 9.0.
 
 A producer warp has pages of keys and values copied into shared memory, a few tiles ahead. Two
 consumers of four warps each attend to them with 64 queries: while the tensor cores mix one tile's
@@ -24,14 +24,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 LOG2_E = gl.constexpr(1.4426950408889634)
 MIN_RUNNING_MAX = gl.constexpr(-1e20)
-"""Where running maxima begin."""
+"""Start of running maxima."""
 MASKED_SCORE = gl.constexpr(-1e30)
-"""Of a key that a query does not see: so far below `MIN_RUNNING_MAX` that its weight is 0."""
+"""Score of a key that a query does not see: so far below `MIN_RUNNING_MAX` that its weight is 0."""
 NO_POSITION = gl.constexpr(0x7FFFFFFF)
 CHANNELS = gl.constexpr(64)
-"""Of a page that one copy brings, 128 bytes beside each other, as shared memory is swizzled."""
+"""Channels of a page that one copy brings: 128 bytes beside each other, as swizzled."""
 PAGE_LAYOUT = gl.constexpr(gl.NVMMASharedLayout(128, 16, 4))
-"""Of such a copy in shared memory."""
+"""Layout of such a copy in shared memory."""
 
 
 @gluon.jit
@@ -94,7 +94,8 @@ def produce(cache, smem, barriers, table_row, column, spans, SHAPE: gl.constexpr
 
 @gluon.jit
 def query_rows(row, rows, SHAPE: gl.constexpr):
-    """Of rows of a program: the step's token, whether there is one, and the last position seen."""
+    """Return, for rows of a program, the step's token, if there is one, and the last position
+    seen."""
     (entries_ptr, first_token, new_tokens, first_new, before, end) = rows
     if SHAPE.shared:
         token = gl.load(
@@ -112,7 +113,7 @@ def query_rows(row, rows, SHAPE: gl.constexpr):
 
 @gluon.jit
 def _load_queries(q_ptr, q_stride, q, half: gl.constexpr, rows, kv_head, SHAPE: gl.constexpr):
-    """The half's queries into q [64, padded head_dim] of shared memory."""
+    """Load the half's queries into q [64, padded head_dim] of shared memory."""
     threads: gl.constexpr = q.shape[1] // 8
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // threads, threads], [4, 1], [1, 0])
     row = half * 64 + gl.arange(0, 64, gl.SliceLayout(1, layout))
@@ -126,7 +127,7 @@ def _load_queries(q_ptr, q_stride, q, half: gl.constexpr, rows, kv_head, SHAPE: 
 
 @gluon.jit
 def _visible(products, tile, position, spans, SHAPE: gl.constexpr):
-    """The products, MASKED_SCORE where a query does not see the key."""
+    """Return the products, MASKED_SCORE where a query does not see the key."""
     _, plain_from, plain_to, first_page, last_page, shift, _ = spans
     keys: gl.constexpr = products.shape[1]
     if (tile < plain_from) | (tile >= plain_to):
@@ -227,7 +228,7 @@ def _store_output(
     acc, best, total, out_ptr, lse_ptr, half: gl.constexpr, rows, kv_head, part, total_parts,
     SHAPE: gl.constexpr,
 ):  # fmt: skip
-    """What a half's queries see, and its log-sum-exp where it is a part."""
+    """Store the output of a half's queries, and its log-sum-exp where it is a part."""
     by_row: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
     row = half * 64 + gl.arange(0, 64, by_row)
     dim = gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))

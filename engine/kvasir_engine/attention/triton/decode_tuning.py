@@ -1,4 +1,4 @@
-"""How decodes are launched, as measured on an H200 with 8 KV heads of 128 numbers in 16 bits
+"""Launch parameters of decodes, as measured on an H200 with 8 KV heads of 128 numbers in 16 bits
 (benchmarks/gpu/attention.py): contexts of 1,100 tokens, and of 200 to 2,000.
 
 Programs of one warp and few keys at a time are many on a multiprocessor, which hides that each
@@ -16,7 +16,7 @@ from kvasir_engine.device.tile_memory import TileTuning
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning(TileTuning):
-    """How the kernel is launched."""
+    """Launch parameters of the decode kernel."""
 
     rows: int = field(default=0, kw_only=True)
     """In shared memory: a program's few queries are not kept there."""
@@ -25,7 +25,8 @@ class DecodeTuning(TileTuning):
     warps: int = 2
     stages: int = 3
     parts: int | None = None
-    """Of each entry's keys, at most; None = as many as fill the GPU `PROGRAMS_PER_SM` times."""
+    """Parts of each entry's keys, at most; None = as many as fill the GPU `PROGRAMS_PER_SM`
+    times."""
     min_keys: int = 128
     """Fewest keys worth a part of their own."""
 

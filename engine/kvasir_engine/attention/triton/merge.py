@@ -11,7 +11,7 @@ from kvasir_engine.attention.triton.online_softmax import NO_SCORE
 from kvasir_engine.device.launch import begin, launch_options
 
 MAX_SPLITS = 128
-"""Of an entry's own keys, and as many of what it shares."""
+"""Most splits of an entry's own keys, and as many of what it shares."""
 SMALL_SPLITS = 32
 """Most batches have no more, and take less time when no more are looked at."""
 

@@ -105,5 +105,5 @@ def merge_partial(best, total, acc, lse, mixed):
 
 
 def kernel_scale(scale: float, softcap: float | None) -> float:
-    """What `attend_keys` takes for a layer's scale."""
+    """Return the scale that `attend_keys` takes for a layer's."""
     return scale if softcap else scale * math.log2(math.e)

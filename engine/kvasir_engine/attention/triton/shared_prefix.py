@@ -61,7 +61,7 @@ class SharedTuning(TileTuning):
 
 
 def entries_at_once(tile: int, most: int) -> int:
-    """Of a tile of entries, a power of two, as many as at most `most` that divide it."""
+    """Return the most entries, at most `most`, that divide a tile of a power of two."""
     return min(tile, 1 << max(0, most.bit_length() - 1))
 
 

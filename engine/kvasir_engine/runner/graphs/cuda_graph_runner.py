@@ -1,4 +1,4 @@
-"""Runs steps as CUDA graphs.
+"""The runner of steps as CUDA graphs.
 
 - full: a decode of up to 512 rows; captured are the forward pass, head and sampling.
 - prefill: one prompt of up to 1,024 tokens and nothing else; captured is the forward pass.

@@ -96,7 +96,7 @@ class FullGraphs:
         self._device = device
         self._plain = CapturedSizes[_Graph]("decodes")
         self._on_demand: dict[tuple[Variant, int], _Graph | None] = {}
-        """None where memory did not suffice."""
+        """Graphs by variant and size; None where memory did not suffice."""
         self.steps: Counter[Variant] = Counter()
         """Replayed steps by variant."""
 

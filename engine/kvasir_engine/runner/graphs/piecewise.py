@@ -141,7 +141,7 @@ class PiecewiseGraphs:
         self._device = device
         self._captured = CapturedSizes[_PiecewiseGraph]("mixed steps")
         self.steps = 0
-        """Replayed steps."""
+        """Number of replayed steps."""
 
     def capture(self) -> None:
         """Capture all sizes that pay."""

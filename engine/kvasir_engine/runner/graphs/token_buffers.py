@@ -1,4 +1,4 @@
-"""Where a captured step reads its tokens."""
+"""Buffers from which a captured step reads its tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kvasir_engine.runner.batch import StepInputs
 
 @dataclass(frozen=True, slots=True)
 class TokenBuffers:
-    """As many as a graph was captured for; a step with fewer is padded, which is written to the
-    null block."""
+    """Tokens of the size that a graph was captured for; a step with fewer is padded, and padding
+    is written to the null block."""
 
     token_ids: torch.Tensor
     """[size] int64, as are positions and slots."""
@@ -22,7 +22,7 @@ class TokenBuffers:
 
     @classmethod
     def of_size(cls, size: int, num_groups: int, device: torch.device) -> TokenBuffers:
-        """Padding alone."""
+        """Return buffers of `size` that hold padding alone."""
 
         def zeros() -> torch.Tensor:
             return torch.zeros(size, dtype=torch.int64, device=device)
@@ -30,7 +30,7 @@ class TokenBuffers:
         return cls(zeros(), zeros(), [zeros() for _ in range(num_groups)])
 
     def put(self, inputs: StepInputs) -> int:
-        """A step's tokens; how many they are."""
+        """Copy a step's tokens in, and return their number."""
         tokens = len(inputs.token_ids)
         self.token_ids[:tokens].copy_(inputs.token_ids)
         self.positions[:tokens].copy_(inputs.positions)
