@@ -111,7 +111,7 @@ class QueryBuffer:
         width = max(spec.num_heads * spec.head_dim for spec in specs)
         self.all = torch.zeros(tokens * width, dtype=dtype, device=device)
 
-    def of(self, spec: AttentionSpec, tokens: int) -> torch.Tensor:
+    def queries_of(self, spec: AttentionSpec, tokens: int) -> torch.Tensor:
         """Return the first `tokens` queries of a layer, [tokens, heads, head_dim]."""
         flat = self.all[: tokens * spec.num_heads * spec.head_dim]
         return flat.view(tokens, spec.num_heads, spec.head_dim)

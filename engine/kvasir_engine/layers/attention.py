@@ -93,7 +93,7 @@ class SelfAttention(nn.Module):
         cache, slots = context.caches[spec.layer], context.batch_of(spec).slot_mapping
         q = None
         if context.queries is not None and tokens <= context.queries.tokens:
-            q = context.queries.of(spec, tokens)
+            q = context.queries.queries_of(spec, tokens)
         q = fused.store_qkv(heads, *rotary, norm, cache, slots, spec.num_heads, q=q)
         return attend_cached(spec, q)
 

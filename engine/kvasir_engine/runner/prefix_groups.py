@@ -174,7 +174,7 @@ class PrefixGroups:
             self._first_blocks[int(table[0])] += 1
         self._asked = None
 
-    def of(self, rows: npt.NDArray[np.int32]) -> list[PrefixGroup]:
+    def groups_of(self, rows: npt.NDArray[np.int32]) -> list[PrefixGroup]:
         """Return the groups of a batch's entries worth attending to together; worked out when it
         changes."""
         asked = rows.tobytes()

@@ -118,7 +118,7 @@ class TorchRunner:
         groups = []
         if self._prefixes is not None:
             self._prefixes.apply(plan)
-            groups = self._prefixes.of(plan.rows[: plan.num_decodes])
+            groups = self._prefixes.groups_of(plan.rows[: plan.num_decodes])
         self._replayed = self.graphs.decode(plan, groups)
         if self._replayed is not None:
             self._inputs, self._hidden = self._replayed.inputs, self._replayed.hidden

@@ -170,7 +170,7 @@ class PiecewiseGraphs:
         found = self._captured.smallest_holding(len(inputs.token_ids))
         if found is None:
             return None
-        tokens = found.tokens.put(inputs)
+        tokens = found.tokens.copy_inputs(inputs)
         self._context.batches = inputs.batches
         for segment in found.segments:
             segment.graph.replay()

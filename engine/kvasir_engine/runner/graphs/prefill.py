@@ -76,7 +76,7 @@ class PrefillGraphs:
         found = self._captured.smallest_holding(len(inputs.token_ids))
         if found is None:
             return None
-        found.tokens.put(inputs)
+        found.tokens.copy_inputs(inputs)
         for mine, batch in zip(found.batches, inputs.batches, strict=True):
             mine.block_table[:, : batch.block_table.shape[1]].copy_(batch.block_table)
             mine.query_start.copy_(batch.query_start)

@@ -29,7 +29,7 @@ class TokenBuffers:
 
         return cls(zeros(), zeros(), [zeros() for _ in range(num_groups)])
 
-    def put(self, inputs: StepInputs) -> int:
+    def copy_inputs(self, inputs: StepInputs) -> int:
         """Copy a step's tokens in, and return their number."""
         tokens = len(inputs.token_ids)
         self.token_ids[:tokens].copy_(inputs.token_ids)

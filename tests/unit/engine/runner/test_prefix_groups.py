@@ -96,18 +96,18 @@ def plan(tables: dict[int, np.ndarray]) -> StepPlan:
 def test_a_group_must_save_more_than_it_costs() -> None:
     groups = PrefixGroups(block_bytes=1 << 20, query_bytes=0)
     groups.apply(plan({0: table(*range(1, 20)), 1: table(*range(1, 21)), 2: table(50)}))
-    assert groups.of(table(0, 1, 2)) == []
+    assert groups.groups_of(table(0, 1, 2)) == []
     groups.apply(plan({2: table(*range(1, 30))}))
-    assert groups.of(table(0, 1, 2)) == [PrefixGroup((0, 1, 2), 19)]
+    assert groups.groups_of(table(0, 1, 2)) == [PrefixGroup((0, 1, 2), 19)]
 
 
 def test_groups_are_of_entries_and_follow_the_batch() -> None:
     groups = PrefixGroups(block_bytes=1 << 30, query_bytes=0)
     groups.apply(plan({3: table(1, 2, 9), 5: table(7), 8: table(1, 2, 4)}))
-    assert groups.of(table(3, 5, 8)) == [PrefixGroup((0, 2), 2)]
-    assert groups.of(table(3, 5)) == []
-    assert groups.of(table(5, 8, 3)) == [PrefixGroup((1, 2), 2)]
-    kept = groups.of(table(5, 8, 3))
-    assert groups.of(table(5, 8, 3)) is kept
+    assert groups.groups_of(table(3, 5, 8)) == [PrefixGroup((0, 2), 2)]
+    assert groups.groups_of(table(3, 5)) == []
+    assert groups.groups_of(table(5, 8, 3)) == [PrefixGroup((1, 2), 2)]
+    kept = groups.groups_of(table(5, 8, 3))
+    assert groups.groups_of(table(5, 8, 3)) is kept
     groups.apply(plan({8: table(6)}))
-    assert groups.of(table(5, 8, 3)) == []
+    assert groups.groups_of(table(5, 8, 3)) == []

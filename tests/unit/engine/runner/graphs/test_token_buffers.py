@@ -31,8 +31,8 @@ def inputs_of(*slots: list[int]) -> StepInputs:
 
 def test_padding_after_a_longer_step_is_written_to_the_null_block() -> None:
     buffers = TokenBuffers.of_size(4, 2, torch.device("cpu"))
-    assert buffers.put(inputs_of([5, 6, 7, 8], [9, 9, 9, 9])) == 4
-    assert buffers.put(inputs_of([3, 4], [6, 7])) == 2
+    assert buffers.copy_inputs(inputs_of([5, 6, 7, 8], [9, 9, 9, 9])) == 4
+    assert buffers.copy_inputs(inputs_of([3, 4], [6, 7])) == 2
     assert buffers.token_ids[:2].tolist() == [1, 2]
     assert buffers.positions[:2].tolist() == [10, 20]
     assert [slots.tolist() for slots in buffers.slots] == [[3, 4, 0, 0], [6, 7, 0, 0]]
