@@ -42,7 +42,6 @@ class KVEventPublisher:
         groups: Sequence[KVGroupSpec],
         topic: str = "",
         fleet_secret: str = "",
-        data_parallel_rank: int = 0,
         buffer_batches: int = 10_000,
         buffer_bytes: int = 256 * 2**20,
         max_queued_batches: int = 10_000,
@@ -63,7 +62,7 @@ class KVEventPublisher:
         import zmq
 
         self.dropped_batches = 0
-        self._encoder = _BatchEncoder(groups, data_parallel_rank)
+        self._encoder = _BatchEncoder(groups)
         self._topic = topic.encode()
         self._queue: deque[tuple[int, float, list[KVEvent]]] = deque()
         self._max_queued = max_queued_batches
@@ -164,15 +163,14 @@ class KVEventPublisher:
 class _BatchEncoder:
     """Encoder of a step's events; the core's events know nothing of the wire."""
 
-    def __init__(self, groups: Sequence[KVGroupSpec], data_parallel_rank: int) -> None:
+    def __init__(self, groups: Sequence[KVGroupSpec]) -> None:
         self._groups = tuple(groups)
-        self._rank = data_parallel_rank
 
     def encode(self, timestamp: float, events: Sequence[KVEvent]) -> bytes:
         from kvasir.wire import kv_events as wire
 
         wired = [self._convert(event) for event in events]
-        return wire.encode_batch(wire.EventBatch(timestamp, wired, self._rank))
+        return wire.encode_batch(wire.EventBatch(timestamp, wired, data_parallel_rank=0))
 
     def _convert(self, event: KVEvent) -> kv_events.KVEvent:
         from kvasir.wire import kv_events as wire

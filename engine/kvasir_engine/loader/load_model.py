@@ -25,14 +25,14 @@ from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.models.config import ModelConfig, model_config
 from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.models.registry import NATIVE, build_native
+from kvasir_engine.settings import LoadFormat, ModelImpl
 
 if TYPE_CHECKING:
     from kvasir_engine.models.transformers_backend import TransformersForCausalLM
 
 log = logging.getLogger(__name__)
 
-WeightFill = Literal["auto", "dummy", "none"]
-ModelImpl = Literal["auto", "native", "transformers"]
+WeightFill = LoadFormat | Literal["none"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -83,7 +83,7 @@ def load_model(
     native = _is_native(config.shape.architecture, model_impl)
     make = source.native if native else source.transformers
     with out_of_memory.raise_on_out_of_memory(lambda: _too_large(config.shape, kind, device)):
-        model = make(with_weights=load_format == "auto")
+        model = make(with_weights=load_format in ("auto", "safetensors"))
         if load_format == "dummy":
             fill_randomly(model, seed)
     if device.type == "cuda":

@@ -34,7 +34,8 @@ class NoiseKeys:
 def philox_torch(
     counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`philox.philox` on int64 tensors of 32-bit values; all inputs broadcast."""
+    """Return the four words of each counter under its key: int64 tensors of 32-bit values that
+    broadcast."""
     c0, c1, c2, c3 = counter
     for k0, k1 in zip(_round_keys(key[0], WEYL_0), _round_keys(key[1], WEYL_1), strict=True):
         high0, low0 = _multiply(MULTIPLIER_0, c0)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from kvasir_engine.sampling.philox import UInt64Array
 from kvasir_engine.sim.latency_model import SpeedProfile
 from kvasir_engine.step_plan import (
     Float32Array,
@@ -31,6 +31,7 @@ from kvasir_engine.step_plan import (
     StepPlan,
 )
 
+UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 MASK_64 = (1 << 64) - 1
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 """The step of splitmix64's counter: 2^64 over the golden ratio."""

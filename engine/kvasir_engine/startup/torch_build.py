@@ -57,8 +57,7 @@ def _build_loaded(
     timer: StartupTimer,
 ) -> BuiltRunner:
     with timer.phase("weights"):
-        load_format: WeightFill = "dummy" if settings.load_format == "dummy" else "auto"
-        loaded = _load(settings, model_dir, device, load_format)
+        loaded = _load(settings, model_dir, device, settings.load_format)
     wanted = context_length(settings, loaded.shape)
     groups = _groups(settings, loaded)
     with (

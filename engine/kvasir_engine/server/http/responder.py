@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 
 import msgspec
 from starlette.responses import Response
@@ -22,8 +21,6 @@ from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.answer import Answer
 from kvasir_engine.server.openai.api_error import ApiError, from_engine
 from kvasir_engine.server.openai.sse import EventWriter, shutting_down
-
-logger = logging.getLogger(__name__)
 
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

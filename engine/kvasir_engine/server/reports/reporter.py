@@ -96,13 +96,12 @@ class PromptReporter:
         block_hashes: bytes,
         *,
         add_special_tokens: bool,
-        lora: str = "",
     ) -> None:
         """A string prompt of a completion was tokenised. `body` is the parsed JSON."""
         if self.watched:
             self._queue(
                 TokenisedPrompt(
-                    completion_pieces(body, prompt, lora=lora),
+                    completion_pieces(body, prompt),
                     (),
                     prompt,
                     token_ids,
@@ -121,14 +120,13 @@ class PromptReporter:
         render: Render,
         *,
         add_special_tokens: bool = False,
-        lora: str = "",
     ) -> None:
         """A chat was rendered and tokenised. `render` renders other messages in its place, with
         everything else as it was, and is called on another thread."""
         if self.watched:
             self._queue(
                 TokenisedPrompt(
-                    chat_pieces(body, lora=lora),
+                    chat_pieces(body),
                     body["messages"],
                     rendered,
                     token_ids,
