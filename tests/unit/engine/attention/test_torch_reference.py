@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import example, given
@@ -112,6 +115,25 @@ def test_attend_writes_new_tokens_before_it_reads_them(paged, backend) -> None:
     assert torch.equal(cache, expected)
     want = paged.written_out(spec, q, expected, batch)
     torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+class Doubled(TorchAttention):
+    """A backend whose results are told from the reference's."""
+
+    def attend(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """AttentionBackend.attend."""
+        return 2 * super().attend(*args, **kwargs)
+
+
+def test_each_layer_attends_by_its_own_backend(paged, backend) -> None:
+    batch, blocks = paged.make_batch([9, 2], [])
+    layers = [replace(paged.make_spec(), layer=layer) for layer in (0, 1)]
+    cache = torch.randn(layers[0].cache.shape(blocks, BLOCK))
+    backends = [backend, Doubled(torch.device("cpu"))]
+    q, k, v = (torch.randn(2, n, layers[0].head_dim) for n in (4, 2, 2))
+    with forward_context(ForwardContext(backends, [cache, cache], [batch], [0, 0])):
+        first, second = (attend(spec, q, k, v) for spec in layers)
+    assert torch.equal(second, 2 * first)
 
 
 def test_attend_needs_a_context(paged) -> None:
