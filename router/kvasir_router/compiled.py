@@ -50,6 +50,7 @@ MODULES = (
     "kvasir_router.fleet.choice",
     "kvasir_router.policy.kv_aware",
     "kvasir_router.policy.token_load",
+    "kvasir_router.proxy.answer_target",
     "kvasir_router.proxy.attempt",
     "kvasir_router.proxy.attempts",
     "kvasir_router.proxy.client_response",

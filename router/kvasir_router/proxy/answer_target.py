@@ -1,27 +1,31 @@
 """Interface through which the attempts at replicas report to the request."""
 
-from typing import Protocol
+from abc import abstractmethod
 
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.attempt import UpstreamRequest
+from kvasir_router.proxy.client_response import AnswerObserver
 from kvasir_router.proxy.migration import Obstacle
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.upstream import ResponseHead
 
 
-class AnswerTarget(Protocol):
+class AnswerTarget(AnswerObserver):
     """Receiver of the answer that the attempts find, and of every end without one."""
 
     @property
+    @abstractmethod
     def has_answer(self) -> bool:
         """True while an answer is on its way to the client."""
 
     @property
+    @abstractmethod
     def is_blank(self) -> bool:
         """True while the client has nothing of an answer."""
 
     @property
+    @abstractmethod
     def transcript(self) -> Transcript | None:
         """Answer that the client of a stream has so far, if it is kept."""
 

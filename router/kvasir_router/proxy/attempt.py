@@ -1,6 +1,7 @@
 """One request to one replica, up to its answer."""
 
 import asyncio
+from abc import abstractmethod
 from typing import Protocol
 
 from kvasir_router.discovery.specs import EngineKind
@@ -23,9 +24,10 @@ class Sink(Protocol):
         """All body bytes of one read, possibly none; `last` with the end of the answer."""
 
 
-class AttemptObserver(Protocol):
-    """Reports of an upstream request go to its observer."""
+class AttemptObserver:
+    """Receiver of an upstream request's reports."""
 
+    @abstractmethod
     def rendered(self, attempt: "UpstreamRequest") -> tuple[bytes, bytes]:
         """Return the request's head and body for the attempt's replica."""
 

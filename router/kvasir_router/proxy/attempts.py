@@ -10,7 +10,7 @@ from kvasir_router.fleet.model import Model, PolicyError
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.answer_target import AnswerTarget
-from kvasir_router.proxy.attempt import UpstreamRequest
+from kvasir_router.proxy.attempt import AttemptObserver, UpstreamRequest
 from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer
 from kvasir_router.proxy.migration import (
     Obstacle,
@@ -33,7 +33,7 @@ _NOT_BEGUN = (Kind.UNSENT, Kind.LEAVING)
 _NOWHERE: frozenset[str] = frozenset()
 
 
-class Attempts:
+class Attempts(AttemptObserver):
     """Up to two upstream requests at once, the second one a hedge.
 
     While the client has nothing of an answer, a failed attempt is followed by another one. After

@@ -1,7 +1,8 @@
 """A replica's answer on its way to the client: its head and its framing."""
 
+import asyncio
+from abc import abstractmethod
 from enum import Enum
-from typing import Protocol
 
 from kvasir_router.proxy.failure import Failure
 from kvasir_router.wire import responses
@@ -12,10 +13,12 @@ from kvasir_router.wire.usage import TAIL_BYTES, Usage, usage_in_body
 LAST_CHUNK = b"0\r\n\r\n"
 
 
-class Client(Protocol):
-    """Connection to which a relayed answer is written."""
+class Client(asyncio.Protocol):
+    """Connection to which a relayed answer is written. Like the other interfaces of this folder a
+    base class, not a Protocol: compiled, its methods are called without a look-up by name."""
 
     @property
+    @abstractmethod
     def stopping(self) -> bool:
         """True when the connection is to be closed after the answer."""
 
@@ -32,8 +35,8 @@ class Client(Protocol):
         """Cut the connection: the answer cannot be completed."""
 
 
-class AnswerObserver(Protocol):
-    """The end of a replica's answer is reported to its observer."""
+class AnswerObserver:
+    """Receiver of the end of a replica's answer."""
 
     def answer_ended(self, usage: Usage | None) -> None:
         """Take note that the client has all of it; `usage`: token counts, if the engine told."""

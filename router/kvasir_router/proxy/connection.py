@@ -8,7 +8,7 @@ import struct
 from collections import deque
 from typing import cast
 
-from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.proxy.gateway import Gateway, GatewayClient
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import Request, RequestError
@@ -46,7 +46,7 @@ class _HeadRefusedError(RequestError):
         self.answer = answer
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(GatewayClient):
     """Requests are answered one at a time. While one is in progress the connection is still read,
     because that is how a client's departure is noticed; a client that half-closes has left."""
 

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -43,7 +42,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LAST_WORDS_SECONDS = 0.1
 
 
-class GatewayClient(Client, Protocol):
+class GatewayClient(Client):
     """Connection of a client, as the gateway needs it."""
 
     deadline: float

@@ -10,6 +10,7 @@ from kvasir_router.fleet.model import Model, PolicyError
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
+from kvasir_router.proxy.answer_target import AnswerTarget
 from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.attempts import Attempts
 from kvasir_router.proxy.client_response import Client, ClientAnswer, Framing, answer_head
@@ -26,7 +27,7 @@ from kvasir_router.wire.upstream import ResponseHead
 from kvasir_router.wire.usage import Usage, decode_usage, usage_in_body
 
 
-class Relay:
+class Relay(AnswerTarget):
     """Between a client and the attempts at replicas. Every end goes through `_over`."""
 
     def __init__(
