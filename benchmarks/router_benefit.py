@@ -43,6 +43,9 @@ from stream_load import Load, Stage, arrive, run_stage
 from virtual_clock import VirtualLoop, run_virtual
 from virtual_fleet import VirtualLoad, VirtualRouter
 
+from kvasir_router.discovery.specs import PolicySpec
+from kvasir_router.policy.registry import make_policy
+
 REPLICAS = 8
 KV_TOKENS = 307_328
 POLICIES = "round_robin,least_load,prefix_hash,approximate,exact"
@@ -117,12 +120,13 @@ def run_policy_virtually(
     policy: str, work: Workload, words: Words, options: Options
 ) -> list[Stage]:
     """The same in virtual time, in this process."""
-    divide(options.scale.tokens)
-    name = "kv_aware" if policy in KV_AWARE else policy
+    scaled = divide(options.scale.tokens)
+    spec = PolicySpec("kv_aware" if policy in KV_AWARE else policy)
 
     def make(loop: VirtualLoop) -> VirtualLoad:
         hears = KV_AWARE.get(policy, True)
-        router = VirtualRouter(loop, name, options.scale, REPLICAS, KV_TOKENS, hears=hears)
+        made = make_policy(spec, scaled)
+        router = VirtualRouter(loop, made, options.scale, REPLICAS, KV_TOKENS, hears=hears)
         return VirtualLoad(router, options.scale, words)
 
     async def stages(load: VirtualLoad) -> list[Stage]:

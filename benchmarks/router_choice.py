@@ -27,14 +27,14 @@ from common import Figure, Report, Table, warn_if_busy
 
 from kvasir.wire.block_hash import HASH_BYTES
 from kvasir.wire.kv_events import BlockStored
-from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
+from kvasir_router.discovery.specs import ModelSpec, PolicySpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.policy.kv_aware import KvAware
-from kvasir_router.policy.registry import POLICIES, make_policy
+from kvasir_router.policy.registry import make_policy, policy_names
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.wire.envelope import decode_envelope
 from kvasir_router.wire.http_request import Request
@@ -119,7 +119,7 @@ def measure(size: int, count: int, name: str, *, exact: bool = False) -> dict[st
     replicas = make_replicas(count)
     source = random.Random(2)
     systems = [text(source, size // 2) for _ in range(20)]
-    policy: Any = make_policy(name)
+    policy: Any = make_policy(PolicySpec(name))
     fill(policy, replicas, size, systems, exact=exact)
     asked = [query(source, size, systems[number % 20]) for number in range(40)]
     bodies = [each.request.body for each in asked]
@@ -225,7 +225,7 @@ async def main() -> None:
     results: dict[str, dict[str, float]] = {}
     for size in (2, 64, 400):
         for count in (8, 64):
-            for name in POLICIES:
+            for name in policy_names():
                 for exact in (False, True) if name == "kv_aware" else (False,):
                     label = f"{size} KB, {count} replicas, {name}{' exact' if exact else ''}"
                     if all(word in label for word in options.only):

@@ -12,19 +12,22 @@ import sys
 
 from kvasir_router.command import app
 from kvasir_router.index import model_index
-from kvasir_router.policy import kv_aware, token_load
+from kvasir_router.options.policy_options import KvAwareOptions
+from kvasir_router.policy import token_load
 
 
-def divide(tokens: int) -> None:
-    """Make every constant of that many tokens one."""
-    token_load.BARRIER_TOKENS //= tokens
+def divide(tokens: int) -> dict[str, dict[str, float]]:
+    """Make every constant of that many tokens one, and return such options of policies."""
     token_load.STALE_TOKENS //= tokens
-    token_load._REQUEST_WEIGHT /= tokens
     token_load.REQUEST_TOKENS //= tokens
-    kv_aware.MIN_LOAD_TOKENS //= tokens  # type: ignore[attr-defined]
     model_index.BYTES_PER_TOKEN *= tokens  # type: ignore[attr-defined]
+    real = KvAwareOptions()
+    scaled = {name: getattr(real, name) // tokens for name in ("min_load_tokens", "barrier_tokens")}
+    return {"kv_aware": scaled}
 
 
 if __name__ == "__main__":
-    divide(int(sys.argv.pop(1)))
+    for policy, options in divide(int(sys.argv.pop(1))).items():
+        for name, value in options.items():
+            sys.argv += ["--policy-option", f"{policy}.{name}={value}"]
     app(prog_name="kvasir router")

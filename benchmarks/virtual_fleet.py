@@ -37,10 +37,10 @@ from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.options.router_settings import QueueLimits
-from kvasir_router.policy.registry import make_policy
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.wire.usage import Usage
@@ -198,7 +198,7 @@ class VirtualRouter:
     def __init__(
         self,
         loop: VirtualLoop,
-        policy: str,
+        policy: Policy,
         scale: Scale,
         replicas: int,
         kv_tokens: int,
@@ -209,7 +209,7 @@ class VirtualRouter:
         self.loop = loop
         profile = json.dumps(scaled_profile(scale, kv_tokens))
         speed = SpeedProfile.from_json(profile, Path("profile.json"))
-        self.model = Model(ModelSpec("bench"), make_policy(policy), 0)
+        self.model = Model(ModelSpec("bench"), policy, 0)
         self._engines: dict[Replica, VirtualEngine] = {}
         pool = ConnectionPool("127.0.0.1", 1, connect_timeout=1, idle_timeout=1)
         for number in range(replicas):

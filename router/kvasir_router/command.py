@@ -24,8 +24,7 @@ def router(
     policy: flags.Policy = "kv_aware",
     fleet_secret_file: flags.FleetSecretFile = None,
     max_in_flight: flags.MaxInFlight = 2048,
-    session_header: flags.SessionHeader = "x-session-id",
-    session_cookie: flags.SessionCookie = "session_id",
+    policy_option: flags.PolicyOption = None,
     engine_queue: flags.EngineQueue = 4,
     scrape_interval: flags.ScrapeInterval = 1.0,
     tokenizer_processes: flags.TokenizerProcesses = 1,
@@ -98,17 +97,20 @@ def router(
         canaries:
           - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
+    from kvasir_router.discovery.specs import PolicySpec
     from kvasir_router.options import option_values as values
     from kvasir_router.options import router_settings as s
     from kvasir_router.options.tokenizing_settings import TokenizingSettings
-    from kvasir_router.policy.registry import POLICIES
+    from kvasir_router.policy.registry import check_policy
     from kvasir_router.wire.http_request import Limits
 
-    if policy not in POLICIES:
-        raise typer.BadParameter(
-            f"{policy!r} is not a policy; use one of {', '.join(POLICIES)}",
-            param_hint="--policy",
-        )
+    policy_options = values.policy_options(policy_option or ())
+    for name in dict.fromkeys((policy, *policy_options)):
+        hint = "--policy-option" if name in policy_options else "--policy"
+        try:
+            check_policy(PolicySpec(name, policy_options.get(name, {})))
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=hint) from None
     if (tls_cert is None) != (tls_key is None):
         raise typer.BadParameter(
             "a certificate and its key go together: give both or neither",
@@ -127,7 +129,7 @@ def router(
         admin_port=admin_port,
         workers=workers,
         policy=policy,
-        policy_options=values.session(session_header, session_cookie),
+        policy_options=policy_options,
         limits=Limits(
             header_bytes=max_header_bytes,
             headers=max_headers,

@@ -16,6 +16,7 @@ from kvasir.openapi_document import Documentation, Endpoint
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admin.explain import UnknownModelError, explain
 from kvasir_router.admin.views import fleet_view, scaling_view, serving_view
+from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.scaling.signals import external_metrics
@@ -45,9 +46,10 @@ class _ProblemError(Exception):
 
 
 class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
-    """Another policy for a model."""
+    """Another policy for a model, with options of its own."""
 
     policy: str
+    options: dict[str, Any] = {}
 
 
 _decode_change = msgspec.json.Decoder(PolicyChange).decode
@@ -121,15 +123,15 @@ class AdminRoutes:
         self._authorize(request)
         model = self._model(request)
         try:
-            name = _decode_change(await _body(request, _MAX_SMALL_BODY)).policy
+            change = _decode_change(await _body(request, _MAX_SMALL_BODY))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f'the body must be {{"policy": NAME}}: {error}'
             raise _ProblemError(400, message, "bad_request") from None
         try:
-            self._gateway.fleet.set_policy(model, name)
+            self._gateway.fleet.set_policy(model, PolicySpec(change.policy, change.options))
         except ValueError as error:
             raise _ProblemError(400, str(error), "bad_request") from None
-        return _json({"model": model.name, "policy": name})
+        return _json({"model": model.name, "policy": change.policy})
 
     async def explain(self, request: Request) -> Response:
         """Explain where a request with this body would go.

@@ -1,11 +1,9 @@
 """Views of the fleet for the admin port, as JSON objects."""
 
-import re
 import time
 from typing import Any
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.gateway import Gateway
 
@@ -34,19 +32,13 @@ def scaling_view(gateway: Gateway, model: Model) -> dict[str, Any]:
     return gateway.signals.report(model, line.waiting(model), line.waiting_tokens(model))
 
 
-def policy_name(policy: Policy) -> str:
-    """Return the policy's name in `kvasir_router.policy.registry`: that of its class, in small
-    letters."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(policy).__name__).lower()
-
-
 def _model(gateway: Gateway, model: Model) -> dict[str, Any]:
     metrics = gateway.metrics.model(model.name)
     return {
         "name": model.name,
         "aliases": list(model.spec.aliases),
         "adapters": list(model.spec.adapters),
-        "policy": policy_name(model.policy),
+        "policy": model.policy.spec.name,
         "ready": model.ready,
         "waiting": gateway.line.waiting(model),
         "requests": sum(metrics.codes.values()),

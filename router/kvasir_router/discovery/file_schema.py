@@ -1,13 +1,20 @@
 """Schema of a discovery file: each refusal names the field, the value and a remedy."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from kvasir.model_uri import MAX_URI_LENGTH, parse_model_uri
-from kvasir_router.discovery.specs import CanarySpec, EngineKind, ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import (
+    CanarySpec,
+    EngineKind,
+    ModelSpec,
+    PolicySpec,
+    ReplicaSpec,
+    Snapshot,
+)
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -95,6 +102,8 @@ class FileModel(_Strict):
     """Engines that serve it."""
     policy: str | None = None
     """Policy that chooses a replica, instead of the router's `--policy`."""
+    policy_options: dict[str, Any] = {}
+    """Options of this policy, over those that the router gives to all of its name."""
     adapters: list[Name] = []
     """LoRA adapters that its replicas serve, each a model to clients."""
     hold: Annotated[float, Field(ge=0, le=86400)] | None = None
@@ -104,12 +113,14 @@ class FileModel(_Strict):
     prompts (vLLM, SGLang). Without it their events do not count."""
 
     @model_validator(mode="after")
-    def _consistent(self, info: ValidationInfo[Collection[str]]) -> Self:
+    def _consistent(self, info: ValidationInfo[Callable[[PolicySpec], None]]) -> Self:
         twice = _duplicate(replica.id for replica in self.replicas)
         if twice is not None:
             raise ValueError(f"replica id {twice!r} is used twice in model {self.name!r}")
-        if self.policy is not None and self.policy not in info.context:
-            raise ValueError(f"policy {self.policy!r} is not one of {', '.join(info.context)}")
+        if self.policy_options and self.policy is None:
+            raise ValueError("policy_options are of no use without policy; name it too")
+        if self.policy_spec is not None:
+            info.context(self.policy_spec)
         if self.tokenizer is not None:
             self._check_tokenizer(self.tokenizer)
         return self
@@ -122,6 +133,10 @@ class FileModel(_Strict):
             )
 
     @property
+    def policy_spec(self) -> PolicySpec | None:
+        return None if self.policy is None else PolicySpec(self.policy, self.policy_options)
+
+    @property
     def names(self) -> list[str]:
         return [self.name, *self.aliases, *self.adapters]
 
@@ -130,7 +145,7 @@ class FileModel(_Strict):
             name=self.name,
             aliases=tuple(self.aliases),
             replicas=tuple(replica.spec() for replica in self.replicas),
-            policy=self.policy,
+            policy=self.policy_spec,
             adapters=tuple(self.adapters),
             hold=self.hold,
             tokenizer=self.tokenizer,
@@ -153,7 +168,7 @@ class FileCanary(_Strict):
 
 
 class FileConfig(_Strict):
-    """The whole discovery file."""  # validated with the names of all policies as context
+    """The whole discovery file."""  # validated with the check of policies as context
 
     models: list[FileModel]
     """Models that the router serves."""

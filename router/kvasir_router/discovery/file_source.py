@@ -4,6 +4,7 @@ models:
   - name: kvasir-tiny
     aliases: [tiny]
     policy: kv_aware             # default: the router's --policy
+    policy_options: {miss_weight: 2}   # over --policy-option
     adapters: [tiny-sql]         # LoRA adapters that its replicas serve, by name
     hold: 300                    # seconds that requests wait while it has no replica that serves
     replicas:
@@ -25,13 +26,13 @@ canaries:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import structlog
 
 from kvasir_router.discovery.file_schema import FileConfig
-from kvasir_router.discovery.specs import DiscoveryError, Snapshot
+from kvasir_router.discovery.specs import DiscoveryError, PolicySpec, Snapshot
 from kvasir_router.file_watch import FileWatch
 from kvasir_router.yaml_file import YamlFileError, read_yaml
 
@@ -41,22 +42,25 @@ _log = structlog.get_logger("kvasir_router.discovery")
 
 
 class FileSource:
-    """A discovery file at `path`, which may name the `policies`.
+    """A discovery file at `path`, of which `check_policy` raises ValueError for a bad policy.
 
     `reported` is called after each attempt to read a changed file, with whether it was good.
     """
 
     def __init__(
-        self, path: Path, reported: Callable[[bool], None], policies: Collection[str]
+        self,
+        path: Path,
+        reported: Callable[[bool], None],
+        check_policy: Callable[[PolicySpec], None],
     ) -> None:
         self._path = path
-        self._policies = policies
+        self._check_policy = check_policy
         self._reported = reported
         self._watch = FileWatch(path)
 
     async def load(self) -> Snapshot:
         self._watch.changed()
-        snapshot = await asyncio.to_thread(read_snapshot, self._path, self._policies)
+        snapshot = await asyncio.to_thread(read_snapshot, self._path, self._check_policy)
         self._reported(True)
         return snapshot
 
@@ -75,11 +79,11 @@ class FileSource:
                 yield snapshot
 
 
-def read_snapshot(path: Path, policies: Collection[str]) -> Snapshot:
+def read_snapshot(path: Path, check_policy: Callable[[PolicySpec], None]) -> Snapshot:
     """Raises DiscoveryError."""
     try:
         content = read_yaml(
-            path, "discovery file", FileConfig, MAX_FILE_BYTES, quote=True, context=policies
+            path, "discovery file", FileConfig, MAX_FILE_BYTES, quote=True, context=check_policy
         )
     except YamlFileError as error:
         raise DiscoveryError(str(error)) from None

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 from kvasir.resource.name_claims import Claim, owners
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import Placed
-from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import ModelSpec, PolicySpec, ReplicaSpec, Snapshot
 
 _Owner = tuple[str, str]
 
@@ -80,6 +80,6 @@ def _model(
         name=names[0],
         aliases=tuple(names[1:]),
         replicas=tuple(replicas),
-        policy=router.policy if router.policy in policies else None,
+        policy=PolicySpec(router.policy) if router.policy and router.policy in policies else None,
         hold=router.hold_seconds,
     )

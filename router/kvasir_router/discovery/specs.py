@@ -5,10 +5,10 @@ replicas come, drain (`draining`, or missing from the next snapshot) and go with
 keeping any state.
 """
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class EngineKind(Enum):
@@ -49,14 +49,22 @@ class ReplicaSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicySpec:
+    """A routing policy by its registered name, with options of its own."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model under its name and aliases."""
 
     name: str
     aliases: tuple[str, ...] = ()
     replicas: tuple[ReplicaSpec, ...] = ()
-    policy: str | None = None
-    """A name in `policy.registry`; None = the router's."""
+    policy: PolicySpec | None = None
+    """Policy that chooses its replicas; None = the router's."""
     adapters: tuple[str, ...] = ()
     """LoRA names that its replicas serve, each a name of its own to clients."""
     hold: float | None = None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import structlog
 
-from kvasir_router.discovery.specs import CanarySpec, ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import CanarySpec, ModelSpec, PolicySpec, ReplicaSpec, Snapshot
 from kvasir_router.fleet.model import Model, ReplicaKey
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Replica
@@ -26,13 +26,13 @@ class Fleet:
 
     def __init__(
         self,
-        make_policy: Callable[[str | None], Policy],
+        make_policy: Callable[[PolicySpec | None], Policy],
         make_pool: Callable[[ReplicaSpec], ConnectionPool],
         max_in_flight: int,
         engine_queue: int = 0,
     ) -> None:
-        """`make_policy` gives a new policy by its name, or the router's own for None; it raises
-        ValueError where there is none of the name."""
+        """`make_policy` returns a new policy, the router's own for None; it raises ValueError for
+        one that cannot be made."""
         self.models: dict[str, Model] = {}
         self._names: dict[str, Target | Canary] = {}
         self._make_policy = make_policy
@@ -93,17 +93,15 @@ class Fleet:
             made.room = lambda: self.room(made)
             return made
         if spec.policy != model.spec.policy:
-            model.policy = self._make_policy(spec.policy)
-            self.policy_changed(model)
-            _log.info("policy changed", model=spec.name, policy=spec.policy)
+            self.set_policy(model, spec.policy)
         return model
 
-    def set_policy(self, model: Model, name: str) -> None:
-        """Another policy for the model, until the source names one that it did not before.
+    def set_policy(self, model: Model, spec: PolicySpec | None) -> None:
+        """Give the model another policy, until the source names one that it did not before.
         Raises ValueError."""
-        model.policy = self._make_policy(name)
+        model.policy = self._make_policy(spec)
         self.policy_changed(model)
-        _log.info("policy changed", model=model.name, policy=name)
+        _log.info("policy changed", model=model.name, policy=model.policy.spec.name)
 
     def _apply_model(self, model: Model, spec: ModelSpec) -> None:
         model.spec = spec

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import BlockSink
@@ -28,11 +29,16 @@ class Score:
 
 
 class Policy(Protocol):
-    """Chooses for one model; each model has an instance of its own. Nothing here may block."""
+    """Chooser of replicas for one model; each model has an instance of its own, in each process.
+    Nothing here may block."""
+
+    spec: PolicySpec
+    """What it was made from; set by the registry."""
 
     @property
     def sink(self) -> BlockSink | None:
-        """Who is to hear of the model's KV blocks and prompts; None = nobody. Never changes."""
+        """Receiver of the engines' events about KV blocks and prompts; None = not wanted. Never
+        changes."""
         ...
 
     def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:

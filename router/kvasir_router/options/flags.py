@@ -73,15 +73,19 @@ Policy = Annotated[
     _flag(
         "--policy",
         "How a replica is chosen, where the discovery file does not say: kv_aware, least_load, "
-        "round_robin, prefix_hash or session.",
+        "round_robin, prefix_hash, session, or one that another installed package registers.",
         ROUTING,
     ),
 ]
-SessionHeader = Annotated[
-    str, _flag("--session-header", "Header that tells sessions apart (policy session).", ROUTING)
-]
-SessionCookie = Annotated[
-    str, _flag("--session-cookie", "Cookie that does, without the header.", ROUTING)
+PolicyOption = Annotated[
+    list[str] | None,
+    _flag(
+        "--policy-option",
+        "An option of a policy; several times for several, as session.header=x-conversation or "
+        "kv_aware.miss_weight=2.",
+        ROUTING,
+        metavar="POLICY.OPTION=VALUE",
+    ),
 ]
 
 FleetSecretFile = Annotated[

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import typer
 
 from kvasir_router.options.flags import SECRET_VARIABLE
-from kvasir_router.options.router_settings import PolicyOptions, Slo
+from kvasir_router.options.router_settings import Slo
 
 
 def slo_by_model(targets: Iterable[str]) -> dict[str, Slo]:
@@ -82,14 +82,18 @@ def origins(names: Iterable[str]) -> tuple[str, ...]:
     return result
 
 
-def session(header: str, cookie: str) -> PolicyOptions:
-    """The names that tell sessions apart."""
-    for name, option in ((header, "--session-header"), (cookie, "--session-cookie")):
-        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+def policy_options(settings: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the options of `POLICY.OPTION=VALUE` by policy."""
+    result: dict[str, dict[str, str]] = {}
+    for setting in settings:
+        found = re.fullmatch(r"([^.=]+)\.([^=]+)=(.*)", setting, re.DOTALL)
+        if found is None:
             raise typer.BadParameter(
-                f"{name!r} cannot be such a name: use letters, digits and -", param_hint=option
+                f"{setting!r} is not of the form POLICY.OPTION=VALUE, as kv_aware.miss_weight=2",
+                param_hint="--policy-option",
             )
-    return PolicyOptions(header, cookie)
+        result.setdefault(found[1], {})[found[2]] = found[3]
+    return result
 
 
 def fleet_secret(path: Path | None) -> str | None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.wire.http_request import Limits
@@ -129,14 +130,6 @@ class QueueLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyOptions:
-    """What can be set on policies."""
-
-    session_header: str = "x-session-id"
-    session_cookie: str = "session_id"
-
-
-@dataclass(frozen=True, slots=True)
 class Slo:
     """Targets of one request, in seconds."""
 
@@ -165,10 +158,10 @@ class RouterSettings:
     admin_port: int = 8081
 
     policy: str = "kv_aware"
-    """A name in `kvasir_router.policy.registry`."""
+    """Registered name of the policy of models that name none."""
 
-    policy_options: PolicyOptions = field(default_factory=PolicyOptions)
-    """For every policy that is made."""
+    policy_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Options by policy, for all of its name; a model's own go over them."""
 
     limits: Limits = field(default_factory=Limits)
     timeouts: Timeouts = field(default_factory=Timeouts)

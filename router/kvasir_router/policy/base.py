@@ -1,7 +1,8 @@
-"""The parts of a policy that keeps no memory of requests."""
+"""Base of policies that keep no record of requests."""
 
 from collections.abc import Sequence
 
+from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.policy import Score
 from kvasir_router.fleet.replica import Replica
@@ -11,8 +12,9 @@ from kvasir_router.wire.usage import Usage
 
 
 class LoadPolicy:
-    """Policy for choices by load alone: what it hears of requests it forgets."""
+    """Policy without an index; a subclass defines `choose`, and what else it needs."""
 
+    spec = PolicySpec("")
     sink: BlockSink | None = None
 
     def sent(self, query: Query, choice: Choice) -> None:

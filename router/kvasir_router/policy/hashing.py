@@ -6,6 +6,7 @@ import xxhash
 
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Replica
+from kvasir_router.options.policy_options import SessionOptions
 from kvasir_router.policy.base import LoadPolicy
 from kvasir_router.policy.hash_ring import Rings
 from kvasir_router.policy.least_load import LeastLoad
@@ -56,15 +57,17 @@ class PrefixHash(KeyedPolicy):
 class Session(KeyedPolicy):
     """The conversation decides: consistent hashing with bounded loads (ring.py) of a session key.
 
-    key = the hash of the first of these that the request has: the header `x-session-id`, the
-    cookie `session_id`, the body's `user`. vLLM's router and production-stack's session routing
+    key = the hash of the first of these that the request has: the header and the cookie of the
+    options, the body's `user`. vLLM's router and production-stack's session routing
     are of this kind.
     """
 
-    def __init__(self, header: str = "x-session-id", cookie: str = "session_id") -> None:
+    options_type = SessionOptions
+
+    def __init__(self, options: SessionOptions) -> None:
         super().__init__()
-        self._header = header.lower().encode()
-        self._cookie = cookie.encode()
+        self._header = options.header.lower().encode()
+        self._cookie = options.cookie.encode()
 
     def key(self, query: Query) -> int | None:
         """KeyedPolicy.key."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from kvasir_router.admission.admission_metrics import AdmissionCollector
 from kvasir_router.admission.router_count import follow_peers
-from kvasir_router.discovery.specs import ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import PolicySpec, ReplicaSpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.fleet_metrics import FleetCollector
 from kvasir_router.fleet.policy import Policy
@@ -90,9 +90,10 @@ class RouterComponents:
             if isinstance(sink, ModelIndex):
                 yield model.name, sink
 
-    def _make_policy(self, name: str | None) -> Policy:
-        """Raises ValueError, naming the policies that there are."""
-        return make_policy(name or self.settings.policy, self.settings.policy_options)
+    def _make_policy(self, spec: PolicySpec | None) -> Policy:
+        """Return a new policy, the router's own for None. Raises ValueError."""
+        settings = self.settings
+        return make_policy(spec or PolicySpec(settings.policy), settings.policy_options)
 
     def _make_pool(self, spec: ReplicaSpec) -> ConnectionPool:
         timeouts = self.settings.timeouts

@@ -1,6 +1,7 @@
 """All that tells a fleet what exists and how it does: discovery, probes and feeds."""
 
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -12,7 +13,7 @@ from kvasir_router.fleet.health_monitor import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.options.router_settings import RouterSettings
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import check_policy, policy_names
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.wire.tls import ReplicaTrust
 
@@ -75,8 +76,10 @@ class FleetWatch:
 
 def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> DiscoverySource:
     if settings.config is not None:
-        return FileSource(settings.config, reported, POLICIES)
+        return FileSource(
+            settings.config, reported, partial(check_policy, defaults=settings.policy_options)
+        )
     # Imported here: a router with a file does without the Kubernetes client
     from kvasir_router.discovery.kubernetes_source import KubernetesSource
 
-    return KubernetesSource(settings.watch_namespaces, reported, POLICIES)
+    return KubernetesSource(settings.watch_namespaces, reported, policy_names())

@@ -7,8 +7,13 @@ from dataclasses import replace
 import structlog
 
 from kvasir_router.admin.admin_server import AdminServer
-from kvasir_router.admin.views import policy_name
-from kvasir_router.discovery.specs import DiscoveryError, ModelSpec, ReplicaSpec, Snapshot
+from kvasir_router.discovery.specs import (
+    DiscoveryError,
+    ModelSpec,
+    PolicySpec,
+    ReplicaSpec,
+    Snapshot,
+)
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.policy.kv_aware import KvAware
@@ -67,7 +72,7 @@ class IndexProcess(RouterComponents):
         self._snapshot: Snapshot | None = None
         """None until discovery has spoken."""
         self._spoken = asyncio.Event()
-        self._policies: dict[str, str] = {}
+        self._policies: dict[str, PolicySpec] = {}
         self._column = column
         self._cells = shared.load.cells(column)
         self._others = Others(shared.load, column, self._others_have)
@@ -257,9 +262,8 @@ class IndexProcess(RouterComponents):
     def _policy_changed(self, model: Model) -> None:
         self._feeds_follow_policy(model)
         self._journal.follow(model)
-        name = policy_name(model.policy)
-        self._policies[model.name] = name
-        self._hub.tell(PolicyChanged(model.name, name))
+        spec = self._policies[model.name] = model.policy.spec
+        self._hub.tell(PolicyChanged(model.name, spec))
         self._remember()
 
     def _others_have(self, slot: int, in_flight: int, credit: int) -> None:

@@ -170,14 +170,15 @@ async def test_the_secret_comes_from_a_file_or_the_environment(
     ("options", "words"),
     [
         ([], "--config"),
-        (["--config", "x", "--policy", "magic"], "least_load, round_robin"),
+        (["--config", "x", "--policy", "magic"], "least_load, prefix_hash"),
         (["--config", "x", "--port", "70000"], "--port"),
         (["--config", "x", "--port", "80", "--admin-port", "80"], "80 is the API's port (--port)"),
         (["--config", "x", "--tls-cert", "c"], "give both or neither"),
         (["--config", "x", "--cors-origin", "app.example.com"], "https://app.example.com"),
         (["--config", "x", "--cors-origin", "https://a.example/"], "'https://a.example/' is no or"),
-        (["--config", "x", "--session-header", "a b"], "'a b' cannot be such a name"),
-        (["--config", "x", "--session-cookie", "a;b"], "'a;b' cannot be such a name"),
+        (["--config", "x", "--policy-option", "session.header=a b"], "header must match pattern"),
+        (["--config", "x", "--policy-option", "kv_aware.weight=1"], "did you mean "),
+        (["--config", "x", "--policy-option", "kv_aware=1"], "'kv_aware=1' is not of the form POL"),
         (["--config", "x", "--slo", "m=0:0.1"], "'m=0:0.1' is not of the form MODEL=TTFT:ITL"),
         (["--config", "x", "--otlp-endpoint", "http://"], "'http://' must be of the form"),
         (["--config", "x", "--otlp-endpoint", "http://a:x"], "'http://a:x' must be of the form"),
@@ -206,10 +207,12 @@ def test_origins_and_names_that_are_good(monkeypatch) -> None:
     monkeypatch.setattr("kvasir_router.command._run", seen.append)
     origins = ["*", "https://app.example.com", "http://localhost:3000", "http://[::1]:3000"]
     options = [word for origin in origins for word in ("--cors-origin", origin)]
-    result = CliRunner().invoke(app, ["--config", "x", "--session-cookie", "a.b_c", *options])
+    result = CliRunner().invoke(
+        app, ["--config", "x", "--policy-option", "session.cookie=a.b_c", *options]
+    )
     assert result.exit_code == 0, result.output
     assert seen[0].cors_origins == tuple(origins)
-    assert seen[0].policy_options.session_cookie == "a.b_c"
+    assert seen[0].policy_options == {"session": {"cookie": "a.b_c"}}
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

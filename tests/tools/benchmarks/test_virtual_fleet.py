@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kvasir_router.discovery.specs import PolicySpec
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.index import model_index
-from kvasir_router.policy import kv_aware, token_load
+from kvasir_router.policy import token_load
+from kvasir_router.policy.registry import make_policy
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 SCALE = 32
@@ -18,11 +21,8 @@ def found(monkeypatch):
     """found(policy, hears, rate): the part of all prompts that was cached, and the requests that
     wait for a replica in the end."""
     for module, name in (
-        (token_load, "BARRIER_TOKENS"),
         (token_load, "STALE_TOKENS"),
         (token_load, "REQUEST_TOKENS"),
-        (token_load, "_REQUEST_WEIGHT"),
-        (kv_aware, "MIN_LOAD_TOKENS"),
         (model_index, "BYTES_PER_TOKEN"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name))  # put back after `divide`
@@ -33,7 +33,7 @@ def found(monkeypatch):
     from virtual_clock import run_virtual
     from virtual_fleet import VirtualLoad, VirtualRouter
 
-    divide(SCALE)
+    scaled = divide(SCALE)
     scale = Scale(SCALE, 1.0)
     words = Words(scale)
 
@@ -49,10 +49,13 @@ def found(monkeypatch):
                 task.cancel()
             return cached / asked, load.router.line.waiting(load.router.model)
 
+        def made() -> Policy:
+            return make_policy(PolicySpec(policy), scaled)
+
         return run_virtual(
             work,
             lambda loop: VirtualLoad(
-                VirtualRouter(loop, policy, scale, 8, 307_328, hears=hears), scale, words
+                VirtualRouter(loop, made(), scale, 8, 307_328, hears=hears), scale, words
             ),
         )
 

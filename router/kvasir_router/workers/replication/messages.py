@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kvasir.wire.block_hash import HASH_BYTES
-from kvasir_router.discovery.specs import CanarySpec, ModelSpec, Snapshot
+from kvasir_router.discovery.specs import CanarySpec, ModelSpec, PolicySpec, Snapshot
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
@@ -66,7 +66,7 @@ class PolicyChanged(Message, tag=2):
     """A policy that was set at run time."""
 
     model: str
-    policy: str
+    policy: PolicySpec
 
 
 class Observed(Message, tag=3):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from kvasir_router.admin.views import policy_name
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.policy import Policy
@@ -116,7 +115,7 @@ class ReplicaState:
 
     def _policy_is(self, message: PolicyChanged) -> None:
         model = self._router.fleet.models.get(message.model)
-        if model is not None and policy_name(model.policy) != message.policy:
+        if model is not None and model.policy.spec != message.policy:
             self._router.fleet.set_policy(model, message.policy)
 
     # How replicas do

@@ -6,6 +6,7 @@ import msgspec
 import structlog
 
 from kvasir.atomic_files import write_atomic
+from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.workers.process_stats import Family
 from kvasir_router.workers.replication.messages import ReplicaRow
 
@@ -17,8 +18,8 @@ class SavedState(msgspec.Struct):
 
     places: list[ReplicaRow] = []
     """Every replica's slot: the workers count by them."""
-    policies: dict[str, str] = {}
-    """Set at run time, by model."""
+    policies: dict[str, PolicySpec] = {}
+    """Policies set at run time, by model."""
     past: list[Family] = []
     """What workers that have ended have counted."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kvasir_router.discovery.specs import CanarySpec, ModelSpec, Snapshot
+from kvasir_router.discovery.specs import CanarySpec, ModelSpec, PolicySpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import Model
 from kvasir_router.index.model_index import ModelIndex
@@ -26,7 +26,7 @@ from kvasir_router.workers.shared_memory.shared_replica import SharedReplica
 
 
 def whole_state(
-    fleet: Fleet, snapshot: Snapshot | None, policies: Mapping[str, str]
+    fleet: Fleet, snapshot: Snapshot | None, policies: Mapping[str, PolicySpec]
 ) -> Iterator[list[ToWorker]]:
     """First what is needed to serve, then the indexes. `snapshot`: None as long as discovery has
     not spoken; `policies`: those set at run time."""

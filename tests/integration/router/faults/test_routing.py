@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.replica import Health
 from kvasir_router.index.hit_check import HitSource
 from kvasir_router.policy.kv_aware import KvAware
@@ -129,11 +130,11 @@ async def test_load_beats_affinity_when_the_holder_is_overloaded(start_fleet, ev
 @pytest.mark.slow
 async def test_another_policy_at_run_time(start_fleet) -> None:
     fleet = await start_fleet(2)
-    fleet.router.server.fleet.set_policy(fleet.model, "round_robin")
+    fleet.router.server.fleet.set_policy(fleet.model, PolicySpec("round_robin"))
     for number in range(4):
         await fleet.chat(text(1, 150), f"question {number}")
     assert [replica.served for replica in fleet.replicas] == [2, 2]
-    fleet.router.server.fleet.set_policy(fleet.model, "kv_aware")
+    fleet.router.server.fleet.set_policy(fleet.model, PolicySpec("kv_aware"))
     for number in range(4):
         await fleet.chat(text(2, 150), f"question {number}")
     assert sorted(replica.served for replica in fleet.replicas) == [2, 6]

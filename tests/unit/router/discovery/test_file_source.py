@@ -11,9 +11,10 @@ from kvasir_router.discovery.specs import (
     DiscoveryError,
     EngineKind,
     ModelSpec,
+    PolicySpec,
     ReplicaSpec,
 )
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import check_policy
 
 GOOD = """
 models:
@@ -26,7 +27,8 @@ models:
       - {id: r3, url: "https://engine-3"}
   - name: empty
   - name: tuned
-    policy: round_robin
+    policy: kv_aware
+    policy_options: {miss_weight: 2}
     adapters: [sql]
     hold: 300
     tokenizer: org/tuned
@@ -46,7 +48,7 @@ canaries:
 def test_a_good_file(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(GOOD)
-    assert read_snapshot(path, POLICIES) == (
+    assert read_snapshot(path, check_policy) == (
         ModelSpec(
             "kvasir-tiny",
             ("tiny",),
@@ -74,7 +76,7 @@ def test_a_good_file(tmp_path: Path) -> None:
                     "r1", "10.0.0.2", 8000, engine=EngineKind.VLLM, kv_events="tcp://v:5557"
                 ),
             ),
-            "round_robin",
+            PolicySpec("kv_aware", {"miss_weight": 2}),
             ("sql",),
             300,
             "org/tuned",
@@ -132,6 +134,11 @@ def one_canary(split: str) -> str:
         (one_replica("draining: 5"), ["replicas[0].draining must be a valid boolean, not 5"]),
         ("models: [{name: m, adapters: [m]}]", ["'m'", "twice"]),
         ("models: [{name: m, policy: magic}]", ["models[0]", "'magic'", "least_load"]),
+        (one_model("policy_options: {header: x}"), ["models[0]", "without policy; name it too"]),
+        (
+            one_model("policy: session, policy_options: {heder: x}"),
+            ["models[0]: policy session: heder is not", "did you mean header?"],
+        ),
         (
             one_replica("engine: tgi"),
             ["replicas[0].engine must be", "'kvasir-open', 'vllm'", "not 'tgi'"],
@@ -165,7 +172,7 @@ def test_a_bad_file_says_what_is_wrong(tmp_path: Path, text: str, words: list[st
     path = tmp_path / "fleet.yaml"
     path.write_text(text)
     with pytest.raises(DiscoveryError) as refused:
-        read_snapshot(path, POLICIES)
+        read_snapshot(path, check_policy)
     message = str(refused.value)
     assert str(path) in message
     assert all(word in message for word in words), message
@@ -174,7 +181,7 @@ def test_a_bad_file_says_what_is_wrong(tmp_path: Path, text: str, words: list[st
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DiscoveryError, match="No such file"):
-        read_snapshot(tmp_path / "none.yaml", POLICIES)
+        read_snapshot(tmp_path / "none.yaml", check_policy)
 
 
 async def test_a_change_is_taken_up(

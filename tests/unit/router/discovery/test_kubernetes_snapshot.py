@@ -6,8 +6,8 @@ import pytest
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Pod
 from kvasir_router.discovery.kubernetes_pods import placed_engine, placed_kserve
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
-from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.discovery.specs import EngineKind, ModelSpec, PolicySpec, ReplicaSpec
+from kvasir_router.policy.registry import policy_names
 
 
 def of(deployments=(), pods=(), kserve=()):
@@ -15,7 +15,7 @@ def of(deployments=(), pods=(), kserve=()):
         msgspec.convert(list(deployments), list[LLMDeployment]),
         map(placed_engine, msgspec.convert(list(pods), list[Pod])),
         map(placed_kserve, msgspec.convert(list(kserve), list[Pod])),
-        POLICIES,
+        policy_names(),
     )
 
 
@@ -49,7 +49,8 @@ def test_a_deployment_with_its_engines(deployment, pod) -> None:
         kv_replay="tcp://10.0.0.1:5558",
         node="n1",
     )
-    model = ModelSpec("kvasir-tiny", ("a", "b"), (replica,), policy="session", hold=300.0)
+    policy = PolicySpec("session")
+    model = ModelSpec("kvasir-tiny", ("a", "b"), (replica,), policy=policy, hold=300.0)
     assert of([it], [engine]) == (model,)
 
 

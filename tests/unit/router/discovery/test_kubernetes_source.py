@@ -9,7 +9,7 @@ import pytest
 from kvasir.kube import watch
 from kvasir.kube.watch import Timing
 from kvasir_router.discovery.kubernetes_source import KubernetesSource
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import policy_names
 
 LLMDS = "/apis/kvasir.dev/v1alpha1/llmdeployments"
 PODS = "/api/v1/pods"
@@ -22,7 +22,9 @@ class Followed:
     def __init__(self, api, eventually, namespaces=(), timing=FAST) -> None:
         self.good: list[bool] = []
         self.snapshots = []
-        self.source = KubernetesSource(namespaces, self.good.append, POLICIES, api.access, timing)
+        self.source = KubernetesSource(
+            namespaces, self.good.append, policy_names(), api.access, timing
+        )
         self._eventually = eventually
 
     async def follow(self) -> None:

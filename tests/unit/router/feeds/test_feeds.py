@@ -12,6 +12,7 @@ from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_engine.kv.events import StoredBlocks
 from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.replica import Health, LoadStreamState
 
 
@@ -129,7 +130,7 @@ async def test_a_new_policy_learns_what_was_before_it(
     fleet = router.server.fleet
     model = fleet.models["m"]
     for _ in range(2):
-        fleet.set_policy(model, "kv_aware")
+        fleet.set_policy(model, PolicySpec("kv_aware"))
         residency = model.policy.index.residency
         await eventually(lambda held=residency: held.blocks == 2)
     publisher.close()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from kvasir_router.discovery.specs import CanarySpec, ModelSpec, ReplicaSpec
+from kvasir_router.discovery.specs import CanarySpec, ModelSpec, PolicySpec, ReplicaSpec
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
@@ -21,7 +21,7 @@ def replica(name: str, port: int = 1, draining: bool = False) -> ReplicaSpec:
 def make_fleet(policy: Callable[[], Policy] = LeastLoad) -> tuple[Fleet, list[str]]:
     events: list[str] = []
     fleet = Fleet(
-        lambda name: make_policy(name) if name else policy(),
+        lambda spec: make_policy(spec) if spec else policy(),
         lambda spec: ConnectionPool(spec.host, spec.port, connect_timeout=1, idle_timeout=1),
         10,
     )
@@ -95,12 +95,12 @@ async def test_an_adapter_and_a_canary_are_names_too() -> None:
 
 async def test_a_model_may_have_a_policy_of_its_own_and_change_it() -> None:
     fleet, _ = make_fleet()
-    fleet.apply((ModelSpec("m", policy="round_robin"), ModelSpec("n")))
+    fleet.apply((ModelSpec("m", policy=PolicySpec("round_robin")), ModelSpec("n")))
     model = fleet.models["m"]
     policy = model.policy
     assert isinstance(policy, RoundRobin)
     assert isinstance(fleet.models["n"].policy, LeastLoad)
-    fleet.apply((ModelSpec("m", policy="round_robin"),))
+    fleet.apply((ModelSpec("m", policy=PolicySpec("round_robin")),))
     assert fleet.models["m"].policy is policy, "what it remembers stays"
     fleet.apply((ModelSpec("m"),))
     assert fleet.models["m"] is model

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from kvasir_router.options.policy_options import SessionOptions
 from kvasir_router.policy.hash_ring import Ring, Rings
 from kvasir_router.policy.hashing import PrefixHash, Session
 
@@ -63,7 +64,7 @@ async def test_without_a_key_it_is_the_least_load(make_replicas, ask) -> None:
     replicas = make_replicas(3)
     replicas[0].acquire()
     replicas[2].acquire()
-    for policy in (PrefixHash(), Session()):
+    for policy in (PrefixHash(), Session(SessionOptions())):
         assert policy.choose(ask("short"), replicas).replica is replicas[1]
 
 
@@ -77,7 +78,7 @@ async def test_without_a_key_it_is_the_least_load(make_replicas, ask) -> None:
     ],
 )
 async def test_a_session_is_known_by_header_cookie_or_user(ask, given, same) -> None:
-    policy = Session()
+    policy = Session(SessionOptions())
     key = policy.key(ask(**given))
     assert key is not None
     assert key == policy.key(ask("another text", **same))
@@ -86,7 +87,10 @@ async def test_a_session_is_known_by_header_cookie_or_user(ask, given, same) -> 
 
 
 async def test_sessions_stay_and_are_spread(make_replicas, ask) -> None:
-    policy, replicas = Session("x-conversation", "conversation"), make_replicas(8)
+    policy, replicas = (
+        Session(SessionOptions(header="x-conversation", cookie="conversation")),
+        make_replicas(8),
+    )
     homes = {}
     for number in range(200):
         query = ask(lines=(b"X-Conversation: %d\r\n" % number,))

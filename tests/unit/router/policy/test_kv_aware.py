@@ -6,17 +6,13 @@ from collections import Counter
 import pytest
 
 from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.options.policy_options import KvAwareOptions
 from kvasir_router.policy.kv_aware import KvAware
-from kvasir_router.policy.token_load import (
-    BARRIER_TOKENS,
-    DECODE_WEIGHT,
-    MIN_LOAD_TOKENS,
-    REQUEST_TOKENS,
-    STALE_TOKENS,
-    token_loads,
-)
+from kvasir_router.policy.token_load import REQUEST_TOKENS, STALE_TOKENS, token_loads
 from kvasir_router.wire.usage import Usage
 
+DECODE_WEIGHT, BARRIER_TOKENS = 0.05, 1500.0
+MIN_LOAD_TOKENS = KvAwareOptions().min_load_tokens
 SYSTEM = "You are a helpful assistant. " * 800
 """About 23 KB, 5,800 tokens."""
 
@@ -167,7 +163,11 @@ class TestTokenLoads:
     async def test_without_reports_it_is_what_this_router_gave(self, replicas) -> None:
         replicas[1].load.give(700)
         replicas[2].acquire()
-        assert token_loads(replicas) == [0, 700, DECODE_WEIGHT * REQUEST_TOKENS]
+        assert token_loads(replicas, DECODE_WEIGHT, BARRIER_TOKENS) == [
+            0,
+            700,
+            DECODE_WEIGHT * REQUEST_TOKENS,
+        ]
 
     async def test_reports_are_added_up_with_what_came_since(self, replicas) -> None:
         replicas[0].load.give(5000)
@@ -176,14 +176,14 @@ class TestTokenLoads:
         replicas[0].load.take_back(5000)
         report(replicas[1], inflight=100)
         replicas[1].load.credit = 900
-        assert token_loads(replicas) == [3400, 900, 0]
+        assert token_loads(replicas, DECODE_WEIGHT, BARRIER_TOKENS) == [3400, 900, 0]
         assert [replica.load.prefill_tokens for replica in replicas] == [3400, 900, 0]
 
     async def test_the_kv_cache_counts_and_more_so_when_full(self, replicas) -> None:
         for replica, used in zip(replicas, (0.5, 0.9, 1.0), strict=True):
             replica.load.kv_capacity = 100_000
             report(replica, kv_usage=used)
-        half, most, full = token_loads(replicas)
+        half, most, full = token_loads(replicas, DECODE_WEIGHT, BARRIER_TOKENS)
         assert half == pytest.approx(DECODE_WEIGHT * 50_000 + BARRIER_TOKENS)
         assert most == pytest.approx(DECODE_WEIGHT * 90_000 + 9 * BARRIER_TOKENS)
         assert full == pytest.approx(DECODE_WEIGHT * 100_000 + 9 * BARRIER_TOKENS)
@@ -192,5 +192,5 @@ class TestTokenLoads:
         report(replicas[0], age=10)
         report(replicas[1], inflight=5000)
         replicas[2].load.report_every = 0.2
-        loads = token_loads(replicas)
+        loads = token_loads(replicas, DECODE_WEIGHT, BARRIER_TOKENS)
         assert loads[0] == loads[2] == 5000 + STALE_TOKENS

@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
-from kvasir_router.options.router_settings import PolicyOptions
+from kvasir_router.discovery.specs import PolicySpec
+from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.least_load import LeastLoad
-from kvasir_router.policy.registry import POLICIES, make_policy
+from kvasir_router.policy.registry import check_policy, make_policy, policy_names
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import Request
@@ -55,9 +56,9 @@ async def test_round_robin_takes_turns_whatever_the_load(replicas) -> None:
     assert chosen[:3] == chosen[3:6]
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", policy_names())
 async def test_one_candidate_is_chosen(name: str, replicas) -> None:
-    policy = make_policy(name)
+    policy = make_policy(PolicySpec(name))
     choice = policy.choose(QUERY, replicas[2:])
     assert choice.replica is replicas[2]
     policy.sent(QUERY, choice)
@@ -65,16 +66,17 @@ async def test_one_candidate_is_chosen(name: str, replicas) -> None:
     policy.forget(replicas[2])
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", policy_names())
 async def test_every_policy_explains_its_choice(name: str, replicas) -> None:
     replicas[0].acquire()
-    scores = make_policy(name).explain(QUERY, replicas)
+    scores = make_policy(PolicySpec(name)).explain(QUERY, replicas)
     assert [score.replica for score in scores] == ["r0", "r1", "r2"]
     assert sum(score.chosen for score in scores) == 1
 
 
 async def test_a_session_is_told_as_the_options_say(replicas, ask) -> None:
-    policy = make_policy("session", PolicyOptions("X-Conversation", "conversation"))
+    options = {"header": "X-Conversation", "cookie": "conversation"}
+    policy = make_policy(PolicySpec("session", options))
     for line in (b"x-conversation: %d\r\n", b"Cookie: conversation=%d\r\n"):
         chosen = {}
         for number in range(40):
@@ -84,6 +86,26 @@ async def test_a_session_is_told_as_the_options_say(replicas, ask) -> None:
         assert len(set(chosen.values())) == 3
 
 
-def test_a_policy_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(ValueError, match="'best' is not one of kv_aware, least_load, round_robin"):
-        make_policy("best")
+def test_a_models_options_go_over_the_routers() -> None:
+    defaults = {"kv_aware": {"miss_weight": "2", "max_load_ratio": 3}, "session": {"cookie": "c"}}
+    policy = make_policy(PolicySpec("kv_aware", {"max_load_ratio": 1.5}), defaults)
+    assert isinstance(policy, KvAware)
+    assert (policy._miss_weight, policy._max_load_ratio) == (2.0, 1.5)
+    assert policy.spec == PolicySpec("kv_aware", {"max_load_ratio": 1.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("best", {}, "'best' is not one of kv_aware, least_load, .*; use one of these, or install"),
+        ("kv_aware", {"mis_weight": 1}, "mis_weight is not a known field; did you mean miss_weig"),
+        ("kv_aware", {"miss_weight": "x"}, "kv_aware: miss_weight must be a valid number, not 'x'"),
+        ("kv_aware", {"miss_weight": -1}, "miss_weight must be greater than or equal to 0, not -1"),
+        ("session", {"header": "a b"}, "session: header must match pattern .*, not 'a b'"),
+        ("least_load", {"a": 1, "b": 2}, "policy least_load has no options; leave out a, b"),
+    ],
+)
+def test_what_is_no_policy_is_refused_with_a_remedy(name: str, options, message: str) -> None:
+    for refuse in (make_policy, check_policy):
+        with pytest.raises(ValueError, match=message):
+            refuse(PolicySpec(name, options))

@@ -12,7 +12,7 @@ import pytest
 from kvasir.wire.block_hash import HASH_BYTES
 from kvasir.wire.kv_events import BlockRemoved, BlockStored
 from kvasir.wire.text_chain import MAX_BLOCKS
-from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
+from kvasir_router.discovery.specs import EngineKind, ModelSpec, PolicySpec, ReplicaSpec
 from kvasir_router.fleet.replica import Health, LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import PromptReport
@@ -169,7 +169,7 @@ async def test_the_fleet_and_how_it_does(start, until) -> None:
     assert copy.load.report == seen.load.report
     assert copy.load.kv_capacity == 1000
     assert copy.slot == seen.slot
-    index.fleet.set_policy(index.fleet.models[MODEL], "round_robin")
+    index.fleet.set_policy(index.fleet.models[MODEL], PolicySpec("round_robin"))
     await until(lambda: type(worker.model.policy).__name__ == "RoundRobin")
     index.apply((ModelSpec(MODEL, replicas=SNAPSHOT[0].replicas[:1]),))
     await until(lambda: len(worker.model.replicas) == 1)
