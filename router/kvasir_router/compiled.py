@@ -76,6 +76,8 @@ MODULES = (
     "kvasir_router.scaling.latency_window",
     "kvasir_router.workers.gathered_stats",
     "kvasir_router.workers.replication.event_log",
+    "kvasir_router.workers.replication.index_log",
+    "kvasir_router.workers.replication.model_log",
     "kvasir_router.workers.shared_memory.shared_limits",
     "kvasir_router.workers.shared_memory.load_table",
     "kvasir_router.workers.shared_memory.shared_replica",

@@ -367,14 +367,18 @@ async def start_process(
 ) -> AsyncIterator[Callable[..., Awaitable[RouterProcess]]]:
     started: list[asyncio.subprocess.Process] = []
 
-    async def start(config: Path, *options: str, wait: bool = True) -> RouterProcess:
+    async def start(
+        config: Path, *options: str, wait: bool = True, path: Path | None = None
+    ) -> RouterProcess:
+        """`path`: a folder with more packages."""
         port, admin_port = free_ports(2)
+        folders = [f"{ROOT}/api", f"{ROOT}/router", *([] if path is None else [str(path)])]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kvasir_router", "--config", str(config)),
             *("--port", str(port), "--admin-port", str(admin_port), *options),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}/api:{ROOT}/router"},
+            env=os.environ | {"PYTHONPATH": ":".join(folders)},
         )
         started.append(process)
         router = RouterProcess(process, port, admin_port)

@@ -67,8 +67,10 @@ class Processes:
 
 @pytest.fixture
 def start_workers(start_process) -> Callable[..., Awaitable[Processes]]:
-    async def start(config: Path, workers: int = 2, *options: str) -> Processes:
-        router = await start_process(config, "--workers", str(workers), *options)
+    async def start(
+        config: Path, workers: int = 2, *options: str, path: Path | None = None
+    ) -> Processes:
+        router = await start_process(config, "--workers", str(workers), *options, path=path)
         processes = Processes(router)
         await until(lambda: len(processes.pids()) == workers + 1)
         return processes

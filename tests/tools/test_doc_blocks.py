@@ -23,7 +23,7 @@ from kvasir.cli.commands import COMMANDS, load_command
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
 from kvasir_router.admission.keys import KeyFile
 from kvasir_router.discovery.file_schema import FileConfig
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import check_policy
 
 LANGUAGES = {"sh", "yaml", "python", "json", "mermaid", "text"}
 FOREIGN = {"HorizontalPodAutoscaler", "ScaledObject"}
@@ -166,7 +166,7 @@ def check_yaml(document: dict[str, Any]) -> None:
         else:
             assert document["kind"] in FOREIGN
     elif keys <= FileConfig.model_fields.keys():
-        FileConfig.model_validate(document, context=POLICIES)
+        FileConfig.model_validate(document, context=check_policy)
     elif keys <= KeyFile.model_fields.keys():
         KeyFile.model_validate(document)
     else:

@@ -9,8 +9,6 @@ import zmq
 
 from kvasir.wire.kv_events import (
     AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
     KVEventError,
     decode_batch,
     parse_frames,
@@ -20,7 +18,7 @@ from kvasir_router.feeds.event_replay import Replay
 from kvasir_router.feeds.event_sockets import EventSockets
 from kvasir_router.feeds.event_subscription import Subscription
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.index.block_sink import BlockSink
+from kvasir_router.index.block_sink import BlockSink, apply_event
 from kvasir_router.tasks import SupervisedTasks
 
 _log = structlog.get_logger("kvasir_router.feeds")
@@ -65,24 +63,24 @@ class EventFeed:
         """The engine's process is known to be gone."""
         self._recovery.emptied()
 
+    def replay_all(self) -> None:
+        """Tell the sink everything anew, as far as the engine remembers it."""
+        if self._replay_address is not None:
+            self._recovery.emptied()
+            self._recovery.connected(time.monotonic())
+
     # RecoveryActions
 
     def apply(self, batch: Batch) -> None:
         """Recovery's next batch: give its events to the sink."""
-        sink, replica = self._sink, self._replica
-        replica.feeds["kv_batches"] += 1
+        self._replica.feeds["kv_batches"] += 1
         for event in batch.events:
-            if isinstance(event, BlockStored):
-                sink.stored(replica, event)
-            elif isinstance(event, BlockRemoved):
-                sink.removed(replica, event)
-            else:
-                sink.cleared(replica)
+            apply_event(self._sink, self._replica, event)
 
     def clear(self) -> None:
         """Recovery lost the thread."""
         self._replica.feeds["kv_cleared"] += 1
-        self._sink.cleared(self._replica)
+        apply_event(self._sink, self._replica, AllBlocksCleared())
 
     def start_replay(self, number: int) -> None:
         """Recovery needs what came before."""

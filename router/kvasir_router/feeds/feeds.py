@@ -56,7 +56,7 @@ class Feeds:
     def watch(self, model: Model, replica: Replica) -> None:
         """Begin to listen to a replica."""
         spec = replica.spec
-        sink = model.policy.sink
+        sink = model.sink
         names = NAMES.get(spec.engine)
         self._tasks[replica] = set()
         if spec.grpc_port is not None:
@@ -82,6 +82,12 @@ class Feeds:
         events = self._events.pop(replica, None)
         if events is not None:
             events.close()
+
+    def replay_events(self, model: Model) -> None:
+        """Tell the model's sink anew what is in its replicas' caches."""
+        for replica in model.replicas.values():
+            if replica in self._events:
+                self._events[replica].replay_all()
 
     def emptied(self, model: Model, replica: Replica) -> None:
         """Drop what is known of a replica whose process has ended."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.index.block_sink import BlockSink, PromptReport
+from kvasir_router.index.block_sink import BlockSink, PromptReport, apply_report
 
 if TYPE_CHECKING:
     from kvasir_router.feeds import rpc
@@ -38,8 +38,7 @@ async def follow_prompt_reports(
 
 async def _give(reports: Any, sink: BlockSink) -> None:
     for number, report in enumerate(reports, 1):
-        sink.learned(
-            PromptReport(list(report.text_hashes), list(report.kv_blocks), report.kv_hashes)
-        )
+        hashes = list(report.text_hashes)
+        apply_report(sink, PromptReport(hashes, list(report.kv_blocks), report.kv_hashes))
         if number % _REPORTS_PER_TURN == 0:
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from kvasir_router.fleet.hedge_delay import HedgeDelay
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.fleet.retry_budget import RetryBudget
+from kvasir_router.index.block_sink import BlockSink
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.usage import Usage
 
@@ -60,6 +61,11 @@ class Model:
         """Whether a replica that is not down may take a request now."""
         self.room: Callable[[], None] = lambda: None
         """Called when there is room after there was none."""
+
+    @property
+    def sink(self) -> BlockSink | None:
+        """Receiver of engines' events for the policy."""
+        return self.policy.sink
 
     @property
     def names(self) -> frozenset[str]:

@@ -42,6 +42,7 @@ class FleetWatch:
         fleet.went = self._went
         fleet.emptied = self._feeds.emptied
         fleet.policy_changed = self._feeds.policy_changed
+        self.replay_events = self._feeds.replay_events
         router.metrics.register(FeedCollector(fleet))
 
     async def start(self) -> None:

@@ -120,7 +120,7 @@ class Tokenizing:
     def _state(self, model: Model, tokenizer: str) -> _ModelState | None:
         """None for a model whose policy has no index. What was learned with another tokenizer, or
         for blocks of another size, is forgotten."""
-        index = model.policy.sink
+        index = model.sink
         if not isinstance(index, ModelIndex):
             return None
         state = self._states.get(model)

@@ -15,8 +15,8 @@ from kvasir_router.discovery.specs import (
     Snapshot,
 )
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.process.client_port import url_of
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
@@ -24,7 +24,8 @@ from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.workers.control_channel import END, READY, TERM, Control
 from kvasir_router.workers.gathered_stats import GatheredStats
 from kvasir_router.workers.process_metrics import PublisherCollector
-from kvasir_router.workers.replication.event_log import EventLog, WatchedReplica, report_of
+from kvasir_router.workers.replication.event_log import EventLog, WatchedReplica
+from kvasir_router.workers.replication.index_log import PublishedIndexLog
 from kvasir_router.workers.replication.messages import (
     Learned,
     MetricsRequest,
@@ -38,13 +39,13 @@ from kvasir_router.workers.replication.messages import (
     StatsReport,
     ToIndex,
     ToWorker,
-    unpack_texts,
 )
 from kvasir_router.workers.replication.publisher import Publisher, WorkerLink
 from kvasir_router.workers.replication.saved_state import SavedState, load_state, save_state
 from kvasir_router.workers.replication.snapshot import discovered, whole_state
 from kvasir_router.workers.shared_memory.load_table import MAX_REPLICAS, Others
 from kvasir_router.workers.shared_memory.load_table_rows import LoadTableRows
+from kvasir_router.workers.shared_memory.shared_replica import SharedModel
 from kvasir_router.workers.shared_state import Shared
 
 _log = structlog.get_logger("kvasir_router.workers")
@@ -67,7 +68,7 @@ class IndexProcess(RouterComponents):
         self._shared = shared
         self._watch = FleetWatch(self)
         self._hub = Publisher(self._take, self._left, self._state)
-        self._journal = EventLog(self._hub)
+        self._log = EventLog(self._hub.tell, PublishedIndexLog, self._watch.replay_events)
         self._slots = LoadTableRows(shared.load.is_unused)
         self._snapshot: Snapshot | None = None
         """None until discovery has spoken."""
@@ -84,6 +85,7 @@ class IndexProcess(RouterComponents):
         self.gateway.serves = False
         self._hub.changed = self._workers_changed
         fleet = self.fleet
+        fleet.make_model = self._make_model
         fleet.make_replica = self._make_replica
         self._feeds_follow_policy, fleet.policy_changed = fleet.policy_changed, self._policy_changed
         self._feeds_lose, fleet.went = fleet.went, self._went
@@ -153,8 +155,7 @@ class IndexProcess(RouterComponents):
                 self._policies.pop(model.name, None)
             elif model.name not in before and model.name in self._policies:
                 self.fleet.set_policy(model, self._policies[model.name])
-            self._journal.follow(model)
-        self._journal.keep(self.fleet.models)
+        self._log.keep(self.fleet.models)
         for name in self._policies.keys() - self.fleet.models.keys():
             del self._policies[name]
         self._others.watch(max(self._replicas, default=-1) + 1)
@@ -188,20 +189,14 @@ class IndexProcess(RouterComponents):
         if replica is None:
             return
         self._hub.tell(message)
-        policy = replica.model.policy
-        if isinstance(policy, KvAware):
-            chain, capacity = unpack_texts(message.texts), replica.load.kv_capacity
-            policy.index.approximate.routed(chain, replica, message.known, capacity)
-            policy.index.texts.used(chain)
+        log = self._log.of(replica.model.name)
+        if log is not None:
+            log.apply(message, replica)
 
     def _learned(self, message: Learned) -> None:
-        model = self.fleet.models.get(message.model)
-        if model is None or not isinstance(model.policy, KvAware):
-            return
-        index, report = model.policy.index, report_of(message)
-        # All workers tell a new index process the same
-        if any(index.texts.at(text) == (0, 0) for text in report.text_hashes):
-            index.learned(report)
+        log = self._log.of(message.model)
+        if log is not None:
+            log.learned_by_worker(message)
 
     async def _tell_metrics(self, peer: WorkerLink, question: int) -> None:
         await self._gathering.gather()
@@ -218,7 +213,7 @@ class IndexProcess(RouterComponents):
     # For them
 
     def _state(self) -> Iterator[list[ToWorker]]:
-        return whole_state(self.fleet, self._snapshot, self._policies)
+        return whole_state(self.fleet, self._log, self._snapshot, self._policies)
 
     def _recall(self) -> None:
         memory = load_state(self._shared.memory_path)
@@ -238,6 +233,11 @@ class IndexProcess(RouterComponents):
 
     # The fleet
 
+    def _make_model(self, spec: ModelSpec, policy: Policy, created: int) -> Model:
+        model = SharedModel(spec, policy, created, self._others.refresh)
+        self._log.follow(model)
+        return model
+
     def _make_replica(
         self, model: Model, spec: ReplicaSpec, pool: ConnectionPool, most: int, queue: int
     ) -> Replica:
@@ -245,7 +245,7 @@ class IndexProcess(RouterComponents):
         replica = WatchedReplica(
             spec, pool, most, model.refresh, queue, slot=slot, cells=self._cells
         )
-        replica.journal, replica.model = self._journal, model
+        replica.tell, replica.model = self._hub.tell, model
         self._replicas[slot] = replica
         return replica
 
@@ -255,15 +255,15 @@ class IndexProcess(RouterComponents):
             spec = replica.spec
             self._slots.free((model.name, spec.id, spec.host, spec.port))
             del self._replicas[replica.slot]
-        journal = self._journal.index(model.name)
-        if journal is not None:
-            journal.forget(replica)
+        log = self._log.of(model.name)
+        if log is not None:
+            log.forget_replica(replica)
 
     def _policy_changed(self, model: Model) -> None:
-        self._feeds_follow_policy(model)
-        self._journal.follow(model)
+        self._log.follow(model)
         spec = self._policies[model.name] = model.policy.spec
         self._hub.tell(PolicyChanged(model.name, spec))
+        self._feeds_follow_policy(model)
         self._remember()
 
     def _others_have(self, slot: int, in_flight: int, credit: int) -> None:

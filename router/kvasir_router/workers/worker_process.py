@@ -1,8 +1,7 @@
 """A worker: serves clients by what the index process tells, and tells it what it does."""
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 
 import structlog
@@ -11,8 +10,6 @@ from kvasir_router import compiled
 from kvasir_router.fleet.health_monitor import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import LoadStreamState, Replica
-from kvasir_router.index.cached_replica import CachedReplica
-from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort
 from kvasir_router.process.components import RouterComponents
@@ -21,7 +18,6 @@ from kvasir_router.wire.responses import Answer, error
 from kvasir_router.workers.control_channel import GO, LEAVING, READY, TERM, Control
 from kvasir_router.workers.process_metrics import SubscriberCollector
 from kvasir_router.workers.process_stats import ProcessStats, families, windows
-from kvasir_router.workers.replication.event_log import learned, slot_of, texts_of
 from kvasir_router.workers.replication.messages import (
     Ask,
     Complete,
@@ -30,11 +26,8 @@ from kvasir_router.workers.replication.messages import (
     MetricsText,
     Poisoned,
     QueueReport,
-    ReplicaSuspected,
-    Routed,
     StatsReport,
     ToWorker,
-    pack_texts,
 )
 from kvasir_router.workers.replication.replica_state import ReplicaState
 from kvasir_router.workers.replication.subscriber import IndexSubscriber
@@ -48,8 +41,6 @@ _LOOK_SECONDS, _BUSY_LOOK_SECONDS = 0.05, 0.002
 """Between two looks at what others have in flight, besides those for each choice: with nobody
 waiting for room here, and with somebody."""
 _METRICS_SECONDS = 2.0
-_REPORT_INTERVAL_SECONDS = 10.0
-_MAX_REPORTED = 65_536
 _TAKE_OVER_SECONDS = 10.0
 _FAREWELL_SECONDS = 0.02
 """Seconds to flush the last messages before exiting."""
@@ -69,13 +60,11 @@ class RouterWorker(RouterComponents):
         self._slot = slot
         self._column = column
         self._table = shared.load
-        self._follower = ReplicaState(self, shared.load, column)
         self._link = IndexSubscriber(
             shared.link_path, self._take, self._index_away, self._index_back
         )
+        self._follower = ReplicaState(self, shared.load, column, self._link.tell)
         self.metrics.register(SubscriberCollector(self._link))
-        self._follower.missed = self._link.want_all
-        self._follower.doubted = lambda replica: self._link.tell(ReplicaSuspected(replica.slot))
         self._probes = HealthMonitor(settings.probing, gateway.fleet_lines, gateway.tasks.child())
         self._probed: list[tuple[Model, Replica]] = []
         self._known = asyncio.Event()
@@ -83,14 +72,10 @@ class RouterWorker(RouterComponents):
         self._port = ClientPort(gateway, settings.tls)
         self._questions = count()
         self._asked: dict[int, Callable[[Answer], None]] = {}
-        self._told: dict[tuple[int, int], float] = {}
-        """When the others were told of texts at replicas (slot, last block), by the clock."""
         gateway.poison.added = lambda digest: self._link.tell(Poisoned(digest))
         gateway.ask_metrics = self._ask_metrics
         if gateway.admission.keyring is not None:
             gateway.admission.keyring.make_limits = shared.ledger.limits
-        self.fleet.policy_changed = self._follow_policy
-        self.fleet.came = lambda model, replica: self._follow_policy(model)
 
     async def run(self, control: Control) -> None:
         """Serve until told to stop, or to make room for another worker."""
@@ -175,32 +160,11 @@ class RouterWorker(RouterComponents):
     # To the index process
 
     async def _tell_texts(self) -> None:
-        """A new index process knows no prompts, and so not which blocks matter here."""
-        for model in list(self.fleet.models.values()):
-            if isinstance(model.policy, KvAware):
-                for message in texts_of(model.name, model.policy.index):
-                    await self._link.has_room()
-                    self._link.tell(message)
-
-    def _follow_policy(self, model: Model) -> None:
-        """Tell of what the model's index learns here."""
-        if isinstance(model.policy, KvAware):
-            index = model.policy.index
-            index.when_routed = self._routed
-            index.when_learned = lambda report: self._link.tell(learned(model.name, report))
-
-    def _routed(self, chain: Sequence[int], replica: CachedReplica, known: int) -> None:
-        """Tell the others, if that is news to them: of a text that is known to be there as a whole
-        only now and then, so that it stays young in their lists too."""
-        slot = slot_of(replica)
-        if known >= len(chain):
-            now, text = time.monotonic(), (slot, chain[-1])
-            if now - self._told.get(text, 0.0) < _REPORT_INTERVAL_SECONDS:
-                return
-            if len(self._told) >= _MAX_REPORTED:
-                self._told.clear()
-            self._told[text] = now
-        self._link.tell(Routed(self._column, slot, pack_texts(chain), known))
+        """Teach a new index process, which knows no prompts, and so not which blocks matter."""
+        for log in self._follower.log.all():
+            for message in log.texts():
+                await self._link.has_room()
+                self._link.tell(message)
 
     def _counted(self) -> StatsReport:
         found = families(self.metrics.collect())

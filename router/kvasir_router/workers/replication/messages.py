@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kvasir.wire.block_hash import HASH_BYTES
+from kvasir.wire.kv_events import KVEvent
 from kvasir_router.discovery.specs import CanarySpec, ModelSpec, PolicySpec, Snapshot
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState
@@ -141,6 +142,13 @@ class Remembered(Message, tag=11):
     sizes: list[int]
 
 
+class EngineEvent(Message, tag=15):
+    """An engine's event as it came, for sinks that have no log of their own."""
+
+    slot: int
+    event: KVEvent
+
+
 class Complete(Message, tag=12):
     """That was the whole state."""
 
@@ -222,6 +230,7 @@ ToWorker = (
     | Held
     | Dropped
     | Cleared
+    | EngineEvent
     | Learned
     | Remembered
     | Complete

@@ -1,21 +1,22 @@
-"""A worker's fleet and indexes, kept as the index process tells."""
+"""Fleet and policies' sinks of a worker, kept as the index process tells."""
 
 from collections.abc import Callable
+from functools import partial
 
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.index.model_index import ModelIndex
-from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.wire.upstream_pool import ConnectionPool
-from kvasir_router.workers.replication.event_log import report_of
+from kvasir_router.workers.replication.event_log import EventLog
+from kvasir_router.workers.replication.index_log import WorkerIndexLog
 from kvasir_router.workers.replication.messages import (
     Cleared,
     Complete,
     Discovered,
     Dropped,
+    EngineEvent,
     Heard,
     Held,
     Learned,
@@ -24,22 +25,33 @@ from kvasir_router.workers.replication.messages import (
     Poisoned,
     PolicyChanged,
     Remembered,
+    ReplicaSuspected,
+    ResyncRequest,
     Routed,
+    ToIndex,
     ToWorker,
     Welcome,
-    unpack_keys,
-    unpack_texts,
 )
 from kvasir_router.workers.shared_memory.load_table import LoadTable, Others
 from kvasir_router.workers.shared_memory.shared_replica import SharedModel, SharedReplica
 
+_SinkEvent = Held | Dropped | Cleared | EngineEvent | Remembered | Routed
+
 
 class ReplicaState:
-    """Applies messages, in their order. `missed` is called when it needs the whole state anew."""
+    """State of a worker, to which messages are applied in their order."""
 
-    def __init__(self, router: RouterComponents, table: LoadTable, column: int) -> None:
+    def __init__(
+        self,
+        router: RouterComponents,
+        table: LoadTable,
+        column: int,
+        tell: Callable[[ToIndex], None],
+    ) -> None:
+        """`tell` is called with what the index process is to know."""
         self._router = router
         self._column = column
+        self._tell = tell
         self._cells = table.cells(column)
         self._slots: dict[tuple[str, str, str, int], int] = {}
         self._replicas: dict[int, tuple[Model, SharedReplica]] = {}
@@ -49,10 +61,11 @@ class ReplicaState:
         """Slots of replicas that went down here, and not (yet) in the index process."""
         self._fresh = False
         self.others = Others(table, column, self._others_have)
-        self.missed: Callable[[], None] = lambda: None
-        self.doubted: Callable[[SharedReplica], None] = lambda replica: None
-        """Told of a replica that failed here."""
+        self.log = EventLog(
+            lambda message, blocks=0: tell(message), partial(WorkerIndexLog, column=column)
+        )
         fleet = router.fleet
+        fleet.policy_changed = self.log.follow
         fleet.make_model = self._make_model
         fleet.make_replica = self._make_replica
         fleet.emptied = self._emptied
@@ -63,11 +76,12 @@ class ReplicaState:
             Observed: self._observed,
             Heard: self._heard,
             Loaded: self._loaded,
-            Held: self._held,
-            Dropped: self._dropped,
+            Held: self._blocks,
+            Dropped: self._blocks,
+            EngineEvent: self._blocks,
             Cleared: self._cleared,
             Learned: self._learned,
-            Remembered: self._remembered,
+            Remembered: self._sink_event,
             Routed: self._routed,
             Poisoned: self._poisoned,
             Complete: self._complete,
@@ -104,6 +118,7 @@ class ReplicaState:
         self._slots = {(p.model, p.id, p.host, p.port): p.slot for p in message.places}
         fleet = self._router.fleet
         self._router.apply(message.snapshot)
+        self.log.keep(fleet.models)
         self._replicas = {}
         for model in fleet.models.values():
             model.created = message.created.get(model.name, model.created)
@@ -129,7 +144,7 @@ class ReplicaState:
         replica.serves = message.serves
         if health is Health.READY and slot in self._forgotten:
             self._forgotten.discard(slot)
-            self.missed()  # it was never down: what was forgotten of it is still so
+            self._tell(ResyncRequest())  # it was never down: what was forgotten of it is still so
         replica.observed(health)
         if health is Health.DOWN:
             self._forgotten.discard(slot)
@@ -145,69 +160,49 @@ class ReplicaState:
             load.kv_capacity = message.kv_capacity
             load.reported(message.report)
 
-    # What is in their caches
+    # What their policies' sinks hold
 
-    def _held(self, message: Held) -> None:
+    def _blocks(self, message: Held | Dropped | EngineEvent) -> None:
         self._confirm(message.slot)
-        index, replica = self._index(message.slot)
-        if index is not None and replica is not None:
-            keys = unpack_keys(message.keys)
-            index.residency.hold(replica, message.group, message.tier, message.block_size, keys)
-
-    def _dropped(self, message: Dropped) -> None:
-        self._confirm(message.slot)
-        index, replica = self._index(message.slot)
-        if index is not None and replica is not None:
-            keys = unpack_keys(message.keys)
-            index.residency.drop(replica, message.group, message.tier, keys)
+        self._sink_event(message)
 
     def _cleared(self, message: Cleared) -> None:
         self._unconfirmed.discard(message.slot)
-        index, replica = self._index(message.slot)
-        if index is not None and replica is not None:
-            index.residency.cleared(replica)
+        self._sink_event(message)
+
+    def _sink_event(self, message: _SinkEvent) -> None:
+        model, replica = self._replicas.get(message.slot, (None, None))
+        log = self.log.of(model.name) if model is not None else None
+        if log is not None:
+            log.apply(message, replica)
 
     def _learned(self, message: Learned) -> None:
-        model = self._router.fleet.models.get(message.model)
-        if model is not None and isinstance(model.policy, KvAware):
-            model.policy.index.texts.learn(report_of(message))
-
-    def _remembered(self, message: Remembered) -> None:
-        index, replica = self._index(message.slot)
-        if index is not None and replica is not None:
-            texts = unpack_texts(message.texts)
-            contents = zip(texts, message.at, message.sizes, strict=True)
-            index.approximate.restore(replica, contents)
+        log = self.log.of(message.model)
+        if log is not None:
+            log.apply(message, None)
 
     def _routed(self, message: Routed) -> None:
-        if message.column == self._column:
-            return
-        index, replica = self._index(message.slot)
-        if index is not None and replica is not None:
-            chain, capacity = unpack_texts(message.texts), replica.load.kv_capacity
-            index.approximate.routed(chain, replica, message.known, capacity)
+        if message.column != self._column:
+            self._sink_event(message)
 
     def _poisoned(self, message: Poisoned) -> None:
         self._router.gateway.poison.add_digest(message.digest)
 
     def _confirm(self, slot: int) -> None:
-        """What is told now of its blocks is all there is."""
+        """Forget a replica's blocks of the earlier telling, at the first of this one."""
         if slot in self._unconfirmed:
             self._unconfirmed.discard(slot)
-            index, replica = self._index(slot)
-            if index is not None and replica is not None:
-                index.residency.forget(replica)
-
-    def _index(self, slot: int) -> tuple[ModelIndex | None, SharedReplica | None]:
-        model, replica = self._replicas.get(slot, (None, None))
-        if model is None or not isinstance(model.policy, KvAware):
-            return None, replica
-        return model.policy.index, replica
+            model, replica = self._replicas.get(slot, (None, None))
+            log = self.log.of(model.name) if model is not None else None
+            if log is not None and replica is not None:
+                log.begin_replica(replica)
 
     # For the fleet
 
     def _make_model(self, spec: ModelSpec, policy: Policy, created: int) -> Model:
-        return SharedModel(spec, policy, created, self.others.refresh)
+        model = SharedModel(spec, policy, created, self.others.refresh)
+        self.log.follow(model)
+        return model
 
     def _make_replica(
         self, model: Model, spec: ReplicaSpec, pool: ConnectionPool, most: int, queue: int
@@ -216,7 +211,7 @@ class ReplicaState:
         replica = SharedReplica(
             spec, pool, most, model.refresh, queue, slot=slot, cells=self._cells
         )
-        replica.asked_for_probe = lambda replica: self.doubted(replica)
+        replica.asked_for_probe = lambda replica: self._tell(ReplicaSuspected(replica.slot))
         return replica
 
     def _emptied(self, model: Model, replica: Replica) -> None:

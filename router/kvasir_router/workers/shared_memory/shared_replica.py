@@ -9,6 +9,7 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import ReplicaLoad
+from kvasir_router.index.block_sink import BlockSink
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.workers.shared_memory.load_table import CREDIT, IN_FLIGHT
@@ -113,13 +114,21 @@ class _Bell(asyncio.Event):
 
 
 class SharedModel(Model):
-    """Looks at what the other processes do before it chooses."""
+    """Model of a router with workers, which looks at what the other processes do before it
+    chooses."""
 
     def __init__(
         self, spec: ModelSpec, policy: Policy, created: int, look: Callable[[], None]
     ) -> None:
         super().__init__(spec, policy, created)
         self._look = look
+        self.entry: BlockSink | None = None
+        """Receiver that tells the other processes, too, of what the policy's sink is told."""
+
+    @property
+    def sink(self) -> BlockSink | None:
+        """Model.sink."""
+        return self.entry
 
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
         """Model.choose."""

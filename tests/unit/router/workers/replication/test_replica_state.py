@@ -20,8 +20,8 @@ from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.replication import publisher as hub_module
-from kvasir_router.workers.replication.event_log import report_of
 from kvasir_router.workers.replication.messages import Known, Learned, Routed, pack_texts
+from kvasir_router.workers.replication.model_log import report_of
 from kvasir_router.workers.replication.replica_state import ReplicaState
 from kvasir_router.workers.replication.subscriber import IndexSubscriber
 from kvasir_router.workers.shared_memory.load_table import LoadTable
@@ -68,11 +68,10 @@ class Following:
 
     def __init__(self, shared: Shared, column: int) -> None:
         self.router = RouterComponents(shared.settings)
-        self.follower = ReplicaState(self.router, shared.load, column)
         self.messages: list[Any] = []
         self.away = 0
         self.link = IndexSubscriber(shared.link_path, self._take, self._gone, lambda: None)
-        self.follower.missed = self.link.want_all
+        self.follower = ReplicaState(self.router, shared.load, column, self.link.tell)
         self.task = asyncio.create_task(self.link.run())
 
     def _take(self, message: Any) -> None:
