@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from kvasir_router.admission.keys import ApiKey, KeyFile
 from kvasir_router.discovery.file_schema import FileCanary, FileConfig, FileModel, FileReplica
-from kvasir_router.policy.registry import POLICIES
+from kvasir_router.policy.registry import policy_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "router-config.md"
 _HEAD = """\
@@ -29,7 +29,7 @@ while it runs; a broken one is refused with a sentence in the log, and the last 
 _SECTIONS: list[tuple[str, str, list[tuple[str, type[BaseModel]]]]] = [
     (
         "Discovery file",
-        f"`kvasir router --config FILE`. Policies: {', '.join(f'`{name}`' for name in POLICIES)}.",
+        f"`kvasir router --config FILE`. Policies: `{'`, `'.join(policy_names())}`.",
         [
             ("The file", FileConfig),
             ("`models[]`", FileModel),
@@ -114,7 +114,7 @@ def _kind(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         [values] = (
             schema.get("patternProperties") or {"": schema["additionalProperties"]}
         ).values()
-        kind = f"map of names to {_kind(values, definitions)}"
+        kind = f"map of names to {_kind(values, definitions) if values is not True else 'any'}"
     limits = [text.format(_number(schema[key])) for key, text in _LIMITS.items() if key in schema]
     return ", ".join([kind, *limits])
 
