@@ -1,72 +1,29 @@
 """`kvasir router`: its options, checked and explained; the rest is loaded when it runs."""
 
-from typing import TYPE_CHECKING
+from typing import Annotated, Any, Literal
 
 import typer
 
-from kvasir_router.options import flags
-
-if TYPE_CHECKING:
-    from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.options.flag import ROUTING, settings_from
+from kvasir_router.options.flags import takes_flags_of
+from kvasir_router.options.option_values import check_discovery
+from kvasir_router.options.router_settings import RouterSettings
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 @app.command()
+@takes_flags_of(RouterSettings)
 def router(
-    config: flags.Config = None,
-    discovery: flags.Discovery = "file",
-    watch_namespace: flags.WatchNamespace = None,
-    host: flags.Host = "127.0.0.1",
-    port: flags.Port = 8080,
-    admin_port: flags.AdminPort = 8081,
-    workers: flags.Workers = 1,
-    policy: flags.Policy = "kv_aware",
-    fleet_secret_file: flags.FleetSecretFile = None,
-    max_in_flight: flags.MaxInFlight = 2048,
-    policy_option: flags.PolicyOption = None,
-    engine_queue: flags.EngineQueue = 4,
-    scrape_interval: flags.ScrapeInterval = 1.0,
-    tokenizer_processes: flags.TokenizerProcesses = 1,
-    tokenizer_deadline: flags.TokenizerDeadline = 0.005,
-    probe_interval: flags.ProbeInterval = 1.0,
-    probe_timeout: flags.ProbeTimeout = 1.0,
-    connect_timeout: flags.ConnectTimeout = 2.0,
-    request_timeout: flags.RequestTimeout = None,
-    migration: flags.Migration = True,
-    max_moves: flags.MaxMoves = 3,
-    migration_stream_bytes: flags.StreamBytes = 4 * 1024 * 1024,
-    migration_total_bytes: flags.StreamsBytes = 256 * 1024 * 1024,
-    hedging: flags.Hedging = False,
-    keys_file: flags.KeysFile = None,
-    routers: flags.Routers = 1,
-    routers_dns: flags.RoutersDNS = None,
-    max_waiting: flags.MaxWaiting = 1024,
-    queue_timeout: flags.QueueTimeout = 30.0,
-    hold_timeout: flags.HoldTimeout = 60.0,
-    max_body_bytes: flags.MaxBodyBytes = 64 * 1024 * 1024,
-    max_buffered_bytes: flags.MaxBufferedBytes = 512 * 1024 * 1024,
-    max_header_bytes: flags.MaxHeaderBytes = 32 * 1024,
-    max_headers: flags.MaxHeaders = 100,
-    max_connections: flags.MaxConnections = 10_000,
-    header_timeout: flags.HeaderTimeout = 10.0,
-    body_timeout: flags.BodyTimeout = 30.0,
-    min_body_rate: flags.BodyRate = 8192.0,
-    keep_alive_timeout: flags.KeepAliveTimeout = 75.0,
-    send_timeout: flags.SendTimeout = 300.0,
-    cors_origin: flags.CorsOrigin = None,
-    tls_cert: flags.TlsCert = None,
-    tls_key: flags.TlsKey = None,
-    replica_ca_file: flags.ReplicaCaFile = None,
-    slo_ttft: flags.SloTtft = 2.0,
-    slo_itl: flags.SloItl = 0.1,
-    slo: flags.SloOfModel = None,
-    otlp_endpoint: flags.OtlpEndpoint = None,
-    trace_ratio: flags.TraceRatio = 1.0,
-    access_log: flags.AccessLog = True,
-    pre_stop_delay: flags.PreStopDelay = 0.0,
-    drain_timeout: flags.DrainTimeout = 30.0,
-    drain_idle: flags.DrainIdle = 2.0,
+    discovery: Annotated[
+        Literal["file", "kubernetes"],
+        typer.Option(
+            help="Where models and replicas are learnt from: a file (--config), or a cluster: that "
+            "of KUBECONFIG, or else of the pod that the router runs in.",
+            rich_help_panel=ROUTING,
+        ),
+    ] = "file",
+    **flags: Any,
 ) -> None:
     """Route OpenAI API requests to the replicas of the models they name.
 
@@ -97,87 +54,37 @@ def router(
         canaries:
           - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
-    from kvasir_router.discovery.specs import PolicySpec
-    from kvasir_router.options import option_values as values
-    from kvasir_router.options import router_settings as s
-    from kvasir_router.options.tokenizing_settings import TokenizingSettings
-    from kvasir_router.policy.registry import check_policy
-    from kvasir_router.wire.http_request import Limits
+    settings: RouterSettings = settings_from(RouterSettings, flags)
+    _check(settings, discovery)
+    _run(settings)
 
-    policy_options = values.policy_options(policy_option or ())
-    for name in dict.fromkeys((policy, *policy_options)):
-        hint = "--policy-option" if name in policy_options else "--policy"
+
+def _check(settings: RouterSettings, discovery: str) -> None:
+    """Refuse settings that are wrong together."""
+    from kvasir_router.discovery.specs import PolicySpec
+    from kvasir_router.policy.registry import check_policy
+
+    check_discovery(discovery, settings.config, settings.watch_namespaces)
+    options, tls = settings.policy_options, settings.tls
+    for name in dict.fromkeys((settings.policy, *options)):
         try:
-            check_policy(PolicySpec(name, policy_options.get(name, {})))
+            check_policy(PolicySpec(name, options.get(name, {})))
         except ValueError as error:
+            hint = "--policy-option" if name in options else "--policy"
             raise typer.BadParameter(str(error), param_hint=hint) from None
-    if (tls_cert is None) != (tls_key is None):
+    if (tls.cert is None) != (tls.key is None):
         raise typer.BadParameter(
             "a certificate and its key go together: give both or neither",
             param_hint="--tls-cert / --tls-key",
         )
-    if port == admin_port != 0:
+    if settings.port == settings.admin_port != 0:
         raise typer.BadParameter(
-            f"{port} is the API's port (--port) too; give one of them another",
+            f"{settings.port} is the API's port (--port) too; give one of them another",
             param_hint="--admin-port",
         )
-    settings = s.RouterSettings(
-        config=values.discovery_file(discovery, config),
-        watch_namespaces=values.namespaces(discovery, watch_namespace or ()),
-        host=host,
-        port=port,
-        admin_port=admin_port,
-        workers=workers,
-        policy=policy,
-        policy_options=policy_options,
-        limits=Limits(
-            header_bytes=max_header_bytes,
-            headers=max_headers,
-            body_bytes=max_body_bytes,
-            buffered_bytes=max_buffered_bytes,
-        ),
-        timeouts=s.Timeouts(
-            header=header_timeout,
-            body=body_timeout,
-            body_rate=min_body_rate,
-            keep_alive=keep_alive_timeout,
-            send=send_timeout,
-            connect=connect_timeout,
-        ),
-        probing=s.Probing(interval=probe_interval, timeout=probe_timeout),
-        failover=s.Failover(
-            request_timeout=request_timeout,
-            migration=migration,
-            max_moves=max_moves,
-            stream_bytes=migration_stream_bytes,
-            streams_bytes=migration_total_bytes,
-            hedging=hedging,
-        ),
-        feeding=s.Feeding(scrape_interval=scrape_interval),
-        tokenizing=TokenizingSettings(tokenizer_processes, tokenizer_deadline),
-        tls=s.Tls(cert=tls_cert, key=tls_key, replica_ca=replica_ca_file),
-        cors_origins=values.origins(cors_origin or ()),
-        keys_file=keys_file,
-        routers=routers,
-        routers_dns=routers_dns,
-        waiting=s.QueueLimits(requests=max_waiting, timeout=queue_timeout, hold=hold_timeout),
-        engine_queue=engine_queue,
-        slo=s.Slo(slo_ttft, slo_itl),
-        slo_by_model=values.slo_by_model(slo or ()),
-        otlp_endpoint=values.http_url(otlp_endpoint),
-        trace_ratio=trace_ratio,
-        max_connections=max_connections,
-        max_in_flight=max_in_flight,
-        pre_stop_delay=pre_stop_delay,
-        drain_timeout=drain_timeout,
-        drain_idle=drain_idle,
-        fleet_secret=values.fleet_secret(fleet_secret_file),
-        access_log=access_log,
-    )
-    _run(settings)
 
 
-def _run(settings: "RouterSettings") -> None:
+def _run(settings: RouterSettings) -> None:
     import uvloop
 
     from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE

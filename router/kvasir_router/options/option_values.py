@@ -8,14 +8,15 @@ from urllib.parse import urlsplit
 
 import typer
 
-from kvasir_router.options.flags import SECRET_VARIABLE
-from kvasir_router.options.router_settings import Slo
+from kvasir_router.options.slo import Slo
+
+SECRET_VARIABLE = "KVASIR_FLEET_SECRET"  # noqa: S105 - the name of a variable
 
 
-def slo_by_model(targets: Iterable[str]) -> dict[str, Slo]:
-    """From `MODEL=TTFT:ITL`, in seconds."""
+def slo_by_model(targets: Iterable[str] | None) -> dict[str, Slo]:
+    """Return the targets of `MODEL=TTFT:ITL` by model."""
     result = {}
-    for target in targets:
+    for target in targets or ():
         found = re.fullmatch(r"(.+)=([0-9.]+):([0-9.]+)", target)
         try:
             if found is None:
@@ -32,8 +33,8 @@ def slo_by_model(targets: Iterable[str]) -> dict[str, Slo]:
     return result
 
 
-def discovery_file(discovery: str, config: Path | None) -> Path | None:
-    """The file of --discovery file, and None for kubernetes."""
+def check_discovery(discovery: str, config: Path | None, namespaces: Iterable[str]) -> None:
+    """Refuse what does not go with --discovery."""
     if discovery == "file" and config is None:
         raise typer.BadParameter(
             "name the discovery file, or choose --discovery kubernetes", param_hint="--config"
@@ -42,25 +43,27 @@ def discovery_file(discovery: str, config: Path | None) -> Path | None:
         raise typer.BadParameter(
             "--discovery kubernetes reads no file; leave one of the two out", param_hint="--config"
         )
-    return config
+    for name in namespaces if discovery == "file" else ():
+        raise typer.BadParameter(
+            f"{name!r} has a meaning only with --discovery kubernetes",
+            param_hint="--watch-namespace",
+        )
 
 
-def namespaces(discovery: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Each once."""
-    result = tuple(dict.fromkeys(names))
+def namespaces(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Return each name once."""
+    result = tuple(dict.fromkeys(names or ()))
     for name in result:
-        if discovery != "kubernetes":
-            reason = "has a meaning only with --discovery kubernetes"
-        elif not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-            reason = "is no namespace: use small letters, digits and -, at most 63"
-        else:
-            continue
-        raise typer.BadParameter(f"{name!r} {reason}", param_hint="--watch-namespace")
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise typer.BadParameter(
+                f"{name!r} is no namespace: use small letters, digits and -, at most 63",
+                param_hint="--watch-namespace",
+            )
     return result
 
 
 def http_url(url: str | None) -> str | None:
-    """The URL as it is; empty counts as none."""
+    """Return the URL as it is; empty counts as none."""
     if url and not _is_http(url):
         raise typer.BadParameter(
             f"{url!r} must be of the form http(s)://HOST[:PORT], as http://127.0.0.1:4318",
@@ -69,9 +72,9 @@ def http_url(url: str | None) -> str | None:
     return url or None
 
 
-def origins(names: Iterable[str]) -> tuple[str, ...]:
-    """As browsers send them."""
-    result = tuple(names)
+def origins(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Return origins as browsers send them."""
+    result = tuple(names or ())
     for name in result:
         if name != "*" and not (_is_http(name) and name.count("/") == 2):
             raise typer.BadParameter(
@@ -82,10 +85,10 @@ def origins(names: Iterable[str]) -> tuple[str, ...]:
     return result
 
 
-def policy_options(settings: Iterable[str]) -> dict[str, dict[str, str]]:
+def policy_options(settings: Iterable[str] | None) -> dict[str, dict[str, str]]:
     """Return the options of `POLICY.OPTION=VALUE` by policy."""
     result: dict[str, dict[str, str]] = {}
-    for setting in settings:
+    for setting in settings or ():
         found = re.fullmatch(r"([^.=]+)\.([^=]+)=(.*)", setting, re.DOTALL)
         if found is None:
             raise typer.BadParameter(
@@ -97,7 +100,7 @@ def policy_options(settings: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def fleet_secret(path: Path | None) -> str | None:
-    """From the file, else from the environment."""
+    """Return the secret in the file, else that in the environment."""
     where = SECRET_VARIABLE if path is None else "--fleet-secret-file"
     try:
         secret = os.environ.get(SECRET_VARIABLE, "") if path is None else path.read_text("utf-8")

@@ -1,219 +1,393 @@
-"""Everything that can be set on a router, in one immutable object."""
+"""Settings of a router: each with its flag, environment variable, default, limits and help."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvasir_router.options import option_values as parse
+from kvasir_router.options.flag import (
+    CLIENTS,
+    ENGINES,
+    FAILURES,
+    KEYS,
+    ROUTING,
+    STOPPING,
+    TLS,
+    WAITING,
+    WATCHING,
+    Flag,
+    flag,
+    group,
+)
+from kvasir_router.options.slo import Slo
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.wire.http_request import Limits
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long the router waits, in seconds. No limit is put on an engine's first byte: a long
+    """Time limits of connections, in seconds. No limit is put on an engine's first byte: a long
     prefill is not a fault."""
 
-    header: float = 10.0
-    """From a request's first byte to the end of its header."""
-
-    body: float = 30.0
-    """Maximum seconds between two reads of a request body."""
-
-    body_rate: float = 8192.0
-    """Bytes a second that a body comes at, after as much time."""
-
-    keep_alive: float = 75.0
-    """An idle client connection."""
-
-    send: float = 300.0
-    """A client that does not read its answer."""
-
-    connect: float = 2.0
-    """Opening a connection to a replica."""
-
+    header: float = flag(
+        10.0, CLIENTS, "Seconds for a request's whole header to arrive.", "header_timeout", min=0.1
+    )
+    body: float = flag(
+        30.0, CLIENTS, "Seconds without a byte of a request's body.", "body_timeout", min=0.1
+    )
+    body_rate: float = flag(
+        8192.0,
+        CLIENTS,
+        "Bytes a second at which a body that takes longer than --body-timeout has to come.",
+        "min_body_rate",
+        min=1.0,
+    )
+    keep_alive: float = flag(
+        75.0,
+        CLIENTS,
+        "Seconds an idle client connection stays open.",
+        "keep_alive_timeout",
+        min=0.1,
+    )
+    send: float = flag(
+        300.0, CLIENTS, "Seconds a client may leave its answer unread.", "send_timeout", min=0.1
+    )
+    connect: float = flag(
+        2.0, ENGINES, "Seconds to connect to a replica.", "connect_timeout", min=0.01
+    )
     upstream_idle: float = 4.0
-    """An idle connection to a replica; below the 5 s after which uvicorn closes it."""
+    """Seconds an idle connection to a replica stays open; below the 5 s after which uvicorn closes
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """How each replica's `GET /ready` is asked, in seconds: those of a replica that pushes its
-    load. One that does not is asked after two fifths of the interval and given half the time."""
+    """Times of `GET /ready` of each replica that pushes its load, in seconds. One that does not is
+    asked after two fifths of the interval and given half the time."""
 
-    interval: float = 1.0
-    """Between two probes of a replica that has served before."""
-
+    interval: float = flag(
+        1.0,
+        ENGINES,
+        "Seconds between probes of /ready; two fifths of it without a load stream.",
+        "probe_interval",
+        min=0.1,
+    )
     startup_interval: float = 0.1
-    """Between two probes of a replica that has never been ready."""
-
-    timeout: float = 1.0
-    """For one probe, connecting included."""
-
+    """Seconds between two probes of a replica that has never been ready."""
+    timeout: float = flag(
+        1.0,
+        ENGINES,
+        "Seconds for one probe; half without a load stream.",
+        "probe_timeout",
+        min=0.01,
+    )
     suspect_timeout: float = 0.3
-    """For one probe of a replica whose load stream fell silent."""
+    """Seconds for one probe of a replica whose load stream fell silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
     """Settings of load streams, event feeds and metrics scraping."""
 
-    scrape_interval: float = 1.0
-    """Seconds between two looks at the /metrics of an engine that does not push its load."""
+    scrape_interval: float = flag(
+        1.0,
+        ENGINES,
+        "Seconds between looks at /metrics of engines that do not push their load: vLLM, SGLang, "
+        "and Kvasir's without grpc_port.",
+        min=0.1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """What is done about replicas that fail, and about time that passes."""
+    """Retries, migration and hedging of requests whose replica fails or is late."""
 
-    request_timeout: float | None = None
-    """Seconds for a whole answer where the request has no `x-request-timeout`; None = no limit."""
-
-    migration: bool = True
-    """Whether broken streams migrate to another replica."""
-
-    max_moves: int = 3
-    """Times that a request goes elsewhere because its replica ended or fell silent. What an engine
-    hands over at the end of its drain does not count, unless this is 0."""
-
-    stream_bytes: int = 4 * 1024 * 1024
-    """Maximum transcript bytes of one stream; a larger stream cannot migrate."""
-
-    streams_bytes: int = 256 * 1024 * 1024
-    """What is kept of all streams together."""
-
-    hedging: bool = False
-    """Whether a second replica is asked when a unary answer takes longer than 95 % of them."""
+    request_timeout: float | None = flag(
+        None,
+        FAILURES,
+        "Seconds for a whole answer where the request has no x-request-timeout header; without "
+        "it, no limit.",
+        min=0.001,
+    )
+    migration: bool = flag(
+        True,
+        FAILURES,
+        "Let another replica go on with a stream whose replica broke (Kvasir engines only).",
+    )
+    max_moves: int = flag(
+        3,
+        FAILURES,
+        "Times that one request goes elsewhere because its replica ended or fell silent.",
+        min=0,
+    )
+    """What an engine hands over at the end of its drain does not count, unless this is 0."""
+    stream_bytes: int = flag(
+        4 * 1024 * 1024,
+        FAILURES,
+        "Bytes kept of one stream so that another replica can continue it.",
+        "migration_stream_bytes",
+        min=0,
+    )
+    """A larger stream cannot migrate."""
+    streams_bytes: int = flag(
+        256 * 1024 * 1024,
+        FAILURES,
+        "The same for all streams together.",
+        "migration_total_bytes",
+        min=0,
+    )
+    hedging: bool = flag(
+        False,
+        FAILURES,
+        "Ask a second replica when a unary answer takes longer than 95 % of them.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
     """Certificate files, all PEM."""
 
-    cert: Path | None = None
-    """Shown to clients, with its chain; None = plain HTTP."""
-
-    key: Path | None = None
-
-    replica_ca: Path | None = None
-    """Authorities that vouch for replicas with an https URL; None = the system's."""
+    cert: Path | None = flag(
+        None,
+        TLS,
+        "Certificate chain (PEM) for HTTPS to clients; needs --tls-key. Both files are read again "
+        "when they change.",
+        "tls_cert",
+        dir_okay=False,
+    )
+    key: Path | None = flag(
+        None, TLS, "Its private key (PEM), not encrypted.", "tls_key", dir_okay=False
+    )
+    replica_ca: Path | None = flag(
+        None,
+        TLS,
+        "Certificate authorities (PEM) that vouch for replicas with an https URL; without it the "
+        "system's do.",
+        "replica_ca_file",
+        dir_okay=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many requests wait, and how long, in seconds."""
+    """Bounds on the requests that wait; times in seconds."""
 
-    requests: int = 1024
-    """For each model; 0 = none waits."""
-
+    requests: int = flag(
+        1024,
+        WAITING,
+        "Requests that wait for each model when no replica may take them; 0 = none waits.",
+        "max_waiting",
+        min=0,
+    )
     workers: int = 1
     """Processes that share the clients: each sees its part of what tenants run."""
-
     body_bytes: int = 256 * 1024 * 1024
-    """Of the bodies of all that wait."""
-
-    timeout: float = 30.0
-    """While replicas serve, but have no room."""
-
-    hold: float = 60.0
-    """While the model has no replica that serves."""
-
+    """Maximum bytes of the bodies of all that wait."""
+    timeout: float = flag(
+        30.0,
+        WAITING,
+        "Seconds a request waits while all replicas are full; then 429.",
+        "queue_timeout",
+        min=0.0,
+    )
+    hold: float = flag(
+        60.0,
+        WAITING,
+        "Seconds it waits while the model has no replica; then 503.",
+        "hold_timeout",
+        min=0.0,
+    )
     headroom: float = 0.1
     """Part of what a model's replicas can run that tenants with more than their share leave free,
     while others use the model too: so the others need not wait for a place."""
-
     heartbeat: float = 10.0
-    """Between two SSE comments to a client that waits for a stream."""
-
+    """Seconds between two SSE comments to a client that waits for a stream."""
     hold_heartbeat: float = 2.0
     """The same while no replica serves: whoever waits for a model to start is told early."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slo:
-    """Targets of one request, in seconds."""
-
-    ttft: float = 2.0
-    """From a whole request to the first byte of its answer, waiting included."""
-
-    itl: float = 0.1
-    """Between two tokens of a stream, on average over the stream."""
-
-
-@dataclass(frozen=True, slots=True)
 class RouterSettings:
-    """A router process. The defaults are those of `kvasir router`."""
+    """Settings of a router process. The defaults are those of `kvasir router`."""
 
-    config: Path | None = None
-    """The discovery file; None = a Kubernetes cluster."""
-
-    watch_namespaces: tuple[str, ...] = ()
-    """Of the cluster; none = all."""
-
-    workers: int = 1
-    """Processes that serve clients; with several there is one more, which keeps their index."""
-
-    host: str = "127.0.0.1"
-    port: int = 8080
-    admin_port: int = 8081
-
-    policy: str = "kv_aware"
-    """Registered name of the policy of models that name none."""
-
-    policy_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    config: Path | None = flag(
+        None,
+        ROUTING,
+        "Discovery file (YAML): models, their names, their replicas and what these offer. It is "
+        "read again when it changes; a bad one is reported and the last good one stays.",
+        envvar="KVASIR_ROUTER_CONFIG",
+        dir_okay=False,
+    )
+    """None = a Kubernetes cluster."""
+    watch_namespaces: tuple[str, ...] = flag(
+        (),
+        ROUTING,
+        "Kubernetes namespace to serve; several times for several. Without it, all.",
+        "watch_namespace",
+        type=list[str] | None,
+        parse=parse.namespaces,
+    )
+    host: str = flag("127.0.0.1", ROUTING, "Address to listen on.")
+    port: int = flag(8080, ROUTING, "Port of the API.", min=0, max=65535)
+    admin_port: int = flag(
+        8081,
+        ROUTING,
+        "Port for operators: a page at /, /metrics, /serving, /scaling, /debug/fleet, "
+        "/debug/route.",
+        min=0,
+        max=65535,
+    )
+    workers: int = flag(
+        1,
+        ROUTING,
+        "Processes that serve clients, each on a core of its own. With several there is one more, "
+        "which listens to engines for all of them.",
+        min=1,
+        max=64,
+    )
+    policy: str = flag(
+        "kv_aware",
+        ROUTING,
+        "How a replica is chosen, where the discovery file does not say: kv_aware, least_load, "
+        "round_robin, prefix_hash, session, or one that another installed package registers.",
+    )
+    policy_options: Mapping[str, Mapping[str, Any]] = flag(
+        {},
+        ROUTING,
+        "An option of a policy; several times for several, as session.header=x-conversation or "
+        "kv_aware.miss_weight=2.",
+        "policy_option",
+        type=list[str] | None,
+        parse=parse.policy_options,
+        metavar="POLICY.OPTION=VALUE",
+    )
     """Options by policy, for all of its name; a model's own go over them."""
-
-    limits: Limits = field(default_factory=Limits)
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    probing: Probing = field(default_factory=Probing)
-    failover: Failover = field(default_factory=Failover)
-    feeding: Feeding = field(default_factory=Feeding)
-    tokenizing: TokenizingSettings = field(default_factory=TokenizingSettings)
-
-    tls: Tls = field(default_factory=Tls)
-
-    cors_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call the API from a browser; `*` is every one."""
-
-    max_connections: int = 10_000
-    """Client connections open at once; one more is answered 503 and closed."""
-
-    max_in_flight: int = 2048
-    """Requests in flight to one replica; when all are full the answer is 429."""
-
-    engine_queue: int = 4
-    """Requests that may wait inside one engine whose load is known; 0 = without bound."""
-
-    waiting: QueueLimits = field(default_factory=QueueLimits)
-
-    keys_file: Path | None = None
-    """API keys; None = everybody may use everything."""
-
-    routers: int = 1
-    """Routers that share the clients: each enforces its part of every key's limits."""
-
-    routers_dns: str | None = None
-    """A name that leads to every Ready router: their number takes the place of `routers`."""
-
-    otlp_endpoint: str | None = None
-    """Base URL of an OpenTelemetry collector; None = no spans."""
-
-    trace_ratio: float = 1.0
-    """Part of the requests without a caller's trace that get a span."""
-
-    slo: Slo = field(default_factory=Slo)
-    slo_by_model: Mapping[str, Slo] = field(default_factory=dict)
-
-    pre_stop_delay: float = 0.0
-    """Seconds after SIGTERM in which the router is not ready but still accepts."""
-
-    drain_timeout: float = 30.0
-    """Seconds that requests in progress get after that."""
-
-    drain_idle: float = 2.0
-    """Seconds that a connection is idle before it is closed then."""
-
-    fleet_secret: str | None = field(default=None, repr=False)
+    fleet_secret: str | None = flag(
+        None,
+        ENGINES,
+        "File with the secret that engines know routers by. Without it, the environment variable "
+        f"{parse.SECRET_VARIABLE} is used.",
+        "fleet_secret_file",
+        type=Path | None,
+        parse=parse.fleet_secret,
+        shown=False,
+        exists=True,
+        dir_okay=False,
+    )
     """Sent to every replica as `x-kvasir-fleet-secret`."""
-
-    access_log: bool = True
+    max_in_flight: int = flag(
+        2048, ENGINES, "Requests to one replica; when all are full: 429.", min=1
+    )
+    engine_queue: int = flag(
+        4,
+        ENGINES,
+        "Requests that may wait inside one engine, where who came first goes first; the others "
+        "wait in the router, in order of priority and fair to tenants. 0 = no bound.",
+        min=0,
+    )
+    feeding: Feeding = group(Feeding)
+    tokenizing: TokenizingSettings = group(TokenizingSettings)
+    probing: Probing = group(Probing)
+    failover: Failover = group(Failover)
+    keys_file: Path | None = flag(
+        None,
+        KEYS,
+        "API keys, made by `kvasir keys create`; read again when it changes. With it, requests "
+        "without a known key are refused; without it, everybody may use everything.",
+        dir_okay=False,
+        envvar="KVASIR_KEYS_FILE",
+    )
+    routers: int = flag(
+        1, KEYS, "Routers that share the clients: each enforces its part of limits.", min=1
+    )
+    routers_dns: str | None = flag(
+        None,
+        KEYS,
+        "DNS name that leads to every Ready router, such as a headless Service's: they count "
+        "themselves by it, from --routers on.",
+    )
+    waiting: QueueLimits = group(QueueLimits)
+    limits: Limits = group(
+        Limits,
+        body_bytes=Flag(
+            "Larger request bodies are answered 413.",
+            CLIENTS,
+            "max_body_bytes",
+            extra={"min": 1024},
+        ),
+        buffered_bytes=Flag(
+            "Memory for the bodies of all requests that a process receives or answers; longer ones "
+            "than 16 KiB are answered 503 then.",
+            CLIENTS,
+            "max_buffered_bytes",
+            extra={"min": 1024},
+        ),
+        header_bytes=Flag(
+            "Larger request headers are answered 431.",
+            CLIENTS,
+            "max_header_bytes",
+            extra={"min": 1024},
+        ),
+        headers=Flag(
+            "Requests with more headers are answered 431.", CLIENTS, "max_headers", extra={"min": 8}
+        ),
+    )
+    max_connections: int = flag(
+        10_000, CLIENTS, "Client connections; one more is answered 503.", min=1
+    )
+    timeouts: Timeouts = group(Timeouts)
+    cors_origins: tuple[str, ...] = flag(
+        (),
+        CLIENTS,
+        "Origin of web pages that may call the API from a browser, as https://app.example.com; "
+        "several times for several, `*` for every one. Without it none may.",
+        "cors_origin",
+        type=list[str] | None,
+        parse=parse.origins,
+    )
+    tls: Tls = group(Tls)
+    slo: Slo = group(Slo)
+    slo_by_model: Mapping[str, Slo] = flag(
+        {},
+        WATCHING,
+        "One model's targets; several times for several models.",
+        "slo",
+        type=list[str] | None,
+        parse=parse.slo_by_model,
+        metavar="MODEL=TTFT:ITL",
+    )
+    otlp_endpoint: str | None = flag(
+        None,
+        WATCHING,
+        "Base URL of an OpenTelemetry collector (OTLP over HTTP). Without it, no spans.",
+        parse=parse.http_url,
+        envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+    )
+    trace_ratio: float = flag(
+        1.0,
+        WATCHING,
+        "Part of the requests without a caller's trace that get a span.",
+        min=0.0,
+        max=1.0,
+    )
+    access_log: bool = flag(
+        True, WATCHING, "One JSON line on stdout for each request; never its body."
+    )
+    pre_stop_delay: float = flag(
+        0.0,
+        STOPPING,
+        "Seconds after SIGTERM in which /ready fails but connections are accepted: the time that "
+        "load balancers need to notice.",
+        min=0.0,
+    )
+    drain_timeout: float = flag(
+        30.0, STOPPING, "Seconds that requests in progress get after that.", min=0.0
+    )
+    drain_idle: float = flag(
+        2.0,
+        STOPPING,
+        "Seconds that a connection without a request stays open then: as long as clients keep one "
+        "for their next request, none of these is lost.",
+        min=0.0,
+    )

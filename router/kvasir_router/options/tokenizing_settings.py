@@ -1,12 +1,28 @@
-"""What can be set on tokenising."""
+"""Settings of tokenising."""
 
 from dataclasses import dataclass
+
+from kvasir_router.options.flag import ENGINES, flag
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizingSettings:
-    """How prompts are tokenised, for models with a tokenizer."""
+    """Settings of tokenising prompts, for models with a tokenizer."""
 
-    processes: int = 1
-    deadline: float = 0.005
-    """Maximum seconds a choice waits for tokens; 0 = never wait, later requests profit."""
+    processes: int = flag(
+        1,
+        ENGINES,
+        "Processes that tokenise prompts of models with a `tokenizer` in the discovery file.",
+        "tokenizer_processes",
+        min=1,
+        max=64,
+    )
+    deadline: float = flag(
+        0.005,
+        ENGINES,
+        "Maximum seconds a request waits for its prompt to be tokenised; then the approximate "
+        "index decides. 0 = it never waits.",
+        "tokenizer_deadline",
+        min=0.0,
+        max=1.0,
+    )

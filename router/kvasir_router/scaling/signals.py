@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from kvasir_router.fleet.model import Model
-from kvasir_router.options.router_settings import Slo
+from kvasir_router.options.slo import Slo
 from kvasir_router.scaling.latency_window import WINDOW_SECONDS, LatencyWindow
 from kvasir_router.wire.usage import Usage
 

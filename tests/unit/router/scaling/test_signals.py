@@ -8,7 +8,7 @@ from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.fleet.replica_load import LoadReport
-from kvasir_router.options.router_settings import Slo
+from kvasir_router.options.slo import Slo
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.scaling.signals import Signals, external_metrics
 from kvasir_router.wire.upstream_pool import ConnectionPool

@@ -2,7 +2,7 @@
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from kvasir_router.options.router_settings import Slo
+from kvasir_router.options.slo import Slo
 from kvasir_router.scaling.signals import Signals
 from kvasir_router.telemetry.router_metrics import PREFIX
 from kvasir_router.workers.process_stats import (
