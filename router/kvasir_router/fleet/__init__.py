@@ -1,1 +1,1 @@
-"""What the router knows of its replicas: which exist, which serve, and what they are doing."""
+"""Knowledge of the replicas: which exist, which serve, and what they are doing."""

@@ -1,4 +1,4 @@
-"""What a policy chooses, and what is kept of it while a request waits."""
+"""Choice of a policy, and what is kept of it while a request waits."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from kvasir_router.index.hit_check import Hit
 
 
 class Choice:
-    """Where a request goes. Immutable."""
+    """Replica that a request goes to, and the reasons. Immutable."""
 
     __slots__ = ("hit", "hit_tokens", "new_tokens", "prefill", "replica")
 
@@ -28,7 +28,7 @@ class Choice:
         self.prefill = prefill
         """The prefilling replica of a pair, with disaggregated prefill."""
         self.hit = hit
-        """What `hit_tokens` is made of, for those who check it."""
+        """Prediction that `hit_tokens` is made of, for those who check it."""
 
 
 class Kept:

@@ -23,7 +23,7 @@ class CircuitBreaker:
 
     @property
     def allows(self) -> bool:
-        """Whether a request may be sent."""
+        """True if a request may be sent."""
         return self.state is BreakerState.CLOSED or (
             self.state is BreakerState.TRIAL and not self._trial_running
         )

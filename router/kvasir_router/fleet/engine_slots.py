@@ -33,7 +33,7 @@ class EngineSlots:
 
     @property
     def bound(self) -> float:
-        """How many of this router's in flight fill it: a further one would only wait there."""
+        """Requests of this router in flight that fill it: a further one would only wait there."""
         if not self.count or not self._spare:
             return inf
         return self.count + self._spare - max(self._others, 0)

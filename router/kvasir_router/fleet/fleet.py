@@ -49,11 +49,11 @@ class Fleet:
 
     @property
     def ready(self) -> bool:
-        """Whether at least one model has a ready replica."""
+        """True if at least one model has a ready replica."""
         return any(model.ready for model in self.models.values())
 
     def find(self, name: str, key: str | None = None) -> Target | None:
-        """What the name stands for; of a canary's models the one for `key`, or any."""
+        """Return what the name stands for; of a canary's models the one for `key`, or any."""
         found = self._names.get(name)
         return found.pick(key) if isinstance(found, Canary) else found
 
@@ -149,5 +149,5 @@ def _key(spec: ReplicaSpec) -> ReplicaKey:
 
 
 def _same_engine(one: ReplicaSpec, other: ReplicaSpec) -> bool:
-    """Whether they differ in nothing but draining."""
+    """Return True if they differ in nothing but draining."""
     return replace(one, draining=False) == replace(other, draining=False)

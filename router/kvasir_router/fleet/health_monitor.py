@@ -28,7 +28,7 @@ _PROBED = {
     EngineKind.SGLANG: "/health",
     EngineKind.OPENAI: "/v1/models",
 }
-"""What others than Kvasir's engines answer once they serve."""
+"""Paths that others than Kvasir's engines answer once they serve."""
 
 
 _REFUSE_OTHER_NAMES = frozenset({EngineKind.KVASIR, EngineKind.KVASIR_OPEN, EngineKind.VLLM})
@@ -110,8 +110,8 @@ class HealthMonitor:
             await self._pause(replica)
 
     def _is_misnamed(self, model: Model, replica: Replica) -> bool:
-        """Whether each request would be refused, because the engine lists names, but not the
-        model's. The log says so when that, or a missing alias, is new."""
+        """Return True if each request would be refused, because the engine lists names, but not
+        the model's. The log says so when that, or a missing alias, is new."""
         told = self._told.get(replica)
         names = self._told[replica] = replica.served_names
         missing = model.names - set(names) if names else ()

@@ -56,9 +56,9 @@ class Model:
         self.usable: list[Replica] = []
         """Replicas that may take a request now."""
         self._serviceable: list[Replica] = []
-        """What might take one if it had room: `usable` and those that are full."""
+        """Replicas that might take one if they had room: `usable` and those that are full."""
         self.has_room = False
-        """Whether a replica that is not down may take a request now."""
+        """True if a replica that is not down may take a request now."""
         self.room: Callable[[], None] = lambda: None
         """Called when there is room after there was none."""
 
@@ -69,7 +69,7 @@ class Model:
 
     @property
     def names(self) -> frozenset[str]:
-        """What clients may call it, and so its replicas have to know it by."""
+        """Names that clients may call it by, and that its replicas have to know."""
         return frozenset((self.name, *self.spec.aliases))
 
     @property
@@ -97,8 +97,8 @@ class Model:
         return self._choice(query, candidates)
 
     def prefers_room(self, query: Query) -> bool:
-        """Whether the replica that would be chosen of all that serve has room. Such a choice is
-        kept, also for `choose`, while the same replicas serve under the same policy, but for
+        """Return True if the replica that would be chosen of all that serve has room. Such a choice
+        is kept, also for `choose`, while the same replicas serve under the same policy, but for
         RESERVED_SECONDS at most. Raises PolicyError."""
         now = time.monotonic()
         choice = self._kept(query.kept, now)

@@ -1,4 +1,4 @@
-"""What an engine computes, as it says itself."""
+"""Identity of what an engine computes, as it says itself."""
 
 from typing import NamedTuple
 

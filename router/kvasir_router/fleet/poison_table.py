@@ -32,7 +32,7 @@ class PoisonTable:
         self._until[key] = self._clock() + self._seconds
 
     def holds(self, body: bytes) -> bool:
-        """Whether it is to be refused. Costs nothing while there is nothing to refuse."""
+        """Return True if the body is to be refused. Costs nothing while none is."""
         if not self._until:
             return False
         key = _digest(body)

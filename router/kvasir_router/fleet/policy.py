@@ -1,4 +1,4 @@
-"""What the fleet asks of a routing policy."""
+"""Protocol of a routing policy: what the fleet asks of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kvasir_router.wire.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How a policy sees one candidate: a row of `/debug/route`."""
+    """Row of `/debug/route`: a candidate as the policy sees it."""
 
     replica: str
     cost: float
@@ -25,7 +25,7 @@ class Score:
     source: str | None = None
     """Which index says that there is a hit."""
     affinity: bool = True
-    """Whether the hit counts: not on a replica with more than its share of the load."""
+    """False if the hit does not count: on a replica with more than its share of the load."""
 
 
 class Policy(Protocol):
@@ -33,7 +33,7 @@ class Policy(Protocol):
     Nothing here may block."""
 
     spec: PolicySpec
-    """What it was made from; set by the registry."""
+    """Name and options that it was made from; set by the registry."""
 
     @property
     def sink(self) -> BlockSink | None:

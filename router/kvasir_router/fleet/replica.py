@@ -15,8 +15,8 @@ from kvasir_router.wire.upstream_pool import ConnectionPool
 
 
 class Health(Enum):
-    """What probes and requests last said. Only READY replicas get requests, unless so many are
-    SUSPECT that the observation itself is doubted (see `kvasir_router.fleet.model`)."""
+    """Health as probes and requests last said. Only READY replicas get requests, unless so many
+    are SUSPECT that the observation itself is doubted (see `kvasir_router.fleet.model`)."""
 
     STARTING = "starting"
     """Has never been ready."""
@@ -92,13 +92,13 @@ class Replica:
         self.failures: Counter[str] = Counter()
         """By reason, since it was found."""
         self.feeds: Counter[str] = Counter()
-        """What happened in its feeds, by a few words, since it was found."""
+        """Counts of what happened in its feeds, by a few words, since it was found."""
         self.max_model_len: int | None = None
         """Tokens, as its own /v1/models says."""
         self.served_names: tuple[str, ...] = ()
-        """What requests may call its model, as its own /v1/models says; empty = unknown."""
+        """Names that requests may call its model by, as its /v1/models says; empty = unknown."""
         self.serves: ModelIdentity | None = None
-        """What it computes, as its own /v1/models says."""
+        """Identity of what it computes, as its own /v1/models says."""
         self.probe_now = asyncio.Event()
         self._slots = EngineSlots(engine_queue)
         self.load.heard = self._load_heard
@@ -122,7 +122,7 @@ class Replica:
 
     @property
     def free(self) -> int:
-        """How many more it would run now, as far as known."""
+        """Requests more that it would run now, as far as known."""
         taken = self._slots.taken(self.in_flight) if self._slots.count else self.in_flight
         return max(self.capacity - taken, 0)
 
@@ -182,7 +182,7 @@ class Replica:
             self._changed()
 
     def heard(self, load_stream_state: LoadStreamState) -> None:
-        """What the load stream says. A good word is confirmed by a probe at once, a bad one
+        """Note the load stream's state. A good one is confirmed by a probe at once, a bad one
         counts at once."""
         if load_stream_state is self.load_stream_state:
             return

@@ -69,7 +69,7 @@ class ReplicaLoad:
 
     @property
     def stale(self) -> bool:
-        """Whether there is a source and it has been silent for too long."""
+        """True if there is a source and it has been silent for too long."""
         if not self.report_every:
             return False
         limit = max(STALE_SECONDS, 2.5 * self.report_every)

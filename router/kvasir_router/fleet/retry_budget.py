@@ -31,7 +31,7 @@ class RetryBudget:
         self._requests += 1
 
     def spend(self, now: float) -> bool:
-        """Whether one more repeat is allowed; if so, it is counted."""
+        """Return True if one more repeat is allowed; it is counted then."""
         if now - self._since >= WINDOW_SECONDS:
             self._turn(now)
         left = 1.0 - (now - self._since) / WINDOW_SECONDS

@@ -1,4 +1,4 @@
-"""What a name that clients use stands for."""
+"""Targets of the names that clients use."""
 
 from collections.abc import Sequence
 from math import inf, log
@@ -40,7 +40,7 @@ class Canary:
 
     @property
     def models(self) -> list[Model]:
-        """Where requests may go now."""
+        """Models that requests may go to now."""
         return [target.model for weight, _, target in self._split if weight]
 
     def pick(self, key: str | None) -> Target:

@@ -1,1 +1,1 @@
-"""What is believed, and what is known, to be in the replicas' KV caches."""
+"""Indexes of what is believed, or known, to be in the replicas' KV caches."""

@@ -1,4 +1,4 @@
-"""What replicas probably have in their KV caches, by what was sent to them."""
+"""Index of what replicas probably have in their KV caches, by what was sent to them."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -10,11 +10,11 @@ from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.replica_bits import ReplicaBits
 
 DEFAULT_CAPACITY_TOKENS = 500_000
-"""Of a replica that does not say how large its KV cache is."""
+"""KV cache of a replica that does not say how large it is, in tokens."""
 MAX_BLOCKS = 2_000_000
 """Text blocks of all replicas of a model together."""
 BYTES_PER_BLOCK = 130
-"""Of memory, for a replica's entry: its hash, and its places in two dictionaries."""
+"""Bytes of memory for a replica's entry: its hash, and its places in two dictionaries."""
 
 _SLACK = 32
 """A list may outgrow its room by this part of it before it is cut."""
@@ -44,7 +44,7 @@ class ApproximateIndex:
         self._max_blocks = max_blocks
         self._clock = clock
         self.bytes_per_token = 4.0
-        """Of text: how much of it a KV cache of so many tokens holds."""
+        """Bytes of text for each token that a KV cache holds."""
         self._bits = ReplicaBits()
         self._masks: dict[int, int] = {}
         self._lists: dict[CachedReplica, dict[int, _Sent]] = {}
@@ -97,7 +97,7 @@ class ApproximateIndex:
     def sent_since(
         self, chain: Sequence[int], replica: CachedReplica, start: int, since: float
     ) -> int:
-        """How many leading blocks the replica got of which those from `start` on were sent after
+        """Return the number of leading blocks that the replica got, those from `start` on after
         `since` (by the clock); 0 if block `start` was not."""
         sent = self._lists.get(replica)
         end = start
@@ -199,7 +199,7 @@ class ApproximateIndex:
         self.blocks += len(chain) - start
 
     def _listed(self, chain: Sequence[int], entries: dict[int, _Sent], known: int) -> int:
-        """How many leading blocks are in the list; probably `known`."""
+        """Return the number of leading blocks that are in the list; probably `known`."""
         low, high = 0, len(chain)
         if 0 < known <= high and chain[known - 1] in entries:
             low = known

@@ -1,4 +1,4 @@
-"""What the indexes need to know of a replica."""
+"""Replicas as the indexes need to know them."""
 
 from typing import Protocol
 

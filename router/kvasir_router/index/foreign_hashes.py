@@ -103,7 +103,7 @@ def _adapter(event: BlockStored) -> str:
 
 
 def _extras(event: BlockStored) -> list[list[Any]]:
-    """What besides tokens and adapter distinguishes each block: media, and the first one's salt."""
+    """Return what besides tokens and adapter tells blocks apart: media; the first one's salt."""
     given = event.extra_keys or []
     extras: list[list[Any]] = [list(extra or ()) for extra in given[: len(event.block_hashes)]]
     extras += [[] for _ in range(len(event.block_hashes) - len(extras))]

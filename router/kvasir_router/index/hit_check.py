@@ -1,4 +1,4 @@
-"""How often a predicted hit was a real one, and which predictions are believed."""
+"""Check of predicted hits against real ones: which predictions are believed."""
 
 import time
 from collections import Counter
@@ -11,14 +11,14 @@ from kvasir_router.index.cached_replica import CachedReplica
 
 HITS_PER_VERDICT = 50
 MIN_CONFIRMED = 0.5
-"""Of the predicted tokens, below which a source is not believed any more."""
+"""Part of the predicted tokens below which a source is not believed any more."""
 COOLDOWN_SECONDS = 60.0
 
 _log = structlog.get_logger("kvasir_router.index")
 
 
 class HitSource(StrEnum):
-    """What a prediction comes from."""
+    """Source of a prediction."""
 
     EXACT = "exact"
     """The replica's own block events."""
@@ -31,7 +31,7 @@ class HitSource(StrEnum):
 
 
 class Hit:
-    """How much of a prompt a replica is believed to have."""
+    """Part of a prompt that a replica is believed to have."""
 
     __slots__ = ("source", "text_blocks", "tokens")
 
@@ -73,18 +73,18 @@ class HitCheck:
         self.predicted: Counter[tuple[CachedReplica, HitSource]] = Counter()
         """Tokens."""
         self.confirmed: Counter[tuple[CachedReplica, HitSource]] = Counter()
-        """Of the predicted tokens, those that were in the cache."""
+        """Part of the predicted tokens that was in the cache."""
         self.turned_off: Counter[tuple[CachedReplica, HitSource]] = Counter()
         self.surprises: Counter[CachedReplica] = Counter()
         """Requests without a predicted hit of which something was in the cache."""
 
     @property
     def doubts(self) -> bool:
-        """Whether any prediction is not used."""
+        """True if any prediction is not used."""
         return bool(self._off)
 
     def believes(self, replica: CachedReplica, source: HitSource) -> bool:
-        """Whether the source's predictions for the replica are used."""
+        """Return True if the source's predictions for the replica are used."""
         until = self._off.get((replica, source))
         if until is None:
             return True

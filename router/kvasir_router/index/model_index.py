@@ -17,7 +17,7 @@ from kvasir_router.wire.usage import Usage
 SPECULATIVE_SECONDS = 3.0
 """For so long after a choice, events need not have confirmed it."""
 LOWER_TIER_CREDIT = 0.75
-"""What a token in a lower tier (CPU memory, disk) saves of computing it."""
+"""Part of a token's computing that it saves in a lower tier (CPU memory, disk)."""
 
 _SMOOTHING = 0.02
 """Weight of a new request in the mean length of a token, once there were some."""
@@ -45,9 +45,9 @@ class ModelIndex:
         self.texts = TextMap()
         self.check = HitCheck(clock)
         self.bytes_per_token = self.approximate.bytes_per_token = BYTES_PER_TOKEN
-        """Of prompts' text, as usage says."""
+        """Bytes of prompts' text for each token, as usage says."""
         self._weight = 1.0
-        """Of the next request in that."""
+        """Weight of the next request in that."""
         self.when_routed: Callable[[Sequence[int], CachedReplica, int], None] | None = None
         """Told of each prompt that this process sent, as `routed` is."""
         self.when_learned: Callable[[PromptReport], None] | None = None

@@ -16,13 +16,13 @@ from kvasir_router.index.text_map import TextMap
 
 MAX_BLOCKS = 10_000_000
 BYTES_PER_BLOCK = 100
-"""Of memory, for a block of a Kvasir engine: its hash and its place in a dictionary."""
+"""Bytes of memory for a block of a Kvasir engine: its hash and its place in a dictionary."""
 BYTES_PER_FOREIGN_BLOCK = 80
 """More of it, for a block of another engine: that engine's hash, its place in a dictionary."""
 
 _MAX_TABLES = 16
 _FOREIGN_SHARES = 16
-"""Of the bound on blocks, what a foreign engine's own hashes get: one share."""
+"""Shares of the bound on blocks, of which a foreign engine's own hashes get one."""
 _BACK_SCAN = 2
 
 
@@ -34,13 +34,13 @@ class Resident(NamedTuple):
     kv_blocks: int
     """KV blocks that the last of these text blocks determines."""
     gpu_blocks: int
-    """Of them, leading ones that are in GPU memory; the others are in a lower tier."""
+    """Leading ones of `kv_blocks` in GPU memory; the others are in a lower tier."""
     refuted: bool
     """The KV blocks of the next text block are known, and are not there."""
 
 
 class BlockLog(Protocol):
-    """Who passes the events on, to those who keep a copy."""
+    """Receiver of events that passes them on to copies of the index."""
 
     def held(
         self, replica: CachedReplica, group: int, tier: str, block_size: int, keys: Sequence[int]
@@ -149,11 +149,11 @@ class Residency:
             table.discard(keys, bit)
 
     def knows(self, replica: CachedReplica) -> bool:
-        """Whether the replica has events."""
+        """Return True if the replica has events."""
         return bool(self._bits.bit(replica))
 
     def holders(self, keys: Iterable[int]) -> dict[tuple[CachedReplica, int, str], list[int]]:
-        """Who holds which of these blocks, by their own hashes: by replica, KV group and tier."""
+        """Return the blocks among these that are held, by replica, KV group and tier."""
         alive = self._bits.alive
         held: dict[tuple[CachedReplica, int, str], list[int]] = {}
         for key in keys:
@@ -179,8 +179,8 @@ class Residency:
             self._trash += foreign.table.shards
 
     def match(self, texts: TextMap, chain: Sequence[int]) -> dict[CachedReplica, Resident]:
-        """What each replica with events has of the chain as far as it is known; also those that
-        have nothing of it. Empty for an unknown text."""
+        """Return what each replica with events has of the chain as far as it is known; also those
+        that have nothing of it. Empty for an unknown text."""
         alive = self._bits.alive
         known = texts.known(chain) if alive else 0
         if not known:

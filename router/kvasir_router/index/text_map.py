@@ -7,7 +7,7 @@ from kvasir_router.index.block_sink import PromptReport
 
 MAX_BLOCKS = 1_000_000
 BYTES_PER_BLOCK = 150
-"""Of memory, for a text block: its hash, what it determines, their place in a dictionary."""
+"""Bytes of memory for a text block: its hash, what it determines, their place in a dictionary."""
 
 _KEY_BITS = 8 * HASH_BYTES
 _KEY = (1 << _KEY_BITS) - 1
@@ -45,8 +45,9 @@ class TextMap:
         self._turn()
 
     def at(self, text: int) -> tuple[int, int]:
-        """What the text up to this block determines: how many KV blocks, from the first on, and the
-        last one's hash as a little-endian number. (0, 0) if nothing, or if it is not known."""
+        """Return what the text up to this block determines: how many KV blocks, from the first on,
+        and the last one's hash as a little-endian number. (0, 0) if nothing, or if it is not
+        known."""
         found = self._young.get(text) or self._old.get(text, 0)
         return found >> _KEY_BITS, found & _KEY
 
@@ -72,8 +73,8 @@ class TextMap:
         return high
 
     def contents(self) -> Iterator[tuple[int, int, bytes]]:
-        """What is known now, the younger half last: text block, number of KV blocks, the last one's
-        hash."""
+        """Yield what is known now, the younger half last: text block, number of KV blocks, the last
+        one's hash."""
         known = [*self._old.items(), *self._young.items()]
         for text, found in known:
             yield text, found >> _KEY_BITS, (found & _KEY).to_bytes(HASH_BYTES, "little")

@@ -121,7 +121,7 @@ class Failover:
         "Times that one request goes elsewhere because its replica ended or fell silent.",
         min=0,
     )
-    """What an engine hands over at the end of its drain does not count, unless this is 0."""
+    """Requests that an engine hands over at the end of its drain do not count, unless this is 0."""
     stream_bytes: int = flag(
         4 * 1024 * 1024,
         FAILURES,

@@ -12,7 +12,7 @@ from kvasir_router.fleet.replica import Replica
 MAX_LOAD_RATIO = 1.25
 """c in the paper: no replica gets more than this times the mean of requests in flight."""
 POINTS = 128
-"""Of each replica on the ring."""
+"""Points of each replica on the ring."""
 
 _MAX_RINGS = 16
 

@@ -141,7 +141,7 @@ class KvAware:
     def _emptiest(
         self, candidates: Sequence[Replica], costs: Sequence[float], cost: float
     ) -> Replica:
-        """Of those with this cost."""
+        """Return the candidate of this cost that holds the fewest bytes of text."""
         size = self.index.approximate.size
         least, best, equals = -1, candidates[0], 0
         for at, replica in enumerate(candidates):

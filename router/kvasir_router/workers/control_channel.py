@@ -1,4 +1,4 @@
-"""What the supervisor and its children say to each other: single letters over a socket pair."""
+"""Words of the supervisor and its children: single letters over a socket pair."""
 
 import asyncio
 import signal
@@ -16,7 +16,7 @@ GO = b"g"
 END = b"e"
 """To the index process: the workers are gone."""
 TERM = b"t"
-"""Of a child itself: it was sent SIGTERM."""
+"""A child's word to itself: it was sent SIGTERM."""
 
 
 class Control:

@@ -16,7 +16,7 @@ GATHER_SECONDS = 10.0
 
 
 class GatheredQueue(RequestQueue):
-    """Who waits in the workers; in this process nobody does."""
+    """Queue of the workers' requests; in this process none waits."""
 
     told: dict[int, dict[str, tuple[int, int]]]
 
@@ -67,8 +67,8 @@ class GatheredStats:
         self._answered(pid)
 
     def bury(self) -> bool:
-        """Whether processes have ended; what they counted stays, for replicas that exist. One that
-        has only lost its connection goes on counting."""
+        """Return True if processes have ended; what they counted stays, for replicas that exist.
+        One that has only lost its connection goes on counting."""
         fleet = self._gateway.fleet
         dead = [pid for pid in self.totals.processes if not _lives(pid)]
         replicas = {
@@ -103,7 +103,7 @@ class GatheredStats:
         return self.totals.families(self._gateway.metrics.collect())
 
     def _show(self) -> None:
-        """Where the views of the fleet look."""
+        """Write the sums to the objects that the views of the fleet read."""
         gateway, merged = self._gateway, self._families()
         self.totals.fill(gateway.signals, gateway.fleet.models)
         self._show_models(merged)

@@ -11,7 +11,7 @@ from kvasir_router.workers.replication.subscriber import IndexSubscriber
 
 
 class PublisherCollector(Collector):
-    """Of the index process."""
+    """Metrics of the index process."""
 
     def __init__(self, hub: Publisher) -> None:
         self._hub = hub
@@ -26,7 +26,7 @@ class PublisherCollector(Collector):
 
 
 class SubscriberCollector(Collector):
-    """Of a worker."""
+    """Metrics of a worker."""
 
     def __init__(self, link: IndexSubscriber) -> None:
         self._link = link

@@ -60,7 +60,7 @@ def families(metrics: Iterable[Metric]) -> list[Family]:
 
 
 def windows(signals: Signals, models: Iterable[str]) -> WindowStates:
-    """Of the last minute."""
+    """Return the models' latencies of the last minute."""
     states = {}
     for name in models:
         model = signals.model(name)
@@ -73,7 +73,7 @@ class Totals:
 
     def __init__(self) -> None:
         self.past: list[Family] = []
-        """Of processes that have ended; only what is summed and does not go down."""
+        """Sums of processes that have ended; only what is summed and does not go down."""
         self._past_windows: list[WindowStates] = []
         self._live: dict[int, ProcessStats] = {}
 
@@ -100,8 +100,9 @@ class Totals:
         self._past_windows = [*self._past_windows[-16:], numbers.windows]
 
     def families(self, own: Iterable[Metric]) -> list[Family]:
-        """Of all. What is summed is that of the others, and `own` only where they have none: the
-        process that asks shows sums where its own numbers would be. What is not is its own."""
+        """Return the metrics of all processes. What is summed is that of the others, and `own`
+        only where they have none: the process that asks shows sums where its own numbers would
+        be. What is not summed is its own."""
         others = [*self.past, *(family for each in self._live.values() for family in each.families)]
         known = {family.name for family in others if family.samples}
         mine = [

@@ -1,4 +1,4 @@
-"""What the processes of one router have in common, from before they are forked."""
+"""State that the processes of one router share, made before they are forked."""
 
 import socket
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class Shared:
     load: LoadTable
     ledger: SharedLimitTable
     link_sock: socket.socket
-    """Where the index process takes the workers' connections."""
+    """Socket on which the index process takes the workers' connections."""
     admin_sock: socket.socket
 
     @property
@@ -30,7 +30,7 @@ class Shared:
 
     @property
     def memory_path(self) -> Path:
-        """What the index process remembers over its own end."""
+        """File of the index process's state that outlives it."""
         return self.directory / "index.memory"
 
 

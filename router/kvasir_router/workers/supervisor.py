@@ -45,7 +45,7 @@ class Child:
     pidfd: int
     control: socket.socket
     column: int
-    """Of the load table."""
+    """Column of the load table."""
     started: float
     is_ready: bool = False
     """It serves, and so its loop should turn."""
@@ -53,7 +53,7 @@ class Child:
     """Another one may take its slot."""
 
     def leaves_to(self, other: "Child") -> bool:
-        """Whether the other one has its slot now."""
+        """Return True if the other one has its slot now."""
         return self.is_leaving and self.slot == other.slot and self is not other
 
 

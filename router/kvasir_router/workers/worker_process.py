@@ -182,7 +182,7 @@ class RouterWorker(RouterComponents):
             answer(_NO_METRICS)
 
     async def _say(self) -> None:
-        """How many wait here, forever."""
+        """Tell the index process how many wait here, forever."""
         line = self.gateway.line
         said: dict[str, tuple[int, int]] = {}
         while True:

@@ -13,7 +13,7 @@ from kvasir_router.workers.replication.messages import MAX_FRAME_BYTES
 _log = structlog.get_logger("kvasir_router.workers")
 
 _TURN_SECONDS = 0.0005
-"""Of frames taken in one turn of the loop, and one frame."""
+"""Seconds of frames taken in one turn of the loop; at least one frame is."""
 _MAX_WAITING_BYTES = 4 * 2**20
 """Frames that wait for their turn, before the socket is not read for a while."""
 _HIGH, _LOW = 2**20, 2**18
@@ -44,7 +44,7 @@ class FramedSocket(asyncio.Protocol):
         self._reading = True
         self._closed = False
         self.is_full = False
-        """Whether more than a megabyte is unsent."""
+        """True while more than a megabyte is unsent."""
 
     # asyncio.Protocol
 

@@ -1,4 +1,4 @@
-"""What the index process and the workers tell each other.
+"""Messages between the index process and the workers.
 
 Replicas are named by their slot, their row in the load table. KV blocks are their own 128-bit
 hashes (kvasir.wire.block_hash), 16 bytes each, little-endian; text blocks are 8 bytes each.
@@ -42,7 +42,7 @@ class ReplicaRow(msgspec.Struct, array_like=True, gc=False):
 
 
 class Welcome(Message, tag=0):
-    """What follows is the state as of the news with this number."""
+    """Beginning of the state as of the news with this number."""
 
     number: int
     fresh: bool
@@ -50,7 +50,7 @@ class Welcome(Message, tag=0):
 
 
 class Discovered(Message, tag=1):
-    """What exists: the snapshot of a discovery source."""
+    """Snapshot of a discovery source: all that exists."""
 
     models: list[ModelSpec]
     canaries: list[CanarySpec]
@@ -80,7 +80,7 @@ class Observed(Message, tag=3):
 
 
 class Heard(Message, tag=4):
-    """What the load stream says of itself."""
+    """State of a replica's load stream."""
 
     slot: int
     load_stream_state: LoadStreamState
@@ -253,8 +253,8 @@ ToIndex = (
 
 
 class Frame(msgspec.Struct, array_like=True, gc=False):
-    """What goes over the socket at once. News are numbered, each one more than the last; what is
-    for one worker alone has no number."""
+    """Messages sent over the socket at once. News are numbered, each one more than the last;
+    those for one worker alone have no number."""
 
     number: int | None
     messages: list[ToWorker]
@@ -266,12 +266,12 @@ decode_to_index = msgspec.msgpack.Decoder(list[ToIndex]).decode
 
 
 def pack_keys(keys: Iterable[int]) -> bytes:
-    """KV blocks' own hashes."""
+    """Return KV blocks' own hashes as bytes."""
     return b"".join([(key & _KEY).to_bytes(HASH_BYTES, "little") for key in keys])
 
 
 def unpack_keys(packed: bytes) -> list[int]:
-    """What `pack_keys` packed."""
+    """Return the hashes that `pack_keys` packed."""
     read = int.from_bytes
     return [
         read(packed[at : at + HASH_BYTES], "little") for at in range(0, len(packed), HASH_BYTES)
@@ -279,10 +279,10 @@ def unpack_keys(packed: bytes) -> list[int]:
 
 
 def pack_texts(texts: Sequence[int]) -> bytes:
-    """Text blocks' hashes."""
+    """Return text blocks' hashes as bytes."""
     return array("Q", texts).tobytes()
 
 
 def unpack_texts(packed: bytes) -> list[int]:
-    """What `pack_texts` packed."""
+    """Return the hashes that `pack_texts` packed."""
     return array("Q", packed).tolist()

@@ -41,7 +41,7 @@ class WorkerLink:
         self._hub = hub
         self.link = FramedSocket(self._taken, self._ended, self._go_on)
         self.pid: int | None = None
-        """Of its process; None until it has said who it is."""
+        """Process id; None until it has said who it is."""
         self._state: Iterator[list[ToWorker]] | None = None
         self._behind = True
 
@@ -112,7 +112,7 @@ class Publisher:
         self._gone = gone
         self.fresh = True
         self.number = 0
-        """Of the last news."""
+        """Number of the last news."""
         self.lagged = 0
         """Times that a worker was too slow."""
         self.changed: Callable[[], None] = lambda: None

@@ -93,7 +93,7 @@ class ReplicaState:
 
     @property
     def teaches(self) -> bool:
-        """Whether the index process is so new that it knows less than this one does."""
+        """True if the index process is so new that it knows less than this one does."""
         return self._fresh
 
     def apply_message(self, message: ToWorker) -> None:

@@ -1,4 +1,4 @@
-"""What the index process remembers over its own end, in a file beside its socket."""
+"""State of the index process that outlives it, in a file beside its socket."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ class SavedState(msgspec.Struct):
     policies: dict[str, PolicySpec] = {}
     """Policies set at run time, by model."""
     past: list[Family] = []
-    """What workers that have ended have counted."""
+    """Counts of workers that have ended."""
 
 
 def save_state(path: Path, memory: SavedState) -> None:

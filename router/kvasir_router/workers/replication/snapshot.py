@@ -36,7 +36,7 @@ def whole_state(
 
 
 def discovered(fleet: Fleet, snapshot: Snapshot) -> Discovered:
-    """What exists, with every replica's slot."""
+    """Return all that exists, with every replica's slot."""
     return Discovered(
         [spec for spec in snapshot if isinstance(spec, ModelSpec)],
         [spec for spec in snapshot if isinstance(spec, CanarySpec)],

@@ -1,4 +1,4 @@
-"""What each process has in flight at each replica, in memory that all of them share.
+"""Requests that each process has in flight at each replica, in memory that all of them share.
 
 A column a process, a row a replica. Only its own process writes a column, so nothing is locked; a
 reader sees each number as it was or as it is. When a process has ended, whoever started it clears
@@ -71,7 +71,7 @@ class LoadTable:
         return [cells for at, cells in enumerate(self._columns) if at != column and self._beats[at]]
 
     def is_unused(self, slot: int) -> bool:
-        """Whether no process has anything in flight at the replica."""
+        """Return True if no process has anything in flight at the replica."""
         start, end = slot * _FIELDS * _BYTES, (slot + 1) * _FIELDS * _BYTES
         return not any(any(cells[start:end]) for cells in self._columns)
 
@@ -85,8 +85,9 @@ def add_columns(columns: Iterable[memoryview], slots: int) -> Sequence[int]:
 
 
 class Others:
-    """What the other processes have in flight, told to `tell` with (slot, in flight, credit) as it
-    changes. `look` is called for each choice, and looks every half millisecond."""
+    """Requests that the other processes have in flight, told to `tell` with (slot, in flight,
+    credit) as they change. `refresh` is called for each choice, and looks every half
+    millisecond."""
 
     def __init__(
         self,

@@ -47,5 +47,5 @@ class LoadTableRows:
         return [ReplicaRow(*name, slot) for name, slot in self._by_name.items()]
 
     def restore(self, places: list[ReplicaRow]) -> None:
-        """What another process had given."""
+        """Take over the rows that another process had given."""
         self._by_name = {(p.model, p.id, p.host, p.port): p.slot for p in places}

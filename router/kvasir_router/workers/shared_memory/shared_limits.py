@@ -1,4 +1,4 @@
-"""What every API key has used, in memory that all workers share: limits hold over all of them.
+"""Use of every API key, in memory that all workers share: limits hold over all of them.
 
 A key's buckets and budget are one record. A worker locks it (an fcntl lock on its first byte, which
 the kernel takes back from a process that dies), computes as a router of one process does, and

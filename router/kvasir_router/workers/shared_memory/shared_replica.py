@@ -1,4 +1,4 @@
-"""A replica as all workers together load it."""
+"""Replica and model of a router with workers, which load them together."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from kvasir_router.workers.shared_memory.load_table import CREDIT, IN_FLIGHT
 
 
 class SharedLoad(ReplicaLoad):
-    """Credit is everybody's; this process's part is also in its column."""
+    """Load with the credit of all processes; this one's part is also in its column."""
 
     __slots__ = ("_at", "_cells", "_others", "_own")
 
@@ -40,8 +40,8 @@ class SharedLoad(ReplicaLoad):
         self._cells[self._at] = self._own
 
     def others_have(self, credit: int) -> None:
-        """What the other processes have given and not taken back. More than before is younger than
-        the last report, by less than it takes to look."""
+        """Count the credit that the other processes have given and not taken back. More than
+        before is younger than the last report, by less than it takes to look."""
         more, self._others = credit - self._others, credit
         if more > 0:
             super().give(more)
@@ -50,7 +50,7 @@ class SharedLoad(ReplicaLoad):
 
 
 class SharedReplica(Replica):
-    """`in_flight` and the load's credit count the requests of all processes."""
+    """Replica whose `in_flight` and credit count the requests of all processes."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SharedReplica(Replica):
         self.load = self._shared_load = SharedLoad(cells, 2 * slot + CREDIT)
         self.load.heard = self._load_heard
         self.asked_for_probe: Callable[[SharedReplica], None] = lambda replica: None
-        """Called when somebody wants to know how it is."""
+        """Called when `probe_now` is set."""
         self.probe_now = _Bell(self)
         self._cells = cells
         self._at = 2 * slot + IN_FLIGHT
@@ -77,7 +77,7 @@ class SharedReplica(Replica):
 
     @property
     def own_in_flight(self) -> int:
-        """Of this process."""
+        """Requests of this process that are in flight."""
         return self.in_flight - self._others
 
     def acquire(self) -> None:
@@ -91,7 +91,7 @@ class SharedReplica(Replica):
         self._cells[self._at] = self.own_in_flight
 
     def others_have(self, in_flight: int, credit: int) -> None:
-        """What the other processes have in flight now."""
+        """Count the requests that the other processes have in flight now."""
         was_full = self.full
         self.in_flight += in_flight - self._others
         self._others = in_flight
@@ -101,7 +101,7 @@ class SharedReplica(Replica):
 
 
 class _Bell(asyncio.Event):
-    """The event that wakes who probes the replica; in another process, too."""
+    """Event that wakes the probes of the replica, also those of another process."""
 
     def __init__(self, replica: SharedReplica) -> None:
         super().__init__()
