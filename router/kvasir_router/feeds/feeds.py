@@ -71,12 +71,12 @@ class Feeds:
     def policy_changed(self, model: Model) -> None:
         """The model has another sink, which knows nothing yet."""
         for replica in model.replicas.values():
-            self.forget(model, replica)
+            self.forget_replica(model, replica)
             self.watch(model, replica)
 
-    def forget(self, model: Model, replica: Replica) -> None:
+    def forget_replica(self, model: Model, replica: Replica) -> None:
         """Stop the feeds of a removed replica."""
-        self._silence.forget(replica)
+        self._silence.forget_source(replica)
         for task in self._tasks.pop(replica):
             task.cancel()
         events = self._events.pop(replica, None)
@@ -91,7 +91,7 @@ class Feeds:
 
     def emptied(self, model: Model, replica: Replica) -> None:
         """Drop what is known of a replica whose process has ended."""
-        self._silence.forget(replica)
+        self._silence.forget_source(replica)
         replica.load.lost()
         if replica in self._events:
             self._events[replica].emptied()

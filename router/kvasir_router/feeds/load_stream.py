@@ -88,7 +88,7 @@ class LoadFeed:
                         if prompts is None:
                             prompts = self._tasks.run("prompts", self._hear_prompts(channel))
                             self._began()
-                        self._take(load)
+                        self._take_load(load)
             except client.StreamError as error:
                 return str(client.why(error))
             finally:
@@ -105,7 +105,7 @@ class LoadFeed:
         self._reported = None
         self._connected(self._replica)
 
-    def _take(self, load: Any) -> None:
+    def _take_load(self, load: Any) -> None:
         now = time.monotonic()
         replica = self._replica
         replica.load.report_every = REPORT_SECONDS

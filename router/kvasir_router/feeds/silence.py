@@ -25,7 +25,7 @@ class SilenceWatch(Generic[Source]):
         """Note that the source spoke; from now on it is watched."""
         self._heard[source] = now
 
-    def forget(self, source: Source) -> None:
+    def forget_source(self, source: Source) -> None:
         """Watch the source no more: it is not expected to speak."""
         self._heard.pop(source, None)
 

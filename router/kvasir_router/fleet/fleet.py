@@ -129,12 +129,12 @@ class Fleet:
         replica = model.replicas.pop(key)
         replica.draining = True
         replica.pool.close()
-        model.forget(replica)
+        model.forget_replica(replica)
         self.went(model, replica)
         _log.info("replica gone", model=model.name, replica=replica.id, in_flight=replica.in_flight)
 
     def _emptied(self, model: Model, replica: Replica) -> None:
-        model.forget(replica)
+        model.forget_replica(replica)
         self.emptied(model, replica)
 
 

@@ -71,7 +71,7 @@ class HealthMonitor:
     def watch(self, model: Model, replica: Replica) -> None:
         self._tasks[replica] = self._supervised.keep("probes", partial(self._watch, model, replica))
 
-    def forget(self, model: Model, replica: Replica) -> None:
+    def forget_replica(self, model: Model, replica: Replica) -> None:
         self._tasks.pop(replica).cancel()
         self._told.pop(replica, None)
 

@@ -136,10 +136,10 @@ class Model:
         except Exception:
             self._policy_failed("ended")
 
-    def forget(self, replica: Replica) -> None:
+    def forget_replica(self, replica: Replica) -> None:
         """Nothing is in the replica's cache any more."""
         try:
-            self.policy.forget(replica)
+            self.policy.forget_replica(replica)
         except Exception:
             self._policy_failed("forget")
 

@@ -54,7 +54,7 @@ class Policy(Protocol):
         """The request has ended, with what its engine says that it used, if it did."""
         ...
 
-    def forget(self, replica: Replica) -> None:
+    def forget_replica(self, replica: Replica) -> None:
         """The replica went or restarted: nothing is in its cache."""
         ...
 

@@ -161,7 +161,7 @@ class ApproximateIndex:
 
     def restore(self, replica: CachedReplica, contents: Iterable[tuple[int, float, int]]) -> None:
         """Begin the replica's list anew with these `contents`."""
-        self.forget(replica)
+        self.forget_replica(replica)
         bit = self._bits.bit_for(replica)
         entries = self._lists[replica] = {block: _Sent(at, size) for block, at, size in contents}
         for block in entries:
@@ -169,7 +169,7 @@ class ApproximateIndex:
         self.blocks += len(entries)
         self._sizes[replica] = sum(entry.size for entry in entries.values())
 
-    def forget(self, replica: CachedReplica) -> None:
+    def forget_replica(self, replica: CachedReplica) -> None:
         """The replica went or restarted. What it had is cleared with the calls that follow."""
         bit = self._bits.retire(replica)
         if bit:

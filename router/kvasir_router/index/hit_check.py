@@ -111,7 +111,7 @@ class HitCheck:
             if running[2] < MIN_CONFIRMED * running[1]:
                 self._turn_off(*key, running[2] / running[1])
 
-    def forget(self, replica: CachedReplica) -> None:
+    def forget_replica(self, replica: CachedReplica) -> None:
         """The replica went, or starts anew."""
         del self.surprises[replica]
         for source in HitSource:

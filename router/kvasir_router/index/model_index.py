@@ -112,11 +112,11 @@ class ModelIndex:
         if usage.cached_tokens is not None:
             self.check.observed(replica, hit, usage.cached_tokens)
 
-    def forget(self, replica: CachedReplica) -> None:
+    def forget_replica(self, replica: CachedReplica) -> None:
         """The replica went or restarted."""
-        self.approximate.forget(replica)
-        self.residency.forget(replica)
-        self.check.forget(replica)
+        self.approximate.forget_replica(replica)
+        self.residency.forget_replica(replica)
+        self.check.forget_replica(replica)
 
     def _joined(
         self,

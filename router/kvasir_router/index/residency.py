@@ -164,12 +164,12 @@ class Residency:
 
     def cleared(self, replica: CachedReplica) -> None:
         """Nothing is known to be in it; what follows is all there is."""
-        self.forget(replica)
+        self.forget_replica(replica)
         self._begin(replica)
         if self.journal is not None:
             self.journal.cleared(replica)
 
-    def forget(self, replica: CachedReplica) -> None:
+    def forget_replica(self, replica: CachedReplica) -> None:
         """The replica went or restarted. Its bit is cleared with the events that follow."""
         bit = self._bits.retire(replica)
         for group in self._groups:

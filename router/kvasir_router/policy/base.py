@@ -23,8 +23,8 @@ class LoadPolicy:
     def ended(self, query: Query, choice: Choice, usage: Usage | None) -> None:
         """Policy.ended."""
 
-    def forget(self, replica: Replica) -> None:
-        """Policy.forget."""
+    def forget_replica(self, replica: Replica) -> None:
+        """Policy.forget_replica."""
 
     def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:
         """Policy.choose."""

@@ -68,6 +68,6 @@ class Rings:
                 self._rings.popitem(last=False)
         return ring
 
-    def forget(self) -> None:
+    def clear_rings(self) -> None:
         """Drop all rings, so that no replica that is gone is kept alive."""
         self._rings.clear()

@@ -32,9 +32,9 @@ class KeyedPolicy(LoadPolicy):
             return self._without_key.choose(query, candidates)
         return Choice(self._rings.of(candidates).walk(key))
 
-    def forget(self, replica: Replica) -> None:
-        """Policy.forget."""
-        self._rings.forget()
+    def forget_replica(self, replica: Replica) -> None:
+        """Policy.forget_replica."""
+        self._rings.clear_rings()
 
 
 class PrefixHash(KeyedPolicy):

@@ -77,9 +77,9 @@ class KvAware:
         if usage is not None:
             self.index.ended(choice.replica, choice.hit, usage, query.text_bytes)
 
-    def forget(self, replica: Replica) -> None:
-        """Policy.forget."""
-        self.index.forget(replica)
+    def forget_replica(self, replica: Replica) -> None:
+        """Policy.forget_replica."""
+        self.index.forget_replica(replica)
 
     def explain(self, query: Query, candidates: Sequence[Replica]) -> list[Score]:
         """Policy.explain: the cost is load + miss_weight * new."""

@@ -71,8 +71,8 @@ class FleetWatch:
         self._feeds.watch(model, replica)
 
     def _went(self, model: Model, replica: Replica) -> None:
-        self._health.forget(model, replica)
-        self._feeds.forget(model, replica)
+        self._health.forget_replica(model, replica)
+        self._feeds.forget_replica(model, replica)
 
 
 def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> DiscoverySource:

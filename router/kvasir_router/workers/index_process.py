@@ -67,7 +67,7 @@ class IndexProcess(RouterComponents):
         super().__init__(replace(shared.settings, access_log=False, otlp_endpoint=None))
         self._shared = shared
         self._watch = FleetWatch(self)
-        self._hub = Publisher(self._take, self._left, self._state)
+        self._hub = Publisher(self._take_message, self._left, self._state)
         self._log = EventLog(self._hub.tell, PublishedIndexLog, self._watch.replay_events)
         self._slots = LoadTableRows(shared.load.is_unused)
         self._snapshot: Snapshot | None = None
@@ -165,7 +165,7 @@ class IndexProcess(RouterComponents):
 
     # From workers
 
-    def _take(self, peer: WorkerLink, message: ToIndex) -> None:
+    def _take_message(self, peer: WorkerLink, message: ToIndex) -> None:
         if isinstance(message, Routed):
             self._routed(message)
         elif isinstance(message, ReplicaSuspected):

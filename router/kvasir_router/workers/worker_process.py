@@ -61,7 +61,7 @@ class RouterWorker(RouterComponents):
         self._column = column
         self._table = shared.load
         self._link = IndexSubscriber(
-            shared.link_path, self._take, self._index_away, self._index_back
+            shared.link_path, self._take_message, self._index_away, self._index_back
         )
         self._follower = ReplicaState(self, shared.load, column, self._link.tell)
         self.metrics.register(SubscriberCollector(self._link))
@@ -131,7 +131,7 @@ class RouterWorker(RouterComponents):
 
     # From the index process
 
-    def _take(self, message: ToWorker) -> None:
+    def _take_message(self, message: ToWorker) -> None:
         self._follower.apply_message(message)
         if isinstance(message, Known):
             self._known.set()
@@ -154,7 +154,7 @@ class RouterWorker(RouterComponents):
 
     def _index_back(self) -> None:
         for model, replica in self._probed:
-            self._probes.forget(model, replica)
+            self._probes.forget_replica(model, replica)
         self._probed = []
 
     # To the index process

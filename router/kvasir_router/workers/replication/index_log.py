@@ -77,7 +77,7 @@ class IndexLog(ModelLog):
 
     def begin_replica(self, replica: SharedReplica) -> None:
         """ModelLog.begin_replica."""
-        self.index.residency.forget(replica)
+        self.index.residency.forget_replica(replica)
 
     def _held(self, keys: Iterable[int]) -> Iterator[Held]:
         """Return those of these blocks that are in replicas' caches, as messages."""

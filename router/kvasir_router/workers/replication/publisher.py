@@ -91,7 +91,7 @@ class WorkerLink:
                 self.begin()
                 self._hub.changed()
             elif self.pid is not None:
-                self._hub.take(self, message)
+                self._hub.take_message(self, message)
 
     def _ended(self) -> None:
         self._hub.left(self)
@@ -107,7 +107,7 @@ class Publisher:
         gone: Callable[[int], None],
         state: Callable[[], Iterator[list[ToWorker]]],
     ) -> None:
-        self.take = take
+        self.take_message = take
         self.state = state
         self._gone = gone
         self.fresh = True

@@ -42,8 +42,8 @@ def test_who_speaks_again_is_watched_again() -> None:
 def test_who_is_forgotten_is_not_missed() -> None:
     watch = make()
     watch.heard("a", 0.0)
-    watch.forget("a")
-    watch.forget("b")
+    watch.forget_source("a")
+    watch.forget_source("b")
     assert look(watch, 0.0, 2.0) == []
 
 

@@ -109,7 +109,7 @@ async def test_a_model_may_have_a_policy_of_its_own_and_change_it() -> None:
 
 async def test_a_cache_that_is_gone_is_forgotten() -> None:
     class Forgetful(LeastLoad):
-        def forget(self, replica: Replica) -> None:
+        def forget_replica(self, replica: Replica) -> None:
             events.append(f"forgot {replica.id}")
 
     fleet, events = make_fleet(Forgetful)

@@ -59,7 +59,7 @@ def machine(make_replica, chain_of, _small):
 
         @rule(at=st.integers(0, 4))
         def forget(self, at: int) -> None:
-            self.index.forget(self.replicas[at])
+            self.index.forget_replica(self.replicas[at])
             self.recent.pop(self.replicas[at].id, None)
 
         @rule(words=WORDS)
@@ -119,7 +119,7 @@ def test_a_bit_is_not_given_on_before_it_is_cleared(make_replica, chain_of) -> N
     index, old, new = ApproximateIndex(), make_replica("old"), make_replica("new")
     chain = chain_of(*[1] * 8)
     index.routed(chain, old)
-    index.forget(old)
+    index.forget_replica(old)
     index.routed(chain_of(2), new)
     assert index.match(chain) == {}
     index.routed(chain_of(2), make_replica("third"))

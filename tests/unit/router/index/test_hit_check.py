@@ -59,7 +59,7 @@ def test_more_than_predicted_is_only_counted(make_replica, clock) -> None:
 def test_a_replica_that_starts_anew_is_believed(make_replica, clock) -> None:
     check, replica = HitCheck(clock), make_replica("r")
     observe(check, replica, LIE, 0, HITS_PER_VERDICT + 10)
-    check.forget(replica)
+    check.forget_replica(replica)
     assert check.believes(replica, LIE)
     assert not check.predicted
     observe(check, replica, LIE, 0, HITS_PER_VERDICT - 1)

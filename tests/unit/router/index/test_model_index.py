@@ -126,7 +126,7 @@ def test_a_source_that_lies_is_not_used(index, make_replica, clock) -> None:
     # With events off the approximate index has the word
     index.routed(CHAIN[:3], a, 0)
     assert index.match(CHAIN) == {a: Hit(3, 3 * TOKENS, HitSource.APPROXIMATE)}
-    index.forget(b)
+    index.forget_replica(b)
     index.routed(CHAIN[:2], b, 0)
     assert index.match(CHAIN)[b] == Hit(2, 2 * TOKENS, HitSource.APPROXIMATE)
 
@@ -144,7 +144,7 @@ def test_a_replica_that_restarts_has_nothing(index, make_replica) -> None:
     learn(index)
     store(index, a, 6)
     index.routed(CHAIN, a, 0)
-    index.forget(a)
+    index.forget_replica(a)
     assert index.match(CHAIN) == {}
     index.cleared(a)
     assert index.match(CHAIN) == {}

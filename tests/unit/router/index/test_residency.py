@@ -304,7 +304,7 @@ def machine(make_replica):
 
         @rule(at=st.integers(0, 2))
         def forget(self, at: int) -> None:
-            self.residency.forget(self.replicas[at])
+            self.residency.forget_replica(self.replicas[at])
             self.held.pop(f"r{at}", None)
 
         @invariant()
@@ -331,7 +331,7 @@ def test_bits_of_those_that_are_gone_are_cleared_and_used_again(make_replica) ->
     old, other = make_replica("old"), make_replica("other")
     residency.stored(old, stored(TOKENS))
     residency.stored(other, stored(list(range(500, 500 + BLOCK))))
-    residency.forget(old)
+    residency.forget_replica(old)
     residency.stored(make_replica("new"), stored(list(range(600, 600 + BLOCK))))
     assert depth(residency, texts, chain) == {"new": 0, "other": 0}
     for _ in range(5000):

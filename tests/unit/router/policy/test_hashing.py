@@ -46,7 +46,7 @@ async def test_rings_are_made_once_for_each_set(make_replicas) -> None:
     for start in range(2, 30):
         rings.of(replicas[start:])
     assert len(rings._rings) == 16
-    rings.forget()
+    rings.clear_rings()
     assert rings.of(replicas) is not ring
 
 

@@ -126,7 +126,7 @@ async def test_a_replica_with_stale_load_is_taken_for_the_most_loaded(replicas, 
 async def test_a_restarted_replica_has_no_prefix(replicas, ask) -> None:
     policy = KvAware()
     holder = prefilled(policy, ask(SYSTEM, "first"), replicas)
-    policy.forget(holder)
+    policy.forget_replica(holder)
     assert policy.choose(ask(SYSTEM, "second"), replicas).hit_tokens == 0
 
 

@@ -63,7 +63,7 @@ async def test_one_candidate_is_chosen(name: str, replicas) -> None:
     assert choice.replica is replicas[2]
     policy.sent(QUERY, choice)
     policy.ended(QUERY, choice, None)
-    policy.forget(replicas[2])
+    policy.forget_replica(replicas[2])
 
 
 @pytest.mark.parametrize("name", policy_names())

@@ -31,7 +31,7 @@ class Fragile(RoundRobin):
         if self._where == "ended":
             raise ZeroDivisionError("a policy's defect")
 
-    def forget(self, replica) -> None:
+    def forget_replica(self, replica) -> None:
         if self._where == "forget":
             raise ZeroDivisionError("a policy's defect")
 

@@ -70,11 +70,11 @@ class Following:
         self.router = RouterComponents(shared.settings)
         self.messages: list[Any] = []
         self.away = 0
-        self.link = IndexSubscriber(shared.link_path, self._take, self._gone, lambda: None)
+        self.link = IndexSubscriber(shared.link_path, self._take_message, self._gone, lambda: None)
         self.follower = ReplicaState(self.router, shared.load, column, self.link.tell)
         self.task = asyncio.create_task(self.link.run())
 
-    def _take(self, message: Any) -> None:
+    def _take_message(self, message: Any) -> None:
         self.messages.append(message)
         self.follower.apply_message(message)
 
@@ -248,7 +248,7 @@ async def test_a_worker_that_lags_is_told_everything_anew(start, until, monkeypa
     worker.link._link._transport.pause_reading()  # as a stopped process
     sent = Routed(-1, replica(index, "a").slot, pack_texts(range(1, MAX_BLOCKS + 1)), 0)
     for _ in range(4_000_000 // len(sent.texts)):
-        index._take(index._hub.peers[0], sent)
+        index._take_message(index._hub.peers[0], sent)
     await until(lambda: index._hub.lagged == 1)
     sink = index.fleet.models[MODEL].policy.sink
     sink.removed(replica(index, "a"), BlockRemoved(names[-1:]))
