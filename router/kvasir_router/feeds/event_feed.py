@@ -7,12 +7,7 @@ from functools import partial
 import structlog
 import zmq
 
-from kvasir.wire.kv_events import (
-    AllBlocksCleared,
-    KVEventError,
-    decode_batch,
-    parse_frames,
-)
+from kvasir.wire.kv_events import AllBlocksCleared, KVEventError, decode_batch, parse_frames
 from kvasir_router.feeds.event_recovery import Batch, Recovery
 from kvasir_router.feeds.event_replay import Replay
 from kvasir_router.feeds.event_sockets import EventSockets

@@ -119,11 +119,7 @@ class ModelIndex:
         self.check.forget_replica(replica)
 
     def _joined(
-        self,
-        replica: CachedReplica,
-        chain: Sequence[int],
-        resident: Resident,
-        sent: int,
+        self, replica: CachedReplica, chain: Sequence[int], resident: Resident, sent: int
     ) -> Hit | None:
         """The hit of a replica with events, of whose prompt a part is known."""
         believes = self.check.believes

@@ -138,9 +138,7 @@ class Failover:
         min=0,
     )
     hedging: bool = flag(
-        False,
-        FAILURES,
-        "Ask a second replica when a unary answer takes longer than 95 % of them.",
+        False, FAILURES, "Ask a second replica when a unary answer takes longer than 95 % of them."
     )
 
 

@@ -31,10 +31,7 @@ class RouterComponents:
         """The access log goes to `log_to`, or to stdout."""
         self.settings = settings
         self.fleet = Fleet(
-            self._make_policy,
-            self._make_pool,
-            settings.max_in_flight,
-            settings.engine_queue,
+            self._make_policy, self._make_pool, settings.max_in_flight, settings.engine_queue
         )
         self.metrics = Metrics()
         self._access_log: AccessLog | None = None
