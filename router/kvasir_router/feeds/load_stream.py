@@ -121,7 +121,7 @@ class LoadFeed:
         spoke = replica.load_stream_state is not LoadStreamState.NONE
         if spoke:
             replica.feeds["load_stream_ended"] += 1
-            replica.probe_now.set()
+            replica.request_probe()
         if trouble != self._reported:
             self._reported = trouble
             log = _log.warning if spoke else _log.info  # an engine that starts is no trouble

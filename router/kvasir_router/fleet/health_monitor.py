@@ -106,7 +106,7 @@ class HealthMonitor:
                     now=replica.health.value,
                 )
             if hangs:
-                replica.probe_now.set()  # once more: then requests in flight hear of it
+                replica.request_probe()  # once more: then requests in flight hear of it
             await self._pause(replica)
 
     def _is_misnamed(self, model: Model, replica: Replica) -> bool:

@@ -130,6 +130,10 @@ class Replica:
     def ever_ready(self) -> bool:
         return self.health is not Health.STARTING
 
+    def request_probe(self) -> None:
+        """Have the replica probed at once."""
+        self.probe_now.set()
+
     def acquire(self) -> None:
         """Count a request, before it is sent. Every `acquire` is followed by one `release`."""
         self.in_flight += 1
@@ -164,7 +168,7 @@ class Replica:
         if pause is not None:
             asyncio.get_running_loop().call_later(pause, self._retry)
         if health is not None:
-            self.probe_now.set()
+            self.request_probe()
             if self.ever_ready:
                 self._become(health)
         self._changed()
@@ -187,7 +191,7 @@ class Replica:
         if load_stream_state is self.load_stream_state:
             return
         self.load_stream_state = load_stream_state
-        self.probe_now.set()
+        self.request_probe()
         if self.health is Health.READY and load_stream_state is not LoadStreamState.READY:
             self.health = _HEALTH_BY_LOAD_STREAM[load_stream_state]
             self._changed()

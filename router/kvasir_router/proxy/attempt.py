@@ -118,7 +118,7 @@ class UpstreamRequest:
         if failure.kind is Kind.DEATH:
             self.replica.failed(reason, Health.SUSPECT)
         elif failure.kind in (Kind.LEAVING, Kind.HANDOVER) or reason == "503":
-            self.replica.probe_now.set()
+            self.replica.request_probe()
         elif reason != "429":
             self.replica.failed(reason)
 

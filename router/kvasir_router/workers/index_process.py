@@ -170,7 +170,7 @@ class IndexProcess(RouterComponents):
             self._routed(message)
         elif isinstance(message, ReplicaSuspected):
             if message.slot in self._replicas:
-                self._replicas[message.slot].probe_now.set()
+                self._replicas[message.slot].request_probe()
         elif isinstance(message, QueueReport) and peer.pid is not None:
             self._gathering.waits[peer.pid] = message.by_model
         elif isinstance(message, StatsReport) and peer.pid is not None:

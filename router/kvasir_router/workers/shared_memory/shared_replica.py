@@ -1,6 +1,5 @@
 """Replica and model of a router with workers, which load them together."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
@@ -69,8 +68,7 @@ class SharedReplica(Replica):
         self.load = self._shared_load = SharedLoad(cells, 2 * slot + CREDIT)
         self.load.heard = self._load_heard
         self.asked_for_probe: Callable[[SharedReplica], None] = lambda replica: None
-        """Called when `probe_now` is set."""
-        self.probe_now = _Bell(self)
+        """Called when a probe is requested here."""
         self._cells = cells
         self._at = 2 * slot + IN_FLIGHT
         self._others = 0
@@ -79,6 +77,11 @@ class SharedReplica(Replica):
     def own_in_flight(self) -> int:
         """Requests of this process that are in flight."""
         return self.in_flight - self._others
+
+    def request_probe(self) -> None:
+        """Replica.request_probe."""
+        super().request_probe()
+        self.asked_for_probe(self)
 
     def acquire(self) -> None:
         """Replica.acquire."""
@@ -98,19 +101,6 @@ class SharedReplica(Replica):
         self._shared_load.others_have(credit)
         if self.full is not was_full:
             self.filled()
-
-
-class _Bell(asyncio.Event):
-    """Event that wakes the probes of the replica, also those of another process."""
-
-    def __init__(self, replica: SharedReplica) -> None:
-        super().__init__()
-        self._replica = replica
-
-    def set(self) -> None:
-        """Event.set."""
-        super().set()
-        self._replica.asked_for_probe(self._replica)
 
 
 class SharedModel(Model):
