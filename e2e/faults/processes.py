@@ -36,6 +36,8 @@ class Process:
     def __init__(self, name: str, folder: Path, port: int, secret: str = SECRET) -> None:
         self.name = name
         self.port = port
+        self.ports = [port]
+        """All that it listens on."""
         self.log = folder / f"{name}.log"
         self._secret = secret
         self._process: asyncio.subprocess.Process | None = None
@@ -68,12 +70,13 @@ class Process:
                 os.killpg(self._process.pid, number)
 
     async def ended(self) -> int:
-        """The exit status, and its port is closed."""
+        """The exit status, once nothing of it listens any more: children may end a little later."""
         assert self._process is not None
         status = await self._process.wait()
         async with asyncio.timeout(10):
-            while await listens(self.port):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.01)
+            for port in self.ports:
+                while await listens(port):  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
         return status
 
     async def kill(self) -> None:
@@ -88,6 +91,7 @@ class SimEngine(Process):
     def __init__(self, name: str, folder: Path, secret: str = SECRET) -> None:
         http, self._grpc, self._events, self._replay = free_ports(4)
         super().__init__(name, folder, http, secret)
+        self.ports = [http, self._grpc, self._events, self._replay]
 
     async def start(self) -> None:
         """Begin to start."""
@@ -103,6 +107,13 @@ class SimEngine(Process):
             return bool(json.loads(await get(self.port, "/ready"))["status"] == "ready")
         except (OSError, ValueError, TimeoutError):
             return False
+
+    async def wait_ready(self) -> None:
+        """Return once it answers that it is ready; fail with its log if it ended instead."""
+        async with asyncio.timeout(READY_SECONDS):
+            while not await self.is_ready():
+                assert self.running, self.log.read_text()
+                await asyncio.sleep(0.02)
 
     @property
     def events(self) -> dict[str, str]:

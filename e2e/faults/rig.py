@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.load import Answer, Load
-from faults.processes import MODEL, READY_SECONDS, BadEngine, Router, SimEngine
+from faults.processes import MODEL, BadEngine, Router, SimEngine
 
 ENGINES = 3
 CLIENTS = 12
@@ -81,9 +81,7 @@ class Rig:
         """Start it again; returns how long after it serves the router knows, and all are ready."""
         await engine.start()
         known = asyncio.create_task(self.router.until({engine.name: "ready"}))
-        async with asyncio.timeout(READY_SECONDS):
-            while not await engine.is_ready():  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.02)
+        await engine.wait_ready()
         serves = time.monotonic()
         seconds = max(0.0, await known - serves)
         await self.all_ready()

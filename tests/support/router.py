@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,7 @@ async def start_replica() -> AsyncIterator[Callable[..., Awaitable[FakeReplica]]
 async def start_router(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[RunningRouter]]]:
     """Start a router for models, and wait until the replicas that say so are ready."""
     async with AsyncExitStack() as stack:
+        configs = (tmp_path / f"fleet{number or ''}.yaml" for number in count())
 
         async def start(
             models: list[dict[str, Any]],
@@ -309,7 +311,7 @@ async def start_router(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
             timeouts: Timeouts | None = None,
             **options: Any,
         ) -> RunningRouter:
-            config = tmp_path / "fleet.yaml"
+            config = next(configs)
             write_config(config, models)
             settings = RouterSettings(
                 config=config,

@@ -1,4 +1,4 @@
-"""Two thousand requests of every kind against one engine whose pool preempts many."""
+"""A thousand requests of every kind against one engine whose pool preempts many."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-REQUESTS, AT_ONCE = 2000, 96
+REQUESTS, AT_ONCE = 1000, 96
 FLAGS = ("--served-model-name", "tiny", "--scheduling-policy", "priority")
 SIZES = ("--max-num-seqs", "64", "--max-model-len", "256", "--max-num-batched-tokens", "512")
 POOL = ("--kv-cache-memory-bytes", "3000000")
@@ -176,7 +176,7 @@ def idle(served: Any) -> bool:
 
 
 @pytest.mark.slow
-async def test_two_thousand_requests(serve: Callable[..., Any]) -> None:
+async def test_a_thousand_requests(serve: Callable[..., Any]) -> None:
     served = serve("builtin://kvasir-tiny", *FLAGS, *SIZES, *POOL)
     soak = Soak(served.url)
     await soak.send(0, REQUESTS // 2)
