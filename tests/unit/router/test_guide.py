@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 import yaml
 
 from kvasir.cli.local.ports import free_ports
@@ -35,6 +36,7 @@ def test_every_discovery_file_is_a_good_one(tmp_path: Path) -> None:
         assert read_snapshot(path, check_policy)
 
 
+@pytest.mark.slow
 async def test_the_routers_commands_serve_the_models_names(tmp_path: Path) -> None:
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     admin = free_ports(1)[0]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ def test_control_sequences_are_removed() -> None:
 
 
 @given(st.text())
+@pytest.mark.slow
 def test_nothing_that_drives_a_terminal_is_left(text: str) -> None:
     assert not any(c < " " and c not in "\t\n" for c in printable(text))
     assert printable(printable(text)) == printable(text)

@@ -28,6 +28,7 @@ def test_a_row_for_each_kind_of_step() -> None:
         assert 0 < host <= wall
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_said_as_it_goes() -> None:
     tiny = str(resolve_model("builtin://kvasir-tiny"))
     given = ["engine", tiny, "--device", "cpu", "--batch", "2", "--prompt", "64"]

@@ -84,6 +84,7 @@ def machine(make_replica, chain_of, _small):
     return Machine
 
 
+@pytest.mark.slow
 def test_it_is_what_the_model_is(machine) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=60, deadline=None))
 

@@ -170,6 +170,7 @@ FRAGMENTS = st.sampled_from(
 
 @given(st.lists(st.one_of(FRAGMENTS, st.binary(max_size=40)), max_size=30))
 @settings(max_examples=400, deadline=None)
+@pytest.mark.slow
 def test_no_input_does_anything_but_parse_or_be_refused(reads: list[bytes]) -> None:
     requests: list[Request] = []
     parser = RequestParser(Limits(), requests.append, lambda: None)
