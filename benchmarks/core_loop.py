@@ -92,7 +92,7 @@ def make_requests(count: int) -> list[bytes]:
 
 
 class Clients:
-    """Keeps `rows` requests running and counts the CPU time of everything else (AfterStep)."""
+    """Keep `rows` requests running and count the CPU time of everything else (AfterStep)."""
 
     def __init__(
         self, channels: Channels, rows: int, steps: int, profile: cProfile.Profile | None

@@ -1,4 +1,4 @@
-"""Fits a speed profile of the simulated runner to measured parts of a step.
+"""Fit a speed profile of the simulated runner to measured parts of a step.
 
     python benchmarks/fit_speed_profile.py \
         benchmarks/data/h200_llama8b_floors.json \

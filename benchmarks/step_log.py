@@ -27,7 +27,7 @@ class _Step:
 
 
 class StepLog:
-    """Notes each step that a scheduler plans. Steps overlap, so that a step's time is taken to be
+    """Note each step that a scheduler plans. Steps overlap, so that a step's time is taken to be
     the time until the next one is planned: right on average, not for a single one."""
 
     def __init__(self, scheduler: Scheduler) -> None:

@@ -29,7 +29,7 @@ class Call:
 
 
 class Client(asyncio.Protocol):
-    """Sends one chat request over a connection of its own, and reads the stream."""
+    """Send one chat request over a connection of its own, and read the stream."""
 
     def __init__(self, request: bytes, counted: Callable[[int], None]) -> None:
         self._request = request
@@ -94,7 +94,7 @@ class Load:
         self.running: set[asyncio.Task[None]] = set()
 
     async def ask(self, messages: list[dict[str, Any]], real_tokens: int) -> Call:
-        """Raises OSError when the answer was not whole."""
+        """Raise OSError when the answer was not whole."""
         stage = self.stage
         content = {"model": "bench", "messages": messages, "stream": True, "ignore_eos": True}
         content["max_tokens"] = self.scale.count(real_tokens)

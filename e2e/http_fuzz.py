@@ -141,7 +141,7 @@ class Router:
         self.resident = 0
 
     def check(self) -> None:
-        """Raises RuntimeError unless it is alive, serves, and is not much larger than before."""
+        """Raise RuntimeError unless it is alive, serves, and is not much larger than before."""
         if self.process.poll() is not None:
             raise RuntimeError(f"the router ended with status {self.process.returncode}")
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/chat/completions", GOOD)
@@ -190,7 +190,7 @@ def wait_ready(port: int) -> None:
 
 
 def fuzz(router: Router, seconds: float) -> int:
-    """Returns how many examples were sent. Raises RuntimeError."""
+    """Return how many examples were sent. Raises RuntimeError."""
     count, until = 0, time.monotonic() + seconds
 
     @settings(

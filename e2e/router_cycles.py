@@ -106,7 +106,7 @@ class Router:
         self._workers = workers
 
     async def start(self) -> None:
-        """Returns when it is ready, and every worker is."""
+        """Return when it is ready, and every worker is."""
         environment = os.environ | {
             "PYTHONPATH": f"{ROOT}/api:{ROOT}/router",
             "KVASIR_LOG_LEVEL": "error",

@@ -1,4 +1,4 @@
-"""Writes each chart's README.md from its Chart.yaml and values.yaml: `make chart-docs`.
+"""Write each chart's README.md from its Chart.yaml and values.yaml: `make chart-docs`.
 
 A value is documented by the comment above it; one that is not is an error.
 """

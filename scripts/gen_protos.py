@@ -1,4 +1,4 @@
-"""Generates the gRPC stubs of api/proto into api/kvasir/wire/proto; run after every change there.
+"""Generate the gRPC stubs of api/proto into api/kvasir/wire/proto; run after every change there.
 
 The stubs are committed so that nobody needs grpcio-tools to install Kvasir.
 """

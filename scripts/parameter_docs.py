@@ -1,4 +1,4 @@
-"""Writes docs/sampling_parameters.md and docs/engine_flags.md from the engine's tables:
+"""Write docs/sampling_parameters.md and docs/engine_flags.md from the engine's tables:
 `make parameter-docs`."""
 
 import sys

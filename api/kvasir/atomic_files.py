@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replaces the file at `path` by one holding `data`, in one step. Raises OSError."""
+    """Replace the file at `path` by one holding `data`, in one step. Raises OSError."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:

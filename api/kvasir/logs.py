@@ -33,7 +33,7 @@ class LogSettingError(ValueError):
 def configure_logging(
     component: str, *, level: str | None = None, log_format: str | None = None
 ) -> None:
-    """Sends this process's log lines, also those of the standard library, to stderr.
+    """Send this process's log lines, also those of the standard library, to stderr.
 
     `component` ("engine", "router", ...) is in every line. `level` and `log_format` come before
     the environment. Raises LogSettingError.

@@ -117,7 +117,7 @@ async def lagging(rig: Rig) -> Row:
 
 
 class Lag:
-    """Passes a publisher's batches on after `seconds`, in a thread."""
+    """Pass a publisher's batches on after `seconds`, in a thread."""
 
     def __init__(self, address: str, seconds: float) -> None:
         self._context = zmq.Context()

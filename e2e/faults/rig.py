@@ -68,7 +68,7 @@ class Rig:
         self._started: list[BadEngine] = []
 
     async def start(self) -> None:
-        """Returns when all are ready."""
+        """Return when all are ready."""
         await asyncio.gather(*(engine.start() for engine in self.engines))
         await self.router.start(self.models())
         await self.all_ready()

@@ -1,4 +1,4 @@
-"""Says whether tokens are right: what transformers finds likeliest, or as likely as that."""
+"""Say whether tokens are right: what transformers finds likeliest, or as likely as that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says whether a start's precompilation asked for all the kernels that the start launched."""
+"""Say whether a start's precompilation asked for all the kernels that the start launched."""
 
 from __future__ import annotations
 

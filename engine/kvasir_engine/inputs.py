@@ -21,7 +21,7 @@ MAX_SALT_CHARS = 1024
 
 @dataclass(frozen=True, slots=True)
 class RequestMaker:
-    """Makes requests of one model: tokenises, checks parameters, hashes prompt blocks."""
+    """Make requests of one model: tokenise, check parameters, hash prompt blocks."""
 
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None

@@ -31,7 +31,7 @@ def build_1_2_5_buckets(largest: int) -> tuple[float, ...]:
 
 
 class MetricRegistry:
-    """Makes metrics with one prefix; `model_name` and `engine` label every one of them."""
+    """Make metrics with one prefix; `model_name` and `engine` label every one of them."""
 
     def __init__(self, prefix: str, model_name: str) -> None:
         self._prefix = prefix

@@ -16,7 +16,7 @@ class StepHandle(Protocol):
 
 
 class Runner(Protocol):
-    """Executes plans in order. A step is two launches, neither of which waits for the device.
+    """Execute plans in order. A step is two launches, neither of which waits for the device.
 
     The second may be delayed for rows whose token mask is made on the CPU, while the forward
     pass already runs. Any exception leaves the device state undefined: the core then ends.

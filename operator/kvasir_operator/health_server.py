@@ -14,7 +14,7 @@ from kvasir_operator.controller.metrics import Metrics
 async def serve(
     host: str, port: int, metrics: Metrics, leads: Callable[[], bool]
 ) -> AsyncIterator[int]:
-    """Serves while the context is open; gives the port, which is chosen where `port` is 0.
+    """Serve while the context is open; give the port, which is chosen where `port` is 0.
 
     /healthz answers as long as the event loop turns. /readyz is about the Lease: one that waits
     for it is alive, but not at work.

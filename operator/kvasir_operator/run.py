@@ -70,7 +70,7 @@ async def _lead(
     leads: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
-    """Waits for the Lease, and works while it is held."""
+    """Wait for the Lease, and work while it is held."""
     await leadership.acquire()
     leads.set()
     metrics.leads(True)
@@ -98,7 +98,7 @@ async def _lead(
 
 
 async def _check_crd(cluster: Cluster) -> None:
-    """Waits for the API server, and for it to serve what is defined: kinds that are not served when
+    """Wait for the API server, and for it to serve what is defined: kinds that are not served when
     watching begins are never watched. Raises CRDMissingError."""
     while True:
         try:
@@ -143,7 +143,7 @@ async def _resync(view: View, queue: WorkQueue, seconds: float) -> None:
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Runs `work` until it ends or `stop` is set; raises what it raises."""
+    """Run `work` until it ends or `stop` is set; raise what it raises."""
     working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

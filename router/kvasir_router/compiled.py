@@ -90,7 +90,7 @@ SWITCH = "KVASIR_ROUTER_COMPILED"
 """Environment variable; with `0` the sources are used."""
 
 FOLDER = Path(sys.prefix) / "lib" / "kvasir_router"
-"""Holds a folder for each digest."""
+"""Hold a folder for each digest."""
 
 _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 _SHARED = "__mypyc"
@@ -114,7 +114,7 @@ def digest() -> str:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules in a folder that is laid out like the packages."""
+    """Find the modules in a folder that is laid out like the packages."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Compiles what `kvasir_router.compiled` names, for the Python that runs this:
+"""Compile what `kvasir_router.compiled` names, for the Python that runs this:
 
     python -m kvasir_router.compiling
 

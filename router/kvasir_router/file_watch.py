@@ -17,7 +17,7 @@ _log = structlog.get_logger("kvasir_router.files")
 
 
 class FileWatch:
-    """Says when one of `paths` has become another file, by its time, size and inode; also when
+    """Say when one of `paths` has become another file, by its time, size and inode; also when
     another one is moved to its place, as editors and mounted Secrets do."""
 
     def __init__(self, *paths: Path) -> None:

@@ -1,4 +1,4 @@
-"""Builds what the operator observes: resources, pods, Jobs and claims as an API server has them."""
+"""Build what the operator observes: resources, pods, Jobs and claims as an API server has them."""
 
 from __future__ import annotations
 

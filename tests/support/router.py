@@ -108,7 +108,7 @@ async def answer_name(exchange: Exchange) -> None:
 
 @dataclass
 class FakeReplica:
-    """Serves /ready and /v1/models; every POST is answered by `script`."""
+    """Serve /ready and /v1/models; every POST is answered by `script`."""
 
     script: Script = answer_name
     ready: int = 200

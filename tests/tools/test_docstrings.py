@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("api", "benchmarks", "e2e", "engine", "operator", "router", "scripts")
 CONTINUES = re.compile(r"(?:How|Of|What|Where|Whether|Who|Why)\b")
-LEFT = {
-    "engine/kvasir_engine/startup": 7,
-}
-"""Folders in which such docstrings remain, and the number that they may not exceed."""
 
 
 def continuing(source: str) -> list[tuple[int, str]]:
@@ -31,11 +26,6 @@ def continuing(source: str) -> list[tuple[int, str]]:
             case ast.Expr(value=ast.Constant(value=str(text))) if CONTINUES.match(text.strip()):
                 found.append((node.lineno, text.strip().split("\n")[0]))
     return found
-
-
-def left_in(file: str) -> str | None:
-    """Return the folder of LEFT that `file` is in; None where no such docstring may be."""
-    return next((folder for folder in LEFT if file.startswith(f"{folder}/")), None)
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +63,5 @@ def test_others_stand_alone() -> None:
 
 
 def test_docstrings_stand_alone(found: dict[str, list[tuple[int, str]]]) -> None:
-    lines = [
-        f"{file}:{line}: {text}"
-        for file, each in found.items()
-        if left_in(file) is None
-        for line, text in each
-    ]
+    lines = [f"{file}:{line}: {text}" for file, each in found.items() for line, text in each]
     assert not lines, "say what it is or does, as in `Return ...`:\n" + "\n".join(lines)
-
-
-def test_no_folder_gets_more_of_them(found: dict[str, list[tuple[int, str]]]) -> None:
-    counts: Counter[str] = Counter()
-    for file, each in found.items():
-        counts[left_in(file) or ""] += len(each)
-    assert {folder: counts[folder] for folder in LEFT if counts[folder] > LEFT[folder]} == {}
-    assert [folder for folder in LEFT if not counts[folder]] == [], "delete them from LEFT"

@@ -99,7 +99,7 @@ def absence(info: CommandInfo, error: ModuleNotFoundError) -> Exception:
 
 
 def stub(info: CommandInfo) -> TyperCommand:
-    """Stands for the command in the list of commands and in its completion."""
+    """Stand for the command in the list of commands and in its completion."""
     needs = f" [kvasir[{info.extra}]]" if info.extra else ""
     return TyperCommand(info.name, short_help=info.help + needs, rich_markup_mode=None)
 

@@ -17,7 +17,7 @@ _LINE_SECONDS = 10.0
 
 @contextmanager
 def showing(tracker: Tracker, name: str, *, bar: bool) -> Iterator[None]:
-    """Shows `tracker` on stderr meanwhile: as a bar, or as a line every ten seconds."""
+    """Show `tracker` on stderr meanwhile: as a bar, or as a line every ten seconds."""
     ended = threading.Event()
     target = _draw if bar else _write_lines
     thread = threading.Thread(target=target, args=(tracker, name, ended), daemon=True)

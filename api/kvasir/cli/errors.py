@@ -13,6 +13,6 @@ EXIT_INTERRUPTED = 130
 
 
 def fail(message: object, status: int = EXIT_FAILED) -> NoReturn:
-    """Prints `message` and ends the command with `status`."""
+    """Print `message` and end the command with `status`."""
     print(f"kvasir: {message}", file=sys.stderr)
     raise typer.Exit(status)

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Runs the command line and exits: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
     try:
         from kvasir.cli.root import run
 

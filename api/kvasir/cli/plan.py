@@ -116,7 +116,7 @@ def _shape(model: str, config: Path | None, revision: str | None = None) -> Mode
 
 
 def _show(plans: list[Plan], as_json: bool) -> None:
-    """Prints the plans, and ends the command with 1 if a model does not fit."""
+    """Print the plans, and end the command with 1 if a model does not fit."""
     if as_json:
         print(json.dumps([plan.as_json() for plan in plans], indent=2))
     else:

@@ -15,7 +15,7 @@ _COLUMNS = ("device", "count", "weights", "reserve", "KV cache", "KV tokens", "a
 
 
 def print_plan(plan: Plan) -> None:
-    """Prints what the model is, a row for each device, and a sentence for each problem."""
+    """Print what the model is, a row for each device, and a sentence for each problem."""
     console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     console.print(_title(plan), markup=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)

@@ -73,7 +73,7 @@ def _root(ctx: typer.Context) -> None:
 
 
 def run() -> int:
-    """Runs the command line; its exit status. Raises KeyboardInterrupt and BrokenPipeError."""
+    """Run the command line; its exit status. Raises KeyboardInterrupt and BrokenPipeError."""
     try:
         status = typer.main.get_command(app).main(prog_name="kvasir", standalone_mode=False)
     except TyperException as error:

@@ -1,4 +1,4 @@
-"""Reads a Hugging Face config.json into a ModelShape, without transformers."""
+"""Read a Hugging Face config.json into a ModelShape, without transformers."""
 
 from __future__ import annotations
 

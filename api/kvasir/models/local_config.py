@@ -1,4 +1,4 @@
-"""Finds a model's config.json on this machine, without downloading anything."""
+"""Find a model's config.json on this machine, without downloading anything."""
 
 from __future__ import annotations
 

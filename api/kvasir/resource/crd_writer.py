@@ -183,7 +183,7 @@ def _without_defaults(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what occurs twice twice: charts are easier read without references."""
+    """Write what occurs twice twice: charts are easier read without references."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -196,7 +196,7 @@ def as_yaml() -> str:
 
 
 def main() -> None:
-    """Writes to the file that is given, or to standard output."""
+    """Write to the file that is given, or to standard output."""
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(as_yaml(), encoding="utf-8")
     else:

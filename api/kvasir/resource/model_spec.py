@@ -82,7 +82,7 @@ class Model(StrictModel):
     AWS_ENDPOINT_URL). Only the download's pod has it, never an engine."""
 
     trust_remote_code: bool = False
-    """Allows Python code from the model's repository to run in the engine."""
+    """Allow Python code from the model's repository to run in the engine."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -87,7 +87,7 @@ class NetworkPolicy(StrictModel):
     """Network policy of the engines, where the cluster's network enforces it."""
 
     enabled: bool = True
-    """Lets only routers in (and the operator to a download's progress)."""
+    """Let only routers in (and the operator to a download's progress)."""
 
     allowed_namespaces: Annotated[
         list[DNSLabel], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
@@ -188,7 +188,7 @@ class Spec(StrictModel):
     """Settings of pods beside Kvasir's own, on a cluster."""
 
     paused: bool = False
-    """Leaves everything as it is: the operator changes nothing but the status, on a cluster."""
+    """Leave everything as it is: the operator changes nothing but the status, on a cluster."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

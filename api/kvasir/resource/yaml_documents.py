@@ -1,4 +1,4 @@
-"""Reads YAML strictly: plain data only, no duplicate keys, no aliases, bounded."""
+"""Read YAML strictly: plain data only, no duplicate keys, no aliases, bounded."""
 
 from __future__ import annotations
 

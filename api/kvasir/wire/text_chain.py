@@ -51,9 +51,9 @@ CHAT_FIELDS = (
 COMPLETION_FIELDS = ("add_special_tokens", "cache_salt")
 
 _TEXT = b"\xff"
-"""Stands before and behind a string content."""
+"""Stand before and behind a string content."""
 _JSON = b"\xfe"
-"""Stands before a content of any other type, as JSON."""
+"""Stand before a content of any other type, as JSON."""
 
 _encode = msgspec.json.Encoder().encode
 _HEADS = {role: _encode([role, {}]) for role in ("system", "developer", "user", "assistant")}

@@ -16,7 +16,7 @@ from harness.places import run_directory
 
 
 def main() -> int:
-    """Runs one command; 1 and a sentence when it cannot be done."""
+    """Run one command; 1 and a sentence when it cannot be done."""
     parser = argparse.ArgumentParser(prog="python -m harness", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build kube, coredns, helm and pause")

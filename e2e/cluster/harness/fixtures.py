@@ -26,7 +26,7 @@ _left_out = pytest.StashKey[int]()
 
 @pytest.hookimpl(tryfirst=True)  # before pytest's own, which selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what needs a control plane as slow, and takes away the tests whose binary is not
+    """Mark what needs a control plane as slow, and take away the tests whose binary is not
     built."""
     for item in items:
         if "control_plane" in getattr(item, "fixturenames", ()):
@@ -45,14 +45,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Takes what a process of pytest-xdist left out: each collects all tests, and one prints."""
+    """Take what a process of pytest-xdist left out: each collects all tests, and one prints."""
     node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get("left_out", 0)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Says what was left out."""
+    """Say what was left out."""
     if count := config.stash.get(_left_out, 0):
         terminalreporter.write_line(
             f"{count} tests against a real API server were left out; for them run "

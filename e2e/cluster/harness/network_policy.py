@@ -1,4 +1,4 @@
-"""Says which flows NetworkPolicies allow, for clusters whose network enforces none.
+"""Say which flows NetworkPolicies allow, for clusters whose network enforces none.
 
 The rules are those of networking.k8s.io/v1: a pod that some policy selects for a direction is
 isolated in it, and then only what a rule of such a policy names is allowed; a connection needs both

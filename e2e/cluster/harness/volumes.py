@@ -1,4 +1,4 @@
-"""Opens the directories of provisioned volumes: `python -m harness.volumes`.
+"""Open the directories of provisioned volumes: `python -m harness.volumes`.
 
 The controller manager's own provisioner makes them for root alone (0750) and knows no fsGroup,
 which a real one applies.

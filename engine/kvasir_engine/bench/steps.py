@@ -61,7 +61,7 @@ class StepTime:
 
 
 class Steps:
-    """Gives an engine requests such that its steps are of one kind."""
+    """Give an engine requests such that its steps are of one kind."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -62,7 +62,7 @@ class ActiveSearch:
 
 
 class BeamRequests:
-    """Runs beam searches on a scheduler."""
+    """Run beam searches on a scheduler."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

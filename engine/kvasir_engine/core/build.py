@@ -1,4 +1,4 @@
-"""Puts a core together from settings: runner, KV manager, scheduler, loop."""
+"""Put a core together from settings: runner, KV manager, scheduler, loop."""
 
 from __future__ import annotations
 

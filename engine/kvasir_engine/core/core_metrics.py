@@ -13,7 +13,7 @@ _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 class CoreMetrics:
-    """Reads the scheduler's totals after each turn of the loop (AfterStep)."""
+    """Read the scheduler's totals after each turn of the loop (AfterStep)."""
 
     def __init__(self, registry: MetricRegistry, core: Core, block_size: int) -> None:
         gauge, counter, histogram = registry.gauge, registry.counter, registry.histogram

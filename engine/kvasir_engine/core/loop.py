@@ -19,7 +19,7 @@ STUCK_AFTER = 1000
 
 
 class StepWatcher(Protocol):
-    """Learns when steps are launched and retired, for the step age and the metrics."""
+    """Learn when steps are launched and retired, for the step age and the metrics."""
 
     def launched(self, plan: StepPlan) -> None:
         """Called before the launch, so that a launch that hangs is seen too."""
@@ -35,7 +35,7 @@ class StuckError(RuntimeError):
 
 
 class CoreLoop:
-    """Drives scheduler and runner. Single-threaded; knows nothing of sockets."""
+    """Drive scheduler and runner. Single-threaded; knows nothing of sockets."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ requests from their next step."""
 
 
 class StepClock:
-    """Keeps the launch time of the oldest unfinished step in shared memory (StepWatcher)."""
+    """Keep the launch time of the oldest unfinished step in shared memory (StepWatcher)."""
 
     def __init__(self, status: CoreStatus) -> None:
         self._status = status
@@ -65,7 +65,7 @@ class StepClock:
 
 
 class CoreService:
-    """Owns the core's sockets; everything runs on one thread."""
+    """Own the core's sockets; everything runs on one thread."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Starts the core as a process of its own and sees to its end."""
+"""Start the core as a process of its own and see to its end."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class AfterStep(Protocol):
 
 
 class BlockEvents:
-    """Publishes what the block pools recorded."""
+    """Publish what the block pools recorded."""
 
     def __init__(
         self,

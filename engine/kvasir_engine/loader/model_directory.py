@@ -1,4 +1,4 @@
-"""Finds a model's directory, downloading it from a Hugging Face hub where that is asked for."""
+"""Find a model's directory, downloading it from a Hugging Face hub where that is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads rows of safetensors straight into pinned memory, from where they go to the GPU.
+"""Read rows of safetensors straight into pinned memory, from where they go to the GPU.
 
 A mapped file would be copied twice, page fault by page fault, by a driver that stages one copy at a
 time. Each thread has two buffers and a stream of its own: while one buffer is on its way to the

@@ -1,4 +1,4 @@
-"""Builds and fills a model through transformers, or says why it cannot run that way."""
+"""Build and fill a model through transformers, or say why it cannot run that way."""
 
 from __future__ import annotations
 

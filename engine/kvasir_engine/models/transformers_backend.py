@@ -1,4 +1,4 @@
-"""Runs a decoder's modelling code from transformers with our attention over paged KV.
+"""Run a decoder's modelling code from transformers with our attention over paged KV.
 
 transformers calls a registered attention function in place of its own; everything else of the
 model (projections, norms, rotary embedding, head) is its code.
@@ -59,7 +59,7 @@ AttentionInterface.register(ATTENTION_NAME, paged_attention)
 
 
 class _GivenHidden(nn.Module):
-    """Stands in for the decoder below a head, and returns hidden states already computed."""
+    """Stand in for the decoder below a head, and return hidden states already computed."""
 
     hidden: torch.Tensor
 

@@ -1,4 +1,4 @@
-"""Builds a runner over several ranks: checks, worker processes, and rank 0's own part."""
+"""Build a runner over several ranks: checks, worker processes, and rank 0's own part."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class ParallelStep:
 
 
 class TensorParallelRunner:
-    """Sends each plan to the other ranks, then runs it here.
+    """Send each plan to the other ranks, then run it here.
 
     Every rank samples from the gathered logits with the same keys, so that nothing but the plans
     has to be sent.

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class RankWatch:
-    """Starts the workers that `make` gives and sees to their end.
+    """Start the workers that `make` gives and see to their end.
 
     The first death ends the others; then `on_death` is called with the reason, on the watching
     thread.

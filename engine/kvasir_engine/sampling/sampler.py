@@ -71,7 +71,7 @@ class Sampled:
 
 
 class Sampler:
-    """Samples one token for each row of a batch under the rows' own parameters."""
+    """Sample one token for each row of a batch under the rows' own parameters."""
 
     def __init__(self, state: SamplingState) -> None:
         self._state = state

@@ -24,7 +24,7 @@ its prefix may have been computed by others since. Looking it up costs milliseco
 
 
 class Admitter:
-    """Gives sequences their rows, their cached prefix and a first chunk."""
+    """Give sequences their rows, their cached prefix and a first chunk."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 
 
 class ChunkedPrefill:
-    """Decides which rows compute how much of their prompt in a step."""
+    """Decide which rows compute how much of their prompt in a step."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from kvasir_engine.step_plan import Int32Array
 
 
 class DecodePlanner:
-    """Decides which rows decode in a step."""
+    """Decide which rows decode in a step."""
 
     def __init__(self, rows: RowTable, waiting: WaitingQueue, blocks: RowAllocator) -> None:
         self._rows = rows

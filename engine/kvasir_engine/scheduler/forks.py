@@ -17,7 +17,7 @@ from kvasir_engine.step_plan import RowFork
 
 
 class ForkPlanner:
-    """Forks siblings off their leads and sees their copies made."""
+    """Fork siblings off their leads and see their copies made."""
 
     def __init__(
         self, kv: KVManager, rows: RowTable, blocks: RowAllocator, counters: SchedulerCounters

@@ -1,4 +1,4 @@
-"""Collects one step while the scheduler decides, then becomes a StepPlan."""
+"""Collect one step while the scheduler decides, then become a StepPlan."""
 
 from __future__ import annotations
 

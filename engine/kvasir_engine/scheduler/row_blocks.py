@@ -20,7 +20,7 @@ from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 
 
 class RowAllocator:
-    """Appends blocks to rows' tables, and makes room for them."""
+    """Append blocks to rows' tables, and make room for them."""
 
     def __init__(
         self,

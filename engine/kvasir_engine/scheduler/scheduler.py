@@ -36,7 +36,7 @@ MAX_ENDED = 4096
 
 
 class Scheduler:
-    """Decides each step. `step_results.py` takes in what a step produced."""
+    """Decide each step. `step_results.py` takes in what a step produced."""
 
     def __init__(
         self,

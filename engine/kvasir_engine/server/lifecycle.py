@@ -49,7 +49,7 @@ class Peers(Protocol):
 
 
 class Lifecycle:
-    """Knows whether requests are taken, and ends those that outlast the drain."""
+    """Know whether requests are taken, and end those that outlast the drain."""
 
     def __init__(self, client: CoreClient) -> None:
         self._client = client

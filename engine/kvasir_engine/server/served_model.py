@@ -35,7 +35,7 @@ class ServedModel:
         return self.names[0]
 
     def request_maker(self, info: CoreInfo, max_logprobs: int) -> RequestMaker:
-        """Makes the core's requests, once the core has said how large everything is."""
+        """Make the core's requests, once the core has said how large everything is."""
         return RequestMaker(
             tokenizer=self.tokenizer,
             chat_template=self.chat_template,

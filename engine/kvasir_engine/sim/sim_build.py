@@ -1,4 +1,4 @@
-"""Builds a simulated runner from the settings: sizes from config.json, speed from a profile."""
+"""Build a simulated runner from the settings: sizes from config.json, speed from a profile."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ class BuiltRunner:
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds of each part of the start."""
     dtype: str = ""
-    """That the model computes in, as --dtype names it."""
+    """Data type that the model computes in, as --dtype names it."""
     quantization: str | None = None
-    """Of its weights, as its config names the method."""
+    """Quantisation method of its weights, as its config names it."""
 
 
 class StartupTimer:

@@ -1,4 +1,4 @@
-"""How much fits: blocks for a memory budget, context for a number of blocks. No torch."""
+"""Sizes that fit: blocks for a memory budget, context for a number of blocks. No torch."""
 
 from __future__ import annotations
 

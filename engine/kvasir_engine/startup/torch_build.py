@@ -1,4 +1,4 @@
-"""Builds a runner from the settings: weights, memory sizing, caches."""
+"""Build a runner from the settings: weights, memory sizing, caches."""
 
 from __future__ import annotations
 

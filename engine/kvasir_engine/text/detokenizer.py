@@ -15,7 +15,7 @@ _INCOMPLETE = "\ufffd"
 
 
 class Detokenizer(Protocol):
-    """Gives text as soon as it is certain: a character split over tokens waits for its last byte.
+    """Give text as soon as it is certain: a character split over tokens waits for its last byte.
 
     The pieces, with `flush` at the end, join to what decoding all ids at once gives. What comes
     out depends on the ids alone, not on how they were grouped, so that a resumed sample that is

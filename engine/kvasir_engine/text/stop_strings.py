@@ -19,7 +19,7 @@ def _failure_function(pattern: str) -> list[int]:
 
 
 class StopStrings:
-    """Finds the stop string that completes first and holds back what may be the start of one.
+    """Find the stop string that completes first and hold back what may be the start of one.
 
     "First" is the match that ends earliest (of two that end together, the longer), which is what
     reading one character at a time finds; so the result does not depend on how text is grouped.

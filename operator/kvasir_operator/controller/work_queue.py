@@ -11,7 +11,7 @@ MAX_DELAY = 60.0
 
 
 class Key(NamedTuple):
-    """Names one LLMDeployment."""
+    """Name one LLMDeployment."""
 
     namespace: str
     name: str

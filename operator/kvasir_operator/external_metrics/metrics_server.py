@@ -1,4 +1,4 @@
-"""Runs the metrics API: its certificate, its place in the cluster's API, its listener."""
+"""Run the metrics API: its certificate, its place in the cluster's API, its listener."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Registration:
         self._renew_at = 0.0
 
     def renew(self, context: ssl.SSLContext) -> None:
-        """Makes another certificate, which `context` serves from now on."""
+        """Make another certificate, which `context` serves from now on."""
         host = f"{self._service}.{self._namespace}.svc"
         self._certificate = make_certificate((host, f"{host}.cluster.local"))
         self._certificate.load_into(context)
@@ -112,7 +112,7 @@ class Registration:
 
 
 async def _front_proxy(cluster: Cluster) -> FrontProxy:
-    """Waits until the cluster tells."""
+    """Wait until the cluster tells."""
     while True:
         try:
             return await read_front_proxy(cluster)
@@ -122,7 +122,7 @@ async def _front_proxy(cluster: Cluster) -> FrontProxy:
 
 
 def _trust(context: ssl.SSLContext, proxy: FrontProxy) -> None:
-    """Takes client certificates of the front proxy's authority, beside those trusted before."""
+    """Take client certificates of the front proxy's authority, beside those trusted before."""
     try:
         context.load_verify_locations(cadata=proxy.authority)
     except ssl.SSLError as error:

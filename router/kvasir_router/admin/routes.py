@@ -212,7 +212,7 @@ async def _answer_no_route(request: Request, problem: Exception) -> Response:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    """Raises _ProblemError when it is larger than `limit` bytes."""
+    """Raise _ProblemError when it is larger than `limit` bytes."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():

@@ -54,7 +54,7 @@ class Allowance:
 
 
 class TokenBucket:
-    """Holds one minute's worth and fills evenly (https://en.wikipedia.org/wiki/Token_bucket).
+    """Hold one minute's worth and fill evenly (https://en.wikipedia.org/wiki/Token_bucket).
 
     It may go below zero when more was used than taken: then nothing is given until that is paid.
     """

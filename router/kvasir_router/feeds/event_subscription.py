@@ -34,7 +34,7 @@ class Subscriber(Protocol):
 
 
 class Subscription:
-    """Begins as it is made."""
+    """Begin as it is made."""
 
     def __init__(
         self, socket: zmq.Socket[bytes], address: str, pump: SocketPoller, subscriber: Subscriber

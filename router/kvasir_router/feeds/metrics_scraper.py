@@ -94,7 +94,7 @@ def parse_page(text: bytes, names: Names) -> MetricsPage | None:
 
 
 class Scraper:
-    """Asks one replica's /metrics every `interval` seconds, give or take a tenth."""
+    """Ask one replica's /metrics every `interval` seconds, give or take a tenth."""
 
     def __init__(self, replica: Replica, names: Names, interval: float, lines: bytes) -> None:
         self._replica = replica

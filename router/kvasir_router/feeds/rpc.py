@@ -60,7 +60,7 @@ class EngineChannel:
 async def open_channel(
     host: str, port: int, fleet_secret: str | None, trust: ReplicaTrust | None
 ) -> AsyncIterator[EngineChannel]:
-    """Connects when it is first used; over TLS if it is said whom to `trust`."""
+    """Connect when it is first used; over TLS if it is said whom to `trust`."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if trust is None:
         made = grpc.aio.insecure_channel(address, options=_OPTIONS)

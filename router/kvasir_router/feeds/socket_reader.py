@@ -1,4 +1,4 @@
-"""Reads ZMQ sockets in the event loop, a bounded time a turn.
+"""Read ZMQ sockets in the event loop, a bounded time a turn.
 
 A thread would hold the interpreter for milliseconds at a time; here no turn of the loop is longer
 than one budget and one message, whatever comes in.
@@ -48,7 +48,7 @@ class SocketPoller:
 
 
 class SocketReader:
-    """Passes each message of a socket to `take`, as a list of frames."""
+    """Pass each message of a socket to `take`, as a list of frames."""
 
     def __init__(
         self, socket: zmq.Socket[bytes], pump: SocketPoller, take: Callable[[list[bytes]], None]

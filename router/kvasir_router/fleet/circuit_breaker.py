@@ -10,7 +10,7 @@ class BreakerState(Enum):
 
 
 class CircuitBreaker:
-    """Opens after `threshold` failures in a row, for `pause` seconds, doubled each time the trial
+    """Open after `threshold` failures in a row, for `pause` seconds, doubled each time the trial
     fails, up to `max_pause`. It reads no clock: `failed` says how long to wait before `retry`."""
 
     def __init__(self, threshold: int = 5, pause: float = 1.0, max_pause: float = 30.0) -> None:
@@ -44,7 +44,7 @@ class CircuitBreaker:
         self._trial_running = False
 
     def failed(self) -> float | None:
-        """Returns the seconds after which `retry` is to be called, when this opens the breaker."""
+        """Return the seconds after which `retry` is to be called, when this opens the breaker."""
         self._failures += 1
         self._trial_running = False
         if self.state is BreakerState.OPEN:

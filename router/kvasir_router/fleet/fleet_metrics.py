@@ -11,7 +11,7 @@ from kvasir_router.telemetry.router_metrics import counter, gauge
 
 
 class FleetCollector(Collector):
-    """Makes the numbers of models and replicas into metric families at each scrape."""
+    """Make the numbers of models and replicas into metric families at each scrape."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

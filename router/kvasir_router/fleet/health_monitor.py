@@ -1,4 +1,4 @@
-"""Asks every replica whether it is ready, and believes requests that fail before the next probe."""
+"""Ask every replica whether it is ready, and believe requests that fail before the next probe."""
 
 import asyncio
 from functools import partial

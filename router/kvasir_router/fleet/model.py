@@ -27,9 +27,9 @@ looked at for each place that becomes free, and a choice for each of them would 
 else; in this time loads change little beside what a missed hit costs."""
 
 MIN_RESERVED_SLOTS = 6
-"""Places that a part of the capacity is at least, but a quarter of the capacity at most. Who comes
-at random and uses half of what becomes free finds n free places all taken once in 2^n times,
-whatever the capacity: 4 places, a tenth of 32, let one in 16 wait."""
+"""Minimum of reserved slots, but a quarter of the capacity at most. Requests that come at random
+and use half of what becomes free find n free slots all taken once in 2^n times, whatever the
+capacity: 4 slots, a tenth of 32, let one in 16 wait."""
 
 ReplicaKey = tuple[str, str, int]
 """Id, host, port: what makes two specs the same engine."""
@@ -40,7 +40,7 @@ class PolicyError(Exception):
 
 
 class Model:
-    """Keeps the list of usable replicas, made anew when a replica changes, not for each request."""
+    """Keep the list of usable replicas, made anew when a replica changes, not for each request."""
 
     def __init__(self, spec: ModelSpec, policy: Policy, created: int) -> None:
         self.spec = spec

@@ -57,7 +57,7 @@ class Hit:
 
 
 class HitCheck:
-    """Compares predictions with the engines' usage, for each replica and source.
+    """Compare predictions with the engines' usage, for each replica and source.
 
     After every 50 predicted hits a source of which less than half of the predicted tokens were in
     the cache is turned off for the replica, and tried again after a minute. A replica that has more

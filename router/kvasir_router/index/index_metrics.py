@@ -11,7 +11,7 @@ from kvasir_router.telemetry.router_metrics import counter, gauge
 
 
 class IndexCollector(Collector):
-    """Makes the numbers of all indexes into metric families at each scrape."""
+    """Make the numbers of all indexes into metric families at each scrape."""
 
     def __init__(self, indexes: Callable[[], Iterable[tuple[str, ModelIndex]]]) -> None:
         """`indexes` gives every index with its model's name."""

@@ -28,7 +28,7 @@ _UNKNOWN = Resident(0, 0, 0, refuted=False)
 
 
 class ModelIndex:
-    """Joins the exact and the approximate index; takes the feeds' news (BlockSink).
+    """Join the exact and the approximate index; take the feeds' news (BlockSink).
 
     For a replica with block events, the exact index says what it has of a text whose KV blocks are
     known. The approximate one is asked for the rest, unless a KV block before it is missing: for

@@ -4,7 +4,7 @@ from kvasir_router.index.cached_replica import CachedReplica
 
 
 class ReplicaBits:
-    """Gives each replica a bit. A Python int has as many as are needed.
+    """Give each replica a bit. A Python int has as many as are needed.
 
     A bit of a replica that is gone may still be set in many masks: it is `retired`, which hides it
     from `alive`, and given to another replica only after its index has cleared it everywhere and

@@ -38,7 +38,7 @@ class ListenError(OSError):
 
 
 class ClientPort:
-    """Accepts clients for a gateway. Raises TlsError for bad certificate files."""
+    """Accept clients for a gateway. Raises TlsError for bad certificate files."""
 
     def __init__(self, gateway: Gateway, tls: Tls) -> None:
         self._gateway = gateway

@@ -21,7 +21,7 @@ _log = structlog.get_logger("kvasir_router.discovery")
 
 
 class FleetWatch:
-    """Keeps the fleet of `router` as its source says, and each replica as it is seen."""
+    """Keep the fleet of `router` as its source says, and each replica as it is seen."""
 
     def __init__(self, router: RouterComponents) -> None:
         settings, fleet, lines = router.settings, router.fleet, router.gateway.fleet_lines
@@ -46,7 +46,7 @@ class FleetWatch:
         router.metrics.register(FeedCollector(fleet))
 
     async def start(self) -> None:
-        """Raises DiscoveryError when the source is refused."""
+        """Raise DiscoveryError when the source is refused."""
         snapshot = await self._source.load()
         if snapshot is not None:
             self._router.apply(snapshot)

@@ -79,7 +79,7 @@ def answer_head(client: Client, request: Request, head: ResponseHead, framing: F
 
 
 class ClientAnswer:
-    """Passes an answer on as it comes. The head goes with the first bytes of the body: a small
+    """Pass an answer on as it comes. The head goes with the first bytes of the body: a small
     answer is one write, and one that breaks before is as good as none."""
 
     __slots__ = ("_chunked", "_client", "_head", "_observer", "_status", "_tail", "sent_bytes")

@@ -85,7 +85,7 @@ class Gateway:
             else b""
         )
         self.ask_metrics: Callable[[Callable[[responses.Answer], None]], None] | None = None
-        """Asks for the metrics, to be answered later, where other processes have some too."""
+        """Ask for the metrics, to be answered later, where other processes have some too."""
         self.poison = PoisonTable()
         failover = settings.failover
         self.transcripts = TranscriptBudget(failover.stream_bytes, failover.streams_bytes)

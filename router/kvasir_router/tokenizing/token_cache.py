@@ -37,7 +37,7 @@ class _Entry(NamedTuple):
 
 
 class TokenCache:
-    """Tokenises only what is new of a text.
+    """Tokenise only what is new of a text.
 
     The tokens of the beginning that an earlier text shares are taken over up to 64 before where
     the texts may part; from there on the text is tokenised. What both have must be the same at its

@@ -24,7 +24,7 @@ _log = structlog.get_logger("kvasir_router.tokenizing")
 
 
 class TokenizerTrust:
-    """Looks whether the KV blocks of answered prompts are where these were computed.
+    """Look whether the KV blocks of answered prompts are where these were computed.
 
     A wrong tokenizer or chat template gives blocks that no engine has; the exact index would then
     refute every true guess of the approximate one. After every 20 prompts of which less than half

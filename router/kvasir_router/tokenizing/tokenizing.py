@@ -42,7 +42,7 @@ class _ModelState:
 
 
 class Tokenizing:
-    """Tokenises the prompts of models that have a tokenizer, for their index.
+    """Tokenise the prompts of models that have a tokenizer, for their index.
 
     Text that is known, because a prompt with it was tokenised before, costs nothing. Unknown text
     is tokenised beside the request: a choice waits for it only where enough is unknown, and never

@@ -29,7 +29,7 @@ _STATUS = {False: Status(StatusCode.UNSET), True: Status(StatusCode.ERROR)}
 
 
 class Spans:
-    """Takes ended spans. When the collector does not keep up or does not answer, spans are dropped
+    """Take ended spans. When the collector does not keep up or does not answer, spans are dropped
     and `dropped` is called with their number, from any thread; requests never wait."""
 
     def __init__(self, endpoint: str, dropped: Callable[[int], None]) -> None:

@@ -45,7 +45,7 @@ METRICS = _local("/metrics")
 MODEL_PREFIX = "/v1/models/"
 ONE_MODEL = _local(f"{MODEL_PREFIX}{{model}}")
 UNKNOWN = Endpoint("", (), "none", retried=False, hedged=False)
-"""Stands for every path that is not in the table."""
+"""Stand for every path that is not in the table."""
 
 ENDPOINTS = (
     Endpoint("/v1/chat/completions", prompt="messages", usage="completion", resumed=True),

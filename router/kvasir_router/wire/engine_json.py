@@ -37,7 +37,7 @@ class _SomeError(msgspec.Struct):
 
 
 read_usage = msgspec.json.Decoder(UsageFields).decode
-"""Raises msgspec.MsgspecError, as the next one does."""
+"""Raise msgspec.MsgspecError, as the next one does."""
 read_error = msgspec.json.Decoder(ErrorBody).decode
 _read_some_error = msgspec.json.Decoder(_SomeError).decode
 

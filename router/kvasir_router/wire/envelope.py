@@ -9,7 +9,7 @@ MAX_VALUES = 256 * 1024
 more, only what does not depend on its prompt is read."""
 
 UNREAD: Any = object()
-"""Stands for a prompt that was not decoded."""
+"""Stand for a prompt that was not decoded."""
 
 _MAX_FIELD = 1024
 _MAX_SHOWN = 60

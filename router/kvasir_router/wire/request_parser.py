@@ -160,7 +160,7 @@ class RequestParser:
         return True
 
     def _take_body(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Returns what follows the body."""
+        """Return what follows the body."""
         missing = self._length - self._body_bytes
         part = data if len(data) <= missing else data[:missing]
         self._body_bytes += len(part)

@@ -5,7 +5,7 @@ _ENDS = (b"\n\n", b"\r\n\r\n")
 
 
 class EventCutter:
-    """Holds back an event until it is whole, so that an error event can follow at any time.
+    """Hold back an event until it is whole, so that an error event can follow at any time.
 
     What engines write ends with an event nearly always and passes as it is. An event larger than
     256 KiB is passed in parts: memory stays bounded.

@@ -84,7 +84,7 @@ class ConnectionPool:
 
 
 class _Collector:
-    """Collects one small answer."""
+    """Collect one small answer."""
 
     def __init__(self, limit: int) -> None:
         self.result: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()

@@ -30,7 +30,7 @@ class GatheredQueue(RequestQueue):
 
 
 class GatheredStats:
-    """Asks the workers, and puts the sums where this process's own numbers would be."""
+    """Ask the workers, and put the sums where this process's own numbers would be."""
 
     def __init__(self, gateway: Gateway, hub: Publisher) -> None:
         self._gateway = gateway

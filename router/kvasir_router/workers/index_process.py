@@ -60,7 +60,7 @@ _FRESH_SECONDS = 10.0
 
 
 class IndexProcess(RouterComponents):
-    """Owns discovery, probes, feeds and the admin port; serves no client."""
+    """Own discovery, probes, feeds and the admin port; serve no client."""
 
     def __init__(self, shared: Shared, column: int) -> None:
         """`column`: its own in the load table, in which it only says that it lives."""
@@ -91,7 +91,7 @@ class IndexProcess(RouterComponents):
         self._feeds_lose, fleet.went = fleet.went, self._went
 
     async def run(self, control: Control) -> None:
-        """Raises DiscoveryError or YamlFileError when the configuration is refused."""
+        """Raise DiscoveryError or YamlFileError when the configuration is refused."""
         self._recall()
         await self.load_keys()
         await self._watch.start()

@@ -5,7 +5,7 @@ from select import PIPE_BUF
 
 
 class WholeLines:
-    """Writes pieces of whole lines that are not longer than PIPE_BUF, if the lines are not: what
+    """Write pieces of whole lines that are not longer than PIPE_BUF, if the lines are not: what
     the kernel puts into a pipe as one. A longer line may have another process's in it."""
 
     def __init__(self, fd: int) -> None:

@@ -1,4 +1,4 @@
-"""Hands on the fixtures of tests/support."""
+"""Hand on the fixtures of tests/support."""
 
 from support.helm import charts, find, helm, helm_error, render, value_sets, values_name
 

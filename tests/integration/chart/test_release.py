@@ -70,7 +70,7 @@ def secret(plane: ControlPlane, namespace: str, name: str) -> dict[str, str]:
 
 
 class Rights:
-    """Asks an API server what somebody may do: SubjectAccessReviews."""
+    """Ask an API server what somebody may do: SubjectAccessReviews."""
 
     def __init__(self, plane: ControlPlane) -> None:
         access = asyncio.run(load_access(environ={"KUBECONFIG": str(plane.kubeconfig)}))

@@ -201,7 +201,7 @@ class Site:
         return str(found.get("status", "")), str(found.get("reason", ""))
 
     async def eventually(self, check: Callable[[], Awaitable[Any]], what: str = "") -> Any:
-        """Plays kubelet until `check` gives something true."""
+        """Play kubelet until `check` gives something true."""
         end = time.monotonic() + DEADLINE
         while True:
             await self.play()
@@ -214,7 +214,7 @@ class Site:
             await asyncio.sleep(0.1)
 
     async def until(self, kind: str, status: str, reason: str = "", name: str = "m") -> None:
-        """Waits for a condition that is about the newest generation."""
+        """Wait for a condition that is about the newest generation."""
 
         async def check() -> bool:
             resource = await self.get(name=name)

@@ -35,7 +35,7 @@ async def versions(site: Any) -> dict[str, str]:
 
 
 async def resyncs(site: Any, operator: Any, count: int = 3) -> None:
-    """Waits until the operator has looked that many times more."""
+    """Wait until the operator has looked that many times more."""
     goal = operator.metric("kvasir_operator_reconciles_total") + count
 
     async def reached() -> bool:

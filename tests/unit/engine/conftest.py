@@ -173,7 +173,7 @@ def without_interpreter(tmp_path: Path) -> Callable[..., str]:
 
 
 class PagedModel:
-    """Runs a model over paged caches whose blocks are shuffled and first hold garbage."""
+    """Run a model over paged caches whose blocks are shuffled and first hold garbage."""
 
     def __init__(self, model: Any, *, num_blocks: int = 200, block_size: int = 16) -> None:
         import torch

@@ -1,4 +1,4 @@
-"""Hands on the fixtures of tests/support."""
+"""Hand on the fixtures of tests/support."""
 
 from support.router import (
     client,

@@ -25,11 +25,11 @@ class Session:
         """The conversation so far, the system message first."""
 
     def reset(self) -> None:
-        """Forgets everything but the system message."""
+        """Forget everything but the system message."""
         self.messages = list(self._start)
 
     def say(self, text: str) -> None:
-        """Sends `text` and prints the answer as it comes. Raises ChatError and KeyboardInterrupt.
+        """Send `text` and print the answer as it comes. Raises ChatError and KeyboardInterrupt.
 
         What was answered until then stays in the conversation; without any, `text` goes too.
         """
@@ -47,7 +47,7 @@ class Session:
                 self.messages.pop()
 
     def talk(self, read: Callable[[], str]) -> None:
-        """Reads and answers until the user leaves. `read` raises EOFError at the end."""
+        """Read and answer until the user leaves. `read` raises EOFError at the end."""
         _note(f"{self._model} at {self._client.url}. {_HELP}")
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Reads what is shown of deployments from a cluster."""
+"""Read what is shown of deployments from a cluster."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Child:
 
     @classmethod
     async def start(cls, spec: ChildSpec, on_line: Callable[[str], None]) -> Child:
-        """Starts the process; `on_line` gets each line that it writes.
+        """Start the process; `on_line` gets each line that it writes.
 
         Call it from the main thread: the kernel takes a process's parent for dead when the thread
         that started it ends. Raises OSError when there is no memory or process id for it.
@@ -75,11 +75,11 @@ class Child:
         return code
 
     def terminate(self) -> None:
-        """Asks the process to end; after the spec's grace it is killed."""
+        """Ask the process to end; after the spec's grace it is killed."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kills the process and all that it started."""
+        """Kill the process and all that it started."""
         self._signal(signal.SIGINT)
 
     def _signal(self, number: signal.Signals) -> None:

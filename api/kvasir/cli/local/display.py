@@ -57,7 +57,7 @@ class Display:
         self._members: list[Member] = []
 
     def start(self, supervisor: Supervisor) -> None:
-        """Shows a live table in a terminal; elsewhere each change is a line."""
+        """Show a live table in a terminal; elsewhere each change is a line."""
         self._members = supervisor.members
         if self._console.is_terminal:
             self._live = Live(
@@ -69,7 +69,7 @@ class Display:
             self._live.start()
 
     def close(self) -> None:
-        """Ends the live table."""
+        """End the live table."""
         if self._live is not None:
             self._live.stop()
             self._live = None

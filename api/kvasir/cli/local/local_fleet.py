@@ -55,7 +55,7 @@ def plan_fleet(
     runtime_dir: Path,
     environ: Mapping[str, str] = os.environ,
 ) -> Fleet:
-    """Chooses ports, GPUs and threads, and writes the router's discovery file to `runtime_dir`.
+    """Choose ports, GPUs and threads, and write the router's discovery file to `runtime_dir`.
 
     Raises GPUShortageError.
     """

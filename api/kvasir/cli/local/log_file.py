@@ -8,7 +8,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class LogFile:
-    """Appends lines; at MAX_BYTES the file moves to PATH.1, so two files are kept at most."""
+    """Append lines; at MAX_BYTES the file moves to PATH.1, so two files are kept at most."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -18,7 +18,7 @@ class LogFile:
         self._size = 0
 
     def write(self, name: str, line: str) -> None:
-        """Adds one line of the process `name`."""
+        """Add one line of the process `name`."""
         text = f"{name} | {line}\n"
         if self._size and self._size + len(text) > self._max_bytes:
             self._file.close()
@@ -29,5 +29,5 @@ class LogFile:
         self._size += len(text)
 
     def close(self) -> None:
-        """Ends the file."""
+        """End the file."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""Runs one command and leaves none of its processes behind, however its parent ends.
+"""Run one command and leave none of its processes behind, however its parent ends.
 
 A script, not a module to import: `python -I -S monitor.py PARENT_PID GRACE COMMAND...`. It needs
 only the standard library, so that it starts in milliseconds. SIGTERM ends the command, and after
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _start(command: list[str]) -> int:
-    """Forks and executes the command in its own process group; its pid."""
+    """Fork and execute the command in its own process group; its pid."""
     monitor = os.getpid()
     child = os.fork()
     if child:
@@ -55,7 +55,7 @@ def _start(command: list[str]) -> int:
 
 
 def _watch(child: int, parent: int, grace: float) -> int:
-    """Waits for the command and passes signals on; its exit status as a shell gives it."""
+    """Wait for the command and pass signals on; its exit status as a shell gives it."""
     deadline = float("inf")
     while True:
         received = signal.sigtimedwait(_SIGNALS, _TICK)
@@ -86,7 +86,7 @@ def _reap() -> Iterator[tuple[int, int]]:
 
 
 def _kill_descendants() -> None:
-    """Kills what the command left behind, generation by generation: orphans become our children."""
+    """Kill what the command left behind, generation by generation: orphans become our children."""
     while children := list(_children()):
         for pid in children:
             os.kill(pid, signal.SIGKILL)

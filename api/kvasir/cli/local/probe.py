@@ -1,4 +1,4 @@
-"""Asks a process whether it is ready."""
+"""Ask a process whether it is ready."""
 
 from __future__ import annotations
 

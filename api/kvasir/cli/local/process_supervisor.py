@@ -1,4 +1,4 @@
-"""Keeps the processes of a fleet running: all started at once, restarted when they die, stopped
+"""Keep the processes of a fleet running: all started at once, restarted when they die, stopped
 in order."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Member:
 
 
 class Supervisor:
-    """Runs a fleet until it is told to stop.
+    """Run a fleet until it is told to stop.
 
     `on_change(member)` is called at every change of state, `on_ready()` when all are ready for the
     first time, `on_exit(member, code)` when a process ends by itself, and `on_line(name, line)` for
@@ -73,7 +73,7 @@ class Supervisor:
         return [*self.engines, self.router]
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Starts everything at once and keeps it running until `stop` is set.
+        """Start everything at once and keep it running until `stop` is set.
 
         No process is left when it returns. Raises FleetError.
         """
@@ -88,13 +88,13 @@ class Supervisor:
             await self._stop_all(tasks)
 
     def kill(self) -> None:
-        """Ends every process at once; `run` then returns."""
+        """End every process at once; `run` then returns."""
         for member in self.members:
             if member.child is not None:
                 member.child.kill()
 
     async def _keep(self, member: Member) -> None:
-        """Runs one process, again and again until the fleet stops. Raises FleetError."""
+        """Run one process, again and again until the fleet stops. Raises FleetError."""
         while not self._stopping.is_set():
             self._change(member, "starting")
             try:
@@ -117,7 +117,7 @@ class Supervisor:
         self._change(member, "stopped")
 
     async def _back_off(self, member: Member, code: int) -> None:
-        """Waits before the next start. Raises FleetError when there shall be none."""
+        """Wait before the next start. Raises FleetError when there shall be none."""
         if not member.served:
             raise FleetError(_death(member, code, "before it was ready"))
         now = time.monotonic()
@@ -130,7 +130,7 @@ class Supervisor:
         member.restarts.append(now)
 
     async def _probe(self, member: Member) -> None:
-        """Asks until the process answers that it is ready."""
+        """Ask until the process answers that it is ready."""
         ready = False
         while not ready:
             await asyncio.sleep(_PROBE_INTERVAL)

@@ -26,7 +26,7 @@ def default_log_dir(port: int) -> Path:
 
 
 async def run(deployments: Sequence[LLMDeployment], *, host: str, port: int, log_dir: Path) -> None:
-    """Serves `deployments` until SIGINT or SIGTERM; a second signal ends it at once.
+    """Serve `deployments` until SIGINT or SIGTERM; a second signal ends it at once.
 
     Raises PortError, GPUShortageError, FleetError and OSError.
     """

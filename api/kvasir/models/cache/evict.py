@@ -1,4 +1,4 @@
-"""Removes models that nobody uses: old revisions, and others when there is no room."""
+"""Remove models that nobody uses: old revisions, and others when there is no room."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def base_of(source: str) -> str:
 
 
 class Evictor:
-    """Removes models of one volume, never those called `protected` or held by an engine."""
+    """Remove models of one volume, never those called `protected` or held by an engine."""
 
     def __init__(self, volume: Volume, protected: Iterable[str]) -> None:
         self._volume = volume
         self._protected = frozenset(protected)
 
     def keep(self, name: str, count: int) -> list[str]:
-        """Leaves the `count` revisions of the model called `name` that were wanted last, itself
-        among them; returns the directories that were removed."""
+        """Leave the `count` revisions of the model called `name` that were wanted last, itself
+        among them; return the directories that were removed."""
         models = self._volume.models()
         base = base_of(models[name].source)
         others = [n for n in self._by_age() if n != name and base_of(models[n].source) == base]
@@ -40,8 +40,8 @@ class Evictor:
         return [n for n in others[: max(0, surplus)] if self._remove(n)]
 
     def make_room(self, missing: int) -> int:
-        """Removes models, those wanted longest ago first, until `missing` bytes are free or none
-        is left that may go; returns the bytes that are still missing."""
+        """Remove models, those wanted longest ago first, until `missing` bytes are free or none
+        is left that may go; return the bytes that are still missing."""
         goal = self._volume.free_bytes() + missing
         self._remove_unfinished()
         for name in self._by_age():

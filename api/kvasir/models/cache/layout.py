@@ -13,10 +13,10 @@ MANIFEST = "kvasir-model.json"
 hashes."""
 
 STAGING = ".incomplete"
-"""Holds a directory for each model that is not complete."""
+"""Hold a directory for each model that is not complete."""
 
 LOCKS = ".locks"
-"""Holds a lock file for each model that somebody downloads or removes."""
+"""Hold a lock file for each model that somebody downloads or removes."""
 
 CACHED_SCHEMES = ("hf", "s3", "oci", "https", "http")
 """Schemes whose models are downloaded; pvc:// names a directory of a volume as it is."""

@@ -10,7 +10,7 @@ from kvasir.models.cache.layout import MANIFEST
 
 
 def hold(directory: Path) -> int | None:
-    """Marks the model in `directory` as in use while this process lives, or until the descriptor
+    """Mark the model in `directory` as in use while this process lives, or until the descriptor
     that is returned is closed.
 
     None where there is no manifest (it is no cache's model) or the volume has no locks.

@@ -106,7 +106,7 @@ class Volume:
         return shutil.disk_usage(self.root).free
 
     def publish(self, name: str, files: Path, manifest: Manifest) -> None:
-        """Makes the directory `files` the complete model called `name`, in one step."""
+        """Make the directory `files` the complete model called `name`, in one step."""
         body = json.dumps(asdict(manifest), indent=1).encode()
         with (files / MANIFEST).open("wb") as out:
             out.write(body)
@@ -119,7 +119,7 @@ class Volume:
 
     @contextmanager
     def lock(self, name: str, waiting: Callable[[], None] | None = None) -> Iterator[bool]:
-        """Holds the lock of one model, which ends with this process however it ends.
+        """Hold the lock of one model, which ends with this process however it ends.
 
         `waiting` is called every half second while another has it; without `waiting`, False is
         yielded at once instead.
@@ -150,7 +150,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in `directory` survive a loss of power."""
+    """Make the names in `directory` survive a loss of power."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

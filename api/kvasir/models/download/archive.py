@@ -1,4 +1,4 @@
-"""Unpacks tar and zip archives: regular files that an engine reads, inside one directory."""
+"""Unpack tar and zip archives: regular files that an engine reads, inside one directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Member:
 
 
 def unpack(archive: Path, into: Path, selection: Selection, limits: ArchiveLimits) -> None:
-    """Writes the wanted files of `archive` below `into`. Raises PermanentError and OSError.
+    """Write the wanted files of `archive` below `into`. Raises PermanentError and OSError.
 
     A link is refused where a wanted file is one: what it points to may be outside.
     """
@@ -58,7 +58,7 @@ def unpack(archive: Path, into: Path, selection: Selection, limits: ArchiveLimit
 
 
 def check_limits(files: int, size: int, limits: ArchiveLimits) -> None:
-    """Raises PermanentError when a model of `files` files and `size` bytes is more than allowed."""
+    """Raise PermanentError when a model of `files` files and `size` bytes is more than allowed."""
     if files > limits.files:
         raise PermanentError(f"the model has more than {limits.files} files; is the URI right?")
     if size > limits.bytes:

@@ -93,7 +93,7 @@ class Fetcher:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _transfer(self, file: RemoteFile, target: Path) -> FileHash:
-        """Appends what is missing of `file`; returns the hash of the whole."""
+        """Append what is missing of `file`; return the hash of the whole."""
         hashed = FileHash(file.digest, file.size)
         start = _size(target)
         if not _can_go_on(file) or (file.size is not None and start > file.size):
@@ -151,7 +151,7 @@ class Fetcher:
 
 
 def identity(file: RemoteFile) -> str:
-    """Names a file's content: a journal's entry of another content does not stand for it."""
+    """Name a file's content: a journal's entry of another content does not stand for it."""
     digest = file.digest.value if file.digest else file.version
     return f"{file.path} {file.size} {digest}"
 

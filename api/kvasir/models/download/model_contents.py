@@ -15,7 +15,7 @@ _MAX_HEADER_BYTES = 100 << 20
 
 
 def check_model(directory: Path, what: str, selection: Selection) -> None:
-    """Raises PermanentError unless `directory` holds a config.json and complete safetensors, or
+    """Raise PermanentError unless `directory` holds a config.json and complete safetensors, or
     weights of another format that were asked for."""
     if not (directory / "config.json").is_file():
         raise PermanentError(f"{what} has no config.json; is it a model for transformers?")
@@ -60,7 +60,7 @@ def _check_index(directory: Path, what: str) -> None:
 
 
 def promote_root(files: Path) -> None:
-    """Moves the model that lies in some folder of `files` to its top and removes everything else.
+    """Move the model that lies in some folder of `files` to its top and remove everything else.
 
     Archives mostly hold a folder, images a whole file system: the model is the highest folder with
     a config.json and safetensors, else the highest with a config.json.

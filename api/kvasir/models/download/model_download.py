@@ -63,7 +63,7 @@ class DownloadOptions:
 
 
 class Download:
-    """Brings the model at `uri` into the volume at `root`, unless it is there."""
+    """Bring the model at `uri` into the volume at `root`, unless it is there."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Download:
         return fetcher.fetch_all(listing.files, self._options.parallel)
 
     def _make_room(self, needed: int, total: int) -> None:
-        """Raises PermanentError when `needed` bytes do not fit on the volume."""
+        """Raise PermanentError when `needed` bytes do not fit on the volume."""
         missing = needed + MARGIN_BYTES - self._volume.free_bytes()
         if missing > 0 and self._options.evict:
             missing = self._evictor.make_room(missing)
@@ -164,7 +164,7 @@ class Download:
             )
 
     def _unpack(self, listing: Listing, staging: Path, files: Path) -> list[FileEntry]:
-        """Unpacks the archives and puts the other files beside what was in them."""
+        """Unpack the archives and put the other files beside what was in them."""
         shutil.rmtree(files, ignore_errors=True)
         files.mkdir()
         for file in listing.files:
@@ -179,7 +179,7 @@ class Download:
         return [_hashed(path) for path in sorted(files.iterdir())]
 
     def _prepare(self, staging: Path, files: Sequence[RemoteFile]) -> None:
-        """Makes `staging`. A model that is not whole, or lacks files that are asked for now, gives
+        """Make `staging`. A model that is not whole, or lacks files that are asked for now, gives
         up its files to it, in one step as well: they are hashed again, not downloaded again."""
         staging.mkdir(parents=True, exist_ok=True)
         directory = self._volume.directory(self._name)
@@ -202,7 +202,7 @@ class Download:
 
 
 def _forget_others(staging: Path, files: Sequence[RemoteFile]) -> None:
-    """Removes what earlier attempts fetched of other content, so that nothing is mixed."""
+    """Remove what earlier attempts fetched of other content, so that nothing is mixed."""
     record = staging / _LISTING
     try:
         before = json.loads(record.read_bytes())

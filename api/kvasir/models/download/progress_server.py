@@ -42,7 +42,7 @@ class _Server(HTTPServer):
         super().__init__((host, port), type("Handler", (_Handler,), {"tracker": tracker}))
 
     def server_bind(self) -> None:
-        """Listens on IPv4 as well where the address is every IPv6 one."""
+        """Listen on IPv4 as well where the address is every IPv6 one."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -54,7 +54,7 @@ class _Server(HTTPServer):
 
 @contextmanager
 def serving(tracker: Tracker, host: str, port: int) -> Iterator[int]:
-    """Serves /progress at `host`:`port` meanwhile; yields the port. Raises OSError."""
+    """Serve /progress at `host`:`port` meanwhile; yield the port. Raises OSError."""
     try:
         server = _Server(host, port, tracker)
     except OSError:

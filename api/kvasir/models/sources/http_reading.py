@@ -59,7 +59,7 @@ def reading(
 
 @contextmanager
 def failures_explained(what: str) -> Iterator[None]:
-    """Turns what the HTTP library raises into DownloadError."""
+    """Turn what the HTTP library raises into DownloadError."""
     try:
         yield
     except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
@@ -70,7 +70,7 @@ def failures_explained(what: str) -> Iterator[None]:
 
 
 def check(response: httpx.Response, what: str, credentials: str = "") -> None:
-    """Raises DownloadError unless `response` is a success."""
+    """Raise DownloadError unless `response` is a success."""
     status = response.status_code
     if response.is_success:
         return

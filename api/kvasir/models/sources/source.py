@@ -39,7 +39,7 @@ class RemoteFile:
     """Address of the file at the source, in the source's own form."""
     digest: Digest | None = None
     version: str | None = None
-    """Names this content at the source; a download goes on only while it stands."""
+    """Name this content at the source; a download goes on only while it stands."""
     archive: bool = False
     """True if the file is an archive that is unpacked into the model's directory."""
 
@@ -86,7 +86,7 @@ class ModelSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Closes its connections."""
+        """Close its connections."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Makes one prompt's report. prompt_map.py says what is claimed and why it holds."""
+"""Make one prompt's report. prompt_map.py says what is claimed and why it holds."""
 
 from __future__ import annotations
 

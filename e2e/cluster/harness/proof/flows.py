@@ -47,7 +47,7 @@ class Verdicts(NamedTuple):
 
 
 class Recorder:
-    """Reads each node's connection tracking, and remembers whose address each one was; a node that
+    """Read each node's connection tracking, and remember whose address each one was; a node that
     was switched off and on again is read anew."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:

@@ -13,7 +13,7 @@ _RANGE = re.compile(rb"\r\nrange: *bytes=([0-9]+)-", re.IGNORECASE)
 
 
 class Line:
-    """Listens on `host` for what `target`, a port of this machine, is asked."""
+    """Listen on `host` for what `target`, a port of this machine, is asked."""
 
     def __init__(self, target: int, host: str) -> None:
         self.rate: float | None = None

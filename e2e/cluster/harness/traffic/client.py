@@ -20,7 +20,7 @@ class AnswerError(Exception):
 
 
 class Client:
-    """Asks questions of one model. No request is ever sent twice."""
+    """Ask questions of one model. No request is ever sent twice."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Runs a plan until it is stopped, and counts by step."""
+"""Run a plan until it is stopped, and count by step."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 NO_SCORE = tl.constexpr(-1e30)
-"""Stands for -infinity, of which differences can be taken."""
+"""Stand for -infinity, of which differences can be taken."""
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Runs a Generation as the answer to one HTTP request."""
+"""Run a Generation as the answer to one HTTP request."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class TokenPrompt:
 
 
 class Intake:
-    """Makes runs for one model once the core's sizes are known."""
+    """Make runs for one model once the core's sizes are known."""
 
     def __init__(self, maker: RequestMaker, info: CoreInfo) -> None:
         self.maker = maker

@@ -9,7 +9,7 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.request import LogprobEntry
 
 _MIN_LOGPROB = -9999.0
-"""Stands for minus infinity, which JSON cannot write; OpenAI's value."""
+"""Stand for minus infinity, which JSON cannot write; OpenAI's value."""
 
 
 class LogprobFormat:

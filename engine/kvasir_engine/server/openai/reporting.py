@@ -1,4 +1,4 @@
-"""Gives the prompts of HTTP requests to the reporter, when a router watches."""
+"""Give the prompts of HTTP requests to the reporter, when a router watches."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _encode = msgspec.json.encode
 
 
 class EventWriter:
-    """Renders an Answer as SSE: one event an update.
+    """Render an Answer as SSE: one event an update.
 
     An event that only adds text, by far the most common, is joined from parts rendered once a
     choice; only its text is encoded.

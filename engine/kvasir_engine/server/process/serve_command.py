@@ -37,7 +37,7 @@ _TAKES_SEVERAL = ("--served-model-name", "--api-key")
 
 
 class ServeCommand(TyperCommand):
-    """Accepts `--served-model-name a b c`, as vLLM does, beside the flag repeated."""
+    """Accept `--served-model-name a b c`, as vLLM does, beside the flag repeated."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the flag before each further value, then parse."""

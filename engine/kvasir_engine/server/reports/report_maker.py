@@ -1,4 +1,4 @@
-"""Makes reports of prompts, each of what was not reported lately."""
+"""Make reports of prompts, each of what was not reported lately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_REMEMBERED_BLOCKS = 262_144
 
 
 class ReportMaker:
-    """Runs on one worker thread. Leaves out text blocks it reported lately."""
+    """Run on one worker thread. Leaves out text blocks it reported lately."""
 
     def __init__(self, tokenizer: Tokenizer, block_size: int) -> None:
         self._tokenizer = tokenizer

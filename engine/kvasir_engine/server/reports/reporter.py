@@ -51,7 +51,7 @@ class Subscription:
 
 
 class PromptReporter:
-    """Takes prompts from the routes and gives reports to the watchers. Not thread-safe."""
+    """Take prompts from the routes and give reports to the watchers. Not thread-safe."""
 
     def __init__(
         self,

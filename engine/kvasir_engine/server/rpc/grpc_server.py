@@ -35,7 +35,7 @@ _OPTIONS = (
 
 
 class GrpcServer:
-    """Owns the port and the health status, which follows `lifecycle.ready`."""
+    """Own the port and the health status, which follows `lifecycle.ready`."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from kvasir_engine.text.sample_state import SampleUpdate
 
 
 class ResponseStream:
-    """Turns an admitted generation of one run into messages, the last one with the usage."""
+    """Turn an admitted generation of one run into messages, the last one with the usage."""
 
     def __init__(self, generation: Generation, *, with_token_ids: bool) -> None:
         self._generation = generation

@@ -1,4 +1,4 @@
-"""Starts the gRPC server of an API process."""
+"""Start the gRPC server of an API process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles kernels into Triton's cache, each in a process of its own.
+"""Compile kernels into Triton's cache, each in a process of its own.
 
 A forked process has the kernel's source and arguments at hand, and much of the compiler holds the
 interpreter's lock. It never touches the device: what is compiled is written into the cache, where
@@ -26,7 +26,7 @@ NICENESS = 10
 
 
 class CompilePool(Executor):
-    """What triton.AsyncCompileMode hands its compilations to."""
+    """Executor that triton.AsyncCompileMode hands its compilations to."""
 
     def __init__(self) -> None:
         self._running: set[int] = set()
@@ -85,7 +85,7 @@ class CompilePool(Executor):
 
 
 def _status(child: int) -> int | None:
-    """Of a process that has ended, else None."""
+    """Return the exit status of a process that has ended, else None."""
     try:
         ended, status = os.waitpid(child, os.WNOHANG)
     except ChildProcessError:

@@ -41,7 +41,7 @@ class FakeEvent:
     """Fake torch.cuda.Event with an infinite elapsed time, so that few graphs are captured."""
 
     def __init__(self, **_: Any) -> None:
-        """Of no stream."""
+        """Take any arguments, for no stream."""
 
     def record(self) -> None:
         """Nothing comes before it."""

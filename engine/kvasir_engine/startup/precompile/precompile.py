@@ -38,7 +38,7 @@ class Precompiler:
         self._device = device
         self._compiling: CompilePool | None = None
         self._complete = False
-        """Whether precompiling finished."""
+        """True once precompiling has finished."""
 
     @cached_property
     def mark(self) -> Path:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 
 class ShapeOnlyTensor(torch.Tensor):
-    """Looks like a tensor of a device; operations see the one on the meta device behind it."""
+    """Look like a tensor of a device; operations see the one on the meta device behind it."""
 
     meta: torch.Tensor
 
@@ -43,7 +43,7 @@ class ShapeOnlyTensor(torch.Tensor):
 
 
 class ShapeOnlyMode(TorchDispatchMode):
-    """Makes tensors of one device, and what operations make of them, `ShapeOnlyTensor`."""
+    """Make tensors of one device, and what operations make of them, `ShapeOnlyTensor`."""
 
     def __init__(self, device: torch.device) -> None:
         """`device` may lack an index; a tensor's own does not."""

@@ -74,7 +74,7 @@ class Served:
 
 @contextmanager
 def launcher(directory: Path) -> Iterator[Callable[..., Served]]:
-    """Yields `serve` below; logs go to `directory`."""
+    """Yield `serve` below; logs go to `directory`."""
     running: list[Served] = []
 
     def start(

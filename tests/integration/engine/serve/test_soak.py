@@ -88,7 +88,7 @@ def good_body(draw: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 class Soak:
-    """Sends the requests and counts how each ended."""
+    """Send the requests and count how each ended."""
 
     def __init__(self, url: str) -> None:
         limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)

@@ -56,7 +56,7 @@ class Place:
         return await asyncio.to_thread(self.plane.kubectl, *command, input=given)
 
     async def run_pod(self, name: str, port: int) -> str:
-        """Returns its uid."""
+        """Return its uid."""
         labels = {"kvasir.dev/deployment": "tiny", "kvasir.dev/component": "engine"}
         container = {
             "name": "engine",

@@ -1,4 +1,4 @@
-"""Hands on the fixtures of tests/support."""
+"""Hand on the fixtures of tests/support."""
 
 from support.router_workers import config, fleet_of_two, start_clients, start_workers, until_fixture
 

@@ -14,7 +14,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def kvasir(tmp_path: Path) -> Run:
-    """Runs `kvasir ARGUMENTS` as a process, with only the shared package on its path."""
+    """Run `kvasir ARGUMENTS` as a process, with only the shared package on its path."""
 
     def run(*arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("KVASIR", "CUDA"))}

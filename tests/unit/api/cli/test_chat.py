@@ -80,7 +80,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def wait_for(self, text: str) -> None:
-        """Reads until `text` appears after what was waited for before."""
+        """Read until `text` appears after what was waited for before."""
         while text not in self.seen[self._start :]:
             ready, _, _ = select.select([self._master], [], [], 30)
             assert ready, f"{text!r} did not come after {self.seen!r}"

@@ -40,7 +40,7 @@ def it(number: int = 1, fail: bool = False) -> None:
 
 @pytest.fixture
 def install(tmp_path: Path, kvasir: Any) -> Callable[..., Any]:
-    """Installs a distribution that brings `serve`, and gives back what runs `kvasir` with it."""
+    """Install a distribution that brings `serve`, and give back what runs `kvasir` with it."""
 
     def run(imports: str = "") -> Callable[..., subprocess.CompletedProcess[str]]:
         # The name of the real distribution, so that it comes before one that is installed.

@@ -17,7 +17,7 @@ from kvasir.kube.config import ClusterAccess, load_access
 
 
 def config(path: Path, user: dict[str, Any], **cluster: Any) -> dict[str, str]:
-    """Writes a kubeconfig with one context; gives the environment that names it."""
+    """Write a kubeconfig with one context; give the environment that names it."""
     server = {"server": "https://cluster.example:6443/", **cluster}
     content = {
         "current-context": "c",

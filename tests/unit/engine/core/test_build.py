@@ -18,7 +18,7 @@ from kvasir_engine.step_plan import StepPlan
 
 
 class Watcher:
-    """Remembers how many steps were in flight at once."""
+    """Remember how many steps were in flight at once."""
 
     def __init__(self) -> None:
         self.in_flight = self.most = 0

@@ -13,7 +13,7 @@ from kvasir_engine.device.graph_capture import CapturedSizes, GraphPool
 
 
 class Graph:
-    """Stands for torch.cuda.CUDAGraph."""
+    """Stand for torch.cuda.CUDAGraph."""
 
     made: list[Graph] = []
 

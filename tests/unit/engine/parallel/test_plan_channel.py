@@ -55,7 +55,7 @@ def test_a_message_arrives_at_every_reader(make_ring) -> None:
 
 
 def test_messages_larger_than_the_ring_pass_through_in_order(make_ring) -> None:
-    """Wraps around many times, with readers of different speed."""
+    """Wrap around many times, with readers of different speed."""
     writer, readers = make_ring(2)
     sent, received = messages(300), [[], []]
 

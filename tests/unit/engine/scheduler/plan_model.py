@@ -56,7 +56,7 @@ class ModelStep:
 
 
 class PlanModel:
-    """Executes plans exactly, and asserts what a device relies on."""
+    """Execute plans exactly, and assert what a device relies on."""
 
     def __init__(
         self,

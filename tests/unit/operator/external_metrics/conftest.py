@@ -1,4 +1,4 @@
-"""Hands on the fixtures of tests/support."""
+"""Hand on the fixtures of tests/support."""
 
 from support.external_metrics import deployment_fixture, routers, settings
 

@@ -18,7 +18,7 @@ def entry(name: str, **options) -> ApiKey:
 
 @pytest.fixture
 def write(tmp_path):
-    """Moves a new key file into place, as Kubernetes and `kvasir keys` do."""
+    """Move a new key file into place, as Kubernetes and `kvasir keys` do."""
     path = tmp_path / "keys.yaml"
 
     def write(*keys: ApiKey, text: bytes | None = None):

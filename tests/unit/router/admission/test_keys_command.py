@@ -11,7 +11,7 @@ from kvasir_router.admission.keys_command import app
 
 @pytest.fixture
 def keys(tmp_path):
-    """Runs `kvasir keys ... -f FILE`."""
+    """Run `kvasir keys ... -f FILE`."""
     path = tmp_path / "keys.yaml"
 
     def run(*arguments: str):

@@ -1,4 +1,4 @@
-"""Hands on the fixtures of tests/support."""
+"""Hand on the fixtures of tests/support."""
 
 from support.kubernetes_api import deployment_fixture, leaving_fixture, pod_fixture, start_api
 

@@ -18,7 +18,7 @@ BEAT = 0.05
 
 
 class Engine(engine_pb2_grpc.EngineServicer):
-    """Speaks every BEAT seconds unless `silent`."""
+    """Speak every BEAT seconds unless `silent`."""
 
     def __init__(self, port: int) -> None:
         self.load = pb.Load(running=3, waiting=2, inflight_tokens=700, kv_usage=0.25, ready=True)

@@ -94,7 +94,7 @@ def test_absurd_labels_are_no_capacity() -> None:
 
 
 class MetricsServer:
-    """Answers every request with a page, as an engine does."""
+    """Answer every request with a page, as an engine does."""
 
     def __init__(self) -> None:
         self.text = VLLM

@@ -129,7 +129,7 @@ async def test_a_full_replica_is_still_preferred(make_model) -> None:
 
 
 class Counting(RoundRobin):
-    """Counts the choices that it is asked for."""
+    """Count the choices that it is asked for."""
 
     choices = 0
 

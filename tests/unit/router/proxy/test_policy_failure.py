@@ -9,7 +9,7 @@ from kvasir_router.policy.round_robin import RoundRobin
 
 
 class Fragile(RoundRobin):
-    """Raises in `where` for a query whose body holds `bad`."""
+    """Raise in `where` for a query whose body holds `bad`."""
 
     def __init__(self, where: str) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ GET = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 class Turns:
-    """Counts what happens between two turns of the loop: in each, every connection is seen."""
+    """Count what happens between two turns of the loop: in each, every connection is seen."""
 
     def __init__(self) -> None:
         self.here = 0

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Collector:
-    """Takes OTLP over HTTP and keeps what was sent."""
+    """Take OTLP over HTTP and keep what was sent."""
 
     def __init__(self) -> None:
         collector = self

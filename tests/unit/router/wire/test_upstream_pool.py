@@ -20,7 +20,7 @@ async def pool(start_replica):
 
 
 class Silent:
-    """Listens without a word."""
+    """Listen without a word."""
 
     def response_started(self, head: ResponseHead) -> None:
         pass

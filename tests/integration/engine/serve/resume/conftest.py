@@ -45,7 +45,7 @@ class Event:
 
 
 class FleetCaller:
-    """Opens streams as a router does, breaks them, and asks another engine to go on."""
+    """Open streams as a router does, break them, and ask another engine to go on."""
 
     def __init__(self) -> None:
         # Without certificates, whose loading takes longer than a test.
@@ -114,7 +114,7 @@ class FleetCaller:
 
 
 class ClientView:
-    """Reads a stream's bytes with the openai client and merges its chunks."""
+    """Read a stream's bytes with the openai client and merge its chunks."""
 
     def __init__(self) -> None:
         self._raw = b""

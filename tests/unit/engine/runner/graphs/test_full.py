@@ -41,7 +41,7 @@ def test_no_graph_is_larger_than_512_rows() -> None:
 
 
 class Graph:
-    """Stands for torch.cuda.CUDAGraph."""
+    """Stand for torch.cuda.CUDAGraph."""
 
     def __init__(self) -> None:
         self.replays = 0

@@ -83,5 +83,5 @@ class RouterSide:
 
 @pytest.fixture
 def router() -> type[RouterSide]:
-    """Reads the engine contract."""
+    """Read the engine contract."""
     return RouterSide

@@ -1,4 +1,4 @@
-"""Stands for one H200 where there is none: what torch and Triton say of a device, and no more.
+"""Stand for one H200 where there is none: what torch and Triton say of a device, and no more.
 
 A mock since CI has no GPU; on one, `e2e/gpu/check.py` starts without compiling anything after the
 precompilation. Used in processes of their own: it replaces functions of torch.cuda for good.
