@@ -166,8 +166,12 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
 
 
 def commit() -> str:
-    """The commit of this checkout, and whether its code was changed since. A copy without its
-    history is told by KVASIR_COMMIT."""
+    """Return the commit of this checkout, and whether its code was changed since.
+
+    KVASIR_COMMIT says it instead where a copy of the checkout has another history, or none.
+    """
+    if told := os.environ.get("KVASIR_COMMIT"):
+        return told
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run(
@@ -176,7 +180,7 @@ def commit() -> str:
         results = ":(exclude)benchmarks/results"
         changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", results], check=False)
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("KVASIR_COMMIT", UNKNOWN)
+        return UNKNOWN
     return f"{head} with changes" if changed.returncode else head
 
 

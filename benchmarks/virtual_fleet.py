@@ -151,7 +151,7 @@ class Asked:
         """Waiter.start."""
         choice = self.model.choose(self.query)
         if choice is None:
-            self._router.line.join(self)
+            self._router.queue.join(self)
             return
         self.choice = choice
         choice.replica.acquire()
@@ -166,7 +166,7 @@ class Asked:
             sink.learned(self.prompt.report)
 
     def refuse(self, answer: object) -> None:
-        """Waiter.refuse: nobody is, since the line has room and patience."""
+        """Waiter.refuse: nobody is, since the queue has room and patience."""
         raise AssertionError(f"refused: {answer}")
 
     def heartbeat(self) -> None:
@@ -186,7 +186,7 @@ class Asked:
         self.choice.replica.release()
         usage = Usage(len(self.prompt.tokens), len(self.ids), self.cached)
         self.model.policy.ended(self.query, self.choice, usage)
-        self._router.line.settle(self.model, self.ticket, 0, 0)
+        self._router.queue.settle(self.model, self.ticket, 0, 0)
         self.call.ended = self._router.loop.now
         if not self.done.done():
             self.done.set_result(None)
@@ -224,8 +224,8 @@ class VirtualRouter:
             self.model.replicas[spec.id, spec.host, number] = replica
         self.model.refresh()
         waiting = QueueLimits(requests=1_000_000, timeout=1e9)
-        self.line = RequestQueue(waiting, loop.time, loop.call_soon)
-        self.model.room = lambda: self.line.room(self.model)
+        self.queue = RequestQueue(waiting, loop.time, loop.call_soon)
+        self.model.room = lambda: self.queue.room(self.model)
 
     @property
     def engines(self) -> list[VirtualEngine]:
@@ -240,7 +240,7 @@ class VirtualRouter:
         while True:
             for engine in self._engines.values():
                 engine.report()
-            self.line.serve_and_expire()
+            self.queue.serve_and_expire()
             await asyncio.sleep(0.1)
 
     def _told(self, replica: Replica, events: list[KVEvent]) -> None:
@@ -269,7 +269,7 @@ class VirtualLoad(Load):
         prompt = Prompt(messages, self._ids)
         asked = Asked(self.router, prompt, self.scale.count(real_tokens), self)
         self.stage.calls.append(asked.call)
-        if self.router.line.enter(asked):
+        if self.router.queue.enter(asked):
             asked.start()
         await asked.done
         asked.call.text = " ".join(self._words[id_ - FIRST_WORD] for id_ in asked.ids)

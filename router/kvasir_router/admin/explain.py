@@ -35,7 +35,7 @@ def explain(gateway: Gateway, body: bytes, path: str) -> dict[str, Any]:
         "model": model.name,
         "adapter": target.adapter,
         "text_blocks": len(query.chain),
-        "waiting": gateway.line.waiting(model),
+        "waiting": gateway.queue.waiting(model),
         "candidates": [asdict(score) for score in model.policy.explain(query, usable)]
         if usable
         else [],

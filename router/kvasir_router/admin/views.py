@@ -28,8 +28,8 @@ def serving_view(gateway: Gateway) -> dict[str, list[str]]:
 
 def scaling_view(gateway: Gateway, model: Model) -> dict[str, Any]:
     """`/scaling/{model}`."""
-    line = gateway.line
-    return gateway.signals.report(model, line.waiting(model), line.waiting_tokens(model))
+    queue = gateway.queue
+    return gateway.signals.report(model, queue.waiting(model), queue.waiting_tokens(model))
 
 
 def _model(gateway: Gateway, model: Model) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _model(gateway: Gateway, model: Model) -> dict[str, Any]:
         "adapters": list(model.spec.adapters),
         "policy": model.policy.spec.name,
         "ready": model.ready,
-        "waiting": gateway.line.waiting(model),
+        "waiting": gateway.queue.waiting(model),
         "requests": sum(metrics.codes.values()),
         "prompt_tokens": metrics.prompt_tokens,
         "cached_tokens": metrics.cached_tokens,

@@ -78,7 +78,7 @@ class AdmissionCollector(Collector):
         tokens = counter(
             "tokens", "Tokens of requests, as engines count them, by kind.", "model", "kind"
         )
-        refused = counter("line_refusals", "Requests that waited in vain.", "model", "reason")
+        refused = counter("queue_refusals", "Requests that waited in vain.", "model", "reason")
         for model in self._fleet.models.values():
             waiting.add_metric((model.name,), self._queue().waiting(model))
             numbers = self._metrics.models.get(model.name)

@@ -59,7 +59,7 @@ class ClientPort:
         self._gateway.tokenizing.open(self._gateway.fleet.models.values())
         gateway, tasks = self._gateway, self._tasks
         tasks.keep("deadlines", gateway.sweep, required=True)
-        tasks.keep("queue", gateway.line.watch, required=True)
+        tasks.keep("queue", gateway.queue.watch, required=True)
         tasks.keep("scaling signals", gateway.sample)
         if self._tls is not None:
             tasks.keep("certificate", self._tls.follow)

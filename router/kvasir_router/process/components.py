@@ -39,7 +39,7 @@ class RouterComponents:
             output = log_to or sys.stdout.buffer
             self._access_log = AccessLog(output, self.metrics.log_line_dropped)
         self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
-        self.fleet.room = self.gateway.line.room
+        self.fleet.room = self.gateway.queue.room
         self.metrics.register(FleetCollector(self.fleet))
         self.metrics.register(TokenizingCollector(self.gateway.tokenizing))
         self.metrics.register(
@@ -48,7 +48,7 @@ class RouterComponents:
                 self.metrics,
                 self.gateway.admission,
                 self.gateway.tenants,
-                lambda: self.gateway.line,
+                lambda: self.gateway.queue,
             )
         )
         self.metrics.register(IndexCollector(self._indexes))

@@ -96,8 +96,8 @@ class Gateway:
         metrics.transcript_bytes = lambda: self.transcripts.used
         self.admission = Admission(settings.keys_file, settings.routers)
         self.tenants = TenantMeter()
-        self.line = RequestQueue(settings.waiting)
-        self.line.refused = self._waited_in_vain
+        self.queue = RequestQueue(settings.waiting)
+        self.queue.refused = self._waited_in_vain
         self.tokenizing = Tokenizing(settings.tokenizing)
         self.tracer: Tracer | None = None
         if settings.otlp_endpoint is not None:
@@ -109,12 +109,12 @@ class Gateway:
         self._relay_services = RelayServices(
             failover,
             self.poison,
-            self.line,
+            self.queue,
             self.tokenizing,
             self.transcripts,
             self.tasks,
             RequestAccounting(
-                self.tokenizing, self.line, self.tenants, self.signals, self.tracer, access_log
+                self.tokenizing, self.queue, self.tenants, self.signals, self.tracer, access_log
             ),
             self.fleet_lines,
         )
@@ -168,15 +168,15 @@ class Gateway:
         while True:
             await asyncio.sleep(SAMPLE_SECONDS)
             for model in self.fleet.models.values():
-                waiting = self.line.waiting(model)
-                self.signals.sample(model, waiting, self.line.waiting_tokens(model))
+                waiting = self.queue.waiting(model)
+                self.signals.sample(model, waiting, self.queue.waiting_tokens(model))
 
     def keep_models(self) -> None:
         """Forget what is known of models that are gone."""
         names = set(self.fleet.models)
         self.metrics.keep_models(names)
         self.signals.keep_models(names)
-        self.line.keep_models(self.fleet.models.values())
+        self.queue.keep_models(self.fleet.models.values())
         self.tokenizing.keep_models(self.fleet.models.values())
 
     async def drain(self, timeout: float) -> None:

@@ -38,8 +38,8 @@ class GatheredStats:
         self.totals = Totals()
         self.waits: dict[int, dict[str, tuple[int, int]]] = {}
         """By process: requests that wait and their tokens, by model."""
-        gateway.line = line = GatheredQueue(gateway.settings.waiting)
-        line.told = self.waits
+        gateway.queue = queue = GatheredQueue(gateway.settings.waiting)
+        queue.told = self.waits
         self._missing: set[int] = set()
         self._all_told = asyncio.Event()
         self._running: asyncio.Task[None] | None = None

@@ -183,14 +183,14 @@ class RouterWorker(RouterComponents):
 
     async def _say(self) -> None:
         """Tell the index process how many wait here, forever."""
-        line = self.gateway.line
+        queue = self.gateway.queue
         said: dict[str, tuple[int, int]] = {}
         while True:
             await asyncio.sleep(_WAITS_SECONDS)
             waits = {
-                model.name: (line.waiting(model), line.waiting_tokens(model))
+                model.name: (queue.waiting(model), queue.waiting_tokens(model))
                 for model in self.fleet.models.values()
-                if line.waiting(model)
+                if queue.waiting(model)
             }
             if waits or said:
                 self._link.tell(QueueReport(waits))
@@ -198,9 +198,9 @@ class RouterWorker(RouterComponents):
 
     async def _look(self) -> None:
         """Learn of room that others' requests leave, and say that the loop turns, forever."""
-        others, line = self._follower.others, self.gateway.line
+        others, queue = self._follower.others, self.gateway.queue
         while True:
-            waits = any(line.waiting(model) for model in self.fleet.models.values())
+            waits = any(queue.waiting(model) for model in self.fleet.models.values())
             await asyncio.sleep(_BUSY_LOOK_SECONDS if waits else _LOOK_SECONDS)
             if not waits:
                 others.find()

@@ -47,7 +47,7 @@ def found(monkeypatch):
                 cached += engine.scheduler.counters.prefix_hits
             for task in load.running:
                 task.cancel()
-            return cached / asked, load.router.line.waiting(load.router.model)
+            return cached / asked, load.router.queue.waiting(load.router.model)
 
         def made() -> Policy:
             return make_policy(PolicySpec(policy), scaled)

@@ -84,17 +84,17 @@ async def test_a_router_whose_required_task_is_down_is_not_ready(
 ) -> None:
     router = await start_router([model_entry("m", await start_replica())])
     gateway = router.server.gateway
-    good = gateway.line.serve_and_expire
+    good = gateway.queue.serve_and_expire
 
     def broken() -> None:
         raise ZeroDivisionError("a defect")
 
-    gateway.line.serve_and_expire = broken
+    gateway.queue.serve_and_expire = broken
     await eventually(lambda: "queue" in gateway.tasks.down)
     ready = await client.get(f"{router.url}/ready")
     assert ready.status_code == 503
     assert "queue" in ready.json()["reason"]
-    gateway.line.serve_and_expire = good
+    gateway.queue.serve_and_expire = good
     await eventually(lambda: not gateway.tasks.down)
     assert (await client.get(f"{router.url}/ready")).status_code == 200
     assert await router.metric("task_failures_total", task="queue") >= 1

@@ -138,7 +138,7 @@ async def test_a_router_follows_a_cluster(place, router, client, start_replica, 
     assert (await client.get(f"{router.url}/ready")).status_code == 200
     waits = asyncio.create_task(ask())
     model = router.fleet.models[place.model]
-    await eventually(lambda: router.gateway.line.waiting(model) == 1, SECONDS)
+    await eventually(lambda: router.gateway.queue.waiting(model) == 1, SECONDS)
     first = await start_replica()
     one = await place.run_pod("one", first.port)
     assert await waits == 200

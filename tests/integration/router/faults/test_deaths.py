@@ -93,7 +93,7 @@ async def test_all_are_killed_and_come_back(start_fleet, http, eventually) -> No
         await engine.kill()
     asked = [asyncio.create_task(unary(http, router.url, 1)) for _ in range(8)]
     model = router.server.fleet.models["sim"]
-    await eventually(lambda: router.server.gateway.line.waiting(model) == 8, 30)
+    await eventually(lambda: router.server.gateway.queue.waiting(model) == 8, 30)
     await engines[1].start()
     assert await asyncio.gather(*asked) == [expected] * 8
     assert router.in_flight() == 0

@@ -1,4 +1,4 @@
-"""What a greedy tenant costs the others, in simulated time: the line and the slots as they are, in
+"""What a greedy tenant costs the others, in simulated time: the queue and the slots as they are, in
 front of engines that serve in order of arrival."""
 
 import heapq
@@ -46,7 +46,7 @@ class Engine:
     def end(self, request) -> None:
         self.running -= 1
         self.start()
-        self.world.line.settle(self.world.model, request.ticket, 100, 100)
+        self.world.queue.settle(self.world.model, request.ticket, 100, 100)
 
     @property
     def in_flight(self) -> int:
@@ -93,7 +93,7 @@ class Asking:
         if usable:
             min(usable, key=lambda engine: engine.in_flight).send(self)
         else:
-            self.world.line.join(self)
+            self.world.queue.join(self)
 
     def refuse(self, answer) -> None:
         self.world.refused[self.ticket.tenant] += 1
@@ -107,7 +107,7 @@ class World:
 
     def __init__(self, rates: dict[str, float], seconds: float) -> None:
         self.now, self.random, self._events, self._order = 0.0, Random(1), [], count()
-        self.line = RequestQueue(
+        self.queue = RequestQueue(
             QueueLimits(), lambda: self.now, lambda callback: self.at(self.now, callback)
         )
         engines = [Engine(self) for _ in range(ENGINES)]
@@ -130,11 +130,11 @@ class World:
 
     def arrive(self, tenant: str) -> None:
         asking = Asking(self, tenant)
-        if self.line.enter(asking):
+        if self.queue.enter(asking):
             asking.start()
 
     def look(self) -> None:
-        self.line.serve_and_expire()
+        self.queue.serve_and_expire()
         self.at(self.now + 0.05, self.look)
 
     def p95(self) -> float:

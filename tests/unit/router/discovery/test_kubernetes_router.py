@@ -81,7 +81,7 @@ async def test_a_model_without_replicas_is_waited_for(
     assert [card["id"] for card in names] == ["tiny"]
     task = asyncio.create_task(client.post(f"{server.url}/score", json=BODY))
     model = server.fleet.models["tiny"]
-    await eventually(lambda: server.gateway.line.waiting(model) == 1)
+    await eventually(lambda: server.gateway.queue.waiting(model) == 1)
     replica = await start_replica()
     api.put(PODS, pod("p1", port=replica.port))
     assert (await task).status_code == 200

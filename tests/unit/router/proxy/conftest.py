@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.broken_streams import BODY, PATH
 
 
 async def ok(exchange: Any) -> None:
@@ -60,5 +61,29 @@ def one(start_replica, start_router, model_entry):
     async def start(script: Any = None, **options: Any) -> Any:
         replica = await start_replica(**({"script": script} if script else {}))
         return await start_router([model_entry("m", replica)], **options), replica
+
+    return start
+
+
+@pytest.fixture
+def ask(client):
+    """Post the streamed request to a router; return the whole answer."""
+
+    async def post(router: Any, **fields: Any) -> str:
+        response = await client.post(router.url + PATH, json={**BODY, **fields})
+        assert response.status_code == 200
+        text: str = response.text
+        return text
+
+    return post
+
+
+@pytest.fixture
+def routed(two):
+    """Start a router of engines that know it, which takes them in turn."""
+
+    async def start(first: Any, second: Any, **options: Any) -> Any:
+        options = {"policy": "round_robin", "fleet_secret": "s", **options}
+        return await two(first, second, **options)
 
     return start

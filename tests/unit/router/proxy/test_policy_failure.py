@@ -64,7 +64,7 @@ async def test_one_that_waits_fails_alone_and_the_others_go_on(
     router = await start_router(
         [model_entry("m", replica)], max_in_flight=1, waiting=QueueLimits(requests=9, timeout=1.0)
     )
-    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
 
     async def ask(text: str) -> int:
         answer = await client.post(f"{router.url}/score", json=BODY | {"input": text})
@@ -74,9 +74,9 @@ async def test_one_that_waits_fails_alone_and_the_others_go_on(
     await eventually(lambda: len(replica.requests) == 1)
     model.policy = Fragile("choose")
     bad = asyncio.create_task(ask("bad"))
-    await eventually(lambda: line.waiting(model) == 1)
+    await eventually(lambda: queue.waiting(model) == 1)
     good = asyncio.create_task(ask("good"))
-    await eventually(lambda: line.waiting(model) == 2)
+    await eventually(lambda: queue.waiting(model) == 2)
     replica.requests[0].go.set()
     assert await first == 200
     assert await bad == 500
