@@ -87,3 +87,15 @@ def routed(two):
         return await two(first, second, **options)
 
     return start
+
+
+@pytest.fixture
+def router_bytes(post):
+    """Head and body of an answer on a connection that is closed after it."""
+
+    async def exchange(router: Any, body: bytes, *lines: bytes) -> tuple[bytes, bytes]:
+        answer = await router.exchange(post(body, b"Connection: close", *lines))
+        head, content = answer.split(b"\r\n\r\n", 1)
+        return head, content
+
+    return exchange

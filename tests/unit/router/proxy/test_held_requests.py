@@ -22,12 +22,12 @@ async def test_a_saturated_model_makes_requests_wait_and_serves_them_in_turn(
     router = await start_router(
         [model_entry("m", replica)], max_in_flight=1, waiting=QueueLimits(requests=2)
     )
-    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
     tasks = [
         asyncio.create_task(client.post(f"{router.url}/score", json=BODY | {"i": i}))
         for i in range(3)
     ]
-    await eventually(lambda: line.waiting(model) == 2)
+    await eventually(lambda: queue.waiting(model) == 2)
     refused = await client.post(f"{router.url}/score", json=BODY)
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
@@ -46,8 +46,8 @@ async def test_a_model_without_replicas_holds_requests_until_one_comes(
 ) -> None:
     router = await start_router([model_entry("m")], waiting=QueueLimits())
     task = asyncio.create_task(client.post(f"{router.url}/score", json=BODY))
-    line, model = router.server.gateway.line, router.server.fleet.models["m"]
-    await eventually(lambda: line.waiting(model) == 1)
+    queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
+    await eventually(lambda: queue.waiting(model) == 1)
     scaling = (await client.get(f"{router.admin_url}/scaling/m")).json()
     assert (scaling["replicas"], scaling["queue"]) == (0, 1)
     replica = await start_replica()
@@ -60,7 +60,7 @@ async def test_patience_has_an_end(start_router, model_entry, client) -> None:
     response = await client.post(f"{router.url}/score", json=BODY)
     assert response.status_code == 503
     assert response.headers["retry-after"]
-    assert await router.metric("line_refusals_total", model="m", reason="timeout") == 1
+    assert await router.metric("queue_refusals_total", model="m", reason="timeout") == 1
 
 
 async def test_a_held_stream_gets_comments_then_its_events(
@@ -89,12 +89,12 @@ async def test_a_model_may_be_waited_for_longer_than_others(
 ) -> None:
     router = await start_router([model_entry("m")], waiting=QueueLimits(hold=0.05))
     router.server.apply((ModelSpec("m", hold=30.0), ModelSpec("n", hold=0.0)))
-    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
     task = asyncio.create_task(client.post(f"{router.url}/score", json=BODY))
     refused = await client.post(f"{router.url}/score", json={"model": "n"})
     assert refused.status_code == 503
     await asyncio.sleep(0.3)
-    assert line.waiting(model) == 1
+    assert queue.waiting(model) == 1
     router.server.apply(())
     assert (await task).status_code == 503
 
@@ -111,14 +111,14 @@ async def test_who_waits_while_the_last_replica_goes_is_held(
     replica = await start_replica(script=answer)
     waiting = QueueLimits(timeout=0.3, hold=30.0)
     router = await start_router([model_entry("m", replica)], waiting=waiting, max_in_flight=1)
-    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
     first = asyncio.create_task(client.post(f"{router.url}/score", json=BODY))
     await eventually(lambda: router.in_flight() == 1)
     second = asyncio.create_task(client.post(f"{router.url}/score", json=BODY))
-    await eventually(lambda: line.waiting(model) == 1)
+    await eventually(lambda: queue.waiting(model) == 1)
     router.server.apply((ModelSpec("m"),))
     await asyncio.sleep(0.6)
-    assert line.waiting(model) == 1, "there is no replica any more: it is held, not timed out"
+    assert queue.waiting(model) == 1, "there is no replica any more: it is held, not timed out"
     go_on.set()
     assert (await first).status_code == 200
     other = await start_replica()
@@ -140,12 +140,12 @@ async def test_a_client_that_leaves_the_queue_is_forgotten(
     start_router, model_entry, post, eventually
 ) -> None:
     router = await start_router([model_entry("m")], waiting=QueueLimits())
-    line, model = router.server.gateway.line, router.server.fleet.models["m"]
+    queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
     _, writer = await router.connect()
     writer.write(post(b'{"model":"m"}'))
-    await eventually(lambda: line.waiting(model) == 1)
+    await eventually(lambda: queue.waiting(model) == 1)
     writer.close()
-    await eventually(lambda: line.waiting(model) == 0)
+    await eventually(lambda: queue.waiting(model) == 0)
     assert await router.metric("client_disconnects_total", model="m") == 1
 
 
@@ -157,8 +157,8 @@ async def test_engines_that_are_down_are_waited_for(
     assert (await client.post(f"{router.url}/score", json=BODY)).status_code == 200
     await replica.stop()
     tasks = [asyncio.create_task(client.post(f"{router.url}/score", json=BODY)) for _ in range(20)]
-    line, model = router.server.gateway.line, router.server.fleet.models["m"]
-    await eventually(lambda: line.waiting(model) == 20)
+    queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
+    await eventually(lambda: queue.waiting(model) == 20)
     revived = await start_replica(port=replica.port)
     assert [(await task).status_code for task in tasks] == [200] * 20
     assert len(revived.requests) == 20

@@ -135,7 +135,7 @@ class TestWaiting:
 
     async def waits(self, router: Any, eventually: Any) -> None:
         model = router.server.fleet.models["m"]
-        await eventually(lambda: router.server.gateway.line.waiting(model) == 1)
+        await eventually(lambda: router.server.gateway.queue.waiting(model) == 1)
 
     async def test_until_there_is_room(self, full, eventually) -> None:
         router, stream, other, leaves = await full()
@@ -165,7 +165,7 @@ class TestWaiting:
         await self.waits(router, eventually)
         stream.cancel()
         model = router.server.fleet.models["m"]
-        await eventually(lambda: router.server.gateway.line.waiting(model) == 0)
+        await eventually(lambda: router.server.gateway.queue.waiting(model) == 0)
         leaves.set()
         await other
         assert router.in_flight() == 0
