@@ -30,7 +30,7 @@ def listen() -> None:
 def note_ahead(row: Row, settings: EngineSettings, model_dir: Path) -> None:
     """Note the outcome of the first start with these settings; a fault where a kernel was not
     compiled ahead."""
-    if not Precompiler(settings, model_dir, torch.device("cuda")).mark.exists():
+    if not Precompiler(settings, model_dir).mark(torch.cuda.get_device_name()).exists():
         row.faults.append(f"{row.name}, {COLUMN}: it did not happen")
     if compiled_here:
         row.faults.append(f"{row.name}, {COLUMN}: not {', '.join(compiled_here)}")

@@ -9,7 +9,8 @@ import torch
 
 from kvasir_engine.attention.base import AttentionBackend
 from kvasir_engine.attention.torch_reference import TorchAttention
-from kvasir_engine.device.capability import MIN_CAPABILITY, kernels_run_on, use_kernel_cache
+from kvasir_engine.device.capability import MIN_CAPABILITY, kernels_run_on
+from kvasir_engine.device.kernel_cache import use_kernel_cache
 from kvasir_engine.kv.cache_spec import CacheSpec, KVCacheSpec
 
 log = logging.getLogger(__name__)

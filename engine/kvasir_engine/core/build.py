@@ -13,7 +13,8 @@ from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.settings import EngineSettings
-from kvasir_engine.startup.built_runner import BuiltRunner
+from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer
+from kvasir_engine.startup.precompile.precompile import Precompiler
 
 if TYPE_CHECKING:
     from kvasir_engine.parallel.executor import OnRankDeath
@@ -78,6 +79,8 @@ def _build_runner(
         from kvasir_engine.parallel.parallel_build import build_parallel_runner
 
         return build_parallel_runner(settings, model_dir, on_death=on_rank_death)
-    from kvasir_engine.startup.torch_build import build_torch_runner
-
-    return build_torch_runner(settings, model_dir)
+    timer = StartupTimer()
+    with Precompiler(settings, model_dir) as precompiler:
+        with timer.phase("imports"):
+            from kvasir_engine.startup.torch_build import build_torch_runner
+        return build_torch_runner(settings, model_dir, timer, precompiler)

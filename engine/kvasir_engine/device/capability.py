@@ -1,21 +1,8 @@
-"""Device capability: which GPUs the Triton kernels support, and where kernels are cached."""
+"""Device capability: which GPUs the Triton kernels support."""
 
 from __future__ import annotations
 
-import os
-
 import torch
-
-from kvasir.text.tokenizer_conversion import cache_directory
-
-
-def use_kernel_cache() -> None:
-    """Keep compiled kernels below KVASIR_CACHE, unless TRITON_CACHE_DIR says where.
-
-    To be called before Triton is imported.
-    """
-    os.environ.setdefault("TRITON_CACHE_DIR", str(cache_directory() / "triton"))
-
 
 MIN_CAPABILITY = (8, 0)
 """Compute capability from which the Triton kernels are used: bf16 tensor cores."""

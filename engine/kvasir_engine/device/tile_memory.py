@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
-import triton
 
 HOPPER_BYTES = 227 << 10
 """Shared memory of a program on compute capability 9.0, which is assumed without a GPU."""
@@ -18,8 +17,8 @@ def tile_bytes(device: torch.device) -> int:
     """Return the shared memory in bytes that a program's tiles may use on `device`."""
     most = HOPPER_BYTES
     if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        most = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
+        properties: Any = torch.cuda.get_device_properties(device)  # torch's stub lacks the field
+        most = properties.shared_memory_per_block_optin
     return int(most * USED)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from kvasir_engine.attention.backends import make_backends
 from kvasir_engine.device import out_of_memory
+from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.device.collectives import all_reduce_min, tensor_parallel
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
 from kvasir_engine.loader.load_model import LoadedModel, WeightFill, load_model
@@ -34,28 +35,22 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def build_torch_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
+def build_torch_runner(
+    settings: EngineSettings,
+    model_dir: Path,
+    timer: StartupTimer | None = None,
+    precompiler: Precompiler | None = None,
+) -> BuiltRunner:
     """Load the model and make a runner whose caches fill the memory it may use."""
     if settings.tensor_parallel_size != tensor_parallel().size:
         raise SettingsError(
             f"--tensor-parallel-size {settings.tensor_parallel_size} cannot be had in a process "
             f"that has an engine over {tensor_parallel().size} ranks open; close that one first."
         )
-    timer = StartupTimer()
+    timer = timer or StartupTimer()
     device = pick_device(settings.device)
-    with Precompiler(settings, model_dir, device) as precompiler:
-        with timer.phase("precompile"):
-            precompiler.precompile(lambda: _launch_for_precompile(settings, model_dir, device))
-        return _build_loaded(settings, model_dir, device, precompiler, timer)
-
-
-def _build_loaded(
-    settings: EngineSettings,
-    model_dir: Path,
-    device: torch.device,
-    precompiler: Precompiler,
-    timer: StartupTimer,
-) -> BuiltRunner:
+    if precompiler and kernels_run_on(device):
+        precompiler.compile_for(device)
     with timer.phase("weights"):
         loaded = _load(settings, model_dir, device, settings.load_format)
     wanted = context_length(settings, loaded.shape)
@@ -75,8 +70,9 @@ def _build_loaded(
                 settings.scheduler.max_num_seqs,
                 settings.scheduler.max_num_batched_tokens,
             )
-    with timer.phase("kernels"):
-        precompiler.finish()
+    if precompiler:
+        with timer.phase("precompile"):
+            precompiler.finish()
     with timer.phase("profile"):
         budget = _kv_budget(settings, runner, device)
     with timer.phase("kv_cache"):
@@ -126,8 +122,8 @@ def _groups(settings: EngineSettings, loaded: LoadedModel) -> tuple[KVGroupSpec,
     return group_layers(loaded.cache_specs, settings.cache.block_size)
 
 
-def _launch_for_precompile(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
-    """Launch every kernel a start will launch, on shape-only tensors, so that they are compiled."""
+def launch_all_kernels(settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
+    """Launch every kernel that a start launches, without weights: for shape-only tensors."""
     loaded = _load(replace(settings, model_impl="native"), model_dir, device, "none")
     if isinstance(loaded.model, DecoderForCausalLM):
         loaded.model.keep_distinct_layers()

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import triton
-from triton.compiler import CompiledKernel
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kvasir_engine.attention.base import AttentionSpec, SharedPrefixes
@@ -189,11 +188,9 @@ def _launch(
     )
     aligned = q.data_ptr() % 16 == 0 and out.data_ptr() % 16 == 0
     key = shape, q.dtype, q.stride(0), aligned, q.device
-    # Warm-up compilation hands over shape-only tensors, which nothing may be launched with.
-    compiled = _compiled.get(key) if type(q) is torch.Tensor else None
+    compiled = _compiled.get(key)
     if compiled is not None:
         compiled[grid](*arguments)
-        return
-    launched = attend_tiles[grid](*arguments, **OPTIONS, launch_pdl=options["launch_pdl"])
-    if isinstance(launched, CompiledKernel):  # else it was asked for and not launched
-        _compiled[key] = launched
+    else:
+        launch_pdl = options["launch_pdl"]
+        _compiled[key] = attend_tiles[grid](*arguments, **OPTIONS, launch_pdl=launch_pdl)

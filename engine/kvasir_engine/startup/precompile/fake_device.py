@@ -1,66 +1,51 @@
-"""Fake device for warm-up compilation: shape-only tensors, kernels compiled but not launched."""
+"""Fake GPU: torch and Triton describe one that is absent, and launch nothing.
+
+For processes of their own: what is replaced here stays so.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
-from threading import get_ident
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.driver import CudaLauncher
 from triton.runtime.jit import JITFunction
 
 from kvasir_engine.device import upload
 from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.sampling import sampler
-from kvasir_engine.startup.precompile.shape_only_tensor import ShapeOnlyMode
+from kvasir_engine.startup.precompile.precompile import GpuProperties
 
 
-class FakeGraph:
-    """torch.cuda.CUDAGraph of launches that do not happen."""
+class FakeLaunches:
+    """Fake torch.cuda stream, event or graph: there are no launches, and its methods do nothing."""
 
-    def capture_begin(self, **_: Any) -> None:
-        """Nothing is recorded."""
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Take any arguments."""
 
-    def capture_end(self) -> None:
-        """Nothing was."""
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        """Return a method that does nothing."""
+        return lambda *_, **__: None
 
-    def pool(self) -> None:
-        """No memory."""
-
-    def replay(self) -> None:
-        """Nothing is launched."""
-
-
-class FakeEvent:
-    """Fake torch.cuda.Event with an infinite elapsed time, so that few graphs are captured."""
-
-    def __init__(self, **_: Any) -> None:
-        """Take any arguments, for no stream."""
-
-    def record(self) -> None:
-        """Nothing comes before it."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def elapsed_time(self, _: FakeEvent) -> float:
-        """Milliseconds."""
+    def elapsed_time(self, _: FakeLaunches) -> float:
+        """Return an infinite time, so that few graphs are captured."""
         return math.inf
 
 
-@contextmanager
-def faked_device(device: torch.device, compiler: Executor) -> Iterator[None]:
-    """Have `compiler` compile what the body launches on `device`, and launch nothing."""
-    launch = JITFunction.run
+def fake_gpu(gpu: GpuProperties) -> torch.device:
+    """Have torch and Triton describe `gpu` from now on, compile for it and launch nothing."""
+    launch, target = JITFunction.run, GPUTarget("cuda", 10 * gpu.major + gpu.minor, 32)
 
-    def ask_for(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        return launch(self, *args, grid=grid, warmup=True, **kwargs)
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        launch(self, *args, grid=grid, warmup=True, **kwargs)
 
     def nothing_copied(copy: HostCopy) -> dict[str, npt.NDArray[Any]]:
         return {
@@ -68,40 +53,33 @@ def faked_device(device: torch.device, compiler: Executor) -> Iterator[None]:
             for name, tensor in copy.tensors.items()
         }
 
-    def not_copied(host: torch.Tensor, *_: Any) -> torch.Tensor:
-        return host
-
-    with (
-        _replaced(JITFunction, run=ask_for),
-        _replaced(torch.cuda, CUDAGraph=FakeGraph, Event=FakeEvent),
-        _replaced(upload, pack=not_copied, pinned=not_copied),
+    replaced: dict[Any, dict[str, Any]] = {
+        torch.cuda: {
+            **dict.fromkeys(("is_available", "is_initialized"), lambda: True),
+            "current_device": lambda: 0,
+            "get_device_name": lambda _=None: gpu.name,
+            "get_device_capability": lambda _=None: (gpu.major, gpu.minor),
+            "get_device_properties": lambda _=None: gpu,
+            "current_stream": FakeLaunches,
+            "stream": nullcontext,
+            "synchronize": lambda _=None: None,
+            **dict.fromkeys(("CUDAGraph", "Event", "Stream"), FakeLaunches),
+        },
+        JITFunction: {"run": compile_only},
+        upload: {"pack": lambda host, *_: host, "pinned": lambda host: host},
         # Torch's own operations only, which take long to go through without values.
-        _replaced(sampler, token_logprobs=lambda *_: None),
-        _replaced(HostCopy, wait=nothing_copied),
-        ShapeOnlyMode(device),
-        triton.AsyncCompileMode(compiler),
-    ):
-        yield
-
-
-@contextmanager
-def _replaced(owner: Any, **others: Callable[..., Any]) -> Iterator[None]:
-    """Call `others` in place of what `owner` names so, in this thread: another one's launches are
-    real."""
-    own = {name: getattr(owner, name) for name in others}
-    for name, other in others.items():
-        setattr(owner, name, _in_this_thread(other, own[name]))
-    try:
-        yield
-    finally:
-        for name, value in own.items():
-            setattr(owner, name, value)
-
-
-def _in_this_thread(here: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable[..., Any]:
-    thread = get_ident()
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (here if get_ident() == thread else elsewhere)(*args, **kwargs)
-
-    return call
+        sampler: {"token_logprobs": lambda *_: None},
+        HostCopy: {"wait": nothing_copied},
+    }
+    for owner, others in replaced.items():
+        for name, other in others.items():
+            setattr(owner, name, other)
+    torch._C._ensureCUDADeviceGuardSet()
+    driver = SimpleNamespace(
+        launcher_cls=CudaLauncher,
+        get_current_target=lambda: target,
+        get_current_device=lambda: 0,
+        get_current_stream=lambda _: 0,
+    )
+    triton.runtime.driver.set_active(driver)
+    return torch.device("cuda:0")

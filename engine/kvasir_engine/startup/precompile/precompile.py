@@ -1,108 +1,163 @@
-"""Decide whether to precompile kernels, and remember which starts are already compiled."""
+"""Decide whether to precompile kernels, and remember which starts are already compiled. No torch:
+the process that compiles begins before this one imports it."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import torch
-
-from kvasir_engine.device.capability import kernels_run_on, use_kernel_cache
-from kvasir_engine.device.collectives import tensor_parallel
-from kvasir_engine.loader.load_error import ModelLoadError
-from kvasir_engine.settings import EngineSettings, SettingsError
+from kvasir_engine.device.kernel_cache import use_kernel_cache
+from kvasir_engine.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from kvasir_engine.startup.precompile.compile_pool import CompilePool
+    import torch
 
 log = logging.getLogger(__name__)
 
+NVIDIA_DRIVER = Path("/dev/nvidiactl")
 MIN_CORES = 4
 """With fewer, compiling side by side gains less than precompiling takes."""
 MAX_WAIT_SECONDS = 60.0
-"""That a start waits for kernels; what is not compiled by then is compiled where it is launched."""
+"""Time that a start waits for kernels."""
+COMMAND = [sys.executable, "-W", "ignore", "-m", "kvasir_engine.startup.precompile.dry_run"]
+
+
+@dataclass(slots=True)
+class GpuProperties:
+    """Properties of a GPU that kernels are chosen and compiled for, named as torch names them."""
+
+    name: str
+    major: int
+    minor: int
+    multi_processor_count: int
+    shared_memory_per_block_optin: int
+    """Bytes that one program may use."""
+
+
+@dataclass(slots=True)
+class DryRun:
+    """Start that another process goes through without its GPU."""
+
+    settings: EngineSettings
+    model_dir: str
+    parent: int
+    """Process that waits for the kernels."""
+
+
+@dataclass(slots=True)
+class DryRunResult:
+    """Kernels that a dry run asked for, and the traceback that ended it, if any."""
+
+    kernels: int
+    failed: int
+    error: str = ""
 
 
 class Precompiler:
-    """Kernels that other processes compile while a start goes on; as a context, it leaves none of
-    them behind."""
+    """Process that compiles a start's kernels while the start goes on; as a context, it leaves no
+    process behind."""
 
-    def __init__(self, settings: EngineSettings, model_dir: Path, device: torch.device) -> None:
+    def __init__(self, settings: EngineSettings, model_dir: Path) -> None:
         self._settings = settings
         self._model_dir = model_dir
-        self._device = device
-        self._compiling: CompilePool | None = None
-        self._complete = False
-        """True once precompiling has finished."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._mark: Path | None = None
 
-    @cached_property
-    def mark(self) -> Path:
-        """A file that is there once a start like this one has all its kernels in the cache."""
-        use_kernel_cache()
-        return Path(os.environ["TRITON_CACHE_DIR"]) / "precompiled" / self._name()
+    def __enter__(self) -> Self:
+        """Begin where a GPU may be and no start like this one came before: the process then
+        imports torch while this one does."""
+        gpu = self._settings.device != "cpu" and NVIDIA_DRIVER.exists()
+        if gpu and not self._marks.exists():
+            self._begin()
+        return self
 
-    def precompile(self, launches: Callable[[], None]) -> None:
-        """Run `launches`, which launches all that the start will, and have what it asks for
-        compiled, unless that was done before or does not pay."""
-        if not self._pays() or self.mark.exists():
-            return
-        # Not at the top: they import triton, whose cache has its place only now.
-        from kvasir_engine.startup.precompile.compile_pool import CompilePool
-        from kvasir_engine.startup.precompile.fake_device import faked_device
+    def compile_for(self, device: torch.device) -> None:
+        """Have the kernels for the GPU `device` compiled, unless that was done before."""
+        import msgspec
+        import torch
 
-        try:
-            self._compiling = CompilePool()
-            with faked_device(self._device, self._compiling):
-                launches()
-        except (ModelLoadError, SettingsError):
-            return  # The start meets it, too, and says so.
-        except Exception as error:
-            log.warning("kernels are compiled where they are launched: %s.", error, exc_info=True)
-            return
-        self._complete = True
+        properties = torch.cuda.get_device_properties(device)
+        gpu = msgspec.convert(properties, GpuProperties, from_attributes=True)
+        self._mark = self.mark(gpu.name)
+        if self._process is None and not self._mark.exists():
+            self._begin()
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(BrokenPipeError):  # `finish` says that it has ended.
+                self._process.stdin.write(msgspec.json.encode(gpu) + b"\n")
+
+    def mark(self, gpu_name: str) -> Path:
+        """Return the file that is there once such a start has all of its kernels in the cache."""
+        return self._marks / gpu_name.replace("/", "_")
 
     def finish(self) -> None:
         """Wait for the kernels."""
-        if self._compiling is None:
+        if self._process is None or self._mark is None:
             return
-        failed, asked = self._compiling.finish(MAX_WAIT_SECONDS), self._compiling.started
-        if failed:
-            log.warning(
-                "%d of %d kernels were not precompiled; each is compiled at its first launch.",
-                failed,
-                asked,
-            )
-        else:
-            log.info("%d kernels compiled.", asked)
-            if self._complete:
-                self._remember()
+        # Not at the top: its cache has its place only now.
+        import msgspec
+        import triton
 
-    def __enter__(self) -> Self:
-        """Itself."""
-        return self
+        # Meanwhile, what this process needs of Triton: its module in C, and the hash of itself.
+        triton.runtime.driver.active.get_current_device()
+        triton.runtime.cache.triton_key()
+        try:
+            said, _ = self._process.communicate(timeout=MAX_WAIT_SECONDS)
+            result = msgspec.json.decode(said, type=DryRunResult)
+        except (subprocess.TimeoutExpired, msgspec.DecodeError) as error:
+            result = DryRunResult(0, 0, str(error))
+        if result.error or result.failed:
+            log.warning(
+                "%d of %d kernels were not precompiled; each is compiled at its first launch. %s",
+                result.failed,
+                result.kernels,
+                result.error,
+            )
+        elif result.kernels:
+            log.info("%d kernels compiled.", result.kernels)
+            self._remember(self._mark)
 
     def __exit__(self, *_: object) -> None:
         """End what was not waited for."""
-        if self._compiling is not None:
-            self._compiling.finish(0.0)
+        if self._process is not None:
+            self._process.kill()
+            with self._process:
+                """Close its pipes and reap it."""
 
-    def _pays(self) -> bool:
-        cores = len(os.sched_getaffinity(0))
-        alone = tensor_parallel().size == 1
-        return kernels_run_on(self._device) and alone and cores >= MIN_CORES
+    def _begin(self) -> None:
+        if len(os.sched_getaffinity(0)) < MIN_CORES:
+            return
+        import msgspec
+
+        dry_run = DryRun(self._settings, str(self._model_dir), os.getpid())
+        self._process = subprocess.Popen(
+            [*COMMAND, msgspec.json.encode(dry_run)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            # It cannot take the GPU's memory, nor wait for it.
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        )
+
+    @cached_property
+    def _marks(self) -> Path:
+        """Directory of the marks of starts like this one, a GPU each."""
+        return use_kernel_cache() / "precompiled" / self._name()
 
     def _name(self) -> str:
-        """Return a hash of everything that determines which kernels a start launches."""
+        """Return a hash of what determines, beside the GPU, which kernels a start launches."""
         config = self._model_dir / "config.json"
         scheduler = self._settings.scheduler
         facts = (
-            torch.cuda.get_device_name(self._device),
-            torch.__version__,
+            version("torch"),
             _sources(),
             config.read_bytes() if config.is_file() else b"",
             self._settings.dtype,
@@ -115,10 +170,10 @@ class Precompiler:
         )
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
-    def _remember(self) -> None:
+    def _remember(self, mark: Path) -> None:
         try:
-            self.mark.parent.mkdir(parents=True, exist_ok=True)
-            self.mark.touch()
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
         except OSError as error:
             log.warning("the next start compiles ahead again: %s.", error)
 

@@ -1,16 +1,16 @@
 """Minimal fake tensors: shapes and strides without data.
 
-What torch's FakeTensorMode makes, less what precompiling has no use for: importing that one takes
-longer than precompiling.
+What torch's FakeTensorMode makes, less what a dry run has no use for: importing that one takes
+longer than the dry run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 
 class ShapeOnlyTensor(torch.Tensor):
@@ -38,8 +38,8 @@ class ShapeOnlyTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
-        """Operations outside of the mode."""
-        raise RuntimeError(f"{func} met a tensor without values after precompiling.")
+        """Refuse operations outside of the mode."""
+        raise RuntimeError(f"{func} met a tensor without values outside of a dry run.")
 
 
 class ShapeOnlyMode(TorchDispatchMode):
@@ -62,7 +62,7 @@ class ShapeOnlyMode(TorchDispatchMode):
         as it is elsewhere."""
         # Nothing is copied from memory that the device could read by itself.
         kwargs = {name: value for name, value in (kwargs or {}).items() if name != "pin_memory"}
-        if not any(self._is_ours(each) for each in tree_leaves((args, kwargs))):
+        if not self._is_ours((args, kwargs)):
             return func(*args, **kwargs)
         if func._schema.is_mutable and func._schema.name.endswith("_"):
             return args[0]
@@ -85,12 +85,26 @@ class ShapeOnlyMode(TorchDispatchMode):
             same = known.get(id(value))
             return ShapeOnlyTensor(value, self._device) if same is None else same
 
-        args, kwargs = tree_map(behind, (args, kwargs))
+        args, kwargs = _map(behind, (args, kwargs))
         # In inference mode no tensor could be made that later operations may change.
         with torch.inference_mode(False):
-            return tree_map(in_front, func(*args, **kwargs))
+            return _map(in_front, func(*args, **kwargs))
 
     def _is_ours(self, value: Any) -> bool:
+        if isinstance(value, tuple | list):
+            return any(map(self._is_ours, value))
+        if isinstance(value, dict):
+            return any(map(self._is_ours, value.values()))
         if isinstance(value, torch.device):
             return value.type == self._device.type
         return isinstance(value, ShapeOnlyTensor)
+
+
+def _map(change: Callable[[Any], Any], value: Any) -> Any:
+    """Change the leaves of nested lists, tuples and dicts: torch's tree_map takes several
+    times as long."""
+    if isinstance(value, tuple | list):
+        return type(value)(_map(change, each) for each in value)
+    if isinstance(value, dict):
+        return {name: _map(change, each) for name, each in value.items()}
+    return change(value)

@@ -18,7 +18,7 @@ from kvasir_engine.settings import SettingsError, make_settings
 from kvasir_engine.startup.torch_build import build_torch_runner, pick_device
 
 TINY = resolve_model("builtin://kvasir-tiny")
-PARTS = {"precompile", "weights", "batch", "autotune", "kernels", "profile", "kv_cache"}
+PARTS = {"weights", "batch", "autotune", "profile", "kv_cache"}
 TINY_BLOCK = 6 * 1024 * 16
 """Bytes: 6 layers, 2 KV heads of 64, 16 tokens, keys and values in fp32."""
 PETABYTE = 1 << 50

@@ -15,7 +15,8 @@ import triton
 
 from kvasir_engine.startup.precompile.compile_pool import CompilePool
 
-LONG = 600.0
+# Of Python, that locks of other threads stay locked in a fork. A dry run has no other threads.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_kernels_and_launchers_are_made_elsewhere(launchers: Path) -> None:
     futures = [compiling.submit(kernel(name)) for name in ("one", "two")]
     # Nobody launches them here.
     assert [future.result(timeout=0) for future in futures] == [None, None]
-    assert compiling.finish(LONG) == 0
+    assert compiling.finish() == 0
     assert compiling.started == 2
     assert sorted(launchers.read_text().split("\n")) == ["", "one metadata", "two metadata"]
 
@@ -55,27 +56,7 @@ def test_what_fails_is_counted(launchers: Path) -> None:
 
     compiling.submit(fail)
     compiling.submit(kernel("one"))
-    assert compiling.finish(LONG) == 1
-    assert launchers.read_text() == "one metadata\n"
-
-
-def test_what_hangs_is_ended(launchers: Path) -> None:
-    compiling = CompilePool()
-    compiling.submit(lambda: time.sleep(LONG))
-    (child,) = compiling._running
-    assert compiling.finish(0.05) == 1
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
-
-
-def test_ends_may_be_taken_note_of_by_others(launchers: Path) -> None:
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        compiling = CompilePool()
-        compiling.submit(kernel("one"))
-        assert compiling.finish(LONG) == 0
-    finally:
-        signal.signal(signal.SIGCHLD, before)
+    assert compiling.finish() == 1
     assert launchers.read_text() == "one metadata\n"
 
 
@@ -93,7 +74,7 @@ def test_cores_bound_what_is_compiled_at_once(
 
     for _ in range(4):
         compiling.submit(alone)
-    assert compiling.finish(LONG) == 0
+    assert compiling.finish() == 0
 
 
 def test_nothing_goes_on_when_the_start_is_killed(tmp_path: Path) -> None:

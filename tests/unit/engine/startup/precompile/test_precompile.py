@@ -1,127 +1,182 @@
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
+import triton
 
 from kvasir_engine.settings import make_settings
-from kvasir_engine.startup.precompile.precompile import MIN_CORES, Precompiler
+from kvasir_engine.startup.precompile import precompile
+from kvasir_engine.startup.precompile.precompile import (
+    MIN_CORES,
+    DryRun,
+    GpuProperties,
+    Precompiler,
+)
 
-pytestmark = pytest.mark.slow
-
-AHEAD = """
-import logging, os
-from pathlib import Path
-import torch
-from kvasir_engine.startup.precompile.precompile import Precompiler
-from kvasir_engine.settings import SettingsError, make_settings
-
-logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
-os.sched_getaffinity = lambda _: range(16)
-done = []
-
-def launches():
-    from kvasir_engine.kernels.add_rms_norm import add_rms_norm
-    done.append("launched")
-    x = torch.empty(4, 64, dtype=torch.bfloat16, device=device)
-    add_rms_norm(x, None, torch.empty(64, dtype=torch.bfloat16, device=device), 1e-6)
-
-def start(launches=launches, **settings):
-    with Precompiler(make_settings("m", **settings), Path(sys.argv[1]), device) as precompiler:
-        precompiler.precompile(launches)
-        precompiler.finish()
-    cache = Path(os.environ["TRITON_CACHE_DIR"])
-    done.append([len(list(cache.rglob(each))) for each in ("*.cubin", "precompiled/*")])
-
+GPU = torch.device("cuda")
+NOTED = """
+import os, sys
+with open({notes!r}, "a") as notes:
+    gpu = os.environ["CUDA_VISIBLE_DEVICES"] or "no GPU"
+    print(gpu, sys.argv[1], sys.stdin.readline().strip(), sep="|", file=notes)
+print({result!r}, end="")
 """
+COMPILED = '{"kernels":1,"failed":0}'
+HANG = "import time; time.sleep(600)"
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, h200: GpuProperties) -> None:
+    """A machine with a GPU and cores, as far as anybody asks."""
+    monkeypatch.setattr(precompile, "NVIDIA_DRIVER", tmp_path)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: h200)
+    driver = SimpleNamespace(get_current_device=lambda: 0)
+    monkeypatch.setattr(triton.runtime.driver, "_active", driver)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(MIN_CORES))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+@pytest.fixture
+def dry_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """dry_run(program): what runs as the process that compiles."""
+
+    def run(program: str) -> None:
+        monkeypatch.setattr(precompile, "COMMAND", [sys.executable, "-c", program])
+
+    return run
+
+
+def start(model_dir: Path, **settings: Any) -> bool:
+    """True when a start like this one need not compile any more."""
+    with Precompiler(make_settings("m", **settings), model_dir) as precompiler:
+        precompiler.compile_for(GPU)
+        precompiler.finish()
+    return precompiler.mark(torch.cuda.get_device_properties(GPU).name).exists()
 
 
 def test_a_start_like_one_before_compiles_nothing_ahead(
-    tmp_path: Path, without_gpu: Callable[..., Any]
+    tmp_path: Path, dry_run: Callable[[str], None], h200: GpuProperties
 ) -> None:
-    program = """
-start()
-start()
-start(max_num_seqs=8)
-Path(sys.argv[1], "config.json").write_text("{}")
-start()
-print(json.dumps(done))
-"""
-    (tmp_path / "m").mkdir()
-    assert without_gpu(AHEAD + program, str(tmp_path / "m")) == [
-        *("launched", [1, 1]),
-        *([1, 1],),
-        *("launched", [1, 2]),
-        *("launched", [1, 3]),
-    ]
+    notes = tmp_path / "notes"
+    dry_run(NOTED.format(notes=str(notes), result=COMPILED))
+    assert start(tmp_path)
+    assert start(tmp_path)
+    assert start(tmp_path, max_num_seqs=8)
+    (tmp_path / "config.json").write_text("{}")
+    assert start(tmp_path)
+    begun = [line.split("|") for line in notes.read_text().splitlines()]
+    assert [gpu for gpu, *_ in begun] == ["no GPU"] * 3
+    asked = [msgspec.json.decode(each, type=DryRun) for _, each, _ in begun]
+    assert [each.settings.scheduler.max_num_seqs for each in asked] == [256, 8, 256]
+    assert asked[0] == DryRun(make_settings("m"), str(tmp_path), os.getpid())
+    described = [msgspec.json.decode(each, type=GpuProperties) for *_, each in begun]
+    assert described == [h200] * 3
 
 
-def test_a_failed_precompilation_does_not_end_the_start(
-    tmp_path: Path, without_gpu: Callable[..., Any]
+def test_another_gpu_compiles_its_own(
+    tmp_path: Path,
+    dry_run: Callable[[str], None],
+    h200: GpuProperties,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    program = """
-def fail():
-    launches()
-    raise {error}
-
-start(fail)
-print(json.dumps(done))
-"""
-    for error in ("KeyError('shape')", "SettingsError('no such length')"):
-        found = without_gpu(AHEAD + program.format(error=error), str(tmp_path))
-        assert found == ["launched", [1, 0]]
+    notes = tmp_path / "notes"
+    dry_run(NOTED.format(notes=str(notes), result=COMPILED))
+    assert start(tmp_path)
+    other = replace(h200, name="NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: other)
+    assert start(tmp_path)
+    assert start(tmp_path)
+    assert len(notes.read_text().splitlines()) == 2
 
 
-def test_a_machine_without_semaphores_compiles_as_it_goes(
-    tmp_path: Path, without_gpu: Callable[..., Any]
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ('{"kernels":3,"failed":2}', "2 of 3 kernels were not precompiled"),
+        ('{"kernels":3,"failed":0,"error":"KeyError: shape"}', "KeyError: shape"),
+        ("", "Input data was truncated"),
+    ],
+)
+def test_a_failed_dry_run_does_not_end_the_start(
+    result: str,
+    says: str,
+    tmp_path: Path,
+    dry_run: Callable[[str], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    program = """
-from kvasir_engine.startup.precompile import compile_pool as compiling
+    dry_run(f"print({result!r}, end='')")
+    with caplog.at_level(logging.WARNING):
+        assert not start(tmp_path)
+    assert says in caplog.text
 
-def none(_):
-    raise FileNotFoundError("/dev/shm")
 
-compiling.get_context = none
-start()
-print(json.dumps(done))
-"""
-    assert without_gpu(AHEAD + program, str(tmp_path)) == [[0, 0]]
+def test_a_model_that_no_dry_run_can_load_is_not_marked(
+    tmp_path: Path, dry_run: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    dry_run("""print('{"kernels":0,"failed":0}', end='')""")
+    assert not start(tmp_path)
+    assert not caplog.text
+
+
+def test_a_start_does_not_wait_for_ever(
+    tmp_path: Path,
+    dry_run: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dry_run(HANG)
+    monkeypatch.setattr(precompile, "MAX_WAIT_SECONDS", 0.01)
+    assert not start(tmp_path)
+    assert "timed out" in caplog.text
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
 
 
 def test_a_start_that_fails_leaves_no_process(
-    tmp_path: Path, without_gpu: Callable[..., Any]
+    tmp_path: Path, dry_run: Callable[[str], None]
 ) -> None:
-    program = """
-try:
-    with Precompiler(make_settings("m"), Path(sys.argv[1]), device) as precompiler:
-        precompiler.precompile(launches)
+    dry_run(HANG)
+    with pytest.raises(MemoryError), Precompiler(make_settings("m"), tmp_path):
         raise MemoryError
-except MemoryError:
-    pass
-try:
-    os.waitpid(-1, os.WNOHANG)
-except ChildProcessError:
-    print(json.dumps("none"))
-"""
-    assert without_gpu(AHEAD + program, str(tmp_path)) == "none"
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
 
 
 @pytest.mark.parametrize(
     ("device", "cores"), [("cpu", MIN_CORES), ("cuda", MIN_CORES - 1)], ids=["cpu", "few cores"]
 )
 def test_it_is_left_out_where_it_does_not_pay(
-    device: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: str,
+    cores: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dry_run: Callable[[str], None],
 ) -> None:
+    dry_run(NOTED.format(notes=str(tmp_path / "notes"), result=COMPILED))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-
-    def launches() -> None:
-        raise AssertionError
-
-    with Precompiler(make_settings("m"), tmp_path, torch.device(device)) as precompiler:
-        precompiler.precompile(launches)
+    with Precompiler(make_settings("m", device=device), tmp_path) as precompiler:
+        if device == "cuda":
+            precompiler.compile_for(GPU)
         precompiler.finish()
+    assert not (tmp_path / "notes").exists()
+
+
+def test_without_a_driver_no_process_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: Callable[[str], None]
+) -> None:
+    dry_run(HANG)
+    monkeypatch.setattr(precompile, "NVIDIA_DRIVER", tmp_path / "absent")
+    with Precompiler(make_settings("m"), tmp_path) as precompiler:
+        precompiler.finish()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

@@ -1,18 +1,36 @@
-"""All launches of a start, gone through for an absent GPU."""
+"""Dry runs of whole starts for an absent GPU."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-PRECOMPILE = """
+from kvasir_engine.settings import make_settings
+from kvasir_engine.startup.precompile.precompile import DryRun, DryRunResult, GpuProperties
+
+pytestmark = pytest.mark.slow
+
+SMALL = {
+    "dtype": "bfloat16",
+    "max_model_len": 256,
+    "max_num_seqs": 40,
+    "max_num_batched_tokens": 512,
+}
+GIVEN = """
+import io
+sys.stdin = io.TextIOWrapper(io.BytesIO(sys.argv[2].encode()))
+"""
+COUNT = """
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from kvasir_engine.startup.precompile.fake_device import faked_device
-from kvasir_engine.startup.torch_build import _launch_for_precompile
 from kvasir_engine.settings import make_settings
 
 class Asked(Executor):
@@ -25,100 +43,97 @@ class Asked(Executor):
         done.set_result(None)
         return done
 
-def precompile(model_dir, compiler):
-    settings = make_settings(
-        model_dir, dtype="bfloat16", max_model_len=256, max_num_seqs=40, max_num_batched_tokens=512
-    )
-    with faked_device(device, compiler):
-        _launch_for_precompile(settings, Path(model_dir), device)
-
-"""
-ALL = """
 counts = {}
 for model_dir in sys.argv[1:]:
     asked = Asked()
-    precompile(model_dir, asked)
+    dry_run.compile_start(make_settings(model_dir, **SMALL), Path(model_dir), gpu, asked)
     counts[Path(model_dir).name] = asked.count
 print(json.dumps(counts))
 """
 
 
-@pytest.mark.slow
 def test_every_architecture_can_be_precompiled(
     hf_model_dir: Callable[[str], Path], without_gpu: Callable[..., Any]
 ) -> None:
     names = ["llama2", "llama31", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3"]
     names += ["phi3_long", "mixtral", "qwen3_moe"]
-    counts = without_gpu(PRECOMPILE + ALL, *(str(hf_model_dir(name)) for name in names))
+    program = f"SMALL = {SMALL!r}\n{COUNT}"
+    counts = without_gpu(program, *(str(hf_model_dir(name)) for name in names))
     assert counts.keys() == {hf_model_dir(name).name for name in names}
     assert all(count >= 20 for count in counts.values()), counts
 
 
-COMPILED = """
-from kvasir_engine.attention.hopper import paged_attention as hopper_attention
-from kvasir_engine.startup.precompile.compile_pool import CompilePool
-from triton.runtime.jit import JITFunction
+@pytest.fixture
+def compiled(
+    without_interpreter: Callable[..., str], without_driver: str, h200: GpuProperties
+) -> Callable[..., DryRunResult]:
+    """compiled(model_dir): the result of a dry run's own process, with `patch` run before."""
 
-cache = Path(os.environ["TRITON_CACHE_DIR"])
-own = [JITFunction.run, torch.cuda.CUDAGraph]
-counts = []
-for _ in range(2):
-    compiling = CompilePool()
-    precompile(sys.argv[1], compiling)
-    failed = compiling.finish(240.0)
-    counts.append([failed, compiling.started, len(list(cache.rglob("*.cubin")))])
-left = len(hopper_attention._compiled)
-print(json.dumps([counts, left, own == [JITFunction.run, torch.cuda.CUDAGraph]]))
-"""
+    def run(model_dir: Path, patch: str = "") -> DryRunResult:
+        # Its parent is not this process, but the one that `without_interpreter` starts.
+        program = f"{without_driver}{patch}\ndry_run.die_with_parent = lambda _: None\n"
+        asked = DryRun(make_settings(str(model_dir), **SMALL), str(model_dir), os.getpid())
+        said = without_interpreter(
+            f"{program}{GIVEN}dry_run.main()",
+            msgspec.json.encode(asked).decode(),
+            msgspec.json.encode(h200).decode(),
+        )
+        return msgspec.json.decode(said, type=DryRunResult)
+
+    return run
 
 
-@pytest.mark.slow
-def test_what_it_asks_for_is_compiled_and_nothing_is_left(
-    hf_model_dir: Callable[[str], Path], without_gpu: Callable[..., Any]
+def test_what_it_asks_for_is_compiled(
+    hf_model_dir: Callable[[str], Path], compiled: Callable[..., DryRunResult], tmp_path: Path
 ) -> None:
-    program = PRECOMPILE + "import os, torch\n" + COMPILED
-    (first, again), left, restored = without_gpu(program, str(hf_model_dir("qwen3")))
-    failed, started, files = first
-    assert (failed, files) == (0, started)
-    assert again == [0, started, files]
-    # What a launch keeps to launch it again would be something that cannot be launched.
-    assert (left, restored) == (0, True)
+    result = compiled(hf_model_dir("qwen3"))
+    assert (result.failed, result.error) == (0, "")
+    assert result.kernels == len(list((tmp_path / "triton").rglob("*.cubin"))) >= 20
 
 
-SECOND = """
-from kvasir_engine.attention.hopper import paged_attention
-
-class Launchers(dict):
-    def get(self, key):
-        raise RuntimeError("a kernel that the engine before had compiled is launched")
-
-paged_attention._compiled = Launchers()
-asked = Asked()
-precompile(sys.argv[1], asked)
-print(json.dumps(asked.count))
-"""
-
-
-@pytest.mark.slow
-def test_a_second_engine_in_a_process_launches_nothing_of_the_first(
-    hf_model_dir: Callable[[str], Path], without_gpu: Callable[..., Any]
+def test_a_dry_run_that_fails_says_where(
+    hf_model_dir: Callable[[str], Path], compiled: Callable[..., DryRunResult]
 ) -> None:
-    assert without_gpu(PRECOMPILE + SECOND, str(hf_model_dir("qwen3"))) >= 20
+    result = compiled(hf_model_dir("qwen3"), "dry_run.launch_all_kernels = lambda *_: {}['shape']")
+    assert result.kernels == 0
+    assert "KeyError: 'shape'" in result.error
 
 
-@pytest.mark.slow
-def test_other_threads_launch_as_ever(without_gpu: Callable[..., Any]) -> None:
-    program = """
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from triton.runtime.jit import JITFunction
+def test_what_the_start_says_itself_is_no_error(
+    compiled: Callable[..., DryRunResult], tmp_path: Path
+) -> None:
+    assert compiled(tmp_path) == DryRunResult(kernels=0, failed=0)
 
-warmups = []
-JITFunction.run = lambda self, *, grid, warmup: warmups.append(warmup)
-with faked_device(device, Asked()), ThreadPoolExecutor(1) as other:
-    launch = partial(JITFunction.run, None, grid=(1,), warmup=False)
-    launch()
-    other.submit(launch).result()
-print(json.dumps(warmups))
+
+def test_a_dry_run_ends_with_its_start(
+    without_driver: str, h200: GpuProperties, tmp_path: Path
+) -> None:
+    hangs = f"""{without_driver}
+def hang(*_):
+    print(flush=True)
+    time.sleep(600)
+
+dry_run.launch_all_kernels = hang
+dry_run.main()
 """
-    assert without_gpu(PRECOMPILE + program) == [True, False]
+    begin = f"""
+import os, subprocess, sys
+import msgspec
+from kvasir_engine.settings import make_settings
+from kvasir_engine.startup.precompile.precompile import DryRun, GpuProperties
+
+asked = DryRun(make_settings("m"), "m", os.getpid())
+gpu = msgspec.json.encode({h200!r}) + b"\\n"
+subprocess.run([sys.executable, "-c", {hangs!r}, msgspec.json.encode(asked)], input=gpu)
+"""
+    start = subprocess.Popen(
+        [sys.executable, "-c", begin],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path), "TRITON_INTERPRET": "0"},
+    )
+    with start:
+        assert start.stdout is not None
+        assert start.stdout.readline() == b"\n"
+        start.send_signal(signal.SIGKILL)
+        # The pipe ends with the last process that holds it.
+        assert start.stdout.read() == b""
