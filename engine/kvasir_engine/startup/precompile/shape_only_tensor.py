@@ -6,7 +6,7 @@ longer than the dry run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -88,7 +88,9 @@ class ShapeOnlyMode(TorchDispatchMode):
         args, kwargs = _map(behind, (args, kwargs))
         # In inference mode no tensor could be made that later operations may change.
         with torch.inference_mode(False):
-            return _map(in_front, func(*args, **kwargs))
+            own = _OWN.get(func)
+            result = own(*args, **kwargs) if own else None
+            return _map(in_front, func(*args, **kwargs) if result is None else result)
 
     def _is_ours(self, value: Any) -> bool:
         if isinstance(value, tuple | list):
@@ -108,3 +110,37 @@ def _map(change: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _map(change, each) for name, each in value.items()}
     return change(value)
+
+
+def _index(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor | None:
+    first = indices[0]
+    if len(indices) > 1 or first is None or first.dtype == torch.bool:
+        return None
+    return _contiguous(first.shape + tensor.shape[1:], tensor.dtype)
+
+
+def _linear(x: torch.Tensor, weight: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+    return _contiguous(x.shape[:-1] + weight.shape[:1], x.dtype)
+
+
+def _empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor | None:
+    plain = tensor.is_contiguous() and not any(options.values())
+    return _contiguous(tensor.shape, tensor.dtype) if plain else None
+
+
+def _arange(end: float, *, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor | None:
+    return _contiguous([end], dtype or torch.int64) if isinstance(end, int) else None
+
+
+def _contiguous(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+_OWN: dict[Any, Callable[..., torch.Tensor | None]] = {
+    torch.ops.aten.arange.default: _arange,
+    torch.ops.aten.empty_like.default: _empty_like,
+    torch.ops.aten.index.Tensor: _index,
+    torch.ops.aten.linear.default: _linear,
+}
+"""Operations for which torch's own functions import sympy, which takes as long as a third of a dry
+run; None where torch has to say."""

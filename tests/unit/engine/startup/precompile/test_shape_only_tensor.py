@@ -65,3 +65,27 @@ except RuntimeError as error:
     print(json.dumps(str(error)))
 """
     assert "aten.add.Tensor met a tensor without values" in without_gpu(BEGIN + program)
+
+
+def test_shapes_are_torchs_and_symbols_are_not_imported(without_gpu: Callable[..., Any]) -> None:
+    program = """
+def made(device):
+    x = torch.empty(6, 4, 8, dtype=torch.bfloat16, device=device)
+    rows = torch.tensor([1, 3, 5]).to(device)
+    weight = torch.empty(5, 8, dtype=torch.bfloat16, device=device)
+    bias = torch.empty(5, dtype=torch.bfloat16, device=device)
+    linear = torch.nn.functional.linear
+    yield from (x[rows], x[rows[:, None]], linear(x, weight), linear(x, weight, bias))
+    yield from (torch.empty_like(x), torch.arange(7, device=device))
+    yield torch.arange(7, dtype=torch.int32, device=device)
+
+def shapes(device):
+    return [[list(x.shape), list(x.stride()), str(x.dtype)] for x in made(device)]
+
+with torch.inference_mode():
+    with ShapeOnlyMode(device):
+        ours = shapes(device)
+    symbols = "sympy" in sys.modules
+    print(json.dumps([ours == shapes(torch.device("cpu")), symbols]))
+"""
+    assert without_gpu(BEGIN + program) == [True, False]
