@@ -88,7 +88,7 @@ class Report:
             "name": self.name,
             "title": self.title,
             "work": self.work,
-            "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+            "command": " ".join(["python", _script(), *sys.argv[1:]]),
             "commit": commit(),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "runs": max(len(figure.runs) for figure in self.figures),
@@ -117,6 +117,12 @@ class Report:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.write(path)
             print(f"written to {path.relative_to(ROOT)}")
+
+
+def _script() -> str:
+    """Return the path of the running program, below the repository where it lies there."""
+    script = Path(sys.argv[0]).resolve()
+    return str(script.relative_to(ROOT)) if script.is_relative_to(ROOT) else script.name
 
 
 def render(content: dict[str, Any]) -> list[str]:
