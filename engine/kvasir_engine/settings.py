@@ -3,12 +3,13 @@ concern the engine (those of its server are in `server.settings`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
+from kvasir.cli.flags import flag, group
 from kvasir_engine.errors import UserError
-from kvasir_engine.flag import CACHE, HTTP, MODEL, OPS, STEP, flag
+from kvasir_engine.serve_panels import CACHE, HTTP, MODEL, OPS, STEP
 
 LoadFormat = Literal["auto", "safetensors", "dummy"]
 ModelImpl = Literal["auto", "native", "transformers"]
@@ -103,12 +104,16 @@ class EngineSettings:
     """None = the model's own, lowered to what the KV cache holds."""
     revision: str | None = flag(None, "Branch, tag or commit on the hub.", MODEL)
     tokenizer: str | None = flag(None, "Directory of another tokenizer; default: MODEL's.", MODEL)
-    trust_remote_code: bool = flag(False, "Allow Python code that MODEL brings.", MODEL)
+    trust_remote_code: bool = flag(
+        False, "Allow Python code that MODEL brings.", MODEL, switch="--trust-remote-code"
+    )
     load_format: LoadFormat = flag("auto", "dummy = random weights, for benchmarks.", MODEL)
     model_impl: ModelImpl = flag(
         "auto", "Whose model code runs; auto = ours where we have it.", MODEL
     )
-    enforce_eager: bool = flag(False, "No CUDA graphs: starts sooner, decodes slower.", MODEL)
+    enforce_eager: bool = flag(
+        False, "No CUDA graphs: starts sooner, decodes slower.", MODEL, switch="--enforce-eager"
+    )
     """Launch decodes a kernel at a time instead of as CUDA graphs (CUDA)."""
     speed_profile: str = flag(
         "instant", "With --device sim: a shipped profile's name or a file.", MODEL
@@ -120,8 +125,8 @@ class EngineSettings:
     max_logprobs: int = flag(20, "Most logprobs a request may ask.", HTTP)
     kv_events_endpoint: str = flag("", "ZMQ address for KV events, as tcp://*:5557.", OPS)
     kv_events_replay_endpoint: str = flag("", "ZMQ address to replay them, as tcp://*:5558.", OPS)
-    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
-    cache: CacheSettings = field(default_factory=CacheSettings)
+    scheduler: SchedulerSettings = group(SchedulerSettings)
+    cache: CacheSettings = group(CacheSettings)
 
     def __post_init__(self) -> None:
         if self.tensor_parallel_size < 1:

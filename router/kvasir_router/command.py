@@ -4,16 +4,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kvasir_router.options.flag import ROUTING, settings_from
-from kvasir_router.options.flags import takes_flags_of
+from kvasir.cli.flags import settings_from, takes_flags_of
 from kvasir_router.options.option_values import check_discovery
+from kvasir_router.options.router_panels import PANELS, ROUTING
 from kvasir_router.options.router_settings import RouterSettings
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
 @app.command()
-@takes_flags_of(RouterSettings)
+@takes_flags_of(RouterSettings, panels=PANELS)
 def router(
     discovery: Annotated[
         Literal["file", "kubernetes"],

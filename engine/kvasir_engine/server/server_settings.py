@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvasir_engine.flag import HTTP, MODEL, OPS, flag
+from kvasir.cli.flags import flag
+from kvasir_engine.serve_panels import HTTP, MODEL, OPS
 
 DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvasir.cli.flags import Flag, flag, group
 from kvasir_router.options import option_values as parse
-from kvasir_router.options.flag import (
+from kvasir_router.options.router_panels import (
     CLIENTS,
     ENGINES,
     FAILURES,
@@ -16,9 +17,6 @@ from kvasir_router.options.flag import (
     TLS,
     WAITING,
     WATCHING,
-    Flag,
-    flag,
-    group,
 )
 from kvasir_router.options.slo import Slo
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
@@ -31,30 +29,30 @@ class Timeouts:
     prefill is not a fault."""
 
     header: float = flag(
-        10.0, CLIENTS, "Seconds for a request's whole header to arrive.", "header_timeout", min=0.1
+        10.0, "Seconds for a request's whole header to arrive.", CLIENTS, "header_timeout", min=0.1
     )
     body: float = flag(
-        30.0, CLIENTS, "Seconds without a byte of a request's body.", "body_timeout", min=0.1
+        30.0, "Seconds without a byte of a request's body.", CLIENTS, "body_timeout", min=0.1
     )
     body_rate: float = flag(
         8192.0,
-        CLIENTS,
         "Bytes a second at which a body that takes longer than --body-timeout has to come.",
+        CLIENTS,
         "min_body_rate",
         min=1.0,
     )
     keep_alive: float = flag(
         75.0,
-        CLIENTS,
         "Seconds an idle client connection stays open.",
+        CLIENTS,
         "keep_alive_timeout",
         min=0.1,
     )
     send: float = flag(
-        300.0, CLIENTS, "Seconds a client may leave its answer unread.", "send_timeout", min=0.1
+        300.0, "Seconds a client may leave its answer unread.", CLIENTS, "send_timeout", min=0.1
     )
     connect: float = flag(
-        2.0, ENGINES, "Seconds to connect to a replica.", "connect_timeout", min=0.01
+        2.0, "Seconds to connect to a replica.", ENGINES, "connect_timeout", min=0.01
     )
     upstream_idle: float = 4.0
     """Seconds an idle connection to a replica stays open; below the 5 s after which uvicorn closes
@@ -68,8 +66,8 @@ class Probing:
 
     interval: float = flag(
         1.0,
-        ENGINES,
         "Seconds between probes of /ready; two fifths of it without a load stream.",
+        ENGINES,
         "probe_interval",
         min=0.1,
     )
@@ -77,8 +75,8 @@ class Probing:
     """Seconds between two probes of a replica that has never been ready."""
     timeout: float = flag(
         1.0,
-        ENGINES,
         "Seconds for one probe; half without a load stream.",
+        ENGINES,
         "probe_timeout",
         min=0.01,
     )
@@ -92,9 +90,9 @@ class Feeding:
 
     scrape_interval: float = flag(
         1.0,
-        ENGINES,
         "Seconds between looks at /metrics of engines that do not push their load: vLLM, SGLang, "
         "and Kvasir's without grpc_port.",
+        ENGINES,
         min=0.1,
     )
 
@@ -105,40 +103,40 @@ class Failover:
 
     request_timeout: float | None = flag(
         None,
-        FAILURES,
         "Seconds for a whole answer where the request has no x-request-timeout header; without "
         "it, no limit.",
+        FAILURES,
         min=0.001,
     )
     migration: bool = flag(
         True,
-        FAILURES,
         "Let another replica go on with a stream whose replica broke (Kvasir engines only).",
+        FAILURES,
     )
     max_moves: int = flag(
         3,
-        FAILURES,
         "Times that one request goes elsewhere because its replica ended or fell silent.",
+        FAILURES,
         min=0,
     )
     """Requests that an engine hands over at the end of its drain do not count, unless this is 0."""
     stream_bytes: int = flag(
         4 * 1024 * 1024,
-        FAILURES,
         "Bytes kept of one stream so that another replica can continue it.",
+        FAILURES,
         "migration_stream_bytes",
         min=0,
     )
     """A larger stream cannot migrate."""
     streams_bytes: int = flag(
         256 * 1024 * 1024,
-        FAILURES,
         "The same for all streams together.",
+        FAILURES,
         "migration_total_bytes",
         min=0,
     )
     hedging: bool = flag(
-        False, FAILURES, "Ask a second replica when a unary answer takes longer than 95 % of them."
+        False, "Ask a second replica when a unary answer takes longer than 95 % of them.", FAILURES
     )
 
 
@@ -148,20 +146,20 @@ class Tls:
 
     cert: Path | None = flag(
         None,
-        TLS,
         "Certificate chain (PEM) for HTTPS to clients; needs --tls-key. Both files are read again "
         "when they change.",
+        TLS,
         "tls_cert",
         dir_okay=False,
     )
     key: Path | None = flag(
-        None, TLS, "Its private key (PEM), not encrypted.", "tls_key", dir_okay=False
+        None, "Its private key (PEM), not encrypted.", TLS, "tls_key", dir_okay=False
     )
     replica_ca: Path | None = flag(
         None,
-        TLS,
         "Certificate authorities (PEM) that vouch for replicas with an https URL; without it the "
         "system's do.",
+        TLS,
         "replica_ca_file",
         dir_okay=False,
     )
@@ -173,8 +171,8 @@ class QueueLimits:
 
     requests: int = flag(
         1024,
-        WAITING,
         "Requests that wait for each model when no replica may take them; 0 = none waits.",
+        WAITING,
         "max_waiting",
         min=0,
     )
@@ -184,15 +182,15 @@ class QueueLimits:
     """Maximum bytes of the bodies of all that wait."""
     timeout: float = flag(
         30.0,
-        WAITING,
         "Seconds a request waits while all replicas are full; then 429.",
+        WAITING,
         "queue_timeout",
         min=0.0,
     )
     hold: float = flag(
         60.0,
-        WAITING,
         "Seconds it waits while the model has no replica; then 503.",
+        WAITING,
         "hold_timeout",
         min=0.0,
     )
@@ -211,50 +209,50 @@ class RouterSettings:
 
     config: Path | None = flag(
         None,
-        ROUTING,
         "Discovery file (YAML): models, their names, their replicas and what these offer. It is "
         "read again when it changes; a bad one is reported and the last good one stays.",
+        ROUTING,
         envvar="KVASIR_ROUTER_CONFIG",
         dir_okay=False,
     )
     """None = a Kubernetes cluster."""
     watch_namespaces: tuple[str, ...] = flag(
         (),
-        ROUTING,
         "Kubernetes namespace to serve; several times for several. Without it, all.",
+        ROUTING,
         "watch_namespace",
         type=list[str] | None,
         parse=parse.namespaces,
     )
-    host: str = flag("127.0.0.1", ROUTING, "Address to listen on.")
-    port: int = flag(8080, ROUTING, "Port of the API.", min=0, max=65535)
+    host: str = flag("127.0.0.1", "Address to listen on.", ROUTING)
+    port: int = flag(8080, "Port of the API.", ROUTING, min=0, max=65535)
     admin_port: int = flag(
         8081,
-        ROUTING,
         "Port for operators: a page at /, /metrics, /serving, /scaling, /debug/fleet, "
         "/debug/route.",
+        ROUTING,
         min=0,
         max=65535,
     )
     workers: int = flag(
         1,
-        ROUTING,
         "Processes that serve clients, each on a core of its own. With several there is one more, "
         "which listens to engines for all of them.",
+        ROUTING,
         min=1,
         max=64,
     )
     policy: str = flag(
         "kv_aware",
-        ROUTING,
         "How a replica is chosen, where the discovery file does not say: kv_aware, least_load, "
         "round_robin, prefix_hash, session, or one that another installed package registers.",
+        ROUTING,
     )
     policy_options: Mapping[str, Mapping[str, Any]] = flag(
         {},
-        ROUTING,
         "An option of a policy; several times for several, as session.header=x-conversation or "
         "kv_aware.miss_weight=2.",
+        ROUTING,
         "policy_option",
         type=list[str] | None,
         parse=parse.policy_options,
@@ -263,9 +261,9 @@ class RouterSettings:
     """Options by policy, for all of its name; a model's own go over them."""
     fleet_secret: str | None = flag(
         None,
-        ENGINES,
         "File with the secret that engines know routers by. Without it, the environment variable "
         f"{parse.SECRET_VARIABLE} is used.",
+        ENGINES,
         "fleet_secret_file",
         type=Path | None,
         parse=parse.fleet_secret,
@@ -275,13 +273,13 @@ class RouterSettings:
     )
     """Sent to every replica as `x-kvasir-fleet-secret`."""
     max_in_flight: int = flag(
-        2048, ENGINES, "Requests to one replica; when all are full: 429.", min=1
+        2048, "Requests to one replica; when all are full: 429.", ENGINES, min=1
     )
     engine_queue: int = flag(
         4,
-        ENGINES,
         "Requests that may wait inside one engine, where who came first goes first; the others "
         "wait in the router, in order of priority and fair to tenants. 0 = no bound.",
+        ENGINES,
         min=0,
     )
     feeding: Feeding = group(Feeding)
@@ -290,20 +288,20 @@ class RouterSettings:
     failover: Failover = group(Failover)
     keys_file: Path | None = flag(
         None,
-        KEYS,
         "API keys, made by `kvasir keys create`; read again when it changes. With it, requests "
         "without a known key are refused; without it, everybody may use everything.",
+        KEYS,
         dir_okay=False,
         envvar="KVASIR_KEYS_FILE",
     )
     routers: int = flag(
-        1, KEYS, "Routers that share the clients: each enforces its part of limits.", min=1
+        1, "Routers that share the clients: each enforces its part of limits.", KEYS, min=1
     )
     routers_dns: str | None = flag(
         None,
-        KEYS,
         "DNS name that leads to every Ready router, such as a headless Service's: they count "
         "themselves by it, from --routers on.",
+        KEYS,
     )
     waiting: QueueLimits = group(QueueLimits)
     limits: Limits = group(
@@ -332,14 +330,14 @@ class RouterSettings:
         ),
     )
     max_connections: int = flag(
-        10_000, CLIENTS, "Client connections; one more is answered 503.", min=1
+        10_000, "Client connections; one more is answered 503.", CLIENTS, min=1
     )
     timeouts: Timeouts = group(Timeouts)
     cors_origins: tuple[str, ...] = flag(
         (),
-        CLIENTS,
         "Origin of web pages that may call the API from a browser, as https://app.example.com; "
         "several times for several, `*` for every one. Without it none may.",
+        CLIENTS,
         "cors_origin",
         type=list[str] | None,
         parse=parse.origins,
@@ -348,8 +346,8 @@ class RouterSettings:
     slo: Slo = group(Slo)
     slo_by_model: Mapping[str, Slo] = flag(
         {},
-        WATCHING,
         "One model's targets; several times for several models.",
+        WATCHING,
         "slo",
         type=list[str] | None,
         parse=parse.slo_by_model,
@@ -357,35 +355,35 @@ class RouterSettings:
     )
     otlp_endpoint: str | None = flag(
         None,
-        WATCHING,
         "Base URL of an OpenTelemetry collector (OTLP over HTTP). Without it, no spans.",
+        WATCHING,
         parse=parse.http_url,
         envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
     )
     trace_ratio: float = flag(
         1.0,
-        WATCHING,
         "Part of the requests without a caller's trace that get a span.",
+        WATCHING,
         min=0.0,
         max=1.0,
     )
     access_log: bool = flag(
-        True, WATCHING, "One JSON line on stdout for each request; never its body."
+        True, "One JSON line on stdout for each request; never its body.", WATCHING
     )
     pre_stop_delay: float = flag(
         0.0,
-        STOPPING,
         "Seconds after SIGTERM in which /ready fails but connections are accepted: the time that "
         "load balancers need to notice.",
+        STOPPING,
         min=0.0,
     )
     drain_timeout: float = flag(
-        30.0, STOPPING, "Seconds that requests in progress get after that.", min=0.0
+        30.0, "Seconds that requests in progress get after that.", STOPPING, min=0.0
     )
     drain_idle: float = flag(
         2.0,
-        STOPPING,
         "Seconds that a connection without a request stays open then: as long as clients keep one "
         "for their next request, none of these is lost.",
+        STOPPING,
         min=0.0,
     )

@@ -10,16 +10,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kvasir_engine.flag import HTTP, MODEL, OPS, flags_of
-from kvasir_engine.server.process.flags import option, takes_flags_of
+from kvasir.cli.flags import flags_of, takes_flags_of
+from kvasir_engine.serve_panels import HTTP, MODEL, OPS, PANELS
 from kvasir_engine.server.server_settings import ServerSettings
-from kvasir_engine.settings import (
-    CacheSettings,
-    EngineSettings,
-    SchedulerSettings,
-    SettingsError,
-    make_settings,
-)
+from kvasir_engine.settings import EngineSettings, SettingsError, make_settings
 
 _EPILOG = """\b
 Examples:
@@ -57,11 +51,15 @@ def spread(args: list[str]) -> list[str]:
     return spread_
 
 
+def _option(help_: str, panel: str, **extra: Any) -> Any:
+    return typer.Option(help=help_, rich_help_panel=panel, **extra)
+
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command(cls=ServeCommand, epilog=_EPILOG, name="serve")
-@takes_flags_of(EngineSettings, SchedulerSettings, CacheSettings, ServerSettings)
+@takes_flags_of(EngineSettings, ServerSettings, panels=PANELS)
 def serve(
     model: Annotated[
         str,
@@ -72,32 +70,26 @@ def serve(
     ],
     model_config: Annotated[
         str | None,
-        option(
-            "--model-config", "With --device sim: the directory that stands in for MODEL.", MODEL
-        ),
+        _option("With --device sim: the directory that stands in for MODEL.", MODEL),
     ] = None,
     served_model_name: Annotated[
         list[str] | None,
-        option("--served-model-name", "Names that requests may use; several are allowed.", HTTP),
+        _option("Names that requests may use; several are allowed.", HTTP),
     ] = None,
     api_key: Annotated[
         list[str] | None,
-        option("--api-key", "Accepted keys; several are allowed.", HTTP, envvar="KVASIR_API_KEY"),
+        _option("Accepted keys; several are allowed.", HTTP, envvar="KVASIR_API_KEY"),
     ] = None,
     api_key_file: Annotated[
-        Path | None, option("--api-key-file", "A file of accepted keys, one a line.", HTTP)
+        Path | None, _option("A file of accepted keys, one a line.", HTTP)
     ] = None,
-    api_processes: Annotated[
-        int, option("--api-processes", "Processes that parse, tokenise and stream.", HTTP)
-    ] = 1,
+    api_processes: Annotated[int, _option("Processes that parse, tokenise and stream.", HTTP)] = 1,
     grpc_port: Annotated[
-        int | None, option("--grpc-port", "Serve gRPC for routers here too.", OPS, min=1, max=65535)
+        int | None, _option("Serve gRPC for routers here too.", OPS, min=1, max=65535)
     ] = None,
     fleet_secret_file: Annotated[
         Path | None,
-        option(
-            "--fleet-secret-file", "What routers prove themselves by; or KVASIR_FLEET_SECRET.", OPS
-        ),
+        _option("What routers prove themselves by; or KVASIR_FLEET_SECRET.", OPS),
     ] = None,
     **flags: Any,
 ) -> None:

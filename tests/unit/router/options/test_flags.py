@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from kvasir.cli.flags import flags_of
 from kvasir_router.command import app
-from kvasir_router.options.flag import flags_of
 from kvasir_router.options.router_settings import RouterSettings
 
 NUMBERS: dict[str, Any] = {
-    flag.name or field.name: field.default
-    for _, field, flag in flags_of(RouterSettings)
+    name: field.default
+    for name, (_, field, _) in flags_of(RouterSettings).items()
     if type(field.default) in (int, float)
 }
 SWITCHES: dict[str, Any] = {
-    flag.name or field.name: field.default
-    for _, field, flag in flags_of(RouterSettings)
+    name: field.default
+    for name, (_, field, _) in flags_of(RouterSettings).items()
     if type(field.default) is bool
 }
 

@@ -5,11 +5,11 @@ from typing import Literal, get_origin, get_type_hints
 import typer
 from typer.core import TyperOption
 
+from kvasir.cli.flags import flags_of
 from kvasir.resource.engine_spec import RESERVED_FLAGS, EngineConfig
-from kvasir_engine.flag import flags_of
 from kvasir_engine.server.process.serve_command import app
 from kvasir_engine.server.server_settings import ServerSettings
-from kvasir_engine.settings import CacheSettings, EngineSettings, SchedulerSettings
+from kvasir_engine.settings import EngineSettings
 
 
 def test_every_flag_has_a_help_a_panel_and_its_parameters_name() -> None:
@@ -31,7 +31,7 @@ def test_no_flag_repeats_another() -> None:
 
 def test_every_setting_has_its_flag_with_its_default() -> None:
     options = {each.name: each for each in typer.main.get_command(app).params}
-    made = flags_of(EngineSettings, SchedulerSettings, CacheSettings, ServerSettings)
+    made = flags_of(EngineSettings, ServerSettings)
     assert {"port", "dtype", "scheduling_policy", "block_size", "overlap"} <= made.keys()
     for name, (_, field, flag) in made.items():
         assert options[name].default == field.default, name
@@ -48,7 +48,7 @@ def test_what_an_llmdeployment_reserves_are_flags() -> None:
 
 
 def test_a_field_of_an_llmdeployment_takes_what_its_setting_takes() -> None:
-    made = flags_of(EngineSettings, SchedulerSettings, CacheSettings)
+    made = flags_of(EngineSettings)
     for name, field in EngineConfig.model_fields.items():
         owner, setting, _ = made[name]
         hint = get_type_hints(owner)[setting.name]
