@@ -25,7 +25,6 @@ MODULES = (
     "kvasir_router.admission.limits",
     "kvasir_router.admission.request_queue",
     "kvasir_router.admission.model_queue",
-    "kvasir_router.admission.usage_estimate",
     "kvasir_router.admission.tenant_shares",
     "kvasir_router.admission.outcome",
     "kvasir_router.admission.ticket",

@@ -13,6 +13,11 @@ OUTPUT_RESERVED = 512
 OUTPUT_RESERVED_MAX = 4096
 """Output tokens set aside for a request that does: clients ask for far more than they use."""
 
+_EVENT_BYTES = 200
+"""Bytes of a stream for one token: engines write one event a token, of about this size."""
+
+_TEXT_BYTES = 4
+
 
 class Priority(IntEnum):
     """Classes in the order in which waiting requests are served."""
@@ -60,6 +65,13 @@ class Ticket:
     def estimate(self) -> int:
         """Tokens set aside in its key's limits."""
         return self.prompt_tokens + self.output_tokens
+
+    def used_tokens(self, *, streamed: bool, sent_bytes: int) -> tuple[int, int]:
+        """Return the prompt and output tokens of a request that has reached an engine which did not
+        tell: the prompt's estimate, and what `sent_bytes` of an answer are worth. A client that
+        leaves, or an engine that dies, has used what was computed so far."""
+        output = sent_bytes // (_EVENT_BYTES if streamed else _TEXT_BYTES)
+        return self.prompt_tokens, min(output, self.output_tokens)
 
     def settle(self, tokens: int, now: float, unix: float) -> None:
         """Correct what was set aside for a request that ended and used `tokens` in all, once."""

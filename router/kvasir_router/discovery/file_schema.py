@@ -77,18 +77,8 @@ class FileReplica(_Strict):
 
     def spec(self) -> ReplicaSpec:
         host, port, tls = self.address()
-        return ReplicaSpec(
-            self.id,
-            host,
-            port,
-            tls=tls,
-            draining=self.draining,
-            engine=self.engine,
-            grpc_port=self.grpc_port,
-            kv_events=self.kv_events,
-            kv_replay=self.kv_replay,
-            node=self.node or "",
-        )
+        given = self.model_dump(exclude={"url", "node"})
+        return ReplicaSpec(host=host, port=port, tls=tls, node=self.node or "", **given)
 
 
 class FileModel(_Strict):
@@ -96,7 +86,7 @@ class FileModel(_Strict):
 
     name: Name
     """Clients' name for it; each replica has to serve it."""
-    aliases: list[Name] = []
+    aliases: tuple[Name, ...] = ()
     """Further names; each replica has to serve them too."""
     replicas: list[FileReplica] = []
     """Engines that serve it."""
@@ -104,7 +94,7 @@ class FileModel(_Strict):
     """Policy that chooses a replica, instead of the router's `--policy`."""
     policy_options: dict[str, Any] = {}
     """Options of this policy, over those that the router gives to all of its name."""
-    adapters: list[Name] = []
+    adapters: tuple[Name, ...] = ()
     """LoRA adapters that its replicas serve, each a model to clients."""
     hold: Annotated[float, Field(ge=0, le=86400)] | None = None
     """Seconds that requests wait while no replica serves, instead of `--hold-timeout`."""
@@ -141,15 +131,9 @@ class FileModel(_Strict):
         return [self.name, *self.aliases, *self.adapters]
 
     def spec(self) -> ModelSpec:
-        return ModelSpec(
-            name=self.name,
-            aliases=tuple(self.aliases),
-            replicas=tuple(replica.spec() for replica in self.replicas),
-            policy=self.policy_spec,
-            adapters=tuple(self.adapters),
-            hold=self.hold,
-            tokenizer=self.tokenizer,
-        )
+        replicas = tuple(replica.spec() for replica in self.replicas)
+        given = self.model_dump(exclude={"replicas", "policy", "policy_options"})
+        return ModelSpec(replicas=replicas, policy=self.policy_spec, **given)
 
 
 class FileCanary(_Strict):

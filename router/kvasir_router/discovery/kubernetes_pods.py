@@ -1,6 +1,6 @@
 """Replica of a pod, if it is one: read once for each change of the pod."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -44,67 +44,59 @@ _decode = msgspec.json.Decoder(Pod).decode
 
 
 def read_engine(raw: msgspec.Raw) -> Placed:
-    """A pod of an LLMDeployment. Raises msgspec.MsgspecError, as does `read_kserve`."""
-    return placed_engine(_decode(raw))
+    """A pod of an LLMDeployment: an engine that the operator made, with all that such a one offers.
+    Raises msgspec.MsgspecError, as does `read_kserve`."""
+    pod = _decode(raw)
+    container = labels.ENGINE_CONTAINER
+    ports = _ports(pod, container)
+    http, grpc = ports.get("http", labels.HTTP_PORT), ports.get("grpc")
+    return _placed(
+        pod, labels.DEPLOYMENT, _replica(pod, container, ports, http, EngineKind.KVASIR, grpc)
+    )
 
 
 def read_kserve(raw: msgspec.Raw) -> Placed:
-    """A pod of an InferenceService."""
-    return placed_kserve(_decode(raw))
+    """A pod of an InferenceService: its first port is the one that serves. It publishes KV events
+    where ports are called so."""
+    pod = _decode(raw)
+    ports = _ports(pod, _KSERVE_CONTAINER)
+    http = next(iter(ports.values()), _KSERVE_PORT)
+    engine = _GUESTS.get(pod.metadata.labels.get(ENGINE_LABEL, ""), EngineKind.OPENAI)
+    replica = _replica(pod, _KSERVE_CONTAINER, ports, http, engine)
+    tokenizer = _tokenizer(pod.metadata.annotations.tokenizer)
+    return _placed(pod, labels.KSERVE_SERVICE, replica, tokenizer)
 
 
-def placed_engine(pod: Pod) -> Placed:
-    """Return the replica of an LLMDeployment's pod, with its place."""
-    return _placed(pod, labels.DEPLOYMENT, _engine_replica)
-
-
-def placed_kserve(pod: Pod) -> Placed:
-    """Return the replica of an InferenceService's pod, with its place."""
-    placed = _placed(pod, labels.KSERVE_SERVICE, _kserve_replica)
-    return placed._replace(tokenizer=_tokenizer(pod.metadata.annotations.tokenizer))
-
-
-def _placed(pod: Pod, label: str, replica: Callable[[Pod], ReplicaSpec | None]) -> Placed:
+def _placed(
+    pod: Pod, label: str, replica: ReplicaSpec | None, tokenizer: str | None = None
+) -> Placed:
     metadata = pod.metadata
     owner = metadata.labels.get(label, "")
     return Placed(
-        metadata.uid, metadata.creation_timestamp, metadata.namespace, owner, replica(pod)
+        metadata.uid, metadata.creation_timestamp, metadata.namespace, owner, replica, tokenizer
     )
 
 
-def _engine_replica(pod: Pod) -> ReplicaSpec | None:
-    """An engine that the operator made, with all that such a one offers."""
-    status = _serving(pod, labels.ENGINE_CONTAINER)
+def _replica(
+    pod: Pod,
+    container: str,
+    ports: Mapping[str, int],
+    http: int,
+    engine: EngineKind,
+    grpc: int | None = None,
+) -> ReplicaSpec | None:
+    """Return the replica that the pod's container is; None while it does not serve."""
+    status = _serving(pod, container)
     if status is None:
         return None
-    ports, host = _ports(pod, labels.ENGINE_CONTAINER), pod.status.pod_ip
-    events, replay = ports.get("events"), ports.get("replay")
+    host, events, replay = pod.status.pod_ip, ports.get("events"), ports.get("replay")
     return ReplicaSpec(
         _id(pod, status),
         host,
-        ports.get("http", labels.HTTP_PORT),
+        http,
         draining=_leaves(pod),
-        grpc_port=ports.get("grpc"),
-        kv_events=_zmq_address(host, events) if events else None,
-        kv_replay=_zmq_address(host, replay) if events and replay else None,
-        node=pod.spec.node_name,
-    )
-
-
-def _kserve_replica(pod: Pod) -> ReplicaSpec | None:
-    """An engine of a pod that KServe made: its first port is the one that serves. It publishes KV
-    events where ports are called so."""
-    status = _serving(pod, _KSERVE_CONTAINER)
-    if status is None:
-        return None
-    ports, host = _ports(pod, _KSERVE_CONTAINER), pod.status.pod_ip
-    events, replay = ports.get("events"), ports.get("replay")
-    return ReplicaSpec(
-        _id(pod, status),
-        host,
-        next(iter(ports.values()), _KSERVE_PORT),
-        draining=_leaves(pod),
-        engine=_GUESTS.get(pod.metadata.labels.get(ENGINE_LABEL, ""), EngineKind.OPENAI),
+        engine=engine,
+        grpc_port=grpc,
         kv_events=_zmq_address(host, events) if events else None,
         kv_replay=_zmq_address(host, replay) if events and replay else None,
         node=pod.spec.node_name,

@@ -74,13 +74,7 @@ class Model:
 
     @property
     def ready(self) -> bool:
-        return any(replica.health is Health.READY for replica in self._serving())
-
-    @property
-    def saturated(self) -> bool:
-        """Return whether every serving replica is at its maximum of in-flight requests."""
-        ready = self._ready()
-        return bool(ready) and all(replica.full for replica in ready)
+        return bool(self._ready())
 
     def choose(self, query: Query, tried: Sequence[Replica] = ()) -> Choice | None:
         """A replica not in `tried`, or None when no other one may take the request. Raises

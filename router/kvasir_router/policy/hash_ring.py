@@ -1,7 +1,6 @@
 """Consistent hashing with bounded loads."""
 
 from bisect import bisect
-from collections import OrderedDict
 from collections.abc import Sequence
 from math import ceil
 
@@ -13,8 +12,6 @@ MAX_LOAD_RATIO = 1.25
 """c in the paper: no replica gets more than this times the mean of requests in flight."""
 POINTS = 128
 """Points of each replica on the ring."""
-
-_MAX_RINGS = 16
 
 
 class Ring:
@@ -49,25 +46,3 @@ class Ring:
             if owner.in_flight < room:
                 return owner
         return min(replicas, key=lambda replica: replica.in_flight)
-
-
-class Rings:
-    """A ring for each set of replicas of late: those that are full or were tried are missing from
-    some."""
-
-    def __init__(self) -> None:
-        self._rings: OrderedDict[tuple[Replica, ...], Ring] = OrderedDict()
-
-    def of(self, replicas: Sequence[Replica]) -> Ring:
-        """The ring of these replicas."""
-        key = tuple(replicas)
-        ring = self._rings.get(key)
-        if ring is None:
-            ring = self._rings[key] = Ring(key)
-            if len(self._rings) > _MAX_RINGS:
-                self._rings.popitem(last=False)
-        return ring
-
-    def clear_rings(self) -> None:
-        """Drop all rings, so that no replica that is gone is kept alive."""
-        self._rings.clear()

@@ -1,6 +1,7 @@
 """Policies that give a key's requests to the same replica."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import xxhash
 
@@ -8,9 +9,13 @@ from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.options.policy_options import SessionOptions
 from kvasir_router.policy.base import LoadPolicy
-from kvasir_router.policy.hash_ring import Rings
+from kvasir_router.policy.hash_ring import Ring
 from kvasir_router.policy.least_load import LeastLoad
 from kvasir_router.wire.query import Query
+
+_MAX_RINGS = 16
+"""Sets of replicas of late that have a ring: those that are full or were tried are missing from
+some."""
 
 
 class KeyedPolicy(LoadPolicy):
@@ -18,7 +23,7 @@ class KeyedPolicy(LoadPolicy):
     replica."""
 
     def __init__(self) -> None:
-        self._rings = Rings()
+        self._ring = lru_cache(_MAX_RINGS)(Ring)
         self._without_key = LeastLoad()
 
     def key(self, query: Query) -> int | None:
@@ -30,11 +35,11 @@ class KeyedPolicy(LoadPolicy):
         key = self.key(query)
         if key is None:
             return self._without_key.choose(query, candidates)
-        return Choice(self._rings.of(candidates).walk(key))
+        return Choice(self._ring(tuple(candidates)).walk(key))
 
     def forget_replica(self, replica: Replica) -> None:
-        """Policy.forget_replica."""
-        self._rings.clear_rings()
+        """Policy.forget_replica: no ring keeps it alive."""
+        self._ring.cache_clear()
 
 
 class PrefixHash(KeyedPolicy):

@@ -6,7 +6,6 @@ import time
 from kvasir_router.admission.admission_metrics import TenantMeter
 from kvasir_router.admission.outcome import Outcome
 from kvasir_router.admission.request_queue import RequestQueue
-from kvasir_router.admission.usage_estimate import estimate_usage
 from kvasir_router.scaling.signals import Signals
 from kvasir_router.telemetry.access_log import AccessLog, AccessRecord
 from kvasir_router.tokenizing.tokenizing import Tokenizing
@@ -86,8 +85,8 @@ class RequestAccounting:
             if cached:
                 metrics.cached_tokens += cached
         elif outcome.replica_id and outcome.status in _COMPUTED:
-            prompt, output = estimate_usage(
-                ticket, streamed=outcome.query.streams, sent_bytes=outcome.sent_bytes
+            prompt, output = ticket.used_tokens(
+                streamed=outcome.query.streams, sent_bytes=outcome.sent_bytes
             )
         if ticket.limits is not None:
             ticket.settle(prompt + output, outcome.ended_at, unix)

@@ -3,18 +3,22 @@
 import msgspec
 import pytest
 
-from kvasir_router.discovery.kubernetes_objects import LLMDeployment, Pod
-from kvasir_router.discovery.kubernetes_pods import placed_engine, placed_kserve
+from kvasir_router.discovery.kubernetes_objects import LLMDeployment
+from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import snapshot
 from kvasir_router.discovery.specs import EngineKind, ModelSpec, PolicySpec, ReplicaSpec
 from kvasir_router.policy.registry import policy_names
 
 
+def raw(content) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(content))
+
+
 def of(deployments=(), pods=(), kserve=()):
     return snapshot(
         msgspec.convert(list(deployments), list[LLMDeployment]),
-        map(placed_engine, msgspec.convert(list(pods), list[Pod])),
-        map(placed_kserve, msgspec.convert(list(kserve), list[Pod])),
+        map(read_engine, map(raw, pods)),
+        map(read_kserve, map(raw, kserve)),
         policy_names(),
     )
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from kvasir_router.options.policy_options import SessionOptions
-from kvasir_router.policy.hash_ring import Ring, Rings
+from kvasir_router.policy.hash_ring import Ring
 from kvasir_router.policy.hashing import PrefixHash, Session
 
 SYSTEM = "You are a helpful assistant. " * 100
@@ -38,16 +38,16 @@ async def test_no_replica_gets_more_than_its_bound(make_replicas) -> None:
     assert sum(replica.in_flight for replica in replicas) == 400
 
 
-async def test_rings_are_made_once_for_each_set(make_replicas) -> None:
-    rings, replicas = Rings(), make_replicas(40)
-    ring = rings.of(replicas)
-    assert rings.of(list(replicas)) is ring
-    assert rings.of(replicas[1:]) is not ring
+async def test_rings_are_made_once_for_each_set(make_replicas, ask) -> None:
+    policy, replicas = PrefixHash(), make_replicas(40)
+    for candidates in (replicas, list(replicas), replicas[1:]):
+        policy.choose(ask(SYSTEM), candidates)
+    assert policy._ring.cache_info()[:2] == (1, 2)  # hits, misses
     for start in range(2, 30):
-        rings.of(replicas[start:])
-    assert len(rings._rings) == 16
-    rings.clear_rings()
-    assert rings.of(replicas) is not ring
+        policy.choose(ask(SYSTEM), replicas[start:])
+    assert policy._ring.cache_info().currsize == 16
+    policy.forget_replica(replicas[0])
+    assert policy._ring.cache_info().currsize == 0
 
 
 async def test_prefix_hash_keeps_a_prefix_together(make_replicas, ask) -> None:
