@@ -3,6 +3,7 @@ most `MAX_TENANTS` of them have series of their own."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -16,16 +17,14 @@ MAX_TENANTS = 1000
 OTHERS = "(others)"
 
 
+@dataclass(slots=True, eq=False)
 class TenantUse:
     """Numbers of one tenant."""
 
-    __slots__ = ("codes", "completion_tokens", "prompt_tokens")
-
-    def __init__(self) -> None:
-        self.codes: Counter[int] = Counter()
-        """Requests by status."""
-        self.prompt_tokens = 0
-        self.completion_tokens = 0
+    codes: Counter[int] = field(default_factory=Counter)
+    """Requests by status."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 class TenantMeter:

@@ -38,11 +38,6 @@ class Canary:
             (weight, model.name.encode(), Target(model, renamed=True)) for model, weight in split
         ]
 
-    @property
-    def models(self) -> list[Model]:
-        """Models that requests may go to now."""
-        return [target.model for weight, _, target in self._split if weight]
-
     def pick(self, key: str | None) -> Target:
         """The target of one request."""
         seed = xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass")) if key else None

@@ -227,21 +227,15 @@ class Attempts(AttemptObserver):
 
     def _elsewhere(self, choose: Callable[[Sequence[Replica]], Choice | None]) -> Choice | None:
         """Choose on another node than where a replica ended, or else on any."""
+        nodes = self._ended_at
+        beside = [each for each in self._model.replicas.values() if each.spec.node in nodes]
         self.policy_failed = False
         try:
-            return self._beside_deaths(choose)
+            choice = choose([*self._tried, *beside]) if beside else None
+            return choice or choose(self._tried)
         except PolicyError:
             self.policy_failed = True
             return None
-
-    def _beside_deaths(self, choose: Callable[[Sequence[Replica]], Choice | None]) -> Choice | None:
-        if self._ended_at:
-            nodes = self._ended_at
-            beside = [each for each in self._model.replicas.values() if each.spec.node in nodes]
-            choice = choose([*self._tried, *beside])
-            if choice is not None:
-                return choice
-        return choose(self._tried)
 
     def _send(self, choice: Choice) -> None:
         self._current = attempt = self._make(choice)

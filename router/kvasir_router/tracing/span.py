@@ -7,6 +7,7 @@ header.
 
 import re
 import time
+from dataclasses import dataclass, field
 from random import getrandbits, random
 
 from kvasir_router.wire.http_request import Request
@@ -18,19 +19,17 @@ _NAME = b"traceparent:"
 _SAMPLED = 1
 
 
+@dataclass(slots=True, eq=False)
 class Span:
     """Span from a whole request to the end of its answer."""
 
-    __slots__ = ("parent_id", "span_id", "started", "trace_id")
-
-    def __init__(self, trace_id: int, parent_id: int) -> None:
-        self.trace_id = trace_id
-        """Id of the trace, 128 bits."""
-        self.parent_id = parent_id
-        """Id of the parent span, 64 bits; 0 for the first span of a trace."""
-        self.span_id = getrandbits(64) or 1
-        self.started = time.time_ns()
-        """Unix nanoseconds."""
+    trace_id: int
+    """Id of the trace, 128 bits."""
+    parent_id: int
+    """Id of the parent span, 64 bits; 0 for the first span of a trace."""
+    span_id: int = field(default_factory=lambda: getrandbits(64) or 1)
+    started: int = field(default_factory=time.time_ns)
+    """Unix nanoseconds."""
 
 
 def begin_span(request: Request, ratio: float) -> Span | None:

@@ -13,11 +13,14 @@ class UsageDetails(msgspec.Struct):
 
 
 class UsageFields(msgspec.Struct):
-    """OpenAI's usage object."""
+    """OpenAI's usage object, with the names of completions or those of newer endpoints."""
 
-    prompt_tokens: int
+    prompt_tokens: int | None = None
     completion_tokens: int = 0
     prompt_tokens_details: UsageDetails | None = None
+    input_tokens: int | None = None
+    output_tokens: int = 0
+    input_tokens_details: UsageDetails | None = None
 
 
 class ErrorFields(msgspec.Struct):

@@ -45,18 +45,12 @@ class Envelope(msgspec.Struct):
     cache_salt: Any = None
 
 
-class _Outline(msgspec.Struct):
-    """The envelope's fields besides the prompt's, none of them decoded but the model's name."""
-
-    model: str | None = None
-    stream: msgspec.Raw = msgspec.Raw()
-    stream_options: msgspec.Raw = msgspec.Raw()
-    n: msgspec.Raw = msgspec.Raw()
-    max_tokens: msgspec.Raw = msgspec.Raw()
-    max_completion_tokens: msgspec.Raw = msgspec.Raw()
-    user: msgspec.Raw = msgspec.Raw()
-    priority: msgspec.Raw = msgspec.Raw()
-
+_OUTLINED = Envelope.__struct_fields__[1 : Envelope.__struct_fields__.index("messages")]
+"""Fields besides the model and those of the prompt."""
+_Outline: Any = msgspec.defstruct(
+    "_Outline",
+    [("model", str | None, None), *((name, msgspec.Raw, msgspec.Raw()) for name in _OUTLINED)],
+)
 
 _decode_all = msgspec.json.Decoder(Envelope).decode
 _decode_outline = msgspec.json.Decoder(_Outline).decode
@@ -69,7 +63,7 @@ def decode_envelope(body: bytes) -> Envelope:
         return _decode_all(body)
     outline = _decode_outline(body)
     envelope = Envelope(model=outline.model, messages=UNREAD, prompt=UNREAD)
-    for name in _Outline.__struct_fields__[1:]:
+    for name in _OUTLINED:
         raw = getattr(outline, name)
         if 0 < len(raw) <= _MAX_FIELD:
             setattr(envelope, name, msgspec.json.decode(raw))

@@ -1,5 +1,6 @@
 """Answers the router writes itself: status lines, whole responses and OpenAI error objects."""
 
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -14,19 +15,15 @@ JSON = b"application/json"
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
     """A whole response that is not relayed."""
 
-    __slots__ = ("body", "content_type", "lines", "status")
-
-    def __init__(
-        self, status: int, body: bytes, content_type: bytes = JSON, lines: bytes = b""
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.content_type = content_type
-        self.lines = lines
-        """Further header lines, each with its line end."""
+    status: int
+    body: bytes
+    content_type: bytes = JSON
+    lines: bytes = b""
+    """Further header lines, each with its line end."""
 
     def encode(
         self,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kvasir_router.wire.engine_json import UsageFields
 from kvasir_router.wire.usage import Usage, usage_of
 
 HANDOVER = "handover"
@@ -33,7 +34,7 @@ class StreamEnd(Protocol):
 
 
 class _LastComment(msgspec.Struct):
-    u: dict[str, Any]
+    u: UsageFields
 
 
 class ContractEnd:
@@ -74,7 +75,7 @@ class ContractEnd:
 
 
 class _Chunk(msgspec.Struct):
-    usage: dict[str, Any] | None = None
+    usage: UsageFields | None = None
     choices: list[Any] | None = None
 
 

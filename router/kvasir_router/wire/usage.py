@@ -7,19 +7,17 @@ does not get that chunk.
 """
 
 import json
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from kvasir_router.wire.engine_json import read_usage
+from kvasir_router.wire.engine_json import UsageFields, read_usage
 from kvasir_router.wire.envelope import is_dense
 
 TAIL_BYTES = 1024
 """Length of the end of a unary body that is searched for its usage."""
 
 _INCLUDE = b'"stream_options":{"include_usage":true},'
-_NEWER = "input_tokens", "output_tokens"
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _raw_decode = json.JSONDecoder().raw_decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -34,29 +32,26 @@ class Usage(NamedTuple):
     """Prompt tokens found in the KV cache; None when the engine does not say."""
 
 
-def usage_of(content: object) -> Usage | None:
-    """Read OpenAI's usage object; None for anything else."""
-    if not isinstance(content, Mapping):
+def usage_of(fields: UsageFields | None) -> Usage | None:
+    """Return what an engine's usage object says; None without a prompt's tokens."""
+    if fields is None:
         return None
-    old = "prompt_tokens" in content  # the names of completions; newer endpoints have others
-    name, output = ("prompt_tokens", "completion_tokens") if old else _NEWER
-    details = content.get(f"{name}_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    prompt, completion = content.get(name), content.get(output, 0)
-    if not isinstance(prompt, int) or not isinstance(completion, int):
+    prompt, output = fields.prompt_tokens, fields.completion_tokens
+    details = fields.prompt_tokens_details
+    if prompt is None:
+        prompt, output = fields.input_tokens, fields.output_tokens
+        details = fields.input_tokens_details
+    if prompt is None:
         return None
-    return Usage(prompt, completion, cached if isinstance(cached, int) else None)
+    return Usage(prompt, output, None if details is None else details.cached_tokens)
 
 
 def decode_usage(text: bytes) -> Usage | None:
-    """Decode a Kvasir engine's usage object; None for anything else."""
+    """Decode an engine's usage object; None for anything else."""
     try:
-        usage = read_usage(text)
+        return usage_of(read_usage(text))
     except msgspec.MsgspecError:
         return None
-    details = usage.prompt_tokens_details
-    cached = None if details is None else details.cached_tokens
-    return Usage(usage.prompt_tokens, usage.completion_tokens, cached)
 
 
 def usage_in_body(tail: bytes) -> Usage | None:
@@ -70,7 +65,8 @@ def usage_in_body(tail: bytes) -> Usage | None:
     if usage is not None:
         return usage
     try:
-        return usage_of(_raw_decode(rest.decode().lstrip())[0])
+        text = rest.decode().lstrip()
+        return decode_usage(text[: _raw_decode(text)[1]].encode())
     except (ValueError, RecursionError):
         return None
 
