@@ -6,17 +6,18 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from kvasir_router.admin.routes import Gatherer, make_admin_app
+from kvasir_router.admin.routes import make_admin_app
+from kvasir_router.admin.statistics import Statistics
 from kvasir_router.proxy.gateway import Gateway
 
 
 class AdminServer(uvicorn.Server):
     """uvicorn in the router's loop; signals stay the router's."""
 
-    def __init__(self, gateway: Gateway, gatherer: Gatherer | None = None) -> None:
+    def __init__(self, gateway: Gateway, statistics: Statistics | None = None) -> None:
         super().__init__(
             uvicorn.Config(
-                make_admin_app(gateway, gatherer),
+                make_admin_app(gateway, statistics),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -3,7 +3,7 @@
 import hmac
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from fastapi import FastAPI
@@ -15,11 +15,13 @@ from kvasir.http_app import RawApp
 from kvasir.openapi_document import Documentation, Endpoint
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admin.explain import UnknownModelError, explain
+from kvasir_router.admin.statistics import Statistics
 from kvasir_router.admin.views import fleet_view, scaling_view, serving_view
 from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.scaling.signals import external_metrics
+from kvasir_router.telemetry.metric_families import text_of
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.envelope import Envelope, refusal
 from kvasir_router.wire.responses import error_object
@@ -55,22 +57,12 @@ class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
 _decode_change = msgspec.json.Decoder(PolicyChange).decode
 
 
-class Gatherer(Protocol):
-    """Source of the numbers that the admin port shows, where several processes serve."""
-
-    async def gather(self) -> None:
-        """Put all processes' numbers where the gateway's own would be."""
-
-    def text(self) -> bytes:
-        """All processes' metrics, in Prometheus' text format."""
-
-
 class AdminRoutes:
     """Handlers of the routes, a method each."""
 
-    def __init__(self, gateway: Gateway, gatherer: Gatherer | None) -> None:
+    def __init__(self, gateway: Gateway, statistics: Statistics) -> None:
         self._gateway = gateway
-        self._gatherer = gatherer
+        self._statistics = statistics
 
     async def page(self, request: Request) -> Response:
         """Show the fleet to a person."""
@@ -87,14 +79,14 @@ class AdminRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics of all processes, in Prometheus' text format."""
-        await self._gather()
-        text = self._gatherer.text() if self._gatherer else self._gateway.metrics.text()
+        await self._statistics.gather()
+        text = text_of(self._statistics.families())
         return Response(text, media_type=CONTENT_TYPE.decode())
 
     async def fleet(self, request: Request) -> Response:
         """Return every model with its replicas: health, load and failures."""
-        await self._gather()
-        return _json(fleet_view(self._gateway))
+        await self._statistics.gather()
+        return _json(fleet_view(self._gateway, self._statistics.families()))
 
     async def serving(self, request: Request) -> Response:
         """Return the ids of the replicas that get requests.
@@ -105,8 +97,9 @@ class AdminRoutes:
 
     async def scaling(self, request: Request) -> Response:
         """Return the scaling signals of one model."""
-        await self._gather()
-        report = scaling_view(self._gateway, self._model(request))
+        await self._statistics.gather()
+        model = self._model(request)
+        report = scaling_view(self._gateway, model, self._statistics.latencies(model.name))
         form = request.query_params.get("format", "plain")
         if form == "external-metrics":
             return _json(external_metrics(report, datetime.now(UTC).strftime("%FT%TZ")))
@@ -147,10 +140,6 @@ class AdminRoutes:
         except UnknownModelError as error:
             raise _ProblemError(404, str(error), "model_not_found") from None
 
-    async def _gather(self) -> None:
-        if self._gatherer is not None:
-            await self._gatherer.gather()
-
     def _authorize(self, request: Request) -> None:
         """Check the fleet secret, if there is one: what changes something needs it."""
         secret = self._gateway.settings.fleet_secret
@@ -170,9 +159,9 @@ class AdminRoutes:
         return model
 
 
-def make_admin_app(gateway: Gateway, gatherer: Gatherer | None = None) -> FastAPI:
+def make_admin_app(gateway: Gateway, statistics: Statistics | None = None) -> FastAPI:
     """Return the application on the admin port, for operators and probes; not for clients."""
-    routes = AdminRoutes(gateway, gatherer)
+    routes = AdminRoutes(gateway, statistics or Statistics(gateway))
     return RawApp(
         [
             Endpoint("/", routes.page),

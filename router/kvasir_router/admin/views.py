@@ -1,21 +1,49 @@
 """Views of the fleet for the admin port, as JSON objects."""
 
 import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.scaling.signals import Latencies
+from kvasir_router.telemetry.metric_families import Family, by_labels
 
 
-def fleet_view(gateway: Gateway) -> dict[str, Any]:
-    """Every model with its replicas: health, load and failures."""
+class _Counts:
+    """Requests, tokens and failures by model and replica, as the metrics have them."""
+
+    def __init__(self, families: Sequence[Family]) -> None:
+        self.connections = int(by_labels(families, "client_connections").get((), 0))
+        self.requests: Counter[str] = Counter()
+        self.served: Counter[tuple[str, str]] = Counter()
+        self.failures: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+        self.tokens: Counter[tuple[str, str]] = Counter()
+        for (_, (_, model)), count in by_labels(families, "requests_total").items():
+            self.requests[model] += int(count)
+        for ((_, kind), (_, model)), count in by_labels(families, "tokens_total").items():
+            self.tokens[model, kind] = int(count)
+        for ((_, model), (_, replica)), count in by_labels(
+            families, "replica_requests_total"
+        ).items():
+            self.served[model, replica] = int(count)
+        for ((_, model), (_, reason), (_, replica)), count in by_labels(
+            families, "replica_failures_total"
+        ).items():
+            self.failures[model, replica][reason] = int(count)
+
+
+def fleet_view(gateway: Gateway, families: Sequence[Family]) -> dict[str, Any]:
+    """Every model with its replicas: health, load and failures; counts as in `families`."""
+    counts = _Counts(families)
     keyring = gateway.admission.keyring
     return {
         "ready": gateway.ready,
-        "connections": gateway.metrics.connections,
+        "connections": counts.connections,
         "keys": None if keyring is None else len(keyring),
-        "models": [_model(gateway, model) for model in gateway.fleet.models.values()],
+        "models": [_model(gateway, model, counts) for model in gateway.fleet.models.values()],
     }
 
 
@@ -26,14 +54,13 @@ def serving_view(gateway: Gateway) -> dict[str, list[str]]:
     return {"serving": sorted(replica for model in models for replica in model.serving)}
 
 
-def scaling_view(gateway: Gateway, model: Model) -> dict[str, Any]:
+def scaling_view(gateway: Gateway, model: Model, latencies: Latencies) -> dict[str, Any]:
     """`/scaling/{model}`."""
-    queue = gateway.queue
-    return gateway.signals.report(model, queue.waiting(model), queue.waiting_tokens(model))
+    waiting, tokens = gateway.queue.waiting(model), gateway.queue.waiting_tokens(model)
+    return gateway.signals.report(model, waiting, tokens, latencies)
 
 
-def _model(gateway: Gateway, model: Model) -> dict[str, Any]:
-    metrics = gateway.metrics.model(model.name)
+def _model(gateway: Gateway, model: Model, counts: _Counts) -> dict[str, Any]:
     return {
         "name": model.name,
         "aliases": list(model.spec.aliases),
@@ -41,15 +68,15 @@ def _model(gateway: Gateway, model: Model) -> dict[str, Any]:
         "policy": model.policy.spec.name,
         "ready": model.ready,
         "waiting": gateway.queue.waiting(model),
-        "requests": sum(metrics.codes.values()),
-        "prompt_tokens": metrics.prompt_tokens,
-        "cached_tokens": metrics.cached_tokens,
-        "completion_tokens": metrics.completion_tokens,
-        "replicas": [_replica(replica) for replica in model.replicas.values()],
+        "requests": counts.requests[model.name],
+        "prompt_tokens": counts.tokens[model.name, "prompt"],
+        "cached_tokens": counts.tokens[model.name, "cached"],
+        "completion_tokens": counts.tokens[model.name, "completion"],
+        "replicas": [_replica(model, replica, counts) for replica in model.replicas.values()],
     }
 
 
-def _replica(replica: Replica) -> dict[str, Any]:
+def _replica(model: Model, replica: Replica, counts: _Counts) -> dict[str, Any]:
     return {
         "id": replica.id,
         "address": replica.pool.authority,
@@ -59,8 +86,8 @@ def _replica(replica: Replica) -> dict[str, Any]:
         "draining": replica.draining,
         "full": replica.full,
         "in_flight": replica.in_flight,
-        "served": replica.served,
-        "failures": dict(replica.failures),
+        "served": counts.served[model.name, replica.id],
+        "failures": counts.failures.get((model.name, replica.id), {}),
         "served_names": list(replica.served_names),
         "max_model_len": replica.max_model_len,
         "kv_capacity": replica.load.kv_capacity,

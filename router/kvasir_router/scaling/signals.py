@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kvasir_router.fleet.model import Model
 from kvasir_router.options.slo import Slo
-from kvasir_router.scaling.latency_window import WINDOW_SECONDS, LatencyWindow
+from kvasir_router.scaling.latency_window import WINDOW_SECONDS, LatencyWindow, SlotState
 from kvasir_router.wire.usage import Usage
 
 SAMPLE_SECONDS = 1.0
@@ -27,22 +27,39 @@ class Sample(NamedTuple):
     """0 to 1, the mean over the replicas that report it."""
 
 
-class ModelSignals:
-    """Windows of one model."""
+LatencyState = tuple[list[SlotState], list[SlotState], list[SlotState]]
+"""Windows of first tokens, of times between tokens, and of requests."""
 
-    def __init__(self, slo: Slo, clock: Callable[[], float]) -> None:
-        self.slo = slo
-        self._clock = clock
-        self.clear()
-        self.samples: deque[Sample] = deque(maxlen=int(WINDOW_SECONDS / SAMPLE_SECONDS))
 
-    def clear(self) -> None:
-        """Have observed nothing."""
-        self.ttft = LatencyWindow(self._clock)
-        self.itl = LatencyWindow(self._clock)
-        self.requests = LatencyWindow(self._clock)
+class Latencies:
+    """A model's latencies of the last minute."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.ttft = LatencyWindow(clock)
+        self.itl = LatencyWindow(clock)
+        self.requests = LatencyWindow(clock)
         """Durations, and whether all targets were met. A refusal or a fault meets none; what is the
         client's own doing (other 4xx, leaving) is not counted."""
+
+    def state(self) -> LatencyState:
+        """Return what was observed, for `add` by the same clock."""
+        return self.ttft.state(), self.itl.state(), self.requests.state()
+
+    def add(self, state: LatencyState) -> None:
+        """Take over what another process has observed."""
+        ttft, itl, requests = state
+        self.ttft.add(ttft)
+        self.itl.add(itl)
+        self.requests.add(requests)
+
+
+class ModelSignals(Latencies):
+    """Latencies of one model, and samples of its load."""
+
+    def __init__(self, slo: Slo, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self.slo = slo
+        self.samples: deque[Sample] = deque(maxlen=int(WINDOW_SECONDS / SAMPLE_SECONDS))
 
     def ended(
         self, status: int, first_byte: float, duration: float, usage: Usage | None, streamed: bool
@@ -106,7 +123,9 @@ class Signals:
         self.model(model.name).samples.append(sample)
         return sample
 
-    def report(self, model: Model, waiting: int, waiting_tokens: int) -> dict[str, Any]:
+    def report(
+        self, model: Model, waiting: int, waiting_tokens: int, latencies: Latencies
+    ) -> dict[str, Any]:
         """`/scaling/{model}`: numbers now, averages and percentiles over the last minute."""
         signals = self.model(model.name)
         return {
@@ -117,15 +136,15 @@ class Signals:
             **look(model, waiting, waiting_tokens)._asdict(),
             "held": waiting,
             "average": signals.average(),
-            "requests": signals.requests.count,
-            "ttft_seconds": _percentiles(signals.ttft),
-            "itl_seconds": _percentiles(signals.itl),
+            "requests": latencies.requests.count,
+            "ttft_seconds": _percentiles(latencies.ttft),
+            "itl_seconds": _percentiles(latencies.itl),
             "slo": {
                 "ttft_seconds": signals.slo.ttft,
                 "itl_seconds": signals.slo.itl,
-                "ttft_ratio": signals.ttft.met,
-                "itl_ratio": signals.itl.met,
-                "ratio": signals.requests.met,
+                "ttft_ratio": latencies.ttft.met,
+                "itl_ratio": latencies.itl.met,
+                "ratio": latencies.requests.met,
             },
         }
 

@@ -3,10 +3,13 @@
 import asyncio
 import os
 
+from kvasir_router.admin.statistics import Statistics
 from kvasir_router.admission.model_queue import Served
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.proxy.gateway import Gateway
-from kvasir_router.workers.process_stats import Family, ProcessStats, Totals, by_labels, text_of
+from kvasir_router.scaling.signals import Latencies
+from kvasir_router.telemetry.metric_families import Family
+from kvasir_router.workers.process_stats import ProcessStats, Totals
 from kvasir_router.workers.replication.publisher import Publisher
 
 _ANSWER_SECONDS = 0.5
@@ -29,11 +32,11 @@ class GatheredQueue(RequestQueue):
         return sum(waits.get(model.name, (0, 0))[1] for waits in self.told.values())
 
 
-class GatheredStats:
-    """Ask the workers, and put the sums where this process's own numbers would be."""
+class GatheredStats(Statistics):
+    """Statistics of all workers, which are asked for theirs."""
 
     def __init__(self, gateway: Gateway, hub: Publisher) -> None:
-        self._gateway = gateway
+        super().__init__(gateway)
         self._hub = hub
         self.totals = Totals()
         self.waits: dict[int, dict[str, tuple[int, int]]] = {}
@@ -78,9 +81,13 @@ class GatheredStats:
             self.totals.ended(pid, fleet.models.keys() | {""}, replicas)
         return bool(dead)
 
-    def text(self) -> bytes:
-        """All processes' metrics."""
-        return text_of(self._families())
+    def families(self) -> list[Family]:
+        """Return the metrics of all processes, as they were told last."""
+        return self.totals.families(super().families())
+
+    def latencies(self, model: str) -> Latencies:
+        """Return a model's latencies in all processes, as they were told last."""
+        return self.totals.latencies(model)
 
     def _answered(self, pid: int) -> None:
         self._missing.discard(pid)
@@ -97,42 +104,6 @@ class GatheredStats:
                     await self._all_told.wait()
             except TimeoutError:
                 pass  # one that stands still has its last numbers in the sums
-        self._show()
-
-    def _families(self) -> list[Family]:
-        return self.totals.families(self._gateway.metrics.collect())
-
-    def _show(self) -> None:
-        """Write the sums to the objects that the views of the fleet read."""
-        gateway, merged = self._gateway, self._families()
-        self.totals.fill(gateway.signals, gateway.fleet.models)
-        self._show_models(merged)
-        served = by_labels(merged, "replica_requests_total")
-        failures = by_labels(merged, "replica_failures_total")
-        for model, replica in gateway.fleet.replicas():
-            key = (("model", model.name), ("replica", replica.id))
-            replica.served = int(served.get(key, 0))
-            replica.failures.clear()
-            for (of_model, (_, reason), of_replica), value in failures.items():
-                if (of_model, of_replica) == key:
-                    replica.failures[reason] = int(value)
-        connections = by_labels(merged, "client_connections")
-        gateway.metrics.connections = int(connections.get((), 0))
-
-    def _show_models(self, merged: list[Family]) -> None:
-        metrics = self._gateway.metrics
-        codes = by_labels(merged, "requests_total")
-        tokens = by_labels(merged, "tokens_total")
-        for name in self._gateway.fleet.models:
-            model = metrics.model(name)
-            model.codes.clear()
-            for labels, value in codes.items():
-                found = dict(labels)
-                if found["model"] == name:
-                    model.codes[int(found["code"])] = int(value)
-            for kind in ("prompt", "cached", "completion"):
-                value = tokens.get((("kind", kind), ("model", name)), 0)
-                setattr(model, f"{kind}_tokens", int(value))
 
 
 def _lives(pid: int) -> bool:

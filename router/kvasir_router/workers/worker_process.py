@@ -13,11 +13,12 @@ from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort
 from kvasir_router.process.components import RouterComponents
+from kvasir_router.telemetry.metric_families import families_of
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.responses import Answer, error
 from kvasir_router.workers.control_channel import GO, LEAVING, READY, TERM, Control
 from kvasir_router.workers.process_metrics import SubscriberCollector
-from kvasir_router.workers.process_stats import ProcessStats, families, windows
+from kvasir_router.workers.process_stats import ProcessStats
 from kvasir_router.workers.replication.messages import (
     Ask,
     Complete,
@@ -167,8 +168,9 @@ class RouterWorker(RouterComponents):
                 self._link.tell(message)
 
     def _counted(self) -> StatsReport:
-        found = families(self.metrics.collect())
-        return StatsReport(ProcessStats(found, windows(self.gateway.signals, self.fleet.models)))
+        signals = self.gateway.signals
+        latencies = {name: signals.model(name).state() for name in self.fleet.models}
+        return StatsReport(ProcessStats(families_of(self.metrics.collect()), latencies))
 
     def _ask_metrics(self, answer: Callable[[Answer], None]) -> None:
         question = next(self._questions)

@@ -7,7 +7,7 @@ import structlog
 
 from kvasir.atomic_files import write_atomic
 from kvasir_router.discovery.specs import PolicySpec
-from kvasir_router.workers.process_stats import Family
+from kvasir_router.telemetry.metric_families import Family
 from kvasir_router.workers.replication.messages import ReplicaRow
 
 _log = structlog.get_logger("kvasir_router.workers")

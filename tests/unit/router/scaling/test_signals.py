@@ -48,7 +48,7 @@ def test_concurrency_queue_tokens_and_kv(signals, model) -> None:
     one.load.give(700)
     one.load.reported(LoadReport(running=2, waiting=1, inflight_tokens=0, kv_usage=0.2, at=0.0))
     two.load.reported(LoadReport(running=0, waiting=4, inflight_tokens=900, kv_usage=0.6, at=0.0))
-    report = signals.report(model, waiting=5, waiting_tokens=50)
+    report = signals.report(model, 5, 50, signals.model("m"))
     assert report["replicas"] == report["ready_replicas"] == 2
     assert report["concurrency"] == 8
     assert report["queue"] == 10
@@ -58,14 +58,14 @@ def test_concurrency_queue_tokens_and_kv(signals, model) -> None:
 
 
 def test_a_model_with_no_replica_that_holds_requests_has_a_queue(signals) -> None:
-    report = signals.report(Model(ModelSpec("m"), RoundRobin(), 0), 3, 30)
+    report = signals.report(Model(ModelSpec("m"), RoundRobin(), 0), 3, 30, signals.model("m"))
     assert (report["replicas"], report["queue"], report["concurrency"]) == (0, 3, 3)
 
 
 def test_a_replica_whose_load_is_unknown_counts_by_what_it_was_given(signals, model) -> None:
     one, _ = model.replicas.values()
     one.acquire()
-    report = signals.report(model, 0, 0)
+    report = signals.report(model, 0, 0, signals.model("m"))
     assert (report["concurrency"], report["queue"], report["kv_usage"]) == (1, 0, 0.0)
 
 
@@ -73,7 +73,7 @@ def test_latencies_of_streams(signals, model) -> None:
     record = signals.model("m")
     for _ in range(10):
         record.ended(200, 0.5, 0.5 + 0.02 * 99, Usage(10, 100), streamed=True)
-    report = signals.report(model, 0, 0)
+    report = signals.report(model, 0, 0, signals.model("m"))
     assert report["ttft_seconds"]["p50"] == pytest.approx(0.5, rel=0.05)
     assert report["itl_seconds"]["p99"] == pytest.approx(0.02, rel=0.05)
     assert report["slo"]["ratio"] == 1.0
@@ -81,7 +81,7 @@ def test_latencies_of_streams(signals, model) -> None:
 
 def test_unary_answers_have_no_first_token(signals, model) -> None:
     signals.model("m").ended(200, 5.0, 5.0, Usage(10, 100), streamed=False)
-    report = signals.report(model, 0, 0)
+    report = signals.report(model, 0, 0, signals.model("m"))
     assert report["ttft_seconds"]["p50"] is report["itl_seconds"]["p50"] is None
     assert (report["requests"], report["slo"]["ratio"]) == (1, 1.0)
 
@@ -90,7 +90,7 @@ def test_one_token_has_no_distance_and_unknown_usage_none_either(signals, model)
     record = signals.model("m")
     record.ended(200, 0.5, 0.5, Usage(10, 1), streamed=True)
     record.ended(200, 0.5, 9.5, None, streamed=True)
-    assert signals.report(model, 0, 0)["itl_seconds"]["p50"] is None
+    assert signals.report(model, 0, 0, signals.model("m"))["itl_seconds"]["p50"] is None
 
 
 def test_the_ratio_of_requests_that_met_all_targets(signals, model) -> None:
@@ -102,7 +102,7 @@ def test_the_ratio_of_requests_that_met_all_targets(signals, model) -> None:
     record.ended(429, 0.0, 0.1, None, streamed=False)
     for status in (400, 404, 499):
         record.ended(status, 0.0, 9.0, None, streamed=True)
-    slo = signals.report(model, 0, 0)["slo"]
+    slo = signals.report(model, 0, 0, signals.model("m"))["slo"]
     assert slo["ratio"] == pytest.approx(1 / 5)
     assert slo["ttft_ratio"] == pytest.approx(2 / 3)
     assert slo["itl_ratio"] == pytest.approx(2 / 3)
@@ -116,7 +116,7 @@ def test_targets_are_a_models_own_or_the_routers(signals) -> None:
 def test_averages_are_over_a_minute_of_samples(signals, model) -> None:
     for waiting in [100] * 40 + [0] * 30 + [2] * 30:
         signals.sample(model, waiting, 0)
-    assert signals.report(model, 0, 0)["average"]["queue"] == 1.0
+    assert signals.report(model, 0, 0, signals.model("m"))["average"]["queue"] == 1.0
 
 
 def test_a_model_that_is_gone_is_forgotten(signals) -> None:
@@ -128,7 +128,7 @@ def test_a_model_that_is_gone_is_forgotten(signals) -> None:
 def test_external_metrics_are_quantities(signals, model) -> None:
     record = signals.model("m")
     record.ended(200, 0.5, 1.0, Usage(10, 3), streamed=True)
-    report = signals.report(model, 7, 0)
+    report = signals.report(model, 7, 0, signals.model("m"))
     made = json.loads(json.dumps(external_metrics(report, "2026-01-01T00:00:00Z")))
     assert made["kind"] == "ExternalMetricValueList"
     values = {item["metricName"]: item["value"] for item in made["items"]}
