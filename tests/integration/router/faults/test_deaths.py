@@ -17,7 +17,7 @@ PATH = "/v1/completions"
 
 def request(number: int, **fields: Any) -> dict[str, Any]:
     prompt = f"request {number} " + "word " * 20
-    body = {"model": "sim", "prompt": prompt, "max_tokens": 300, "ignore_eos": True, "seed": 1}
+    body = {"model": "sim", "prompt": prompt, "max_tokens": 600, "ignore_eos": True, "seed": 1}
     return {**body, **fields}
 
 

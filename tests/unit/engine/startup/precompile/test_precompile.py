@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,6 +56,21 @@ def dry_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(precompile, "COMMAND", [sys.executable, "-c", program])
 
     return run
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Processes that have begun."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def begin(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        processes.append(subprocess.Popen(*args, **kwargs))
+        return processes[-1]
+
+    stand_in = SimpleNamespace(Popen=begin, PIPE=subprocess.PIPE)
+    stand_in.TimeoutExpired = subprocess.TimeoutExpired
+    monkeypatch.setattr(precompile, "subprocess", stand_in)
+    return processes
 
 
 def start(model_dir: Path, **settings: Any) -> bool:
@@ -133,23 +150,22 @@ def test_a_start_does_not_wait_for_ever(
     dry_run: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    begun: list[subprocess.Popen[bytes]],
 ) -> None:
     dry_run(HANG)
     monkeypatch.setattr(precompile, "MAX_WAIT_SECONDS", 0.01)
     assert not start(tmp_path)
     assert "timed out" in caplog.text
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert [each.returncode for each in begun] == [-signal.SIGKILL]
 
 
 def test_a_start_that_fails_leaves_no_process(
-    tmp_path: Path, dry_run: Callable[[str], None]
+    tmp_path: Path, dry_run: Callable[[str], None], begun: list[subprocess.Popen[bytes]]
 ) -> None:
     dry_run(HANG)
     with pytest.raises(MemoryError), Precompiler(make_settings("m"), tmp_path):
         raise MemoryError
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert [each.returncode for each in begun] == [-signal.SIGKILL]
 
 
 @pytest.mark.parametrize(
@@ -172,11 +188,9 @@ def test_it_is_left_out_where_it_does_not_pay(
 
 
 def test_without_a_driver_no_process_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: Callable[[str], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[subprocess.Popen[bytes]]
 ) -> None:
-    dry_run(HANG)
     monkeypatch.setattr(precompile, "NVIDIA_DRIVER", tmp_path / "absent")
     with Precompiler(make_settings("m"), tmp_path) as precompiler:
         precompiler.finish()
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert begun == []
