@@ -73,7 +73,7 @@ WIDE: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-"""Models beside those of tests/unit/engine, whose heads are small: query heads per KV head and
+"""Models beside those of the tests, whose heads are small: query heads per KV head and
 head size."""
 WIDE_SCALE = 4
 """Scale of their prompts, so that they have several tiles of keys."""
@@ -96,8 +96,9 @@ HOPPER = "by the kernel for Hopper"
 
 
 def models() -> Any:
-    """The random models of tests/unit/engine."""
-    spec = importlib.util.spec_from_file_location("models", ROOT / "tests/unit/engine/conftest.py")
+    """The random models of the tests."""
+    path = ROOT / "tests/support/engines/random_models.py"
+    spec = importlib.util.spec_from_file_location("models", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -6,7 +6,7 @@ from kvasir_router.telemetry.metric_families import Family, families_of
 
 
 class Statistics:
-    """What has been counted and measured, to be read only; of a router of one process."""
+    """Read-only counts and latencies; here of a router of one process."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

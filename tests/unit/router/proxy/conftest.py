@@ -1,40 +1,11 @@
 """Routers in front of scripted replicas."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.broken_streams import BODY, PATH
-
-
-async def ok(exchange: Any) -> None:
-    await exchange.json(200, {"ok": True})
-
-
-async def reset(exchange: Any) -> None:
-    exchange.reset()
-
-
-async def silent(exchange: Any) -> None:
-    """Works on the request until the router gives it up."""
-    await exchange.client_left()
-
-
-def status(number: int, **error: Any) -> Any:
-    async def answer(exchange: Any) -> None:
-        content = {"error": error} if error else {"from": number}
-        await exchange.json(number, content, b"Retry-After: 7")
-
-    return answer
-
-
-def after(seconds: float, script: Any) -> Any:
-    async def answer(exchange: Any) -> None:
-        await asyncio.sleep(seconds)
-        await script(exchange)
-
-    return answer
+from support.routers.proxied_engines import after, ok, reset, silent, status
 
 
 @pytest.fixture
