@@ -8,14 +8,19 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from kvasir.cli.flags import flag, group
+from kvasir.engine_values import (
+    MAX_MEMORY_UTILIZATION,
+    MIN_MEMORY_UTILIZATION,
+    BlockSize,
+    Device,
+    Dtype,
+    LoadFormat,
+)
 from kvasir_engine.errors import UserError
 from kvasir_engine.serve_panels import CACHE, HTTP, MODEL, OPS, STEP
 
-LoadFormat = Literal["auto", "safetensors", "dummy"]
 ModelImpl = Literal["auto", "native", "transformers"]
 SchedulingPolicy = Literal["fcfs", "priority"]
-Device = Literal["auto", "cpu", "cuda", "sim"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 class SettingsError(UserError):
@@ -77,13 +82,13 @@ class CacheSettings:
     """Blocks of every group, overriding all of the above; for tests and the simulation."""
 
     def __post_init__(self) -> None:
-        if self.block_size not in (8, 16, 32, 64, 128):
+        if self.block_size not in get_args(BlockSize):
+            sizes = ", ".join(map(str, get_args(BlockSize)))
+            raise SettingsError(f"--block-size must be one of {sizes}, got {self.block_size}.")
+        least, most = MIN_MEMORY_UTILIZATION, MAX_MEMORY_UTILIZATION
+        if not least <= self.gpu_memory_utilization <= most:
             raise SettingsError(
-                f"--block-size must be one of 8, 16, 32, 64, 128, got {self.block_size}."
-            )
-        if not 0.05 <= self.gpu_memory_utilization <= 1.0:
-            raise SettingsError(
-                "--gpu-memory-utilization must be between 0.05 and 1.0, "
+                f"--gpu-memory-utilization must be between {least} and {most}, "
                 f"got {self.gpu_memory_utilization}."
             )
 

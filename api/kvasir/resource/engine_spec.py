@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from kvasir.engine_values import (
+    MAX_MEMORY_UTILIZATION,
+    MIN_MEMORY_UTILIZATION,
+    BlockSize,
+    Device,
+    Dtype,
+    LoadFormat,
+)
 from kvasir.resource.field_types import (
     RESERVED_ENV,
     ByteCount,
@@ -63,18 +71,21 @@ class EnvVar(StrictModel):
         return self
 
 
+MemoryUtilization = Annotated[
+    float, Field(ge=MIN_MEMORY_UTILIZATION, le=MAX_MEMORY_UTILIZATION, allow_inf_nan=False)
+]
+
+
 class EngineConfig(StrictModel):
     """The engine's own settings; what is absent is the engine's default."""
 
     max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
     """Longest sequence, prompt and output together, in tokens; by default the model's own."""
 
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Dtype = "auto"
     """Type of weights and activations; auto is the model's own on a GPU and float32 on a CPU."""
 
-    gpu_memory_utilization: Annotated[float, Field(ge=0.05, le=1.0, allow_inf_nan=False)] | None = (
-        None
-    )
+    gpu_memory_utilization: MemoryUtilization | None = None
     """Share of each GPU's memory that the engine may use in all."""
 
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
@@ -83,13 +94,13 @@ class EngineConfig(StrictModel):
     max_num_batched_tokens: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
     """Maximum tokens computed in one step, decodes and prompt chunks together."""
 
-    block_size: Literal[8, 16, 32, 64, 128] | None = None
+    block_size: BlockSize | None = None
     """Tokens of one KV block."""
 
     enable_prefix_caching: bool | None = None
     """Prefix caching: requests that begin alike share the KV of what they have in common."""
 
-    device: Literal["auto", "cpu", "cuda", "sim"] = "auto"
+    device: Device = "auto"
     """Device that the engine runs on; `sim` computes nothing and answers as fast as its speed
     profile says."""
 
@@ -100,7 +111,7 @@ class EngineConfig(StrictModel):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
     """Seeds the draw of the seeds of requests that bring none."""
 
-    load_format: Literal["auto", "safetensors", "dummy"] = "auto"
+    load_format: LoadFormat = "auto"
     """Format in which weights are read; `dummy` makes random ones, for benchmarks."""
 
 

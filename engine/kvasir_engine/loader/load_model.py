@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
+from kvasir.engine_values import LoadFormat
 from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.device import out_of_memory
@@ -25,7 +26,7 @@ from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.models.config import ModelConfig, model_config
 from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.models.registry import NATIVE, build_native
-from kvasir_engine.settings import LoadFormat, ModelImpl
+from kvasir_engine.settings import ModelImpl
 
 if TYPE_CHECKING:
     from kvasir_engine.models.transformers_backend import TransformersForCausalLM

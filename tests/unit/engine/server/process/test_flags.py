@@ -1,15 +1,18 @@
 from __future__ import annotations
 
-from typing import Literal, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import pytest
 import typer
+from pydantic import ValidationError
 from typer.core import TyperOption
 
 from kvasir.cli.flags import flags_of
+from kvasir.engine_values import BlockSize
 from kvasir.resource.engine_spec import RESERVED_FLAGS, EngineConfig
 from kvasir_engine.server.process.serve_command import app
 from kvasir_engine.server.server_settings import ServerSettings
-from kvasir_engine.settings import EngineSettings
+from kvasir_engine.settings import EngineSettings, SettingsError, make_settings
 
 
 def test_every_flag_has_a_help_a_panel_and_its_parameters_name() -> None:
@@ -54,3 +57,31 @@ def test_a_field_of_an_llmdeployment_takes_what_its_setting_takes() -> None:
         hint = get_type_hints(owner)[setting.name]
         if get_origin(hint) is Literal:
             assert field.annotation == hint, name
+
+
+@pytest.mark.parametrize("size", [4, *get_args(BlockSize), 256])
+def test_block_sizes_are_refused_alike(size: int) -> None:
+    assert _refuses(block_size=size) == (size not in get_args(BlockSize))
+
+
+@pytest.mark.parametrize(
+    ("share", "refused"), [(0.04, True), (0.05, False), (1, False), (1.01, True)]
+)
+def test_shares_of_memory_are_refused_alike(share: float, refused: bool) -> None:
+    assert _refuses(gpu_memory_utilization=share) == refused
+
+
+def _refuses(**setting: Any) -> bool:
+    """Return True when neither flag nor field takes it; both have to agree."""
+    given = {EngineConfig.model_fields[name].alias: value for name, value in setting.items()}
+    refused = []
+    for make in (
+        lambda: make_settings("m", **setting),
+        lambda: EngineConfig.model_validate(given),
+    ):
+        try:
+            make()
+        except (SettingsError, ValidationError):
+            refused.append(make)
+    assert len(refused) != 1, setting
+    return bool(refused)

@@ -1,0 +1,15 @@
+"""Values that an engine's settings take, as flags of `kvasir serve` and as an LLMDeployment's
+fields. No pydantic."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Device = Literal["auto", "cpu", "cuda", "sim"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+LoadFormat = Literal["auto", "safetensors", "dummy"]
+BlockSize = Literal[8, 16, 32, 64, 128]
+"""Tokens of a KV block."""
+
+MIN_MEMORY_UTILIZATION, MAX_MEMORY_UTILIZATION = 0.05, 1.0
+"""Share of a GPU's memory."""
