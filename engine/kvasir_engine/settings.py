@@ -85,11 +85,11 @@ class CacheSettings:
         if self.block_size not in get_args(BlockSize):
             sizes = ", ".join(map(str, get_args(BlockSize)))
             raise SettingsError(f"--block-size must be one of {sizes}, got {self.block_size}.")
-        least, most = MIN_MEMORY_UTILIZATION, MAX_MEMORY_UTILIZATION
-        if not least <= self.gpu_memory_utilization <= most:
+        share = self.gpu_memory_utilization
+        if not MIN_MEMORY_UTILIZATION <= share <= MAX_MEMORY_UTILIZATION:
             raise SettingsError(
-                f"--gpu-memory-utilization must be between {least} and {most}, "
-                f"got {self.gpu_memory_utilization}."
+                f"--gpu-memory-utilization must be between {MIN_MEMORY_UTILIZATION} and "
+                f"{MAX_MEMORY_UTILIZATION}, got {share}."
             )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.models.local_up import API, ENTRY_POINTS, STANDIN, Standin
+from support.models.standin import API, ENTRY_POINTS, STANDIN, Standin
 from support.web_server import free_port  # noqa: F401
 
 

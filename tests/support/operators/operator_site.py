@@ -1,5 +1,5 @@
-"""A real control plane, the operator as a process with the rights of the chart's rules, and what
-stands in for nodes and routers: pods become what a test says, routers serve what it says."""
+"""The operator as a process, and what stands in for nodes and routers: pods become what a test
+says, routers serve what it says."""
 
 from __future__ import annotations
 

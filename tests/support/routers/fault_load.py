@@ -1,4 +1,4 @@
-"""Simulated engines as processes of their own, with all their feeds, and a load on them."""
+"""A load on a router: clients that ask for one answer after the other."""
 
 import asyncio
 import time

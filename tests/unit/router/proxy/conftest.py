@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.broken_streams import BODY, PATH
-from support.routers.proxied_engines import after, ok, reset, silent, status
+from support.routers.scripted_replies import after, ok, reset, silent, status
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.routers.tokenizer_pools import TINY, ForeignPublisher
+from support.routers.foreign_publisher import TINY, ForeignPublisher
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_router.discovery.specs import EngineKind, ReplicaSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.engines.openai_server import RouterSide
+from support.engines.router_side import RouterSide
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Engines of another kind: an answering replica, and a publisher of block events as vLLM's."""
+"""A publisher of block events as vLLM's."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Routers in front of scripted replicas."""
+"""Answers that scripted replicas give."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The engine contract as a router reads it."""
+"""The router's side of the engine contract: what it asks, and how it reads the answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class RouterSide:
-    """The engine contract as a router reads it."""
+    """The router's side of the engine contract: what it asks, and how it reads the answer."""
 
     SECRET = {"x-kvasir-fleet-secret": "fleet"}
 
