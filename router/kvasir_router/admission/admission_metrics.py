@@ -2,11 +2,10 @@
 most `MAX_TENANTS` of them have series of their own."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.request_queue import RequestQueue
@@ -51,67 +50,43 @@ class TenantMeter:
         return tenant
 
 
-class AdmissionCollector(Collector):
-    """Metric families of queue, keys and tenants, made at each scrape.
+def queue_families(fleet: Fleet, metrics: Metrics, queue: RequestQueue) -> Iterator[Metric]:
+    """Yield what waits, and the tokens and refusals of each model."""
+    waiting = {model.name: queue.waiting(model) for model in fleet.models.values()}
+    yield gauge("waiting_requests", "Requests that wait for a replica.", waiting, "model")
+    numbers = {name: metrics.models[name] for name in fleet.models if name in metrics.models}
+    tokens = {
+        name: {
+            "prompt": each.prompt_tokens,
+            "cached": each.cached_tokens,
+            "completion": each.completion_tokens,
+        }
+        for name, each in numbers.items()
+    }
+    text = "Tokens of requests, as engines count them, by kind."
+    yield counter("tokens", text, tokens, "model", "kind")
+    refused = {name: each.refusals for name, each in numbers.items()}
+    text = "Requests that waited in vain."
+    yield counter("queue_refusals", text, refused, "model", "reason")
 
-    `queue` returns the queue: the process that gathers the workers' numbers replaces its own.
-    """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        metrics: Metrics,
-        admission: Admission,
-        tenants: TenantMeter,
-        queue: Callable[[], RequestQueue],
-    ) -> None:
-        self._fleet = fleet
-        self._metrics = metrics
-        self._admission = admission
-        self._tenants = tenants
-        self._queue = queue
-
-    def collect(self) -> Iterator[Metric]:
-        """Collector.collect."""
-        waiting = gauge("waiting_requests", "Requests that wait for a replica.", "model")
-        tokens = counter(
-            "tokens", "Tokens of requests, as engines count them, by kind.", "model", "kind"
-        )
-        refused = counter("queue_refusals", "Requests that waited in vain.", "model", "reason")
-        for model in self._fleet.models.values():
-            waiting.add_metric((model.name,), self._queue().waiting(model))
-            numbers = self._metrics.models.get(model.name)
-            if numbers is None:
-                continue
-            for kind in ("prompt", "cached", "completion"):
-                tokens.add_metric((model.name, kind), getattr(numbers, f"{kind}_tokens"))
-            for reason, count in numbers.refusals.items():
-                refused.add_metric((model.name, reason), count)
-        yield from (waiting, tokens, refused)
-        if self._admission.keyring is not None:
-            yield from self._keys()
-
-    def _keys(self) -> Iterator[Metric]:
-        admission, meter = self._admission, self._tenants
-        refusals = counter(
-            "admission_refusals", "Requests refused for their key, by reason.", "tenant", "reason"
-        )
-        merged: Counter[tuple[str, str]] = Counter()
-        for (tenant, reason), count in admission.refusals.items():
-            merged[meter.label(tenant), reason] += count
-        for labels, count in merged.items():
-            refusals.add_metric(labels, count)
-        requests = counter("tenant_requests", "Requests of a tenant.", "tenant", "code")
-        tokens = counter("tenant_tokens", "Tokens that a tenant is charged.", "tenant", "kind")
-        for tenant, use in meter.tenants.items():
-            for code, count in use.codes.items():
-                requests.add_metric((tenant, str(code)), count)
-            if use.codes:
-                tokens.add_metric((tenant, "prompt"), use.prompt_tokens)
-                tokens.add_metric((tenant, "completion"), use.completion_tokens)
-        reads = counter("key_file_reads", "Times the key file was read, by result.", "result")
-        for result, count in admission.reads.items():
-            reads.add_metric((result,), count)
-        keys = gauge("api_keys", "API keys in use.")
-        keys.add_metric((), len(admission.keyring or ()))
-        yield from (refusals, requests, tokens, reads, keys)
+def key_families(admission: Admission, meter: TenantMeter) -> Iterator[Metric]:
+    """Yield what tenants use; nothing without a key file."""
+    if admission.keyring is None:
+        return
+    refused: Counter[tuple[str, str]] = Counter()
+    for (tenant, reason), count in admission.refusals.items():
+        refused[meter.label(tenant), reason] += count
+    text = "Requests refused for their key, by reason."
+    yield counter("admission_refusals", text, refused, "tenant", "reason")
+    requests = {tenant: use.codes for tenant, use in meter.tenants.items()}
+    yield counter("tenant_requests", "Requests of a tenant.", requests, "tenant", "code")
+    tokens = {
+        tenant: {"prompt": use.prompt_tokens, "completion": use.completion_tokens}
+        for tenant, use in meter.tenants.items()
+        if use.codes
+    }
+    yield counter("tenant_tokens", "Tokens that a tenant is charged.", tokens, "tenant", "kind")
+    text = "Times the key file was read, by result."
+    yield counter("key_file_reads", text, admission.reads, "result")
+    yield gauge("api_keys", "API keys in use.", len(admission.keyring))

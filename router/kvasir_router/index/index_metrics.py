@@ -1,73 +1,62 @@
 """Metrics of the indexes: how large they are, and how often they were right."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
-from kvasir_router.index.hit_check import HitCheck
+from kvasir_router.index.cached_replica import CachedReplica
+from kvasir_router.index.hit_check import HitSource
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.telemetry.router_metrics import counter, gauge
 
 
-class IndexCollector(Collector):
-    """Make the numbers of all indexes into metric families at each scrape."""
-
-    def __init__(self, indexes: Callable[[], Iterable[tuple[str, ModelIndex]]]) -> None:
-        """`indexes` gives every index with its model's name."""
-        self._indexes = indexes
-
-    def collect(self) -> Iterator[Metric]:
-        """Collector.collect."""
-        indexed = list(self._indexes())
-        yield from _sizes(indexed)
-        yield from _checks([(model, index.check) for model, index in indexed])
+def index_families(indexed: Iterable[tuple[str, ModelIndex]]) -> Iterator[Metric]:
+    """Yield the numbers of all indexes, given with their models' names."""
+    indexes = dict(indexed)
+    yield from _sizes(indexes)
+    yield from _checks(indexes)
 
 
-def _sizes(indexed: list[tuple[str, ModelIndex]]) -> Iterator[Metric]:
-    blocks = gauge("index_blocks", "Blocks that an index knows.", "model", "index")
-    memory = gauge("index_memory_bytes", "Estimated memory of an index.", "model", "index")
-    evicted = counter(
-        "index_evicted_blocks", "KV blocks forgotten because there were too many.", "model"
-    )
-    refused = counter(
-        "index_refused_events", "KV events that could not be used, by reason.", "model", "reason"
-    )
-    for model, index in indexed:
-        parts = (
-            ("approximate", index.approximate.blocks, index.approximate.memory_bytes),
-            ("exact", index.residency.blocks, index.residency.memory_bytes),
-            ("texts", len(index.texts), index.texts.memory_bytes),
-        )
-        for part, count, size in parts:
-            blocks.add_metric((model, part), count)
-            memory.add_metric((model, part), size)
-        evicted.add_metric((model,), index.residency.evicted)
-        for reason, count in index.residency.refused.items():
-            refused.add_metric((model, reason), count)
-    yield from (blocks, memory, evicted, refused)
+def _sizes(indexes: Mapping[str, ModelIndex]) -> Iterator[Metric]:
+    blocks, memory = {}, {}
+    for model, index in indexes.items():
+        blocks[model, "approximate"] = index.approximate.blocks
+        blocks[model, "exact"] = index.residency.blocks
+        blocks[model, "texts"] = len(index.texts)
+        memory[model, "approximate"] = index.approximate.memory_bytes
+        memory[model, "exact"] = index.residency.memory_bytes
+        memory[model, "texts"] = index.texts.memory_bytes
+    yield gauge("index_blocks", "Blocks that an index knows.", blocks, "model", "index")
+    yield gauge("index_memory_bytes", "Estimated memory of an index.", memory, "model", "index")
+    evicted = {model: index.residency.evicted for model, index in indexes.items()}
+    text = "KV blocks forgotten because there were too many."
+    yield counter("index_evicted_blocks", text, evicted, "model")
+    refused = {model: index.residency.refused for model, index in indexes.items()}
+    text = "KV events that could not be used, by reason."
+    yield counter("index_refused_events", text, refused, "model", "reason")
 
 
-def _checks(checked: list[tuple[str, HitCheck]]) -> Iterator[Metric]:
+def _checks(indexes: Mapping[str, ModelIndex]) -> Iterator[Metric]:
     labels = ("model", "replica", "source")
-    predicted = counter("predicted_hit_tokens", "Prompt tokens predicted to be cached.", *labels)
-    confirmed = counter(
-        "confirmed_hit_tokens", "Predicted tokens that were cached, as engines say.", *labels
-    )
-    turned_off = counter(
-        "index_turned_off", "Times a source was turned off: too few hits were real.", *labels
-    )
-    surprises = counter(
-        "unpredicted_hits", "Requests with cached tokens and no predicted ones.", *labels[:2]
-    )
-    for model, check in checked:
-        for family, counts in (
-            (predicted, check.predicted),
-            (confirmed, check.confirmed),
-            (turned_off, check.turned_off),
-        ):
-            for (replica, source), count in counts.items():
-                family.add_metric((model, replica.id, source), count)
-        for replica, count in check.surprises.items():
-            surprises.add_metric((model, replica.id), count)
-    yield from (predicted, confirmed, turned_off, surprises)
+    checks = {model: index.check for model, index in indexes.items()}
+    predicted = {model: _by_id(check.predicted) for model, check in checks.items()}
+    text = "Prompt tokens predicted to be cached."
+    yield counter("predicted_hit_tokens", text, predicted, *labels)
+    confirmed = {model: _by_id(check.confirmed) for model, check in checks.items()}
+    text = "Predicted tokens that were cached, as engines say."
+    yield counter("confirmed_hit_tokens", text, confirmed, *labels)
+    turned_off = {model: _by_id(check.turned_off) for model, check in checks.items()}
+    text = "Times a source was turned off: too few hits were real."
+    yield counter("index_turned_off", text, turned_off, *labels)
+    surprises = {
+        model: {replica.id: count for replica, count in check.surprises.items()}
+        for model, check in checks.items()
+    }
+    text = "Requests with cached tokens and no predicted ones."
+    yield counter("unpredicted_hits", text, surprises, "model", "replica")
+
+
+def _by_id(
+    counts: Mapping[tuple[CachedReplica, HitSource], int],
+) -> dict[tuple[str, str], int]:
+    return {(replica.id, source): count for (replica, source), count in counts.items()}

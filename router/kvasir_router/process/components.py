@@ -6,20 +6,20 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 
-from kvasir_router.admission.admission_metrics import AdmissionCollector
+from kvasir_router.admission.admission_metrics import key_families, queue_families
 from kvasir_router.admission.router_count import follow_peers
 from kvasir_router.discovery.specs import PolicySpec, ReplicaSpec, Snapshot
 from kvasir_router.fleet.fleet import Fleet
-from kvasir_router.fleet.fleet_metrics import FleetCollector
+from kvasir_router.fleet.fleet_metrics import fleet_families
 from kvasir_router.fleet.policy import Policy
-from kvasir_router.index.index_metrics import IndexCollector
+from kvasir_router.index.index_metrics import index_families
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.policy.registry import make_policy
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.telemetry.access_log import AccessLog, LogStream
 from kvasir_router.telemetry.router_metrics import Metrics
-from kvasir_router.tokenizing.tokenizing_metrics import TokenizingCollector
+from kvasir_router.tokenizing.tokenizing_metrics import tokenizing_families
 from kvasir_router.wire.tls import client_context
 from kvasir_router.wire.upstream_pool import ConnectionPool
 
@@ -40,18 +40,7 @@ class RouterComponents:
             self._access_log = AccessLog(output, self.metrics.log_line_dropped)
         self.gateway = Gateway(settings, self.fleet, self.metrics, self._access_log)
         self.fleet.room = self.gateway.queue.room
-        self.metrics.register(FleetCollector(self.fleet))
-        self.metrics.register(TokenizingCollector(self.gateway.tokenizing))
-        self.metrics.register(
-            AdmissionCollector(
-                self.fleet,
-                self.metrics,
-                self.gateway.admission,
-                self.gateway.tenants,
-                lambda: self.gateway.queue,
-            )
-        )
-        self.metrics.register(IndexCollector(self._indexes))
+        self._register_metrics()
         self.replica_tls = client_context(settings.tls.replica_ca)
 
     async def load_keys(self) -> None:
@@ -79,6 +68,15 @@ class RouterComponents:
         await self.gateway.tokenizing.stop()
         if self.gateway.tracer is not None:
             await asyncio.to_thread(self.gateway.tracer.close)
+
+    def _register_metrics(self) -> None:
+        metrics, gateway = self.metrics, self.gateway
+        metrics.register(partial(fleet_families, self.fleet))
+        metrics.register(partial(tokenizing_families, gateway.tokenizing))
+        # The process that gathers the workers' numbers replaces its queue
+        metrics.register(lambda: queue_families(self.fleet, metrics, gateway.queue))
+        metrics.register(partial(key_families, gateway.admission, gateway.tenants))
+        metrics.register(lambda: index_families(self._indexes()))
 
     def _indexes(self) -> Iterator[tuple[str, ModelIndex]]:
         """Yield the indexes of the models whose policy has one, by the model's name."""

@@ -7,7 +7,7 @@ import structlog
 
 from kvasir_router.discovery.file_source import FileSource
 from kvasir_router.discovery.specs import DiscoverySource
-from kvasir_router.feeds.feed_metrics import FeedCollector
+from kvasir_router.feeds.feed_metrics import feed_families
 from kvasir_router.feeds.feeds import Feeds
 from kvasir_router.fleet.health_monitor import HealthMonitor
 from kvasir_router.fleet.model import Model
@@ -43,7 +43,7 @@ class FleetWatch:
         fleet.emptied = self._feeds.emptied
         fleet.policy_changed = self._feeds.policy_changed
         self.replay_events = self._feeds.replay_events
-        router.metrics.register(FeedCollector(fleet))
+        router.metrics.register(partial(feed_families, fleet))
 
     async def start(self) -> None:
         """Raise DiscoveryError when the source is refused."""

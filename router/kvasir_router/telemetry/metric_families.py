@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -37,9 +37,7 @@ def families_of(metrics: Iterable[Metric]) -> list[Family]:
 
 def text_of(families: Iterable[Family]) -> bytes:
     """Return the families in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(_Families(families))
-    return generate_latest(registry)
+    return generate_latest(_Families(families))
 
 
 def by_labels(families: Iterable[Family], sample: str) -> dict[Labels, float]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -24,7 +25,7 @@ from kvasir_router.telemetry.metric_families import text_of
 from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.workers.control_channel import END, READY, TERM, Control
 from kvasir_router.workers.gathered_stats import GatheredStats
-from kvasir_router.workers.process_metrics import PublisherCollector
+from kvasir_router.workers.process_metrics import publisher_families
 from kvasir_router.workers.replication.event_log import EventLog, WatchedReplica
 from kvasir_router.workers.replication.index_log import PublishedIndexLog
 from kvasir_router.workers.replication.messages import (
@@ -82,7 +83,7 @@ class IndexProcess(RouterComponents):
         self._gathering = GatheredStats(self.gateway, self._hub)
         self._admin = AdminServer(self.gateway, self._gathering)
         self._tasks = self.gateway.tasks.child()
-        self.metrics.register(PublisherCollector(self._hub))
+        self.metrics.register(partial(publisher_families, self._hub))
         self.gateway.serves = False
         self._hub.changed = self._workers_changed
         fleet = self.fleet

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 import structlog
@@ -17,7 +18,7 @@ from kvasir_router.telemetry.metric_families import families_of
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.responses import Answer, error
 from kvasir_router.workers.control_channel import GO, LEAVING, READY, TERM, Control
-from kvasir_router.workers.process_metrics import SubscriberCollector
+from kvasir_router.workers.process_metrics import subscriber_families
 from kvasir_router.workers.process_stats import ProcessStats
 from kvasir_router.workers.replication.messages import (
     Ask,
@@ -65,7 +66,7 @@ class RouterWorker(RouterComponents):
             shared.link_path, self._take_message, self._index_away, self._index_back
         )
         self._follower = ReplicaState(self, shared.load, column, self._link.tell)
-        self.metrics.register(SubscriberCollector(self._link))
+        self.metrics.register(partial(subscriber_families, self._link))
         self._probes = HealthMonitor(settings.probing, gateway.fleet_lines, gateway.tasks.child())
         self._probed: list[tuple[Model, Replica]] = []
         self._known = asyncio.Event()
