@@ -39,9 +39,7 @@ from kvasir_router.workers.replication.messages import (
     decode_frame,
     encode,
     pack_keys,
-    pack_texts,
     unpack_keys,
-    unpack_texts,
 )
 
 REPLICAS = 8
@@ -133,8 +131,7 @@ def taking_in(prompts: list[Sequence[int]]) -> list[float]:
     """Microseconds a prompt that another worker sent, its message's decoding included."""
     replicas, index = make_replicas(REPLICAS), ApproximateIndex()
     messages = [
-        Routed(0, at % REPLICAS, pack_texts(chain), len(chain) // 2)
-        for at, chain in enumerate(prompts)
+        Routed(0, at % REPLICAS, chain, len(chain) // 2) for at, chain in enumerate(prompts)
     ]
     frames = [
         encode(Frame(at, list(messages[at : at + A_FRAME])))
@@ -145,8 +142,7 @@ def taking_in(prompts: list[Sequence[int]]) -> list[float]:
         for frame in frames:
             for message in decode_frame(frame).messages:
                 assert isinstance(message, Routed)
-                texts = unpack_texts(message.texts)
-                index.routed(texts, replicas[message.slot], message.known, 10**6)
+                index.routed(message.texts, replicas[message.slot], message.known, 10**6)
 
     return least_us(take, len(prompts))
 

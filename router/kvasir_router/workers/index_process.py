@@ -71,7 +71,7 @@ class IndexProcess(RouterComponents):
         self._watch = FleetWatch(self)
         self._hub = Publisher(self._take_message, self._left, self._state)
         self._log = EventLog(self._hub.tell, PublishedIndexLog, self._watch.replay_events)
-        self._slots = LoadTableRows(shared.load.is_unused)
+        self._rows = LoadTableRows(shared.load.is_unused)
         self._snapshot: Snapshot | None = None
         """None until discovery has spoken."""
         self._spoken = asyncio.Event()
@@ -219,13 +219,13 @@ class IndexProcess(RouterComponents):
 
     def _recall(self) -> None:
         memory = load_state(self._shared.memory_path)
-        self._slots.restore(memory.places)
+        self._rows.slots = memory.slots
         self._policies = memory.policies
         self._gathering.totals.past = memory.past
 
     def _remember(self) -> None:
         past = self._gathering.totals.past
-        save_state(self._shared.memory_path, SavedState(self._slots.places, self._policies, past))
+        save_state(self._shared.memory_path, SavedState(self._rows.slots, self._policies, past))
 
     def _workers_changed(self) -> None:
         self.gateway.serves = bool(self._hub.peers)
@@ -243,7 +243,7 @@ class IndexProcess(RouterComponents):
     def _make_replica(
         self, model: Model, spec: ReplicaSpec, pool: ConnectionPool, most: int, queue: int
     ) -> Replica:
-        slot = self._slots.allocate((model.name, spec.id, spec.host, spec.port))
+        slot = self._rows.allocate((model.name, spec.id, spec.host, spec.port))
         replica = WatchedReplica(
             spec, pool, most, model.refresh, queue, slot=slot, cells=self._cells
         )
@@ -255,7 +255,7 @@ class IndexProcess(RouterComponents):
         self._feeds_lose(model, replica)
         if isinstance(replica, WatchedReplica):
             spec = replica.spec
-            self._slots.free((model.name, spec.id, spec.host, spec.port))
+            self._rows.free((model.name, spec.id, spec.host, spec.port))
             del self._replicas[replica.slot]
         log = self._log.of(model.name)
         if log is not None:

@@ -18,11 +18,9 @@ from kvasir_router.workers.replication.messages import (
     Routed,
     ToWorker,
     pack_keys,
-    pack_texts,
     unpack_keys,
-    unpack_texts,
 )
-from kvasir_router.workers.replication.model_log import ModelLog, Tell, report_of, slot_of
+from kvasir_router.workers.replication.model_log import ModelLog, Tell, slot_of
 from kvasir_router.workers.shared_memory.shared_replica import SharedReplica
 
 _REPORT_INTERVAL_SECONDS = 10.0
@@ -41,11 +39,11 @@ class IndexLog(ModelLog):
         """ModelLog.apply."""
         index = self.index
         if isinstance(message, Learned):
-            index.texts.learn(report_of(message))
+            index.texts.learn(message.report)
         elif replica is None:
             return
         elif isinstance(message, Routed):
-            chain, capacity = unpack_texts(message.texts), replica.load.kv_capacity
+            chain, capacity = message.texts, replica.load.kv_capacity
             index.approximate.routed(chain, replica, message.known, capacity)
             index.texts.used(chain)
         elif isinstance(message, Held):
@@ -57,9 +55,7 @@ class IndexLog(ModelLog):
         elif isinstance(message, Cleared):
             index.residency.cleared(replica)
         elif isinstance(message, Remembered):
-            texts = unpack_texts(message.texts)
-            contents = zip(texts, message.at, message.sizes, strict=True)
-            index.approximate.restore(replica, contents)
+            index.approximate.restore(replica, message.contents)
 
     def contents(self, replicas: Iterable[SharedReplica]) -> Iterator[list[ToWorker]]:
         """ModelLog.contents."""
@@ -67,13 +63,12 @@ class IndexLog(ModelLog):
         for replica in known:
             contents = index.approximate.contents(replica)
             if contents:
-                blocks, at, sizes = zip(*contents, strict=True)
-                yield [Remembered(replica.slot, pack_texts(blocks), list(at), list(sizes))]
+                yield [Remembered(replica.slot, contents)]
         for replica in known:
             if index.residency.knows(replica):
                 yield [Cleared(replica.slot)]
         for message in self.texts():
-            yield [message, *self._held(filter(None, unpack_keys(message.kv_hashes)))]
+            yield [message, *self._held(filter(None, unpack_keys(message.report.kv_hashes)))]
 
     def begin_replica(self, replica: SharedReplica) -> None:
         """ModelLog.begin_replica."""
@@ -169,7 +164,7 @@ class WorkerIndexLog(IndexLog):
             if len(self._told) >= _MAX_REPORTED:
                 self._told.clear()
             self._told[text] = now
-        self._tell(Routed(self._column, slot, pack_texts(chain), known))
+        self._tell(Routed(self._column, slot, chain, known))
 
 
 def _parts(keys: Sequence[int]) -> list[Sequence[int]]:

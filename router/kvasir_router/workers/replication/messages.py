@@ -1,10 +1,9 @@
 """Messages between the index process and the workers.
 
 Replicas are named by their slot, their row in the load table. KV blocks are their own 128-bit
-hashes (kvasir.wire.block_hash), 16 bytes each, little-endian; text blocks are 8 bytes each.
+hashes (kvasir.wire.block_hash), 16 bytes each, little-endian; text blocks are numbers.
 """
 
-from array import array
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -15,7 +14,9 @@ from kvasir_router.discovery.specs import CanarySpec, ModelSpec, PolicySpec, Sna
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.workers.process_stats import ProcessStats
+from kvasir_router.workers.shared_memory.load_table_rows import ReplicaName
 
 MAX_FRAME_BYTES = 32 * 2**20
 BLOCKS_PER_MESSAGE = 512
@@ -26,16 +27,6 @@ _KEY = (1 << (8 * HASH_BYTES)) - 1
 
 class Message(msgspec.Struct, array_like=True, gc=False):
     """Base of all messages between the index process and the workers."""
-
-
-class ReplicaRow(msgspec.Struct, array_like=True, gc=False):
-    """A replica of a model, and its slot."""
-
-    model: str
-    id: str
-    host: str
-    port: int
-    slot: int
 
 
 # From the index process
@@ -54,7 +45,7 @@ class Discovered(Message, tag=1):
 
     models: list[ModelSpec]
     canaries: list[CanarySpec]
-    places: list[ReplicaRow]
+    slots: dict[ReplicaName, int]
     created: dict[str, int]
     """Unix seconds, by model."""
 
@@ -125,21 +116,18 @@ class Cleared(Message, tag=9):
 
 
 class Learned(Message, tag=10):
-    """A prompt report (feeds.sink.PromptReport)."""
+    """A report of a prompt that was sent to the model."""
 
     model: str
-    texts: bytes
-    kv_blocks: list[int]
-    kv_hashes: bytes
+    report: PromptReport
 
 
 class Remembered(Message, tag=11):
     """Text blocks that were sent to a replica, the oldest first: the approximate index's list."""
 
     slot: int
-    texts: bytes
-    at: list[float]
-    sizes: list[int]
+    contents: list[tuple[int, float, int]]
+    """Block, when it was sent, its bytes of text."""
 
 
 class EngineEvent(Message, tag=15):
@@ -172,7 +160,7 @@ class Routed(Message, tag=20):
 
     column: int
     slot: int
-    texts: bytes
+    texts: Sequence[int]
     known: int
 
 
@@ -276,13 +264,3 @@ def unpack_keys(packed: bytes) -> list[int]:
     return [
         read(packed[at : at + HASH_BYTES], "little") for at in range(0, len(packed), HASH_BYTES)
     ]
-
-
-def pack_texts(texts: Sequence[int]) -> bytes:
-    """Return text blocks' hashes as bytes."""
-    return array("Q", texts).tobytes()
-
-
-def unpack_texts(packed: bytes) -> list[int]:
-    """Return the hashes that `pack_texts` packed."""
-    return array("Q", packed).tolist()

@@ -13,8 +13,6 @@ from kvasir_router.workers.replication.messages import (
     Learned,
     Message,
     ToWorker,
-    pack_texts,
-    unpack_texts,
 )
 from kvasir_router.workers.shared_memory.shared_replica import SharedReplica
 
@@ -53,22 +51,17 @@ class ModelLog:
         contents = self._texts.contents()
         while part := list(islice(contents, BLOCKS_PER_MESSAGE)):
             texts, blocks, keys = zip(*part, strict=True)
-            yield Learned(self._model, pack_texts(texts), list(blocks), b"".join(keys))
+            yield Learned(self._model, PromptReport(texts, blocks, b"".join(keys)))
 
     def learned_by_worker(self, message: Learned) -> None:
         """Take a worker's texts, unless they are known: all workers tell a new index process the
         same."""
-        report = report_of(message)
-        if any(self._texts.at(text) == (0, 0) for text in report.text_hashes):
-            self.entry.learned(report)
+        if any(self._texts.at(text) == (0, 0) for text in message.report.text_hashes):
+            self.entry.learned(message.report)
 
     def tell_report(self, report: PromptReport) -> None:
         """Tell the others of a prompt."""
-        hashes = report.text_hashes
-        self._tell(
-            Learned(self._model, pack_texts(hashes), list(report.kv_blocks), report.kv_hashes),
-            len(hashes),
-        )
+        self._tell(Learned(self._model, report), len(report.text_hashes))
 
 
 class SinkLog(ModelLog):
@@ -104,9 +97,8 @@ class SinkLog(ModelLog):
     def apply(self, message: Message, replica: SharedReplica | None) -> None:
         """ModelLog.apply."""
         if isinstance(message, Learned):
-            report = report_of(message)
-            self._texts.learn(report)
-            apply_report(self.sink, report)
+            self._texts.learn(message.report)
+            apply_report(self.sink, message.report)
         elif isinstance(message, EngineEvent) and replica is not None:
             apply_event(self.sink, replica, message.event)
 
@@ -130,8 +122,3 @@ def slot_of(replica: CachedReplica) -> int:
     """Return the slot, which all replicas of a router with workers have."""
     assert isinstance(replica, SharedReplica)  # noqa: S101 - the fleet makes no others
     return replica.slot
-
-
-def report_of(message: Learned) -> PromptReport:
-    """Return the prompt report that the message was made of."""
-    return PromptReport(unpack_texts(message.texts), message.kv_blocks, message.kv_hashes)

@@ -115,7 +115,7 @@ class ReplicaState:
                 self._confirm(slot)
 
     def _discovered(self, message: Discovered) -> None:
-        self._slots = {(p.model, p.id, p.host, p.port): p.slot for p in message.places}
+        self._slots = message.slots
         fleet = self._router.fleet
         self._router.apply(message.snapshot)
         self.log.keep(fleet.models)

@@ -8,7 +8,7 @@ import structlog
 from kvasir.atomic_files import write_atomic
 from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.telemetry.metric_families import Family
-from kvasir_router.workers.replication.messages import ReplicaRow
+from kvasir_router.workers.shared_memory.load_table_rows import ReplicaName
 
 _log = structlog.get_logger("kvasir_router.workers")
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger("kvasir_router.workers")
 class SavedState(msgspec.Struct):
     """All of it."""
 
-    places: list[ReplicaRow] = []
+    slots: dict[ReplicaName, int] = {}
     """Every replica's slot: the workers count by them."""
     policies: dict[str, PolicySpec] = {}
     """Policies set at run time, by model."""

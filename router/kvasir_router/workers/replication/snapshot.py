@@ -10,7 +10,6 @@ from kvasir_router.workers.replication.messages import (
     Heard,
     Known,
     PolicyChanged,
-    ReplicaRow,
     ToWorker,
 )
 from kvasir_router.workers.replication.model_log import slot_of
@@ -40,11 +39,11 @@ def discovered(fleet: Fleet, snapshot: Snapshot) -> Discovered:
     return Discovered(
         [spec for spec in snapshot if isinstance(spec, ModelSpec)],
         [spec for spec in snapshot if isinstance(spec, CanarySpec)],
-        [
-            ReplicaRow(model.name, *key, slot_of(replica))
+        {
+            (model.name, *key): slot_of(replica)
             for model in fleet.models.values()
             for key, replica in model.replicas.items()
-        ],
+        },
         {model.name: model.created for model in fleet.models.values()},
     )
 

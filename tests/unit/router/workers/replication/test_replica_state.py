@@ -20,8 +20,7 @@ from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.replication import publisher as hub_module
-from kvasir_router.workers.replication.messages import Known, Learned, Routed, pack_texts
-from kvasir_router.workers.replication.model_log import report_of
+from kvasir_router.workers.replication.messages import Known, Learned, Routed
 from kvasir_router.workers.replication.replica_state import ReplicaState
 from kvasir_router.workers.replication.subscriber import IndexSubscriber
 from kvasir_router.workers.shared_memory.load_table import LoadTable
@@ -225,17 +224,17 @@ async def test_what_a_worker_routes_and_learns_is_known_to_the_others(start, unt
     await until(lambda: MODEL in one.router.fleet.models)
     chain = [SOURCE.getrandbits(64) for _ in range(3)]
     slot = replica(index, "b").slot
-    one.link.tell(Routed(one.follower._column, slot, pack_texts(chain), 0))
+    one.link.tell(Routed(one.follower._column, slot, chain, 0))
     await until(lambda: other.hits(chain) == {"b": (3, "approximate")})
     assert one.hits(chain) == {}, "it knows what it did itself"
     late = await start.worker()
     await until(lambda: MODEL in late.router.fleet.models)
     await until(lambda: late.hits(chain) == {"b": (3, "approximate")})
     keys = [SOURCE.randbytes(HASH_BYTES) for _ in chain]
-    one.link.tell(Learned(MODEL, pack_texts(chain), [1, 2, 3], b"".join(keys)))
+    one.link.tell(Learned(MODEL, PromptReport(chain, [1, 2, 3], b"".join(keys))))
     learned = lambda: [m for m in other.messages if isinstance(m, Learned)]  # noqa: E731
     await until(lambda: bool(learned()))
-    assert list(report_of(learned()[0]).text_hashes) == chain
+    assert learned()[0].report.text_hashes == chain
     assert other.model.policy.index.texts.known(chain) == 3
 
 
@@ -246,8 +245,9 @@ async def test_a_worker_that_lags_is_told_everything_anew(start, until, monkeypa
     await until(lambda: worker.hits(chain) == {"a": (4, "exact")})
     monkeypatch.setattr(hub_module, "MAX_BEHIND", 2_000_000)
     worker.link._link._transport.pause_reading()  # as a stopped process
-    sent = Routed(-1, replica(index, "a").slot, pack_texts(range(1, MAX_BLOCKS + 1)), 0)
-    for _ in range(4_000_000 // len(sent.texts)):
+    hashes = [SOURCE.getrandbits(64) for _ in range(MAX_BLOCKS)]
+    sent = Routed(-1, replica(index, "a").slot, hashes, 0)
+    for _ in range(4_000_000 // (8 * MAX_BLOCKS)):
         index._take_message(index._hub.peers[0], sent)
     await until(lambda: index._hub.lagged == 1)
     sink = index.fleet.models[MODEL].policy.sink

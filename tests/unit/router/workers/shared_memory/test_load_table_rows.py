@@ -11,14 +11,13 @@ def test_a_replica_keeps_its_slot_also_in_the_next_process() -> None:
     slots = LoadTableRows(lambda slot: True)
     assert [slots.allocate(A), slots.allocate(B), slots.allocate(A)] == [0, 1, 0]
     successor = LoadTableRows(lambda slot: True)
-    successor.restore(slots.places)
+    successor.slots = slots.slots
     assert [successor.allocate(B), successor.allocate(A)] == [1, 0]
 
 
 def test_a_slot_in_which_requests_are_counted_is_not_given_away() -> None:
     used = {0}
     slots = LoadTableRows(lambda slot: slot not in used)
-    slots.restore(slots.places)
     assert slots.allocate(A) == 1
     slots.free(A)
     used.clear()
