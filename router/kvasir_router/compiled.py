@@ -73,8 +73,6 @@ MODULES = (
     "kvasir_router.wire.query",
     "kvasir_router.scaling.signals",
     "kvasir_router.scaling.latency_window",
-    "kvasir_router.admin.statistics",
-    "kvasir_router.workers.gathered_stats",
     "kvasir_router.workers.replication.event_log",
     "kvasir_router.workers.replication.index_log",
     "kvasir_router.workers.replication.model_log",

@@ -14,7 +14,7 @@ from kvasir_router.proxy.gateway import Gateway
 class AdminServer(uvicorn.Server):
     """uvicorn in the router's loop; signals stay the router's."""
 
-    def __init__(self, gateway: Gateway, statistics: Statistics | None = None) -> None:
+    def __init__(self, gateway: Gateway, statistics: Statistics) -> None:
         super().__init__(
             uvicorn.Config(
                 make_admin_app(gateway, statistics),

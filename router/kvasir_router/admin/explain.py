@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from kvasir_router.admin.statistics import Statistics
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.wire.envelope import decode_envelope
@@ -14,7 +15,7 @@ class UnknownModelError(ValueError):
     """The body names no model that exists."""
 
 
-def explain(gateway: Gateway, body: bytes, path: str) -> dict[str, Any]:
+def explain(gateway: Gateway, statistics: Statistics, body: bytes, path: str) -> dict[str, Any]:
     """Return the choice of a replica for a request with `body` to `path`. Nothing is sent and
     nothing remembered.
 
@@ -35,7 +36,7 @@ def explain(gateway: Gateway, body: bytes, path: str) -> dict[str, Any]:
         "model": model.name,
         "adapter": target.adapter,
         "text_blocks": len(query.chain),
-        "waiting": gateway.queue.waiting(model),
+        "waiting": statistics.waiting(model)[0],
         "candidates": [asdict(score) for score in model.policy.explain(query, usable)]
         if usable
         else [],

@@ -16,7 +16,7 @@ from kvasir.openapi_document import Documentation, Endpoint
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admin.explain import UnknownModelError, explain
 from kvasir_router.admin.statistics import Statistics
-from kvasir_router.admin.views import fleet_view, scaling_view, serving_view
+from kvasir_router.admin.views import fleet_view, serving_view
 from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
@@ -86,7 +86,7 @@ class AdminRoutes:
     async def fleet(self, request: Request) -> Response:
         """Return every model with its replicas: health, load and failures."""
         await self._statistics.gather()
-        return _json(fleet_view(self._gateway, self._statistics.families()))
+        return _json(fleet_view(self._gateway, self._statistics))
 
     async def serving(self, request: Request) -> Response:
         """Return the ids of the replicas that get requests.
@@ -98,8 +98,7 @@ class AdminRoutes:
     async def scaling(self, request: Request) -> Response:
         """Return the scaling signals of one model."""
         await self._statistics.gather()
-        model = self._model(request)
-        report = scaling_view(self._gateway, model, self._statistics.latencies(model.name))
+        report = self._statistics.scaling(self._model(request))
         form = request.query_params.get("format", "plain")
         if form == "external-metrics":
             return _json(external_metrics(report, datetime.now(UTC).strftime("%FT%TZ")))
@@ -134,7 +133,7 @@ class AdminRoutes:
         body = await _body(request, self._gateway.settings.limits.body_bytes)
         path = request.query_params.get("path", "/v1/chat/completions")
         try:
-            return _json(explain(self._gateway, body, path))
+            return _json(explain(self._gateway, self._statistics, body, path))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _ProblemError(400, refusal(body, error)[0], "bad_request") from None
         except UnknownModelError as error:
@@ -159,9 +158,9 @@ class AdminRoutes:
         return model
 
 
-def make_admin_app(gateway: Gateway, statistics: Statistics | None = None) -> FastAPI:
+def make_admin_app(gateway: Gateway, statistics: Statistics) -> FastAPI:
     """Return the application on the admin port, for operators and probes; not for clients."""
-    routes = AdminRoutes(gateway, statistics or Statistics(gateway))
+    routes = AdminRoutes(gateway, statistics)
     return RawApp(
         [
             Endpoint("/", routes.page),

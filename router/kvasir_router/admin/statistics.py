@@ -1,7 +1,11 @@
 """Statistics that the admin port shows: those of this process, or of all that serve."""
 
+import asyncio
+from typing import Any
+
+from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
-from kvasir_router.scaling.signals import Latencies
+from kvasir_router.scaling.signals import SAMPLE_SECONDS, Latencies
 from kvasir_router.telemetry.metric_families import Family, families_of
 
 
@@ -14,6 +18,13 @@ class Statistics:
     async def gather(self) -> None:
         """Have the present numbers."""
 
+    async def sample(self) -> None:
+        """Take the signals for scaling, forever."""
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            for model in self._gateway.fleet.models.values():
+                self._gateway.signals.sample(model, *self.waiting(model))
+
     def families(self) -> list[Family]:
         """Return all metrics."""
         return families_of(self._gateway.metrics.collect())
@@ -21,3 +32,13 @@ class Statistics:
     def latencies(self, model: str) -> Latencies:
         """Return a model's latencies of the last minute."""
         return self._gateway.signals.model(model)
+
+    def waiting(self, model: Model) -> tuple[int, int]:
+        """Return how many requests wait for the model, and their estimated prompt tokens."""
+        queue = self._gateway.queue
+        return queue.waiting(model), queue.waiting_tokens(model)
+
+    def scaling(self, model: Model) -> dict[str, Any]:
+        """Return the signals of how many replicas the model needs."""
+        waiting = self.waiting(model)
+        return self._gateway.signals.report(model, *waiting, self.latencies(model.name))

@@ -5,10 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from kvasir_router.admin.statistics import Statistics
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.gateway import Gateway
-from kvasir_router.scaling.signals import Latencies
 from kvasir_router.telemetry.metric_families import Family, by_labels
 
 
@@ -35,15 +35,18 @@ class _Counts:
             self.failures[model, replica][reason] = int(count)
 
 
-def fleet_view(gateway: Gateway, families: Sequence[Family]) -> dict[str, Any]:
-    """Every model with its replicas: health, load and failures; counts as in `families`."""
-    counts = _Counts(families)
+def fleet_view(gateway: Gateway, statistics: Statistics) -> dict[str, Any]:
+    """Every model with its replicas: health, load and failures; counts as in the metrics."""
+    counts = _Counts(statistics.families())
     keyring = gateway.admission.keyring
     return {
         "ready": gateway.ready,
         "connections": counts.connections,
         "keys": None if keyring is None else len(keyring),
-        "models": [_model(gateway, model, counts) for model in gateway.fleet.models.values()],
+        "models": [
+            _model(model, counts, statistics.waiting(model)[0])
+            for model in gateway.fleet.models.values()
+        ],
     }
 
 
@@ -54,20 +57,14 @@ def serving_view(gateway: Gateway) -> dict[str, list[str]]:
     return {"serving": sorted(replica for model in models for replica in model.serving)}
 
 
-def scaling_view(gateway: Gateway, model: Model, latencies: Latencies) -> dict[str, Any]:
-    """`/scaling/{model}`."""
-    waiting, tokens = gateway.queue.waiting(model), gateway.queue.waiting_tokens(model)
-    return gateway.signals.report(model, waiting, tokens, latencies)
-
-
-def _model(gateway: Gateway, model: Model, counts: _Counts) -> dict[str, Any]:
+def _model(model: Model, counts: _Counts, waiting: int) -> dict[str, Any]:
     return {
         "name": model.name,
         "aliases": list(model.spec.aliases),
         "adapters": list(model.spec.adapters),
         "policy": model.policy.spec.name,
         "ready": model.ready,
-        "waiting": gateway.queue.waiting(model),
+        "waiting": waiting,
         "requests": counts.requests[model.name],
         "prompt_tokens": counts.tokens[model.name, "prompt"],
         "cached_tokens": counts.tokens[model.name, "cached"],

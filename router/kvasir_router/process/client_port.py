@@ -60,7 +60,6 @@ class ClientPort:
         gateway, tasks = self._gateway, self._tasks
         tasks.keep("deadlines", gateway.sweep, required=True)
         tasks.keep("queue", gateway.queue.watch, required=True)
-        tasks.keep("scaling signals", gateway.sample)
         if self._tls is not None:
             tasks.keep("certificate", self._tls.follow)
         return url_of(sock, "http" if self._tls is None else "https")

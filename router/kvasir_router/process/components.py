@@ -73,8 +73,7 @@ class RouterComponents:
         metrics, gateway = self.metrics, self.gateway
         metrics.register(partial(fleet_families, self.fleet))
         metrics.register(partial(tokenizing_families, gateway.tokenizing))
-        # The process that gathers the workers' numbers replaces its queue
-        metrics.register(lambda: queue_families(self.fleet, metrics, gateway.queue))
+        metrics.register(partial(queue_families, self.fleet, metrics, gateway.queue))
         metrics.register(partial(key_families, gateway.admission, gateway.tenants))
         metrics.register(lambda: index_families(self._indexes()))
 

@@ -8,6 +8,7 @@ import structlog
 
 from kvasir_router import compiled
 from kvasir_router.admin.admin_server import AdminServer
+from kvasir_router.admin.statistics import Statistics
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort, listen, url_of
@@ -25,7 +26,8 @@ class RouterServer(RouterComponents):
         super().__init__(settings)
         self._watch = FleetWatch(self)
         self._port = ClientPort(self.gateway, settings.tls)
-        self._admin = AdminServer(self.gateway)
+        self._statistics = Statistics(self.gateway)
+        self._admin = AdminServer(self.gateway, self._statistics)
         self._admin_task: asyncio.Task[None] | None = None
 
     async def start(self, sock: socket.socket, admin_sock: socket.socket) -> None:
@@ -34,6 +36,7 @@ class RouterServer(RouterComponents):
         await self.load_keys()
         await self._watch.start()
         url = await self._port.open(sock)
+        self.gateway.tasks.keep("scaling signals", self._statistics.sample)
         self._admin_task = self.gateway.tasks.run("admin port", self._admin.run_on(admin_sock))
         _log.info("listening", url=url, admin_url=url_of(admin_sock), compiled=compiled.in_use())
 

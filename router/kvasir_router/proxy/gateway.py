@@ -23,7 +23,7 @@ from kvasir_router.proxy.local_routes import LocalRoutes
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.transcript import TranscriptBudget
-from kvasir_router.scaling.signals import SAMPLE_SECONDS, Signals
+from kvasir_router.scaling.signals import Signals
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.telemetry.access_log import AccessLog, AccessRecord
 from kvasir_router.telemetry.router_metrics import Metrics
@@ -162,14 +162,6 @@ class Gateway:
             now = loop.time()
             for client in [client for client in self._clients if client.deadline < now]:
                 client.expire()
-
-    async def sample(self) -> None:
-        """Take the signals for scaling, forever."""
-        while True:
-            await asyncio.sleep(SAMPLE_SECONDS)
-            for model in self.fleet.models.values():
-                waiting = self.queue.waiting(model)
-                self.signals.sample(model, waiting, self.queue.waiting_tokens(model))
 
     def keep_models(self) -> None:
         """Forget what is known of models that are gone."""

@@ -4,8 +4,7 @@ import asyncio
 import os
 
 from kvasir_router.admin.statistics import Statistics
-from kvasir_router.admission.model_queue import Served
-from kvasir_router.admission.request_queue import RequestQueue
+from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.scaling.signals import Latencies
 from kvasir_router.telemetry.metric_families import Family
@@ -18,20 +17,6 @@ GATHER_SECONDS = 10.0
 """Between two times that they are asked for: what a worker counted since is lost with it."""
 
 
-class GatheredQueue(RequestQueue):
-    """Queue of the workers' requests; in this process none waits."""
-
-    told: dict[int, dict[str, tuple[int, int]]]
-
-    def waiting(self, model: Served) -> int:
-        """RequestQueue.waiting."""
-        return sum(waits.get(model.name, (0, 0))[0] for waits in self.told.values())
-
-    def waiting_tokens(self, model: Served) -> int:
-        """RequestQueue.waiting_tokens."""
-        return sum(waits.get(model.name, (0, 0))[1] for waits in self.told.values())
-
-
 class GatheredStats(Statistics):
     """Statistics of all workers, which are asked for theirs."""
 
@@ -41,8 +26,6 @@ class GatheredStats(Statistics):
         self.totals = Totals()
         self.waits: dict[int, dict[str, tuple[int, int]]] = {}
         """By process: requests that wait and their tokens, by model."""
-        gateway.queue = queue = GatheredQueue(gateway.settings.waiting)
-        queue.told = self.waits
         self._missing: set[int] = set()
         self._all_told = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -88,6 +71,11 @@ class GatheredStats(Statistics):
     def latencies(self, model: str) -> Latencies:
         """Return a model's latencies in all processes, as they were told last."""
         return self.totals.latencies(model)
+
+    def waiting(self, model: Model) -> tuple[int, int]:
+        """Return how many requests wait in all processes, and their tokens, as told last."""
+        told = [waits.get(model.name, (0, 0)) for waits in self.waits.values()]
+        return sum(requests for requests, _ in told), sum(tokens for _, tokens in told)
 
     def _answered(self, pid: int) -> None:
         self._missing.discard(pid)

@@ -102,7 +102,7 @@ class IndexProcess(RouterComponents):
         tasks.keep("heartbeat", self._hub.beat, required=True)
         tasks.keep("workers' load", self._look, required=True)
         tasks.keep("gathering", self._gathering.keep)
-        tasks.keep("scaling signals", self.gateway.sample)
+        tasks.keep("scaling signals", self._gathering.sample)
         admin = tasks.run("admin port", self._admin.run_on(control.listener))
         control.say(READY)
         _log.info("index process listening", admin_url=url_of(control.listener))
