@@ -8,9 +8,9 @@ HARNESS := PYTHONPATH=e2e/cluster:api python3 -m harness
 # A file is run by one process: what its tests share is made once.
 LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header \
   -c locks/constraints.in
-# Four, on two cores too: tests of processes mostly wait. In the order of the folders: the files of
+# Three, on two cores too: tests of processes mostly wait. In the order of the folders: the files of
 # few long tests begin early, not last.
-PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=20
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 SCRIPTS := scripts/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/gpu
 E2E := $(BIN)/pytest e2e/kubernetes -s --durations=20
 

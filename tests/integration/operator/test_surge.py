@@ -52,25 +52,29 @@ async def test_one_replica_goes_before_one_comes(site: Any, start: Callable[...,
     start()
     await site.apply(**SPEC)
     await site.until("Ready", "True")
-    reasons: set[str] = set()
     fewest = GPUS
 
     async def rolled_out() -> bool:
         nonlocal fewest
         scheduler.see(await site.engines())
         deployment, resource = await site.get(DEPLOYMENTS), await site.get()
-        reasons.add(condition(resource, "WorkloadReady").get("reason", ""))
         fewest = min(fewest, (deployment.get("status") or {}).get("readyReplicas", 0))
         ready = condition(resource, "Ready")
         current = ready["observedGeneration"] == resource["metadata"]["generation"]
         return bool(current and ready["status"] == "True")
 
-    await site.apply(**SPEC, engine={"args": ["--no-overlap"]})
-    await site.eventually(rolled_out, "the new revision")
-    assert "SurgeUnschedulable" in reasons
+    async with site.watched() as versions:
+        await site.apply(**SPEC, engine={"args": ["--no-overlap"]})
+        await site.eventually(rolled_out, "the new revision")
+        # A state that may pass faster than one can ask.
+        await site.eventually(lambda: _was(versions, "SurgeUnschedulable"))
     assert fewest == GPUS - 1
     rolling = (await site.get(DEPLOYMENTS))["spec"]["strategy"]["rollingUpdate"]
     assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
     pods = await site.engines()
     assert len(pods) == GPUS
     assert all("--no-overlap" in pod["spec"]["containers"][0]["args"] for pod in pods)
+
+
+async def _was(versions: list[dict[str, Any]], reason: str) -> bool:
+    return any(condition(each, "WorkloadReady").get("reason") == reason for each in versions)

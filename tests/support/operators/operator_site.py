@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx
 
 from kvasir.kube import ApiError, Kind
@@ -25,11 +27,7 @@ from kvasir.resource import labels
 from kvasir_operator.kinds import LLMDEPLOYMENTS, PODS
 
 CHART = Path(__file__).parents[3] / "charts" / "kvasir"
-
-
 ACCOUNT = "kvasir-test/kvasir-operator"
-
-
 DEADLINE = 120.0
 """Seconds that something may take on a loaded machine."""
 
@@ -145,6 +143,27 @@ class Site:
         found = await self.cluster.get(kind, self.namespace, name)
         assert found is not None, f"there is no {kind.plural} {name}"
         return found
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[list[dict[str, Any]]]:
+        """A list of every version of the deployment from now on."""
+        versions: list[dict[str, Any]] = []
+        version = (await self.get())["metadata"]["resourceVersion"]
+        query = {"watch": "true", "resourceVersion": version}
+
+        async def follow() -> None:
+            path = LLMDEPLOYMENTS.path(self.namespace)
+            timeout = aiohttp.ClientTimeout(total=None)
+            async with self.cluster.open("GET", path, query, timeout=timeout) as answer:
+                async for line in answer.content:
+                    versions.append(json.loads(line)["object"])  # noqa: PERF401 - as they come
+
+        following = asyncio.create_task(follow())
+        try:
+            yield versions
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def edit(self, kind: Kind, name: str, body: dict[str, Any]) -> dict[str, Any]:
         return await self.cluster.merge(kind, self.namespace, name, body)

@@ -15,6 +15,7 @@ import kvasir
 from kvasir_operator.command import app as operator
 from kvasir_router.admission.keys import hash_key, read_keys
 from kvasir_router.command import app as router
+from kvasir_router.telemetry.router_metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
 
@@ -76,6 +77,9 @@ def emitted() -> set[str]:
                 name = getattr(node.args[0], "value", None)
                 if maker in makers and isinstance(name, str):
                     found |= {prefix + name + suffix for suffix in makers[maker]}
+    # Those that come from a table.
+    for family in Metrics().collect():
+        found |= {family.name + suffix for suffix in makers[family.type]}
     return found
 
 
