@@ -30,7 +30,7 @@ up:  ## install, then serve the tiny model through router and engine until Ctrl-
 test: install  ## install and run every test; the slowest are named
 	@$(PYTEST)
 
-quick: install  ## the tests that take little: a minute on two cores
+quick: install  ## the tests that take little
 	@$(PYTEST) -m "not slow"
 
 coverage: install  ## the lines that `make test` runs, in its processes too; build/coverage/index.html

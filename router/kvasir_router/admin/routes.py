@@ -21,7 +21,6 @@ from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.scaling.signals import external_metrics
-from kvasir_router.telemetry.metric_families import text_of
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.envelope import Envelope, refusal
 from kvasir_router.wire.responses import error_object
@@ -80,8 +79,7 @@ class AdminRoutes:
     async def metrics(self, request: Request) -> Response:
         """Return the metrics of all processes, in Prometheus' text format."""
         await self._statistics.gather()
-        text = text_of(self._statistics.families())
-        return Response(text, media_type=CONTENT_TYPE.decode())
+        return Response(self._statistics.text(), media_type=CONTENT_TYPE.decode())
 
     async def fleet(self, request: Request) -> Response:
         """Return every model with its replicas: health, load and failures."""

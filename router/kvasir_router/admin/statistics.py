@@ -29,6 +29,10 @@ class Statistics:
         """Return all metrics."""
         return families_of(self._gateway.metrics.collect())
 
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return self._gateway.metrics.text()
+
     def latencies(self, model: str) -> Latencies:
         """Return a model's latencies of the last minute."""
         return self._gateway.signals.model(model)

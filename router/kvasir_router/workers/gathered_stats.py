@@ -7,7 +7,7 @@ from kvasir_router.admin.statistics import Statistics
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.scaling.signals import Latencies
-from kvasir_router.telemetry.metric_families import Family
+from kvasir_router.telemetry.metric_families import Family, text_of
 from kvasir_router.workers.process_stats import ProcessStats, Totals
 from kvasir_router.workers.replication.publisher import Publisher
 
@@ -67,6 +67,10 @@ class GatheredStats(Statistics):
     def families(self) -> list[Family]:
         """Return the metrics of all processes, as they were told last."""
         return self.totals.families(super().families())
+
+    def text(self) -> bytes:
+        """Return `families` in Prometheus' text format."""
+        return text_of(self.families())
 
     def latencies(self, model: str) -> Latencies:
         """Return a model's latencies in all processes, as they were told last."""

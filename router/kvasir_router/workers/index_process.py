@@ -21,7 +21,6 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.process.client_port import url_of
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
-from kvasir_router.telemetry.metric_families import text_of
 from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.workers.control_channel import END, READY, TERM, Control
 from kvasir_router.workers.gathered_stats import GatheredStats
@@ -202,7 +201,7 @@ class IndexProcess(RouterComponents):
 
     async def _tell_metrics(self, peer: WorkerLink, question: int) -> None:
         await self._gathering.gather()
-        peer.tell(MetricsText(question, text_of(self._gathering.families())))
+        peer.tell(MetricsText(question, self._gathering.text()))
 
     def _left(self, pid: int) -> None:
         self._gathering.left(pid)
