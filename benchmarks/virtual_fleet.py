@@ -21,8 +21,8 @@ from stream_load import Call, Load
 from virtual_clock import VirtualLoop
 from virtual_prompt import BLOCK, FIRST_WORD, Prompt, query_of
 
-from kvasir.wire.kv_events import BlockRemoved, BlockStored
-from kvasir_engine.kv.events import EventRecorder, KVEvent, RemovedBlocks, StoredBlocks
+from kvasir.wire.kv_events import BlockRemoved, BlockStored, KVEvent
+from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
@@ -58,7 +58,7 @@ class VirtualEngine:
         self._loop = loop
         self._recorder = EventRecorder()
         groups = [KVGroupSpec((0,), BLOCK)]
-        kv = KVManager(groups, [profile.num_kv_blocks], listeners=[self._recorder.listener(0)])
+        kv = KVManager(groups, [profile.num_kv_blocks], listeners=self._recorder.listeners(groups))
         budget = max(8192 // scale.tokens, 512)
         settings = SchedulerSettings(max_num_seqs=256, max_num_batched_tokens=budget)
         ids = range(FIRST_WORD, FIRST_WORD + VOCABULARY)
@@ -248,11 +248,10 @@ class VirtualRouter:
         if sink is None:
             return
         for event in events:
-            if isinstance(event, StoredBlocks):
-                stored = BlockStored([*event.hashes], event.parent, event.token_ids, BLOCK)
-                sink.stored(replica, stored)
-            elif isinstance(event, RemovedBlocks):
-                sink.removed(replica, BlockRemoved([*event.hashes]))
+            if isinstance(event, BlockStored):
+                sink.stored(replica, event)
+            elif isinstance(event, BlockRemoved):
+                sink.removed(replica, event)
 
 
 class VirtualLoad(Load):

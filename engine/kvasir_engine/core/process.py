@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,7 @@ from kvasir_engine.core.service import CoreService, StepClock
 from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.telemetry import AfterStep, BlockEvents
 from kvasir_engine.errors import FatalError, UserError
-from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.events import EventRecorder
-from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.parent_death import die_with_parent
 
 if TYPE_CHECKING:
@@ -68,7 +65,7 @@ def _reporters(core: Core, config: CoreConfig, recorder: EventRecorder) -> list[
     registry = MetricRegistry(config.metrics_prefix, config.model_name)
     made: list[AfterStep] = [CoreMetrics(registry, core, config.settings.cache.block_size)]
     if config.settings.kv_events_endpoint:
-        made.append(BlockEvents(core, config, recorder, registry))
+        made.append(BlockEvents(config, recorder, registry))
     return made
 
 
@@ -76,17 +73,11 @@ def _serve(
     channels: Channels, config: CoreConfig, status: CoreStatus, rank_died: OnRankDeath
 ) -> None:
     recorder = EventRecorder()
-
-    def listeners(groups: Sequence[KVGroupSpec]) -> list[BlockListener | None]:
-        if not config.settings.kv_events_endpoint:
-            return [None] * len(groups)
-        return [recorder.listener(group) for group in range(len(groups))]
-
     core = build_core(
         config.settings,
         Path(config.model_dir),
         watcher=StepClock(status),
-        listeners=listeners,
+        listeners=recorder.listeners if config.settings.kv_events_endpoint else None,
         on_rank_death=rank_died,
     )
     # What exists now lives as long as the process: never walk it again.

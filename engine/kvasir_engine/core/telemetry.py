@@ -31,11 +31,7 @@ class BlockEvents:
     """Publish what the block pools recorded."""
 
     def __init__(
-        self,
-        core: Core,
-        config: CoreConfig,
-        recorder: EventRecorder,
-        registry: MetricRegistry,
+        self, config: CoreConfig, recorder: EventRecorder, registry: MetricRegistry
     ) -> None:
         settings = config.settings
         self._recorder = recorder
@@ -46,7 +42,6 @@ class BlockEvents:
         self._publisher = KVEventPublisher(
             settings.kv_events_endpoint,
             settings.kv_events_replay_endpoint,
-            groups=core.built_runner.groups,
             topic=config.kv_events_topic,
             fleet_secret=os.environ.get("KVASIR_FLEET_SECRET", ""),
         )

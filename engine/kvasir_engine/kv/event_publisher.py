@@ -1,7 +1,4 @@
-"""Publisher of block events over ZMQ in vLLM's wire format, on a thread of its own.
-
-zmq and msgspec are imported when a publisher is made: the core runs without them until then.
-"""
+"""Publisher of block events over ZMQ in vLLM's wire format, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,17 +7,19 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
+
+import zmq
 
 from kvasir.wire.fleet_secret import secure_server
-from kvasir_engine.kv.events import Cleared, KVEvent, RemovedBlocks, StoredBlocks
-
-if TYPE_CHECKING:
-    import zmq
-
-    from kvasir.wire import kv_events
-    from kvasir_engine.kv.groups import KVGroupSpec
+from kvasir.wire.kv_events import (
+    REPLAY_END,
+    AllBlocksCleared,
+    EventBatch,
+    KVEvent,
+    encode_batch,
+)
 
 _log = logging.getLogger(__name__)
 _LINGER_MS = 200
@@ -39,7 +38,6 @@ class KVEventPublisher:
         endpoint: str,
         replay_endpoint: str = "",
         *,
-        groups: Sequence[KVGroupSpec],
         topic: str = "",
         fleet_secret: str = "",
         buffer_batches: int = 10_000,
@@ -51,7 +49,6 @@ class KVEventPublisher:
         Args:
             endpoint: PUB address, such as tcp://*:5557; port * takes a free one.
             replay_endpoint: ROUTER address; "" = no replay.
-            groups: The KV groups that events refer to by index.
             topic: First frame of each message; other routers expect kv@<pod IP>@<model>.
             fleet_secret: Only its holders can subscribe; "" = anyone can.
             buffer_batches: Batches kept for replay, at most `buffer_bytes` of payload.
@@ -59,10 +56,7 @@ class KVEventPublisher:
         Raises:
             OSError: An address cannot be bound; the message names it.
         """
-        import zmq
-
         self.dropped_batches = 0
-        self._encoder = _BatchEncoder(groups)
         self._topic = topic.encode()
         self._queue: deque[tuple[int, float, list[KVEvent]]] = deque()
         self._max_queued = max_queued_batches
@@ -97,7 +91,7 @@ class KVEventPublisher:
             return
         if self._lost:
             self._lost = False
-            events = [Cleared(), *events]
+            events = [AllBlocksCleared(), *events]
         self._queue.append((number, time.time(), events))
         os.eventfd_write(self._wake, 1)
 
@@ -118,8 +112,6 @@ class KVEventPublisher:
         return socket
 
     def _run(self) -> None:
-        import zmq
-
         poller = zmq.Poller()
         poller.register(self._wake, zmq.POLLIN)
         poller.register(self._router, zmq.POLLIN)
@@ -135,17 +127,13 @@ class KVEventPublisher:
     def _send_queued(self) -> None:
         while self._queue:
             number, timestamp, events = self._queue.popleft()
-            payload = self._encoder.encode(timestamp, events)
+            payload = encode_batch(EventBatch(timestamp, events, data_parallel_rank=0))
             frame = number.to_bytes(8, "big")
             self._pub.send_multipart([self._topic, frame, payload])
             self._recent.append(number, payload)
 
     def _answer_replay(self) -> None:
         """Send the buffered batches from the asked number on, then the end marker."""
-        import zmq
-
-        from kvasir.wire.kv_events import REPLAY_END
-
         request = self._router.recv_multipart()
         if len(request) != 3 or request[1] or len(request[2]) != 8:
             _log.warning("a replay request is not [empty, 8-byte number]; it is ignored.")
@@ -158,38 +146,6 @@ class KVEventPublisher:
             self._router.send_multipart([reader, b"", b"", REPLAY_END, b""], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             _log.warning("a replay from %d ended early: %s.", start, error)
-
-
-class _BatchEncoder:
-    """Encoder of a step's events; the core's events know nothing of the wire."""
-
-    def __init__(self, groups: Sequence[KVGroupSpec]) -> None:
-        self._groups = tuple(groups)
-
-    def encode(self, timestamp: float, events: Sequence[KVEvent]) -> bytes:
-        from kvasir.wire import kv_events as wire
-
-        wired = [self._convert(event) for event in events]
-        return wire.encode_batch(wire.EventBatch(timestamp, wired, data_parallel_rank=0))
-
-    def _convert(self, event: KVEvent) -> kv_events.KVEvent:
-        from kvasir.wire import kv_events as wire
-
-        if isinstance(event, StoredBlocks):
-            group = self._groups[event.group]
-            return wire.BlockStored(
-                block_hashes=[*event.hashes],
-                parent_block_hash=event.parent,
-                token_ids=event.token_ids,
-                block_size=group.block_size,
-                medium=wire.MEDIUM_GPU,
-                group_idx=event.group,
-                kv_cache_spec_kind="full_attention" if group.window is None else "sliding_window",
-                kv_cache_spec_sliding_window=group.window,
-            )
-        if isinstance(event, RemovedBlocks):
-            return wire.BlockRemoved([*event.hashes], wire.MEDIUM_GPU, event.group)
-        return wire.AllBlocksCleared()
 
 
 class _ReplayBuffer:
@@ -213,8 +169,6 @@ class _ReplayBuffer:
 
 def _bind(socket: zmq.Socket[Any], endpoint: str) -> str:
     """Bind and return the address, with the port that a wildcard got."""
-    import zmq
-
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:

@@ -1,37 +1,19 @@
-"""Block events as the core records them; event_publisher.py puts them on the wire."""
+"""Block events of the pools, recorded as they go on the wire."""
 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from kvasir.wire.block_hash import root_hash
-
-
-@dataclass(slots=True)
-class StoredBlocks:
-    """Chain of blocks that became findable. `parent` None = they start an unsalted sequence."""
-
-    group: int
-    hashes: list[bytes]
-    parent: bytes | None
-    token_ids: list[int]
-
-
-@dataclass(slots=True)
-class RemovedBlocks:
-    """Blocks that were evicted or withdrawn."""
-
-    group: int
-    hashes: list[bytes]
-
-
-@dataclass(slots=True)
-class Cleared:
-    """Loss of every block."""
-
-
-KVEvent = StoredBlocks | RemovedBlocks | Cleared
+from kvasir.wire.kv_events import (
+    MEDIUM_GPU,
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    KVEvent,
+)
+from kvasir_engine.kv.groups import KVGroupSpec
 
 
 class EventRecorder:
@@ -40,9 +22,9 @@ class EventRecorder:
     def __init__(self) -> None:
         self._events: list[KVEvent] = []
 
-    def listener(self, group: int) -> GroupListener:
-        """Return the listener to give to the pool of `group`."""
-        return GroupListener(self._events, group)
+    def listeners(self, groups: Sequence[KVGroupSpec]) -> list[GroupListener]:
+        """Return the listener to give to the pool of each group."""
+        return [GroupListener(self._events, index, spec) for index, spec in enumerate(groups)]
 
     def drain_events(self) -> list[KVEvent]:
         """Return and clear the recorded events."""
@@ -54,9 +36,11 @@ class EventRecorder:
 class GroupListener:
     """A pool's `BlockListener`; joins events of the same kind that follow each other."""
 
-    def __init__(self, events: list[KVEvent], group: int) -> None:
+    def __init__(self, events: list[KVEvent], group: int, spec: KVGroupSpec) -> None:
         self._events = events
         self._group = group
+        self._spec = spec
+        self._kind = "full_attention" if spec.window is None else "sliding_window"
         self._root = root_hash()
 
     def stored(self, hash_: bytes, parent: bytes, token_bytes: bytes) -> None:
@@ -65,25 +49,34 @@ class GroupListener:
         tokens = array("i", token_bytes)
         last = self._events[-1] if self._events else None
         if (
-            isinstance(last, StoredBlocks)
-            and last.group == self._group
-            and last.hashes[-1] == parent
+            isinstance(last, BlockStored)
+            and last.group_idx == self._group
+            and last.block_hashes[-1] == parent
         ):
-            last.hashes.append(hash_)
+            last.block_hashes.append(hash_)
             last.token_ids.extend(tokens)
-        else:
-            known = None if parent == self._root else parent
-            self._events.append(StoredBlocks(self._group, [hash_], known, tokens.tolist()))
+            return
+        event = BlockStored(
+            block_hashes=[hash_],
+            parent_block_hash=None if parent == self._root else parent,
+            token_ids=tokens.tolist(),
+            block_size=self._spec.block_size,
+            medium=MEDIUM_GPU,
+            group_idx=self._group,
+            kv_cache_spec_kind=self._kind,
+            kv_cache_spec_sliding_window=self._spec.window,
+        )
+        self._events.append(event)
 
     def removed(self, hash_: bytes) -> None:
         """Record that a block is gone."""
         last = self._events[-1] if self._events else None
-        if isinstance(last, RemovedBlocks) and last.group == self._group:
-            last.hashes.append(hash_)
+        if isinstance(last, BlockRemoved) and last.group_idx == self._group:
+            last.block_hashes.append(hash_)
         else:
-            self._events.append(RemovedBlocks(self._group, [hash_]))
+            self._events.append(BlockRemoved([hash_], MEDIUM_GPU, self._group))
 
     def cleared(self) -> None:
         """Record that all blocks are gone. Every group reports it; one event says it."""
-        if not (self._events and isinstance(self._events[-1], Cleared)):
-            self._events.append(Cleared())
+        if not (self._events and isinstance(self._events[-1], AllBlocksCleared)):
+            self._events.append(AllBlocksCleared())

@@ -9,9 +9,8 @@ import pytest
 from support.installed_package import install_package
 from support.router_workers import until
 
+from kvasir.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvasir_engine.kv.event_publisher import KVEventPublisher
-from kvasir_engine.kv.events import Cleared, RemovedBlocks, StoredBlocks
-from kvasir_engine.kv.groups import KVGroupSpec
 
 pytestmark = pytest.mark.slow
 
@@ -79,8 +78,7 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def publishers():
-    groups = [KVGroupSpec((0,), 16)]
-    made = [KVEventPublisher(*["tcp://127.0.0.1:*"] * 2, groups=groups) for _ in range(2)]
+    made = [KVEventPublisher(*["tcp://127.0.0.1:*"] * 2) for _ in range(2)]
     yield made
     for each in made:
         each.close()
@@ -99,9 +97,9 @@ async def replicas(config, write_config, model_entry, start_replica, publishers,
     return found
 
 
-def stored(*names: int) -> StoredBlocks:
+def stored(*names: int) -> BlockStored:
     blocks = [name.to_bytes(16, "little") for name in names]
-    return StoredBlocks(0, blocks, None, list(range(16 * len(blocks))))
+    return BlockStored([*blocks], None, list(range(16 * len(blocks))), 16)
 
 
 async def chosen(url: str, replicas) -> list[int]:
@@ -150,12 +148,12 @@ async def test_every_worker_is_told_of_blocks_also_one_that_comes_late(
     publishers[0].publish([stored(1, 2, 3)])
     await until(lambda: seen() == {"r0=3 r1=2": 3})
     assert await chosen(router.url, replicas) == [24, 0]
-    publishers[0].publish([RemovedBlocks(0, [(1).to_bytes(16, "little")])])
+    publishers[0].publish([BlockRemoved([(1).to_bytes(16, "little")])])
     for name in ("worker0", "index"):  # the new one has to be told what was before it
         pid = router.send(name, signal.SIGKILL)
         await router.replaced(name, pid)
         await until(lambda: seen() == {"r0=2 r1=2": 3})
-    publishers[0].publish([Cleared()])
+    publishers[0].publish([AllBlocksCleared()])
     await until(lambda: seen() == {"r1=2": 3})
     assert await chosen(router.url, replicas) == [0, 24]
 

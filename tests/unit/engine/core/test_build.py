@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from kvasir.wire.kv_events import BlockStored
 from kvasir_engine.core.build import Core, build_core
-from kvasir_engine.kv.events import EventRecorder, StoredBlocks
+from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import SamplingParams
@@ -76,12 +77,12 @@ def test_each_groups_pool_gets_its_listener(built) -> None:
 
     def listeners(groups: Sequence[KVGroupSpec]) -> list[Any]:
         asked.append(len(groups))
-        return [recorder.listener(group) for group in range(len(groups))]
+        return list(recorder.listeners(groups))
 
     run(built(listeners=listeners), 0)
     assert asked == [1]
     (first, *_) = recorder.drain_events()
-    assert isinstance(first, StoredBlocks)
+    assert isinstance(first, BlockStored)
     assert first.token_ids[:32] == list(range(32))
 
 

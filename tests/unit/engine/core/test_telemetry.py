@@ -16,10 +16,8 @@ def test_dropped_batches_of_events_are_counted(tmp_path: Path, tiny_dir: Path) -
     core = build_core(settings, tiny_dir)
     recorder = EventRecorder()
     registry = MetricRegistry("kvasir_", "tiny")
-    events = BlockEvents(
-        core, CoreConfig(settings, str(tiny_dir), num_clients=1), recorder, registry
-    )
-    listener = recorder.listener(0)
+    events = BlockEvents(CoreConfig(settings, str(tiny_dir), num_clients=1), recorder, registry)
+    [listener] = recorder.listeners(core.built_runner.groups)
     events._publisher._max_queued = 0
     for _ in range(3):
         listener.removed(b"h" * 16)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -12,16 +12,12 @@ import numpy as np
 import pytest
 import zmq
 
+from kvasir.wire import kv_events
 from kvasir.wire.block_hash import HASH_BYTES, chain_hashes, root_hash
 from kvasir.wire.fleet_secret import secure_client
+from kvasir_engine.kv import event_publisher
 from kvasir_engine.kv.event_publisher import KVEventPublisher
-from kvasir_engine.kv.events import (
-    Cleared,
-    EventRecorder,
-    KVEvent,
-    RemovedBlocks,
-    StoredBlocks,
-)
+from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
 
@@ -92,9 +88,7 @@ def publisher() -> Iterator[Callable[..., KVEventPublisher]]:
 
     def make(**settings: Any) -> KVEventPublisher:
         made.append(
-            KVEventPublisher(
-                "tcp://127.0.0.1:*", "tcp://127.0.0.1:*", groups=GROUPS, topic="kv@a@m", **settings
-            )
+            KVEventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", topic="kv@a@m", **settings)
         )
         return made[-1]
 
@@ -103,8 +97,8 @@ def publisher() -> Iterator[Callable[..., KVEventPublisher]]:
         each.close()
 
 
-def removed(number: int) -> list[KVEvent]:
-    return [RemovedBlocks(0, [number.to_bytes(HASH_BYTES, "big")])]
+def removed(number: int) -> list[kv_events.KVEvent]:
+    return [kv_events.BlockRemoved([number.to_bytes(HASH_BYTES, "big")], "GPU", 0)]
 
 
 def subscribe(
@@ -113,7 +107,7 @@ def subscribe(
     """A subscriber that is known to be connected, and the number of the first batch it got."""
     socket = connect(zmq.SUB, source.endpoint, secret)
     for _ in range(500):
-        source.publish([Cleared()])
+        source.publish([kv_events.AllBlocksCleared()])
         if socket.poll(10):
             return socket, int.from_bytes(socket.recv_multipart()[1], "big")
     pytest.fail("the subscriber never heard anything")
@@ -155,7 +149,7 @@ def test_what_the_pools_do_is_announced_with_fresh_hashes(
     connect: Connect, publisher: Callable[..., KVEventPublisher]
 ) -> None:
     recorder = EventRecorder()
-    manager = KVManager(GROUPS, [9, 9], listeners=[recorder.listener(0), recorder.listener(1)])
+    manager = KVManager(GROUPS, [9, 9], listeners=recorder.listeners(GROUPS))
     source = publisher()
     socket, _ = subscribe(connect, source)
     tokens = list(range(100, 100 + 3 * BLOCK))
@@ -183,31 +177,31 @@ def test_what_the_pools_do_is_announced_with_fresh_hashes(
 
 def test_a_chain_is_one_event_and_a_salted_one_keeps_its_root() -> None:
     recorder = EventRecorder()
-    manager = KVManager(GROUPS[:1], [9], listeners=[recorder.listener(0)])
+    manager = KVManager(GROUPS[:1], [9], listeners=recorder.listeners(GROUPS[:1]))
     commit(manager, list(range(3 * BLOCK)))
     commit(manager, list(range(BLOCK)), salt="tenant")
     [plain, salted] = recorder.drain_events()
-    assert isinstance(plain, StoredBlocks)
-    assert isinstance(salted, StoredBlocks)
-    assert (len(plain.hashes), plain.parent) == (3, None)
-    assert salted.parent == root_hash(cache_salt="tenant")
+    assert isinstance(plain, kv_events.BlockStored)
+    assert isinstance(salted, kv_events.BlockStored)
+    assert (len(plain.block_hashes), plain.parent_block_hash) == (3, None)
+    assert salted.parent_block_hash == root_hash(cache_salt="tenant")
     assert recorder.drain_events() == []
 
 
 def test_evictions_and_a_reset_are_recorded() -> None:
     recorder = EventRecorder()
-    manager = KVManager(GROUPS[:1], [4], listeners=[recorder.listener(0)])
+    manager = KVManager(GROUPS[:1], [4], listeners=recorder.listeners(GROUPS[:1]))
     commit(manager, list(range(3 * BLOCK)))
     [stored] = recorder.drain_events()
     commit(manager, list(range(50, 50 + 2 * BLOCK)))
     gone, new = recorder.drain_events()
     manager.reset_cache()
-    assert isinstance(stored, StoredBlocks)
-    assert isinstance(gone, RemovedBlocks)
-    assert set(gone.hashes) <= set(stored.hashes)
-    assert len(gone.hashes) == 2
-    assert isinstance(new, StoredBlocks)
-    assert recorder.drain_events() == [Cleared()]
+    assert isinstance(stored, kv_events.BlockStored)
+    assert isinstance(gone, kv_events.BlockRemoved)
+    assert set(gone.block_hashes) <= set(stored.block_hashes)
+    assert len(gone.block_hashes) == 2
+    assert isinstance(new, kv_events.BlockStored)
+    assert recorder.drain_events() == [kv_events.AllBlocksCleared()]
 
 
 def test_late_reader_replays_everything_then_the_end(
@@ -257,13 +251,13 @@ def test_overflow_leaves_a_gap_and_then_clears(
     connect: Connect, publisher: Callable[..., KVEventPublisher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = publisher(max_queued_batches=3)
-    encode, go_on = source._encoder.encode, threading.Event()
+    go_on = threading.Event()
 
-    def encode_when_told(timestamp: float, events: Sequence[KVEvent]) -> bytes:
+    def encode_when_told(batch: kv_events.EventBatch) -> bytes:
         go_on.wait()
-        return encode(timestamp, events)
+        return kv_events.encode_batch(batch)
 
-    monkeypatch.setattr(source._encoder, "encode", encode_when_told)
+    monkeypatch.setattr(event_publisher, "encode_batch", encode_when_told)
     source.publish(removed(0))
     settled(source)  # the thread holds batch 0; three more fit
     for number in range(1, 7):
@@ -325,7 +319,7 @@ def test_a_reader_with_the_secret_does_not_trust_an_open_publisher(
 def test_an_address_in_use_is_named(publisher: Callable[..., KVEventPublisher]) -> None:
     taken = publisher().endpoint
     with pytest.raises(OSError, match=taken):
-        KVEventPublisher(taken, groups=GROUPS)
+        KVEventPublisher(taken)
 
 
 def test_close_publishes_what_waits_and_silences_the_rest(
@@ -342,9 +336,9 @@ def test_close_publishes_what_waits_and_silences_the_rest(
     assert heard[-1] == [BlockRemoved([(77).to_bytes(HASH_BYTES, "big")], "GPU", 0)]
 
 
-def test_recording_needs_neither_zmq_nor_msgspec() -> None:
+def test_a_core_without_sockets_needs_neither_zmq_nor_events() -> None:
     code = (
-        "import sys, kvasir_engine.kv.events, kvasir_engine.kv.event_publisher;"
-        "sys.exit(bool({'zmq', 'msgspec'} & set(sys.modules)))"
+        "import sys, kvasir_engine.core.build;"
+        "sys.exit(bool({'zmq', 'kvasir.wire.kv_events'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

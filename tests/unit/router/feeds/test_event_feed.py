@@ -8,16 +8,20 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import zmq
 
-from kvasir.wire.kv_events import REPLAY_END, BlockStored, EventBatch, encode_batch
+from kvasir.wire.kv_events import (
+    REPLAY_END,
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    encode_batch,
+)
 from kvasir_engine.kv.event_publisher import KVEventPublisher
-from kvasir_engine.kv.events import Cleared, RemovedBlocks, StoredBlocks
-from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds import event_replay as replay
 from kvasir_router.feeds.event_feed import EventFeed
 from kvasir_router.feeds.event_sockets import MAX_MESSAGE_BYTES, EventSockets
 
-GROUPS = [KVGroupSpec((0,), 16)]
 ANY = "tcp://127.0.0.1:*"
 
 
@@ -25,12 +29,12 @@ def block(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def stored(*numbers: int) -> StoredBlocks:
-    return StoredBlocks(0, [block(n) for n in numbers], None, list(range(16 * len(numbers))))
+def stored(*numbers: int) -> BlockStored:
+    return BlockStored([block(n) for n in numbers], None, list(range(16 * len(numbers))), 16)
 
 
-def removed(*numbers: int) -> RemovedBlocks:
-    return RemovedBlocks(0, [block(n) for n in numbers])
+def removed(*numbers: int) -> BlockRemoved:
+    return BlockRemoved([block(n) for n in numbers])
 
 
 def held(*numbers: int) -> set[bytes]:
@@ -42,7 +46,7 @@ def start_publisher() -> Iterator[Callable[..., KVEventPublisher]]:
     started: list[KVEventPublisher] = []
 
     def start(endpoint: str = ANY, replay: str = ANY, **options: object) -> KVEventPublisher:
-        started.append(KVEventPublisher(endpoint, replay, groups=GROUPS, **options))  # type: ignore[arg-type]
+        started.append(KVEventPublisher(endpoint, replay, **options))  # type: ignore[arg-type]
         return started[-1]
 
     yield start
@@ -136,7 +140,7 @@ async def test_events_are_followed_in_order(start_publisher, subscribe, blocks, 
         publisher.publish([stored(n)])
     publisher.publish([removed(*range(40))])
     await eventually(lambda: blocks.held == held(*range(40, 50)))
-    publisher.publish([Cleared(), stored(7)])
+    publisher.publish([AllBlocksCleared(), stored(7)])
     await eventually(lambda: blocks.held == held(7))
     assert counts(feed)["kv_batches"] == 52
 

@@ -7,11 +7,10 @@ from typing import Any
 import grpc
 import pytest
 
+from kvasir.wire.kv_events import BlockStored
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_engine.kv.event_publisher import KVEventPublisher
-from kvasir_engine.kv.events import StoredBlocks
-from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.replica import Health, LoadStreamState
 
@@ -117,10 +116,8 @@ async def test_what_was_heard_is_in_the_metrics(two) -> None:
 async def test_a_new_policy_learns_what_was_before_it(
     start_replica, start_router, model_entry, eventually
 ) -> None:
-    publisher = KVEventPublisher(
-        "tcp://127.0.0.1:*", "tcp://127.0.0.1:*", groups=[KVGroupSpec((0,), 16)]
-    )
-    publisher.publish([StoredBlocks(0, [b"1" * 16, b"2" * 16], None, list(range(32)))])
+    publisher = KVEventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*")
+    publisher.publish([BlockStored([b"1" * 16, b"2" * 16], None, list(range(32)), 16)])
     entry = model_entry("m", await start_replica())
     entry["replicas"][0] |= {
         "kv_events": publisher.endpoint,
