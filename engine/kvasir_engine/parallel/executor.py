@@ -100,7 +100,8 @@ class Executor:
     def _start(self, rank: int) -> WorkerProcess:
         def config(reports: int) -> WorkerConfig:
             plans = self._plans.reader(rank - 1)
-            return WorkerConfig(rank, self.store, self._model_dir, self._settings, plans, reports)
+            files = str(self.store), str(self._model_dir)
+            return WorkerConfig(rank, *files, self._settings, plans, reports)
 
         return WorkerProcess(rank, config, {**_threads(self._settings), **os.environ})
 

@@ -11,6 +11,9 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
+
+import msgspec
 
 from kvasir_engine.parallel.protocol import Progress, Report, WorkerConfig
 from kvasir_engine.parent_death import die_with_parent
@@ -22,7 +25,7 @@ def main() -> int:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
     die_with_parent(int(sys.argv[2]))
-    config = WorkerConfig.decode(sys.stdin.buffer.read())
+    config = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerConfig)
     try:
         _serve(config)
     except Exception as error:
@@ -43,8 +46,8 @@ def _serve(config: WorkerConfig) -> None:
     settings = config.settings
     device = pick_device(settings.device)
     _report(config, Report(Progress.IMPORTED))
-    meet(config.rank, settings.tensor_parallel_size, store=config.store, device=device)
-    runner = build_torch_runner(settings, config.model_dir).runner
+    meet(config.rank, settings.tensor_parallel_size, store=Path(config.store), device=device)
+    runner = build_torch_runner(settings, Path(config.model_dir)).runner
     gc.collect()
     gc.freeze()
     _report(config, Report(Progress.READY))

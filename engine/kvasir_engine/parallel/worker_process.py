@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+import msgspec
+
 from kvasir_engine.parallel.protocol import Progress, RankError, Report, WorkerConfig
 
 _READ_BYTES = 1 << 16
@@ -43,7 +45,7 @@ class WorkerProcess:
         """A descriptor that becomes readable when the process has ended."""
         # A broken pipe: it has ended already, which the watch will notice.
         with suppress(BrokenPipeError), os.fdopen(settings_end, "wb") as stdin:
-            stdin.write(made.encode())
+            stdin.write(msgspec.json.encode(made))
 
     @property
     def pid(self) -> int:
@@ -56,7 +58,8 @@ class WorkerProcess:
             while data := os.read(self.reports, _READ_BYTES):
                 self._unread += data
         *lines, self._unread = self._unread.split(b"\n")
-        for report in map(Report.decode, lines):
+        for line in lines:
+            report = msgspec.json.decode(line, type=Report)
             self.progress = report.progress
             if report.progress is Progress.FAILED:
                 self.failure = report

@@ -68,6 +68,6 @@ def worker_config(tmp_path: Path) -> Iterator[Callable[[int], WorkerConfig]]:
     settings = make_settings("m", device="cuda", tensor_parallel_size=2)
     writer = PlanWriter(1)
     yield lambda reports: WorkerConfig(
-        1, tmp_path / "store", tmp_path, settings, writer.reader(0), reports
+        1, str(tmp_path / "store"), str(tmp_path), settings, writer.reader(0), reports
     )
     writer.close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import msgspec
 import pytest
 
 from kvasir_engine.loader.load_error import ModelLoadError
@@ -23,14 +22,14 @@ def test_a_worker_gets_all_settings() -> None:
         "módel", tensor_parallel_size=4, max_num_seqs=7, block_size=32, dtype="bfloat16"
     )
     plans = ReaderEnd(3, 4, 5, slots=64, slot_bytes=1024)
-    config = WorkerConfig(2, Path("/run/störe"), Path("/models/x"), settings, plans, reports=9)
-    assert WorkerConfig.decode(config.encode()) == config
+    config = WorkerConfig(2, "/run/störe", "/models/x", settings, plans, reports=9)
+    assert msgspec.json.decode(msgspec.json.encode(config), type=WorkerConfig) == config
 
 
 @pytest.mark.parametrize("kind", [ModelLoadError, SettingsError])
 def test_what_the_user_can_mend_keeps_its_type_and_sentence(kind: type[ValueError]) -> None:
     report = Report(Progress.FAILED, kind.__name__, "raise --max-model-len", "Traceback")
-    error = Report.decode(report.encode()).error(rank=1)
+    error = msgspec.json.decode(report.encode(), type=Report).error(rank=1)
     assert type(error) is kind
     assert str(error) == "raise --max-model-len"
 
@@ -46,4 +45,4 @@ def test_a_report_is_one_bounded_line() -> None:
     line = report.encode()
     assert line.index(b"\n") == len(line) - 1
     assert len(line) < 2 * MAX_REPORT_CHARS
-    assert Report.decode(line).message == "two\nlines"
+    assert msgspec.json.decode(line, type=Report).message == "two\nlines"
