@@ -145,7 +145,7 @@ class PromptLogprobs:
 
     row: int
     first: int
-    token_logprobs: Float32Array
+    logprobs: Float32Array
     ranks: Int32Array
     top_ids: Int32Array
     top_logprobs: Float32Array

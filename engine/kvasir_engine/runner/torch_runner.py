@@ -23,7 +23,7 @@ from kvasir_engine.runner.graphs.cuda_graph_runner import CudaGraphRunner
 from kvasir_engine.runner.graphs.full import Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
-from kvasir_engine.runner.torch_step import TorchStep, fields
+from kvasir_engine.runner.torch_step import TorchStep
 from kvasir_engine.sampling.sampler import SampleBatch, Sampler
 from kvasir_engine.sampling.sampling_state import SamplingState
 from kvasir_engine.sampling.token_logprobs import prompt_logprobs
@@ -225,7 +225,8 @@ class TorchRunner:
         logits = self.model.logits(hidden[inputs.query_ends[entries]])
         sampled = self._sampler(logits, batch, plan.top_logprobs)
         self.batch.accept(rows, sampled.tokens)
-        return {"tokens": sampled.tokens, **fields(sampled.logprobs)}
+        logprobs = {} if sampled.logprobs is None else sampled.logprobs._asdict()
+        return {"tokens": sampled.tokens, **logprobs}
 
     def _prompt_logprobs(
         self, plan: StepPlan, hidden: torch.Tensor
@@ -245,5 +246,5 @@ class TorchRunner:
                 vocab_size=self.vocab_size,
                 top=wanted.top,
             )
-            reports.append((row, wanted.first, HostCopy(fields(found))))
+            reports.append((row, wanted.first, HostCopy(found._asdict())))
         return reports

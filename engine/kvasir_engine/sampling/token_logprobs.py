@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,28 +13,23 @@ from kvasir_engine.sampling.logits import chunk_rows
 MAX_PROMPT_ROWS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Logprobs:
-    """Natural log-probabilities of n positions, on the device.
+class Logprobs(NamedTuple):
+    """Natural log-probabilities of n positions, on the device, named as StepOutput names them.
 
-    `values` fp32 [n] and `ranks` int32 [n] (1 = most likely) of the given tokens; `top_ids`
-    int32 and `top_values` fp32 [n, top], most likely first.
+    `logprobs` fp32 [n] and `ranks` int32 [n] (1 = most likely) of the given tokens; `top_ids`
+    int32 and `top_logprobs` fp32 [n, top], most likely first.
     """
 
-    values: Tensor
+    logprobs: Tensor
     ranks: Tensor
     top_ids: Tensor
-    top_values: Tensor
+    top_logprobs: Tensor
 
 
 def token_logprobs(logits: Tensor, tokens: Tensor, top: int) -> Logprobs:
     """Log-probabilities of `tokens` (int64 [n]) under raw fp32 logits [n, vocab]."""
     rows = chunk_rows(logits.shape[1])
-    parts = [
-        _of_chunk(logits[start : start + rows], tokens[start : start + rows], top)
-        for start in range(0, logits.shape[0], rows)
-    ]
-    return _join(parts)
+    return _of_chunks(torch.split(logits, rows), torch.split(tokens, rows), top)
 
 
 def prompt_logprobs(
@@ -51,11 +46,12 @@ def prompt_logprobs(
     at a time, so that memory does not grow with the prompt. n must be at least 1.
     """
     rows = min(MAX_PROMPT_ROWS, chunk_rows(vocab_size))
-    parts = [
-        _of_chunk(head(hidden[start : start + rows]), tokens[start : start + rows], top)
-        for start in range(0, hidden.shape[0], rows)
-    ]
-    return _join(parts)
+    return _of_chunks(map(head, torch.split(hidden, rows)), torch.split(tokens, rows), top)
+
+
+def _of_chunks(logits: Iterable[Tensor], tokens: Iterable[Tensor], top: int) -> Logprobs:
+    parts = [_of_chunk(*chunk, top) for chunk in zip(logits, tokens, strict=True)]
+    return parts[0] if len(parts) == 1 else Logprobs(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def _of_chunk(logits: Tensor, tokens: Tensor, top: int) -> Logprobs:
@@ -64,19 +60,8 @@ def _of_chunk(logits: Tensor, tokens: Tensor, top: int) -> Logprobs:
     ranks = (logits > logits.gather(1, target)).sum(-1, dtype=torch.int32) + 1
     top_ids = logits.topk(min(top, logits.shape[1]), dim=-1).indices
     return Logprobs(
-        values=logprobs.gather(1, target).squeeze(1),
+        logprobs=logprobs.gather(1, target).squeeze(1),
         ranks=ranks,
         top_ids=top_ids.to(torch.int32),
-        top_values=logprobs.gather(1, top_ids),
-    )
-
-
-def _join(parts: list[Logprobs]) -> Logprobs:
-    if len(parts) == 1:
-        return parts[0]
-    return Logprobs(
-        values=torch.cat([part.values for part in parts]),
-        ranks=torch.cat([part.ranks for part in parts]),
-        top_ids=torch.cat([part.top_ids for part in parts]),
-        top_values=torch.cat([part.top_values for part in parts]),
+        top_logprobs=logprobs.gather(1, top_ids),
     )

@@ -124,12 +124,12 @@ def _add_prompt_logprobs(
         entries = [
             LogprobEntry(
                 int(targets[i]),
-                float(report.token_logprobs[i]),
+                float(report.logprobs[i]),
                 int(report.ranks[i]),
                 report.top_ids[i].tolist() if top else [],
                 report.top_logprobs[i].tolist() if top else [],
             )
-            for i in range(len(report.token_logprobs))
+            for i in range(len(report.logprobs))
         ]
         delta = SampleDelta(sequence.handle, [], prompt_logprobs=entries)
         _announce(sequence, delta)

@@ -71,7 +71,7 @@ def test_logprobs_of_the_prompt_and_of_the_sample(runner, hf_logits) -> None:
     assert (report.row, report.first, report.top_ids.shape) == (2, 1, (3, 2))
     targets = torch.tensor(PROMPTS[2][2:])
     expected = logprobs[1:4].gather(1, targets[:, None]).flatten()
-    assert report.token_logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+    assert report.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
     assert output.logprobs is not None
     assert output.logprobs[0] == pytest.approx(logprobs[4].max().item(), abs=1e-3)
     assert output.top_ids is not None

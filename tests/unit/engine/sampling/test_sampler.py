@@ -194,7 +194,7 @@ def test_logprobs_are_of_the_raw_logits(bench, edited):
     reference = logits[0].log_softmax(-1)
     token = int(sampled.tokens[0])
     assert (token == 0) is not edited
-    assert sampled.logprobs.values.tolist() == [pytest.approx(reference[token].item(), 1e-5)]
+    assert sampled.logprobs.logprobs.tolist() == [pytest.approx(reference[token].item(), 1e-5)]
     assert sampled.logprobs.ranks.tolist() == [2 if edited else 1]
     assert sampled.logprobs.top_ids[0].tolist() == reference.topk(3).indices.tolist()
 

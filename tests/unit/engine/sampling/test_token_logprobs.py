@@ -29,11 +29,13 @@ def test_values_ranks_and_alternatives(logits, top):
     reference = logits.double().log_softmax(-1)
     for row in range(ROWS):
         expected = reference[row].sort(descending=True)
-        assert result.values[row].item() == pytest.approx(reference[row, tokens[row]].item(), 1e-5)
+        assert result.logprobs[row].item() == pytest.approx(
+            reference[row, tokens[row]].item(), 1e-5
+        )
         rank = expected.indices.tolist().index(int(tokens[row])) + 1
         assert result.ranks[row].item() == rank
         assert result.top_ids[row].tolist() == expected.indices[:top].tolist()
-        assert result.top_values[row].tolist() == pytest.approx(
+        assert result.top_logprobs[row].tolist() == pytest.approx(
             expected.values[:top].tolist(), 1e-5
         )
     assert result.ranks.dtype == result.top_ids.dtype == torch.int32
@@ -59,8 +61,8 @@ def test_prompt_logprobs_equal_those_of_the_whole_logits(top):
 
     result = prompt_logprobs(hidden, head, tokens, vocab_size=VOCAB, top=top)
     whole = token_logprobs(hidden @ weight, tokens, top)
-    torch.testing.assert_close(result.values, whole.values)
-    torch.testing.assert_close(result.top_values, whole.top_values)
+    torch.testing.assert_close(result.logprobs, whole.logprobs)
+    torch.testing.assert_close(result.top_logprobs, whole.top_logprobs)
     assert torch.equal(result.ranks, whole.ranks)
     assert torch.equal(result.top_ids, whole.top_ids)
     assert sum(seen) == ROWS

@@ -270,7 +270,7 @@ class PlanModel:
         return PromptLogprobs(
             row,
             wanted.first,
-            token_logprobs=-positions.astype(np.float32),
+            logprobs=-positions.astype(np.float32),
             ranks=np.ones(len(positions), dtype=np.int32),
             top_ids=tops,
             top_logprobs=-tops.astype(np.float32),

@@ -197,7 +197,7 @@ def test_prompt_logprobs_in_chunks_equal_those_at_once():
     (whole,) = report((0, 6))
     chunks = report((0, 2), (2, 5), (5, 6))
     assert [chunk.first for chunk in chunks] == [0, 2, 5]
-    for field in ("token_logprobs", "ranks", "top_ids", "top_logprobs"):
+    for field in ("logprobs", "ranks", "top_ids", "top_logprobs"):
         joined = np.concatenate([getattr(chunk, field) for chunk in chunks])
         assert joined.tolist() == getattr(whole, field).tolist()
     for i, token in enumerate(prompt[1:]):
