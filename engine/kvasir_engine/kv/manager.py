@@ -53,6 +53,7 @@ class KVManager:
         self.groups = tuple(groups)
         self.block_size = groups[0].block_size
         self.caching = caching
+        self.windowed = any(spec.window is not None for spec in groups)
         self._anchor = next((i for i, spec in enumerate(groups) if spec.window is None), None)
         self._last_walk: _LastLookup | None = None
         heard = listeners or [None] * len(groups)

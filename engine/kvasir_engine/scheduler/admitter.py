@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.chunked_prefill import ChunkedPrefill
@@ -23,95 +24,87 @@ RETRY_STEPS = 16
 its prefix may have been computed by others since. Looking it up costs milliseconds when long."""
 
 
+@dataclass(slots=True, eq=False)
 class Admitter:
     """Give sequences their rows, their cached prefix and a first chunk."""
 
-    def __init__(
-        self,
-        kv: KVManager,
-        rows: RowTable,
-        waiting: WaitingQueue,
-        chunks: ChunkedPrefill,
-        releases: DeferredReleases,
-        counters: SchedulerCounters,
-    ) -> None:
-        self._kv = kv
-        self._rows = rows
-        self._waiting = waiting
-        self._prefill = chunks
-        self._releases = releases
-        self._counters = counters
-        self._blocked: tuple[Sequence, list[int], int] | None = None
-        """Sequence that found too few blocks, how many must be available, and when to look again
-        anyway."""
+    kv: KVManager
+    rows: RowTable
+    waiting: WaitingQueue
+    prefill: ChunkedPrefill
+    releases: DeferredReleases
+    counters: SchedulerCounters
+    _blocked: tuple[Sequence, list[int], int] | None = None
+    """Sequence that found too few blocks, how many must be available, and when to look again
+    anyway."""
 
     def admit_waiting(self, builder: PlanBuilder) -> None:
         """Start sequences until one must wait; it is not overtaken."""
         while builder.budget > 0 and not builder.short_of_blocks:
-            sequence = self._waiting.peek()
-            if sequence is None or self._rows.num_free < sequence.rows_needed:
+            sequence = self.waiting.peek()
+            if sequence is None or self.rows.num_free < sequence.rows_needed:
                 return
             if not self._admit(builder, sequence):
                 return
 
     def blocks_to_admit(self, num_tokens: int, samples: int) -> list[int]:
         """Blocks by group to prefill `num_tokens` and sample; each further sample adds one."""
-        blocks = self._kv.max_blocks_held(num_tokens + 1, self._prefill.longest)
+        blocks = self.kv.max_blocks_held(num_tokens + 1, self.prefill.longest)
         return [count + samples - 1 for count in blocks]
 
     def _admit(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """False if the sequence must wait."""
         if self._is_blocked(builder, sequence):
             return False
-        tables = self._kv.new_tables(sequence.request.cache_salt)
+        tables = self.kv.new_tables(sequence.request.cache_salt)
         caching = sequence.request.params.prompt_logprobs is None
         tokens = sequence.tokens if caching else sequence.tokens[:1]
-        hit = self._kv.find_prefix(tokens, tables.root, sequence.request.block_hashes)
+        hit = self.kv.find_prefix(tokens, tables.root, sequence.request.block_hashes)
         wanted = self.blocks_to_admit(len(sequence.tokens), 1 + len(sequence.siblings))
         needed = self._available_to_fit(wanted, hit.tables)
         if not self._are_available(needed):
             self._blocked = (sequence, needed, builder.step_id + RETRY_STEPS)
             return False
-        tail = None if sequence.siblings else self._kv.find_tail(tokens, tables.root, hit)
-        self._waiting.pop()
-        self._kv.acquire_prefix(tables, hit)
+        tail = None if sequence.siblings else self.kv.find_tail(tokens, tables.root, hit)
+        self.waiting.pop()
+        self.kv.acquire_prefix(tables, hit)
         sequence.tables = tables
         num_cached = hit.num_tokens
         # What is copied counts as available, but must outlive the step that copies it.
         if tail is not None and self._are_available([count + 1 for count in needed]):
-            pairs = self._kv.copy_tail(tables, tail)
+            pairs = self.kv.copy_tail(tables, tail)
             builder.add_copies(pairs)
-            self._releases.add_blocks([[source] for source, _ in pairs], builder.step_id)
+            self.releases.add_blocks([[source] for source, _ in pairs], builder.step_id)
             num_cached = len(tokens) - 1
         self._give_row(builder, sequence, num_cached)
-        self._prefill.plan_chunk(builder, sequence)
+        self.prefill.plan_chunk(builder, sequence)
         return True
 
     def _available_to_fit(self, wanted: list[int], cached: list[list[int]]) -> list[int]:
         """Return how many blocks each group must be able to hand out, so that `wanted` of them,
         `cached` among them, fit beside what runs."""
         needed = []
-        running = self._rows.active.any()
-        for pool, blocks, table in zip(self._kv.pools, wanted, cached, strict=True):
+        running = self.rows.active.any()
+        for pool, blocks, table in zip(self.kv.pools, wanted, cached, strict=True):
             margin = int(WATERMARK * pool.capacity) if running else 0
             # A hit that nobody holds counts as available, but will be taken.
             needed.append(blocks - pool.num_held(table) + margin)
         return needed
 
     def _are_available(self, counts: list[int]) -> bool:
-        return all(p.num_available >= n for p, n in zip(self._kv.pools, counts, strict=True))
+        return all(p.num_available >= n for p, n in zip(self.kv.pools, counts, strict=True))
 
     def _is_blocked(self, builder: PlanBuilder, sequence: Sequence) -> bool:
         """Return whether the head of the queue still lacks blocks, so that its prefix look-up can
         be skipped."""
-        if self._blocked is None or not self._rows.active.any():
+        if self._blocked is None or not self.rows.active.any():
             return False
         who, needed, retry_step = self._blocked
         return who is sequence and builder.step_id < retry_step and not self._are_available(needed)
 
     def _give_row(self, builder: PlanBuilder, sequence: Sequence, num_cached: int) -> None:
         """The sequence, and its siblings, own rows from now on."""
-        t = self._rows
+        t = self.rows
         row = t.acquire(sequence)
         sequence.state = SequenceState.RUNNING
         sequence.times.started = sequence.times.started or time.monotonic()
@@ -119,8 +112,8 @@ class Admitter:
             t.acquire(sibling)
             sibling.state = SequenceState.RUNNING
         t.computed[row] = num_cached
-        t.committed[row] = num_cached // self._kv.block_size
-        t.capacity[row] = len(sequence.block_tables.tables[0]) * self._kv.block_size
+        t.committed[row] = num_cached // self.kv.block_size
+        t.capacity[row] = len(sequence.block_tables.tables[0]) * self.kv.block_size
         t.active[row] = True
         t.special[row] = sequence.is_special
         if sequence.num_cached is None:
@@ -138,6 +131,6 @@ class Admitter:
 
     def _count_hit(self, sequence: Sequence, num_cached: int) -> None:
         sequence.num_cached = min(num_cached, sequence.num_prompt)
-        if self._kv.caching and sequence.request.params.prompt_logprobs is None:
-            self._counters.prefix_queries += len(sequence.tokens)
-        self._counters.prefix_hits += num_cached
+        if self.kv.caching and sequence.request.params.prompt_logprobs is None:
+            self.counters.prefix_queries += len(sequence.tokens)
+        self.counters.prefix_hits += num_cached

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.counters import SchedulerCounters
 from kvasir_engine.scheduler.forks import ForkPlanner
@@ -12,39 +14,29 @@ from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 
 
+@dataclass(slots=True, eq=False)
 class ChunkedPrefill:
     """Decide which rows compute how much of their prompt in a step."""
 
-    def __init__(
-        self,
-        kv: KVManager,
-        rows: RowTable,
-        waiting: WaitingQueue,
-        blocks: RowAllocator,
-        forks: ForkPlanner,
-        counters: SchedulerCounters,
-        *,
-        longest: int,
-    ) -> None:
-        """`longest` is the most tokens of one chunk."""
-        self.longest = longest
-        self._kv = kv
-        self._rows = rows
-        self._waiting = waiting
-        self._blocks = blocks
-        self._forks = forks
-        self._counters = counters
+    kv: KVManager
+    rows: RowTable
+    waiting: WaitingQueue
+    blocks: RowAllocator
+    forks: ForkPlanner
+    counters: SchedulerCounters
+    longest: int
+    """The most tokens of one chunk."""
 
     def plan_chunks(self, builder: PlanBuilder) -> None:
         """A chunk for every row that is being prefilled, earliest first, while budget is left."""
         if not builder.prefilling:
             return
-        t = self._rows
+        t = self.rows
         left = t.total - t.computed
         rows = (t.active & (t.total < t.limit) & ((left > 1) | (t.special & (left > 0)))).nonzero()[
             0
         ]
-        for sequence in sorted((t.sequence(int(row)) for row in rows), key=self._waiting.key):
+        for sequence in sorted((t.sequence(int(row)) for row in rows), key=self.waiting.key):
             if builder.budget <= 0:
                 return
             if sequence.state is SequenceState.RUNNING:
@@ -52,34 +44,34 @@ class ChunkedPrefill:
 
     def plan_chunk(self, builder: PlanBuilder, sequence: Sequence) -> None:
         """Plan as large a chunk as budget and blocks allow, or none."""
-        t, row = self._rows, sequence.row
-        self._blocks.free_outside_windows(sequence)
+        t, row = self.rows, sequence.row
+        self.blocks.free_outside_windows(sequence)
         start, total = int(t.computed[row]), int(t.total[row])
         count = min(total - start, builder.budget, self.longest)
         count = self._fit_blocks(builder, sequence, start, count)
         samples = start + count == total
-        if samples and sequence.siblings and not self._forks.plan_forks(builder, sequence):
+        if samples and sequence.siblings and not self.forks.plan_forks(builder, sequence):
             samples = False
             count -= 1
         if count <= 0 or sequence.state is not SequenceState.RUNNING:
             return
-        needed = self._kv.blocks_needed(sequence.block_tables, start + count)
-        self._blocks.append(builder, sequence, needed)
+        needed = self.kv.blocks_needed(sequence.block_tables, start + count)
+        self.blocks.append(builder, sequence, needed)
         builder.chunks.append(Chunk(sequence, start, count, samples))
         builder.budget -= count
-        self._counters.chunked_prefills += not samples
+        self.counters.chunked_prefills += not samples
 
     def _fit_blocks(self, builder: PlanBuilder, sequence: Sequence, start: int, count: int) -> int:
         """Tokens of the chunk that find room; preempts only when nothing else would go on."""
-        tables, size = sequence.block_tables, self._kv.block_size
-        needed = self._kv.blocks_needed(tables, start + count)
-        if self._kv.can_append(needed):
+        tables, size = sequence.block_tables, self.kv.block_size
+        needed = self.kv.blocks_needed(tables, start + count)
+        if self.kv.can_append(needed):
             return count
         builder.short_of_blocks = True
-        fitting = (len(tables.tables[0]) + self._kv.num_available) * size - start
+        fitting = (len(tables.tables[0]) + self.kv.num_available) * size - start
         if fitting > 0:
             return min(count, fitting)
-        if self._blocks.others_will_release(builder) or not self._blocks.make_room(
+        if self.blocks.others_will_release(builder) or not self.blocks.make_room(
             builder, sequence, 1
         ):
             return 0

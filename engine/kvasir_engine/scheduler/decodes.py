@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from kvasir_engine.scheduler.plan_builder import PlanBuilder, int32
@@ -11,17 +13,17 @@ from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.step_plan import Int32Array
 
 
+@dataclass(slots=True, eq=False)
 class DecodePlanner:
     """Decide which rows decode in a step."""
 
-    def __init__(self, rows: RowTable, waiting: WaitingQueue, blocks: RowAllocator) -> None:
-        self._rows = rows
-        self._waiting = waiting
-        self._blocks = blocks
+    rows: RowTable
+    waiting: WaitingQueue
+    blocks: RowAllocator
 
     def plan_decodes(self, builder: PlanBuilder) -> None:
         """Add every row with exactly one token to compute, if its block is there."""
-        t = self._rows
+        t = self.rows
         left = t.total - t.computed
         going = (t.active & (t.total < t.limit) & (left > 0)).nonzero()[0]
         plain = (left[going] == 1) & ~t.special[going]
@@ -38,15 +40,15 @@ class DecodePlanner:
         self, builder: PlanBuilder, ready: Int32Array, short: Int32Array
     ) -> Int32Array:
         """A block for each row of `short`, earliest first; returns the rows that decode."""
-        t = self._rows
+        t = self.rows
         without: list[int] = []
-        for row in sorted(short.tolist(), key=lambda row: self._waiting.key(t.sequence(row))):
+        for row in sorted(short.tolist(), key=lambda row: self.waiting.key(t.sequence(row))):
             if not t.active[row]:
                 continue
             sequence = t.sequence(row)
-            self._blocks.free_outside_windows(sequence)
-            if self._blocks.make_room(builder, sequence, 1):
-                self._blocks.append(builder, sequence, 1)
+            self.blocks.free_outside_windows(sequence)
+            if self.blocks.make_room(builder, sequence, 1):
+                self.blocks.append(builder, sequence, 1)
             else:
                 without.append(row)
         keep = t.active[ready]

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 
 
+@dataclass(slots=True, eq=False)
 class DeferredReleases:
     """Rows and blocks on their way back."""
 
-    def __init__(self, kv: KVManager, rows: RowTable, requeue: Callable[[Sequence], None]) -> None:
-        """`requeue` is called with each preempted sequence once it owns nothing any more."""
-        self._kv = kv
-        self._rows = rows
-        self._requeue = requeue
-        self.retired = -1
-        """The last step whose results are on the CPU."""
-        self._leaving: list[Sequence] = []
-        self._blocks: list[tuple[int, list[list[int]]]] = []
+    kv: KVManager
+    rows: RowTable
+    requeue: Callable[[Sequence], None]
+    """Called with each preempted sequence once it owns nothing any more."""
+    retired: int = -1
+    """The last step whose results are on the CPU."""
+    _leaving: list[Sequence] = field(default_factory=list)
+    _blocks: list[tuple[int, list[list[int]]]] = field(default_factory=list)
 
     @property
     def pending(self) -> bool:
@@ -33,7 +34,7 @@ class DeferredReleases:
         the sequences `ending` then leave too."""
         coming = []
         tables = [s.tables for s in (*self._leaving, *ending) if s.tables]
-        for group, pool in enumerate(self._kv.pools):
+        for group, pool in enumerate(self.kv.pools):
             shares = Counter(b for table in tables for b in table.held(group))
             shares.update(b for _, blocks in self._blocks for b in blocks[group])
             coming.append(sum(pool.references(b) == count for b, count in shares.items()))
@@ -55,7 +56,7 @@ class DeferredReleases:
 
     def give_back_row(self, sequence: Sequence) -> None:
         """An unforked sibling's row, which no step ever named."""
-        sequence.tokens = self._rows.release(sequence.row)
+        sequence.tokens = self.rows.release(sequence.row)
         sequence.state = SequenceState.WAITING
 
     def retire(self, step_id: int) -> None:
@@ -66,7 +67,7 @@ class DeferredReleases:
     def _settle(self) -> None:
         staying: list[Sequence] = []
         for sequence in self._leaving:
-            if self._rows.last_step[sequence.row] > self.retired:
+            if self.rows.last_step[sequence.row] > self.retired:
                 staying.append(sequence)
             else:
                 self._free(sequence)
@@ -76,18 +77,18 @@ class DeferredReleases:
             if last_step > self.retired:
                 still.append((last_step, blocks))
             else:
-                self._kv.release(blocks)
+                self.kv.release(blocks)
         self._blocks = still
 
     def _free(self, sequence: Sequence) -> None:
         tables = sequence.tables
         if tables is not None:
-            self._kv.release([tables.held(group) for group in range(len(tables.tables))])
+            self.kv.release([tables.held(group) for group in range(len(tables.tables))])
         sequence.tables = None
-        sequence.tokens = self._rows.release(sequence.row)
+        sequence.tokens = self.rows.release(sequence.row)
         if sequence.preempted:
             sequence.preempted = False
             sequence.state = SequenceState.WAITING
-            self._requeue(sequence)
+            self.requeue(sequence)
         else:
             sequence.state = SequenceState.GONE

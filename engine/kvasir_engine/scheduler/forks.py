@@ -6,6 +6,8 @@ forked, since the forking step still writes it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from kvasir_engine.kv.groups import NULL_BLOCK
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.scheduler.counters import SchedulerCounters
@@ -16,35 +18,33 @@ from kvasir_engine.scheduler.sequence import Sequence, SequenceState
 from kvasir_engine.step_plan import RowFork
 
 
+@dataclass(slots=True, eq=False)
 class ForkPlanner:
     """Fork siblings off their leads and see their copies made."""
 
-    def __init__(
-        self, kv: KVManager, rows: RowTable, blocks: RowAllocator, counters: SchedulerCounters
-    ) -> None:
-        self._kv = kv
-        self._rows = rows
-        self._blocks = blocks
-        self._counters = counters
-        self._due: list[ForkCopy] = []
-        """Copies the next plan makes."""
+    kv: KVManager
+    rows: RowTable
+    blocks: RowAllocator
+    counters: SchedulerCounters
+    _due: list[ForkCopy] = field(default_factory=list)
+    """Copies the next plan makes."""
 
     def plan_forks(self, builder: PlanBuilder, lead: Sequence) -> bool:
         """Fork the siblings off at the prompt's last token; False if their blocks are not there."""
-        total = int(self._rows.total[lead.row])
-        lead_needs = self._kv.blocks_needed(lead.block_tables, total)
-        partial = 1 if total % self._kv.block_size else 0
+        total = int(self.rows.total[lead.row])
+        lead_needs = self.kv.blocks_needed(lead.block_tables, total)
+        partial = 1 if total % self.kv.block_size else 0
         needed = lead_needs + partial * len(lead.siblings)
-        if not self._kv.can_append(needed):
+        if not self.kv.can_append(needed):
             builder.short_of_blocks = True
-            waits = self._blocks.others_will_release(builder)
-            if waits or not self._blocks.make_room(builder, lead, needed):
+            waits = self.blocks.others_will_release(builder)
+            if waits or not self.blocks.make_room(builder, lead, needed):
                 return False
-        self._blocks.append(builder, lead, lead_needs)
+        self.blocks.append(builder, lead, lead_needs)
         for sibling in list(lead.siblings):
             self._fork(builder, lead, sibling, total)
             self.part(lead, sibling)
-            self._counters.forks += 1
+            self.counters.forks += 1
         return True
 
     def part(self, lead: Sequence, sibling: Sequence) -> None:
@@ -52,11 +52,11 @@ class ForkPlanner:
         lead.siblings.remove(sibling)
         sibling.lead = None
         if lead.row >= 0:
-            self._rows.special[lead.row] = lead.is_special
+            self.rows.special[lead.row] = lead.is_special
 
     def plan_copies(self, builder: PlanBuilder) -> None:
         """Copies for siblings that go on computing; the others' blocks may be handed on already."""
-        t = self._rows
+        t = self.rows
         for copy in self._due:
             row = copy.sibling.row
             if copy.sibling.state is SequenceState.RUNNING and t.total[row] < t.limit[row]:
@@ -66,27 +66,27 @@ class ForkPlanner:
         """The step became a plan: its copies are made, those of its own forks are due next."""
         for copy in self._due:
             if copy.lead.row >= 0:
-                self._rows.last_step[copy.lead.row] = builder.step_id
+                self.rows.last_step[copy.lead.row] = builder.step_id
         self._due = builder.fork_copies
 
     def _fork(self, builder: PlanBuilder, lead: Sequence, sibling: Sequence, total: int) -> None:
-        t, row = self._rows, sibling.row
-        full = total // self._kv.block_size
-        tables = self._kv.new_tables(lead.request.cache_salt)
+        t, row = self.rows, sibling.row
+        full = total // self.kv.block_size
+        tables = self.kv.new_tables(lead.request.cache_salt)
         for group, table in enumerate(lead.block_tables.tables):
             shared = table[:full]
-            self._kv.pools[group].share(block for block in shared if block != NULL_BLOCK)
+            self.kv.pools[group].share(block for block in shared if block != NULL_BLOCK)
             tables.tables[group] = list(shared)
         tables.hashes = list(lead.block_tables.hashes)
         tables.windows_start = list(lead.block_tables.windows_start)
         sibling.tables = tables
-        if total % self._kv.block_size:
-            fresh = self._kv.append(tables, 1)
+        if total % self.kv.block_size:
+            fresh = self.kv.append(tables, 1)
             sources = [table[full] for table in lead.block_tables.tables]
             pairs = [(source, new[0]) for source, new in zip(sources, fresh, strict=True)]
             builder.fork_copies.append(ForkCopy(lead, sibling, pairs))
         t.computed[row] = t.total[row] = t.known[row] = total
-        t.capacity[row] = len(tables.tables[0]) * self._kv.block_size
+        t.capacity[row] = len(tables.tables[0]) * self.kv.block_size
         t.committed[row] = len(tables.hashes)
         t.active[row] = True
         sibling.num_cached = lead.num_cached

@@ -7,6 +7,7 @@ that step retires, so whoever made room for itself that way sits this step out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,38 +20,30 @@ from kvasir_engine.scheduler.sequence import Sequence
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 
 
+@dataclass(slots=True, eq=False)
 class RowAllocator:
     """Append blocks to rows' tables, and make room for them."""
 
-    def __init__(
-        self,
-        kv: KVManager,
-        rows: RowTable,
-        waiting: WaitingQueue,
-        releases: DeferredReleases,
-        counters: SchedulerCounters,
-    ) -> None:
-        self._kv = kv
-        self._rows = rows
-        self._waiting = waiting
-        self._releases = releases
-        self._counters = counters
-        self._windowed = any(spec.window is not None for spec in kv.groups)
+    kv: KVManager
+    rows: RowTable
+    waiting: WaitingQueue
+    releases: DeferredReleases
+    counters: SchedulerCounters
 
     def append(self, builder: PlanBuilder, sequence: Sequence, count: int) -> None:
         """Append `count` blocks, which are there, to the sequence's tables."""
         if not count:
             return
         tables, row = sequence.block_tables, sequence.row
-        builder.append_blocks(row, tables, self._kv.append(tables, count))
-        self._rows.capacity[row] = len(tables.tables[0]) * self._kv.block_size
+        builder.append_blocks(row, tables, self.kv.append(tables, count))
+        self.rows.capacity[row] = len(tables.tables[0]) * self.kv.block_size
 
     def free_outside_windows(self, sequence: Sequence) -> None:
         """Give back the blocks that fell out of every window; first, so that they can be had."""
-        if self._windowed:
+        if self.kv.windowed:
             row = sequence.row
-            gone = self._kv.outside_windows(sequence.block_tables, int(self._rows.computed[row]))
-            self._releases.add_blocks(gone, int(self._rows.last_step[row]))
+            gone = self.kv.outside_windows(sequence.block_tables, int(self.rows.computed[row]))
+            self.releases.add_blocks(gone, int(self.rows.last_step[row]))
 
     def make_room(self, builder: PlanBuilder, sequence: Sequence, count: int) -> bool:
         """True when `count` blocks can be appended now.
@@ -58,11 +51,11 @@ class RowAllocator:
         Otherwise later arrivals are preempted until enough blocks are on their way back; those
         named by a launched step come back only when it retires, so the caller sits this step out.
         """
-        while not self._kv.can_append(count):
+        while not self.kv.can_append(count):
             builder.short_of_blocks = True
-            if self._kv.num_available + self._coming() >= count:
+            if self.kv.num_available + self._coming() >= count:
                 return False
-            victim = max((*self._running(), sequence), key=self._waiting.key)
+            victim = max((*self._running(), sequence), key=self.waiting.key)
             self._preempt(victim)
             if victim is sequence:
                 return False
@@ -71,28 +64,28 @@ class RowAllocator:
     def others_will_release(self, builder: PlanBuilder) -> bool:
         """Return True if waiting for blocks will end by itself: something runs and will release
         some."""
-        in_flight = self._releases.retired < builder.step_id - 1
+        in_flight = self.releases.retired < builder.step_id - 1
         return bool(len(builder.decodes) or builder.chunks or in_flight)
 
     def _coming(self) -> int:
         """Blocks that come back by themselves: of rows that leave, and of those whose last token
         is in flight."""
-        t = self._rows
+        t = self.rows
         last = np.flatnonzero(t.active & (t.total >= t.limit)).tolist()
-        return self._releases.num_blocks(t.sequence(row) for row in last)
+        return self.releases.num_blocks(t.sequence(row) for row in last)
 
     def _running(self) -> Iterator[Sequence]:
         """Sequences that may be preempted."""
-        t = self._rows
+        t = self.rows
         for row in np.flatnonzero(t.active & (t.total < t.limit)).tolist():
             yield t.sequence(row)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Give up everything but the tokens; the one in flight, if any, is still delivered."""
-        self._counters.preemptions += 1
+        self.counters.preemptions += 1
         sequence.num_preemptions += 1
         sequence.preempted = True
-        self._rows.active[sequence.row] = False
+        self.rows.active[sequence.row] = False
         for sibling in sequence.siblings:
-            self._releases.give_back_row(sibling)
-        self._releases.add(sequence)
+            self.releases.give_back_row(sibling)
+        self.releases.add(sequence)

@@ -61,7 +61,7 @@ class Scheduler:
         self._decodes = DecodePlanner(self.rows, self.waiting, blocks)
         self._forks = ForkPlanner(kv, self.rows, blocks, self.counters)
         self._prefill = ChunkedPrefill(
-            kv, self.rows, self.waiting, blocks, self._forks, self.counters, longest=longest
+            kv, self.rows, self.waiting, blocks, self._forks, self.counters, longest
         )
         self.admitter = Admitter(
             kv, self.rows, self.waiting, self._prefill, self.releases, self.counters
