@@ -64,6 +64,11 @@ class EngineRequest:
         """Tokens of the prompt, without resumed output."""
         return len(self.prompt_token_ids)
 
+    def all_stop_ids(self) -> list[int]:
+        """Return the EOS ids, unless they are ignored, and the stop ids."""
+        eos = [] if self.params.ignore_eos else self.eos_token_ids
+        return [*eos, *self.params.stop_token_ids]
+
     def verify_vocabulary(self, vocab_size: int) -> None:
         """Raise ParameterError for the first token id that the model lacks.
 

@@ -21,6 +21,14 @@ Int64Array: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 
 
+def common_length(one: Int32Array, other: Int32Array) -> int:
+    """Return the length of the common prefix of two arrays."""
+    size = min(len(one), len(other))
+    differs = one[:size] != other[:size]
+    first = int(differs.argmax()) if size else 0
+    return first if size and differs[first] else size
+
+
 @dataclass(slots=True)
 class RowSampling:
     """The sampling state a row keeps for its whole life.

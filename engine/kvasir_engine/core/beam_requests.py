@@ -78,12 +78,11 @@ class BeamRequests:
         """Begin the search of a request that admission.check has let through."""
         params = request.params
         room = self._scheduler.max_model_len - request.num_prompt_tokens
-        eos = [] if params.ignore_eos else request.eos_token_ids
         search = BeamSearch(
             width=params.n,
             length_penalty=params.length_penalty,
             early_stopping=params.early_stopping,
-            stop_ids=frozenset([*eos, *params.stop_token_ids]),
+            stop_ids=frozenset(request.all_stop_ids()),
             max_new_tokens=min(room, params.max_tokens or room),
         )
         place = self._scheduler.reserve_places(params.n)

@@ -6,16 +6,18 @@ Nothing here knows about steps: the scheduler decides when a block may be releas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from functools import partial
 
 from kvasir.wire.block_hash import HASH_BYTES, block_hash, root_hash
 from kvasir_engine.kv.block_pool import BlockListener, BlockPool
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.kv.groups import NULL_BLOCK, KVGroupSpec
+from kvasir_engine.step_plan import Int32Array, common_length
+
+_Find = Callable[[int, int], int | None]
+"""Maps a group and the index of a full block to the cached block, None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class _LastLookup:
     """Result of the last look-up: prompts that come one after the other often begin alike."""
 
     root: bytes
-    tokens: npt.NDArray[np.int32]
+    tokens: Int32Array
     blocks: list[int]
     hashes: list[bytes]
     forgotten: int
@@ -66,21 +68,18 @@ class KVManager:
         """Return the empty tables of a new sequence."""
         return BlockTables([[] for _ in self.groups], root_hash(cache_salt=cache_salt))
 
-    def find_prefix(
-        self, tokens: npt.NDArray[np.int32], root: bytes, known_hashes: bytes
-    ) -> PrefixHit:
+    def find_prefix(self, tokens: Int32Array, root: bytes, known_hashes: bytes) -> PrefixHit:
         """Return the longest cached prefix of `tokens` that leaves at least one token to compute.
 
         `known_hashes` are hashes of leading blocks made elsewhere; further ones are made here.
         Takes no references.
         """
         blocks, hashes = self._find_full(tokens, root, known_hashes)
-        count = self._longest_in_all_groups(tokens, root, hashes, len(blocks))
+        find = partial(self._find, tokens, root, hashes)
+        count = self._longest_in_all_groups(find, len(blocks))
         tables = [
             # Found already, every one of them.
-            blocks[:count]
-            if group == self._anchor
-            else self._group_blocks(group, tokens, root, hashes, count)
+            blocks[:count] if group == self._anchor else self._group_blocks(find, group, count)
             for group in range(len(self.groups))
         ]
         return PrefixHit(count * self.block_size, tables, hashes[:count])
@@ -97,9 +96,7 @@ class KVManager:
             tables.windows_start[group] = first
         tables.hashes = list(hit.hashes)
 
-    def keep_tail(
-        self, tables: BlockTables, tokens: npt.NDArray[np.int32], num_tokens: int
-    ) -> None:
+    def keep_tail(self, tables: BlockTables, tokens: Int32Array, num_tokens: int) -> None:
         """Make the block that the first `num_tokens` tokens end in findable for copying."""
         full, size = len(tables.hashes), self.block_size
         if 0 < num_tokens - full * size < size:
@@ -107,9 +104,7 @@ class KVManager:
             for pool, table in zip(self.pools, tables.tables, strict=True):
                 pool.keep_tail(table[full], tables.parent, content)
 
-    def find_tail(
-        self, tokens: npt.NDArray[np.int32], root: bytes, hit: PrefixHit
-    ) -> list[int] | None:
+    def find_tail(self, tokens: Int32Array, root: bytes, hit: PrefixHit) -> list[int] | None:
         """Return the block of each group to copy so that only the last of `tokens` is left to
         compute."""
         if len(tokens) - 1 - hit.num_tokens >= self.block_size:
@@ -160,7 +155,7 @@ class KVManager:
             table.extend(blocks)
         return fresh
 
-    def commit(self, tables: BlockTables, tokens: npt.NDArray[np.int32], num_tokens: int) -> None:
+    def commit(self, tables: BlockTables, tokens: Int32Array, num_tokens: int) -> None:
         """Make findable every full block of the first `num_tokens` tokens not yet so."""
         if not self.caching:
             return
@@ -211,14 +206,14 @@ class KVManager:
         for pool in self.pools:
             pool.check_integrity()
 
-    def _contents(self, tokens: npt.NDArray[np.int32], first: int, end: int) -> Iterator[bytes]:
+    def _contents(self, tokens: Int32Array, first: int, end: int) -> Iterator[bytes]:
         """Return the token bytes of blocks first .. end - 1."""
         size = self.block_size
         raw, step = tokens[first * size : end * size].tobytes(), size * tokens.itemsize
         return (raw[at : at + step] for at in range(0, len(raw), step))
 
     def _find_full(
-        self, tokens: npt.NDArray[np.int32], root: bytes, known: bytes
+        self, tokens: Int32Array, root: bytes, known: bytes
     ) -> tuple[list[int], list[bytes]]:
         """Return the leading hits in the first full group, and the hashes up to there."""
         blocks: list[int] = []
@@ -229,7 +224,7 @@ class KVManager:
         end = (len(tokens) - 1) // self.block_size
         last, forgotten = self._last_walk, 0 if pool is None else pool.forgotten
         if last is not None and (last.root, last.forgotten) == (root, forgotten):
-            known_alike = min(_common_length(last.tokens, tokens) // self.block_size, end)
+            known_alike = min(common_length(last.tokens, tokens) // self.block_size, end)
             blocks, hashes = last.blocks[:known_alike], last.hashes[:known_alike]
         parent = hashes[-1] if hashes else root
         find = None if pool is None else pool.find
@@ -246,28 +241,19 @@ class KVManager:
         self._last_walk = _LastLookup(root, tokens, blocks, hashes, forgotten)
         return blocks[:], hashes[:]
 
-    def _longest_in_all_groups(
-        self, tokens: npt.NDArray[np.int32], root: bytes, hashes: list[bytes], count: int
-    ) -> int:
+    def _longest_in_all_groups(self, find: _Find, count: int) -> int:
         """Return the most leading blocks, at most `count`, that every group can serve."""
         settled = False
         while count and not settled:
             settled = True
             for group in range(len(self.groups)):
                 if group != self._anchor:
-                    fitting = self._fit_window(group, tokens, root, hashes, count)
+                    fitting = self._fit_window(find, group, count)
                     settled = settled and fitting == count
                     count = fitting
         return count
 
-    def _fit_window(
-        self,
-        group: int,
-        tokens: npt.NDArray[np.int32],
-        root: bytes,
-        hashes: list[bytes],
-        count: int,
-    ) -> int:
+    def _fit_window(self, find: _Find, group: int, count: int) -> int:
         """Return the largest c <= `count` for which a group has every block it still needs.
 
         A missing block below c is needed by every larger c whose window reaches it, so the
@@ -279,8 +265,7 @@ class KVManager:
                 (
                     index
                     for index in reversed(range(count))
-                    if self._needed(spec, index, count)
-                    and self._find(group, tokens, root, hashes, index) is None
+                    if self._needed(spec, index, count) and find(group, index) is None
                 ),
                 None,
             )
@@ -296,37 +281,17 @@ class KVManager:
         return (index + 1) * self.block_size > first_key
 
     def _find(
-        self,
-        group: int,
-        tokens: npt.NDArray[np.int32],
-        root: bytes,
-        hashes: list[bytes],
-        index: int,
+        self, tokens: Int32Array, root: bytes, hashes: list[bytes], group: int, index: int
     ) -> int | None:
         parent = hashes[index - 1] if index else root
         [content] = self._contents(tokens, index, index + 1)
         return self.pools[group].find(hashes[index], parent, content)
 
-    def _group_blocks(
-        self,
-        group: int,
-        tokens: npt.NDArray[np.int32],
-        root: bytes,
-        hashes: list[bytes],
-        count: int,
-    ) -> list[int]:
+    def _group_blocks(self, find: _Find, group: int, count: int) -> list[int]:
         spec = self.groups[group]
         blocks = []
         for index in range(count):
             needed = self._needed(spec, index, count)
-            block = self._find(group, tokens, root, hashes, index) if needed else None
+            block = find(group, index) if needed else None
             blocks.append(NULL_BLOCK if block is None else block)
         return blocks
-
-
-def _common_length(one: npt.NDArray[np.int32], other: npt.NDArray[np.int32]) -> int:
-    """Return the length of the common prefix of two token arrays."""
-    size = min(len(one), len(other))
-    differs = one[:size] != other[:size]
-    first = int(differs.argmax()) if size else 0
-    return first if size and differs[first] else size

@@ -18,7 +18,7 @@ import torch
 
 from kvasir_engine.attention.base import SharedPrefixes
 from kvasir_engine.device.upload import upload
-from kvasir_engine.step_plan import Int32Array, StepPlan
+from kvasir_engine.step_plan import Int32Array, StepPlan, common_length
 
 MAX_GROUPS = 8
 TILE_QUERIES = 128
@@ -49,7 +49,7 @@ def best_groups(tables: list[Int32Array]) -> list[PrefixGroup]:
     """
     keys = [table.astype(">i4").tobytes() for table in tables]
     order = sorted(range(len(tables)), key=keys.__getitem__)
-    common = [_shared_blocks(tables[a], tables[b]) for a, b in pairwise(order)]
+    common = [common_length(tables[a], tables[b]) for a, b in pairwise(order)]
     found: list[PrefixGroup] = []
     ranges = [(0, len(common))]
     while ranges and len(found) < MAX_GROUPS:
@@ -67,13 +67,6 @@ def best_groups(tables: list[Int32Array]) -> list[PrefixGroup]:
 
 def _area(begin: int, end: int, height: int) -> int:
     return (end - begin) * height
-
-
-def _shared_blocks(a: Int32Array, b: Int32Array) -> int:
-    """Return the length of the common prefix."""
-    size = min(len(a), len(b))
-    differs = np.flatnonzero(a[:size] != b[:size])
-    return int(differs[0]) if differs.size else size
 
 
 def _largest_rectangle(heights: list[int], begin: int, end: int) -> tuple[int, int, int]:

@@ -86,7 +86,7 @@ class RowTable:
         self.logprobs[row] = -1 if params.logprobs is None else params.logprobs
         self.num_logprobs += params.logprobs is not None
         self.quiet[row] = sequence.announced and params.logprobs is None
-        stops = sequence.all_stop_ids()
+        stops = sequence.request.all_stop_ids()
         self.stop_ids[row] = NO_TOKEN
         self.stop_ids[row, : len(stops)] = stops[:STOP_IDS_IN_TABLE]
         if len(stops) > STOP_IDS_IN_TABLE:
@@ -117,5 +117,5 @@ class RowTable:
         if self.many_stops:
             for i, (row, token) in enumerate(zip(rows.tolist(), tokens.tolist(), strict=True)):
                 if row in self.many_stops:
-                    ended[i] = token in self.sequence(row).all_stop_ids()
+                    ended[i] = token in self.sequence(row).request.all_stop_ids()
         return ended

@@ -73,11 +73,6 @@ class Sequence:
         return max(self.together, 1 + len(self.siblings))
 
     @property
-    def key(self) -> tuple[int, int]:
-        """Order of service: smaller first. fcfs makes all priorities equal."""
-        return (self.request.priority, self.order)
-
-    @property
     def is_special(self) -> bool:
         """Needs a look at each step: an unforked lead, or prompt log-probabilities."""
         return bool(self.siblings) or self.wants_prompt_logprobs
@@ -94,12 +89,6 @@ class Sequence:
         """True while prompt positions remain to be reported."""
         top = self.request.params.prompt_logprobs
         return top is not None and self.reported < self.num_prompt - 1
-
-    def all_stop_ids(self) -> list[int]:
-        """EOS (unless ignored) and stop ids."""
-        params = self.request.params
-        eos = [] if params.ignore_eos else self.request.eos_token_ids
-        return [*eos, *params.stop_token_ids]
 
 
 def make_sequences(
@@ -140,12 +129,11 @@ def make_sequences(
 
 def _row_sampling(request: EngineRequest, seed: int, index: int) -> RowSampling:
     params = request.params
-    eos = [] if params.ignore_eos else request.eos_token_ids
     return RowSampling(
         seed=seed,
         sample_index=index,
         bad_words=params.bad_words_token_ids,
-        stop_ids=[*eos, *params.stop_token_ids] if params.min_tokens else [],
+        stop_ids=request.all_stop_ids() if params.min_tokens else [],
         **{name: getattr(params, name) for name in _COPIED},
     )
 

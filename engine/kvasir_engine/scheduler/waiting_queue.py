@@ -18,24 +18,20 @@ class WaitingQueue:
         self._by_priority = policy == "priority"
         self._heap: list[tuple[tuple[int, int], Sequence]] = []
         self._dropped: set[int] = set()
-        self._num_tokens = 0
+        self.num_tokens = 0
+        """Tokens to prefill, prefix hits not subtracted."""
 
     def __len__(self) -> int:
         return len(self._heap) - len(self._dropped)
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens to prefill, prefix hits not subtracted."""
-        return self._num_tokens
-
     def key(self, sequence: Sequence) -> tuple[int, int]:
-        """Smaller is served first."""
-        return sequence.key if self._by_priority else (0, sequence.order)
+        """Order of service: smaller first. fcfs makes all priorities equal."""
+        return (sequence.request.priority if self._by_priority else 0, sequence.order)
 
     def push(self, sequence: Sequence) -> None:
         """Add a sequence."""
         heapq.heappush(self._heap, (self.key(sequence), sequence))
-        self._num_tokens += len(sequence.tokens)
+        self.num_tokens += len(sequence.tokens)
 
     def peek(self) -> Sequence | None:
         """The next to be served."""
@@ -46,13 +42,13 @@ class WaitingQueue:
     def pop(self) -> Sequence:
         """Take the next to be served; peek() returned it."""
         sequence = heapq.heappop(self._heap)[1]
-        self._num_tokens -= len(sequence.tokens)
+        self.num_tokens -= len(sequence.tokens)
         return sequence
 
     def drop(self, sequence: Sequence) -> None:
         """Forget a sequence that waits here."""
         self._dropped.add(sequence.order)
-        self._num_tokens -= len(sequence.tokens)
+        self.num_tokens -= len(sequence.tokens)
         if 2 * len(self._dropped) > len(self._heap):
             # Those behind a head that cannot start would otherwise pile up without limit.
             self._heap = [entry for entry in self._heap if entry[1].order not in self._dropped]

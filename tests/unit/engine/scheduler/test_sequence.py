@@ -50,7 +50,7 @@ def test_an_unseeded_request_gets_the_seed_drawn_for_it() -> None:
 @pytest.mark.parametrize(("ignore", "stops"), [(False, [9, 4]), (True, [4])])
 def test_ids_banned_before_min_tokens_are_those_that_stop(ignore: bool, stops: list[int]) -> None:
     sequence = make(stop_token_ids=[4], ignore_eos=ignore, min_tokens=2)
-    assert sequence.all_stop_ids() == sequence.sampling.stop_ids == stops
+    assert sequence.request.all_stop_ids() == sequence.sampling.stop_ids == stops
     assert make(stop_token_ids=[4], ignore_eos=ignore).sampling.stop_ids == []
 
 
