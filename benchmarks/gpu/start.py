@@ -46,12 +46,13 @@ def write_checkpoint(model: Path, checkpoint: Path) -> int:
     import torch
     from safetensors.torch import save_file
 
+    from kvasir_engine.layers.weights import model_slots
     from kvasir_engine.loader.load_model import load_model
 
     checkpoint.mkdir(parents=True, exist_ok=True)
     shutil.copy(model / "config.json", checkpoint)
     made: Any = load_model(model, device="cuda", load_format="dummy").model
-    slots = made.checkpoint_slots()
+    slots = model_slots(made)
     names, total = sorted(slots), 0
     for shard in range(SHARDS):
         tensors = {

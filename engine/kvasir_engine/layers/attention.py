@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -21,16 +21,11 @@ from kvasir_engine.layers.rotary import RotaryTable, apply_rotary
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """One layer's attention over all ranks; AttentionSpec holds this rank's part."""
+    """One layer's attention over all ranks."""
 
-    layer: int
+    spec: AttentionSpec
+    """That of a rank that has all heads."""
     hidden_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    scale: float
-    window: int | None = None
-    softcap: float | None = None
     qkv_bias: bool = False
     output_bias: bool = False
     fused_qkv: bool = False
@@ -45,30 +40,23 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
-        heads, kv_heads = local_heads(config.num_heads, config.num_kv_heads)
-        self.spec = AttentionSpec(
-            layer=config.layer,
-            num_heads=heads,
-            num_kv_heads=kv_heads,
-            head_dim=config.head_dim,
-            scale=config.scale,
-            window=config.window,
-            softcap=config.softcap,
-        )
+        whole = config.spec
+        heads, kv_heads = local_heads(whole.num_heads, whole.num_kv_heads)
+        self.spec = replace(whole, num_heads=heads, num_kv_heads=kv_heads)
         self.qkv_proj = ColumnParallelLinear(
             config.hidden_size,
-            qkv_parts(config.num_heads, config.num_kv_heads, config.head_dim),
+            qkv_parts(whole.num_heads, whole.num_kv_heads, whole.head_dim),
             bias=config.qkv_bias,
             fused=config.fused_qkv,
         )
         self.o_proj = RowParallelLinear(
-            config.num_heads * config.head_dim, config.hidden_size, bias=config.output_bias
+            whole.num_heads * whole.head_dim, config.hidden_size, bias=config.output_bias
         )
         self.q_norm: RMSNorm | None = None
         self.k_norm: RMSNorm | None = None
         if config.qk_norm is not None:
-            self.q_norm = config.qk_norm(config.head_dim, config.norm_eps)
-            self.k_norm = config.qk_norm(config.head_dim, config.norm_eps)
+            self.q_norm = config.qk_norm(whole.head_dim, config.norm_eps)
+            self.k_norm = config.qk_norm(whole.head_dim, config.norm_eps)
 
     def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
         """Map [tokens, hidden_size] to the same shape."""

@@ -11,7 +11,8 @@ from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
 
 
 class VocabParallelEmbedding(nn.Module):
-    """Token embedding of which each rank holds ceil(vocab_size / ranks) rows, zero past the end."""
+    """Table of tokens, to embed them or as a model's head, of which each rank holds
+    ceil(vocab_size / ranks) rows, zero past the end."""
 
     def __init__(self, vocab_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -34,22 +35,13 @@ class VocabParallelEmbedding(nn.Module):
         rows = nn.functional.embedding(local.masked_fill(elsewhere, 0), self.weight)
         return all_reduce(rows.masked_fill(elsewhere[:, None], 0))
 
+    def project(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Map [n, hidden_size] to logits [n, vocab_size], gathered over ranks."""
+        return all_gather(linear(hidden, self.weight, None))[..., : self.vocab_size]
+
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return the slot of this rank's rows, as far as the vocabulary goes."""
         target = self.weight.data[: self._rows_in_checkpoint()]
         shape = (self.vocab_size, self.weight.shape[1])
         shards = (WeightShard(target, 0, self.first),) if target.shape[0] else ()
         return {f"{path}.weight": WeightSlot(shape, shards)}
-
-
-class ParallelLMHead(VocabParallelEmbedding):
-    """Output projection, sharded as an embedding is."""
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Map [n, hidden_size] to logits [n, vocab_size], gathered over ranks."""
-        return project_to_vocab(hidden, self)
-
-
-def project_to_vocab(hidden: torch.Tensor, table: VocabParallelEmbedding) -> torch.Tensor:
-    """Return logits [n, vocab_size] of hidden [n, hidden_size]; `table` may be a tied embedding."""
-    return all_gather(linear(hidden, table.weight, None))[..., : table.vocab_size]

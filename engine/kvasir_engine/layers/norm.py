@@ -30,12 +30,14 @@ class RMSNorm(WeightedModule):
     def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (norm(x + residual), x + residual)."""
+    def add(
+        self, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (norm(x + residual), x + residual); without a residual, (norm(x), x)."""
         fused = fused_ops(x.device)
         if fused is not None:
             return fused.add_rms_norm(x, residual, self.weight, self.eps, offset=self.offset)
-        total = x + residual
+        total = x if residual is None else x + residual
         return self._by_torch(total), total
 
 

@@ -20,6 +20,7 @@ from kvasir.models.model_shape import ModelShape
 from kvasir_engine.device import out_of_memory
 from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.kv.cache_spec import CacheSpec
+from kvasir_engine.layers.weights import model_slots
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.models.causal_lm import CausalLM
@@ -158,7 +159,7 @@ class _Source:
 
 
 def _fill_native(model: DecoderForCausalLM, model_dir: Path) -> None:
-    unused = Checkpoint(model_dir, model.slot_name).fill(model.checkpoint_slots())
+    unused = Checkpoint(model_dir, model.slot_name).fill(model_slots(model))
     unused = [name for name in unused if not name.startswith(model.unused_prefixes)]
     if unused:
         log.warning("%s: %d weights are not used: %s", model_dir, len(unused), unused[:5])

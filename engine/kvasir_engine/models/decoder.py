@@ -10,43 +10,37 @@ from torch import nn
 
 from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.layers.attention import AttentionConfig, SelfAttention
-from kvasir_engine.layers.embedding import (
-    ParallelLMHead,
-    VocabParallelEmbedding,
-    project_to_vocab,
-)
-from kvasir_engine.layers.mlp import GatedMLP
+from kvasir_engine.layers.embedding import VocabParallelEmbedding
 from kvasir_engine.layers.norm import RMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, RotaryTable
-from kvasir_engine.layers.weights import WeightSlot, model_slots
 from kvasir_engine.models.config import ModelConfig
 
 
 class DecoderLayer(nn.Module):
     """Attention and MLP, each behind a norm of its input (pre-norm)."""
 
+    norm_type: type[RMSNorm] = RMSNorm
+
     def __init__(self, attention: AttentionConfig, mlp: nn.Module) -> None:
         super().__init__()
         self.self_attn = SelfAttention(attention)
         self.mlp = mlp
-        self.input_layernorm = RMSNorm(attention.hidden_size, attention.norm_eps)
-        self.post_attention_layernorm = RMSNorm(attention.hidden_size, attention.norm_eps)
+        self.input_layernorm = self.norm_type(attention.hidden_size, attention.norm_eps)
+        self.post_attention_layernorm = self.norm_type(attention.hidden_size, attention.norm_eps)
 
     def forward(
         self, x: torch.Tensor, residual: torch.Tensor | None, rotary: RotaryTable
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The layer's own output and the residual it is still to be added to."""
-        if residual is None:
-            normed, residual = self.input_layernorm(x), x
-        else:
-            normed, residual = self.input_layernorm.add(x, residual)
+        normed, residual = self.input_layernorm.add(x, residual)
         attended = self.self_attn(normed, rotary)
         normed, residual = self.post_attention_layernorm.add(attended, residual)
         return self.mlp(normed), residual
 
 
 class Decoder(nn.Module):
-    """Layers below the head. `rotary_of_layer` names one of `rotary` for each layer."""
+    """Layers below the head; those with a window rotate by the last of `rotary`, others by the
+    first."""
 
     def __init__(
         self,
@@ -54,7 +48,6 @@ class Decoder(nn.Module):
         layers: Sequence[nn.Module],
         norm: RMSNorm,
         rotary: Sequence[RotaryConfig],
-        rotary_of_layer: Sequence[int] | None = None,
         embedding_scale: float | None = None,
     ) -> None:
         super().__init__()
@@ -63,7 +56,9 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
         self.rotary = nn.ModuleList(RotaryEmbedding(r) for r in rotary)
-        self.rotary_of_layer = list(rotary_of_layer or [0] * len(layers))
+        self.rotary_of_layer = [
+            0 if window is None else len(rotary) - 1 for window in shape.layer_windows
+        ]
         self.embedding_scale = embedding_scale
         if embedding_scale is not None:
             # Rounded to the model's dtype first, as it was in training.
@@ -80,7 +75,7 @@ class Decoder(nn.Module):
         residual: torch.Tensor | None = None
         for layer, table in zip(self.layers, self.rotary_of_layer, strict=True):
             x, residual = layer(x, residual, tables[table])
-        return self.norm(x) if residual is None else self.norm.add(x, residual)[0]
+        return self.norm.add(x, residual)[0]
 
 
 class DecoderForCausalLM(nn.Module):
@@ -94,13 +89,11 @@ class DecoderForCausalLM(nn.Module):
         super().__init__()
         shape = config.shape
         self.model = model
-        self.lm_head = (
-            None
-            if shape.tie_word_embeddings
-            else ParallelLMHead(shape.vocab_size, shape.hidden_size)
-        )
-        if self.lm_head is None:
+        self.lm_head: VocabParallelEmbedding | None = None
+        if shape.tie_word_embeddings:
             self.unused_prefixes += ("lm_head.",)
+        else:
+            self.lm_head = VocabParallelEmbedding(shape.vocab_size, shape.hidden_size)
         self.logit_cap = logit_cap
         self.attention_specs: list[AttentionSpec] = [
             module.spec for module in model.modules() if isinstance(module, SelfAttention)
@@ -114,8 +107,10 @@ class DecoderForCausalLM(nn.Module):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """CausalLM.logits."""
         table = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        logits = project_to_vocab(hidden, table)
-        return logits if self.logit_cap is None else cap_logits(logits.float(), self.logit_cap)
+        logits = table.project(hidden)
+        if self.logit_cap is None:
+            return logits
+        return torch.tanh(logits.float() / self.logit_cap) * self.logit_cap
 
     def keep_distinct_layers(self) -> None:
         """Leave out layers that launch what another one before them does."""
@@ -125,10 +120,6 @@ class DecoderForCausalLM(nn.Module):
             kinds.setdefault((_kind_of(layer), table), (layer, table))
         model.layers = nn.ModuleList(layer for layer, _ in kinds.values())
         model.rotary_of_layer = [table for _, table in kinds.values()]
-
-    def checkpoint_slots(self) -> dict[str, WeightSlot]:
-        """The checkpoint tensors that the model is made of, by `slot_name`."""
-        return model_slots(self)
 
     @staticmethod
     def slot_name(name: str) -> str:
@@ -141,43 +132,3 @@ def _kind_of(layer: nn.Module) -> Hashable:
         replace(part.spec, layer=0) for part in layer.modules() if isinstance(part, SelfAttention)
     ]
     return tuple(specs), tuple(type(part) for part in layer.modules())
-
-
-def cap_logits(x: torch.Tensor, cap: float) -> torch.Tensor:
-    """cap * tanh(x / cap)."""
-    return torch.tanh(x / cap) * cap
-
-
-def attention_config(
-    config: ModelConfig,
-    layer: int,
-    norm_eps: float = 1e-6,
-    *,
-    scale: float | None = None,
-    softcap: float | None = None,
-    qk_norm: type[RMSNorm] | None = None,
-) -> AttentionConfig:
-    """A layer's attention as the shape gives it; `norm_eps` where the config has none."""
-    shape = config.shape
-    return AttentionConfig(
-        layer=layer,
-        hidden_size=shape.hidden_size,
-        num_heads=shape.num_heads,
-        num_kv_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        scale=shape.head_dim**-0.5 if scale is None else scale,
-        window=shape.layer_windows[layer],
-        softcap=softcap,
-        qkv_bias=shape.qkv_bias,
-        output_bias=shape.output_bias,
-        qk_norm=qk_norm,
-        norm_eps=config.get("rms_norm_eps", norm_eps),
-    )
-
-
-def dense_mlp(config: ModelConfig, act: str, *, fused: bool = False) -> GatedMLP:
-    """The gated MLP as the shape gives it."""
-    shape = config.shape
-    return GatedMLP(
-        shape.hidden_size, shape.intermediate_size, act, bias=shape.mlp_bias, fused=fused
-    )

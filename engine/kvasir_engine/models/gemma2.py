@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
-from kvasir_engine.layers.attention import AttentionConfig, SelfAttention
+from kvasir_engine.layers.attention import AttentionConfig
 from kvasir_engine.layers.norm import GemmaRMSNorm
 from kvasir_engine.layers.rotary import RotaryTable
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.decoder import (
-    Decoder,
-    DecoderForCausalLM,
-    attention_config,
-    dense_mlp,
-)
+from kvasir_engine.models.decoder import DecoderLayer
+from kvasir_engine.models.llama import LlamaForCausalLM
 
 
-class GemmaLayer(nn.Module):
+class GemmaLayer(DecoderLayer):
     """Attention and MLP, each between a norm of its input and one of its output."""
 
+    norm_type = GemmaRMSNorm
+
     def __init__(self, attention: AttentionConfig, mlp: nn.Module) -> None:
-        super().__init__()
+        super().__init__(attention, mlp)
         size, eps = attention.hidden_size, attention.norm_eps
-        self.self_attn = SelfAttention(attention)
-        self.mlp = mlp
-        self.input_layernorm = GemmaRMSNorm(size, eps)
-        self.post_attention_layernorm = GemmaRMSNorm(size, eps)
         self.pre_feedforward_layernorm = GemmaRMSNorm(size, eps)
         self.post_feedforward_layernorm = GemmaRMSNorm(size, eps)
 
@@ -34,42 +30,31 @@ class GemmaLayer(nn.Module):
         self, x: torch.Tensor, residual: torch.Tensor | None, rotary: RotaryTable
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The layer's own output and the residual it is still to be added to."""
-        if residual is None:
-            normed, residual = self.input_layernorm(x), x
-        else:
-            normed, residual = self.input_layernorm.add(x, residual)
+        normed, residual = self.input_layernorm.add(x, residual)
         attended = self.post_attention_layernorm(self.self_attn(normed, rotary))
         normed, residual = self.pre_feedforward_layernorm.add(attended, residual)
         return self.post_feedforward_layernorm(self.mlp(normed)), residual
 
 
-class Gemma2ForCausalLM(DecoderForCausalLM):
+class Gemma2ForCausalLM(LlamaForCausalLM):
     """Embeddings are scaled by the square root of the hidden size, and tied to the head."""
 
+    layer_type = GemmaLayer
+    act = ("hidden_activation", "gelu_pytorch_tanh")
+    attention_cap: float | None = 50.0
+    logit_cap_default: float | None = 30.0
+    """Soft caps where the config has no field; a field that is null means none."""
+
     def __init__(self, config: ModelConfig) -> None:
-        size = config.shape.hidden_size
-        layers = [
-            GemmaLayer(gemma_attention(config, i, cap=50.0), gemma_mlp(config))
-            for i in range(config.shape.num_layers)
-        ]
-        norm = GemmaRMSNorm(size, config.get("rms_norm_eps", 1e-6))
-        model = Decoder(config, layers, norm, [config.rotary()], embedding_scale=size**0.5)
-        super().__init__(config, model, logit_cap=config.field_or("final_logit_softcapping", 30.0))
+        super().__init__(
+            config,
+            embedding_scale=config.shape.hidden_size**0.5,
+            logit_cap=config.field_or("final_logit_softcapping", self.logit_cap_default),
+        )
 
-
-def gemma_attention(
-    config: ModelConfig, layer: int, cap: float | None = None, qk_norm: bool = False
-) -> AttentionConfig:
-    """A layer's attention; `cap` is the family's soft cap where the config has no field."""
-    return attention_config(
-        config,
-        layer,
-        scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
-        softcap=config.field_or("attn_logit_softcapping", cap),
-        qk_norm=GemmaRMSNorm if qk_norm else None,
-    )
-
-
-def gemma_mlp(config: ModelConfig) -> nn.Module:
-    """The gated MLP with Gemma's activation."""
-    return dense_mlp(config, config.get("hidden_activation", "gelu_pytorch_tanh"))
+    def attention(self, config: ModelConfig, layer: int) -> AttentionConfig:
+        """Llama's, with a scale and a soft cap of the config's."""
+        made = super().attention(config, layer)
+        scale = config.get("query_pre_attn_scalar", 256) ** -0.5
+        cap = config.field_or("attn_logit_softcapping", self.attention_cap)
+        return replace(made, spec=replace(made.spec, scale=scale, softcap=cap))

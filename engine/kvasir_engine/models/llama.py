@@ -2,46 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 
+from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.layers.attention import AttentionConfig
+from kvasir_engine.layers.mlp import GatedMLP
+from kvasir_engine.layers.moe import ExpertNames, MoE, MoEConfig
 from kvasir_engine.layers.norm import RMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.decoder import (
-    Decoder,
-    DecoderForCausalLM,
-    DecoderLayer,
-    attention_config,
-    dense_mlp,
-)
+from kvasir_engine.models.decoder import Decoder, DecoderForCausalLM, DecoderLayer
 
 
 class LlamaForCausalLM(DecoderForCausalLM):
-    """Pre-norm layers. Families that differ in a part of the layer override its method."""
+    """Pre-norm layers. Families that differ in a part of the layer override its name or method."""
 
+    layer_type: type[DecoderLayer] = DecoderLayer
     norm_eps = 1e-6
     """rms_norm_eps where the config has none."""
     rope_theta = 10_000.0
     """Base wavelength where the config has none."""
+    act = ("hidden_act", "silu")
+    """The activation's field in the config, and its value where the config has none."""
+    qk_norm: type[RMSNorm] | None = None
+    fused = False
+    """True when checkpoints hold queries, keys and values as one tensor, and gate and up as one."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        embedding_scale: float | None = None,
+        logit_cap: float | None = None,
+    ) -> None:
         shape = config.shape
         layers = [
-            DecoderLayer(self.attention(config, i), self.mlp(config, i))
+            self.layer_type(self.attention(config, i), self.mlp(config, i))
             for i in range(shape.num_layers)
         ]
-        norm = RMSNorm(shape.hidden_size, config.get("rms_norm_eps", self.norm_eps))
-        super().__init__(config, Decoder(config, layers, norm, [self.rotary(config)]))
+        norm = self.layer_type.norm_type(
+            shape.hidden_size, config.get("rms_norm_eps", self.norm_eps)
+        )
+        model = Decoder(config, layers, norm, self.rotary(config), embedding_scale)
+        super().__init__(config, model, logit_cap)
 
     def attention(self, config: ModelConfig, layer: int) -> AttentionConfig:
         """Attention of one layer."""
-        return attention_config(config, layer, self.norm_eps)
+        shape = config.shape
+        return AttentionConfig(
+            AttentionSpec(
+                layer=layer,
+                num_heads=shape.num_heads,
+                num_kv_heads=shape.num_kv_heads,
+                head_dim=shape.head_dim,
+                scale=shape.head_dim**-0.5,
+                window=shape.layer_windows[layer],
+            ),
+            shape.hidden_size,
+            qkv_bias=shape.qkv_bias,
+            output_bias=shape.output_bias,
+            fused_qkv=self.fused,
+            qk_norm=self.qk_norm,
+            norm_eps=config.get("rms_norm_eps", self.norm_eps),
+        )
 
     def mlp(self, config: ModelConfig, layer: int) -> nn.Module:
         """MLP of one layer."""
-        return dense_mlp(config, config.get("hidden_act", "silu"))
+        shape, act = config.shape, config.get(*self.act)
+        return GatedMLP(
+            shape.hidden_size, shape.intermediate_size, act, bias=shape.mlp_bias, fused=self.fused
+        )
 
-    def rotary(self, config: ModelConfig) -> RotaryConfig:
-        """Rotary embedding of all layers."""
-        return config.rotary(self.rope_theta)
+    def experts(self, config: ModelConfig, names: ExpertNames, *, normalise: bool) -> MoE:
+        """Experts in place of an MLP; `normalise`: the chosen ones' weights sum to one."""
+        shape = config.shape
+        return MoE(
+            MoEConfig(
+                hidden_size=shape.hidden_size,
+                intermediate_size=shape.moe_intermediate_size,
+                num_experts=shape.num_experts,
+                experts_per_token=shape.experts_per_token,
+                act=config.get(*self.act),
+                normalise=normalise,
+                names=names,
+            )
+        )
+
+    def rotary(self, config: ModelConfig) -> Sequence[RotaryConfig]:
+        """Rotary embedding of all layers, or those of layers without a window and with one."""
+        return [config.rotary(self.rope_theta)]

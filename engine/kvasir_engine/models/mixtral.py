@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from kvasir_engine.layers.moe import ExpertNames, MoE, MoEConfig
+from kvasir_engine.layers.moe import ExpertNames
 from kvasir_engine.models.config import ModelConfig
 from kvasir_engine.models.llama import LlamaForCausalLM
 
@@ -17,15 +17,5 @@ class MixtralForCausalLM(LlamaForCausalLM):
 
     def mlp(self, config: ModelConfig, layer: int) -> nn.Module:
         """Experts, under the names of Mistral's own checkpoints."""
-        shape = config.shape
-        return MoE(
-            MoEConfig(
-                hidden_size=shape.hidden_size,
-                intermediate_size=shape.moe_intermediate_size,
-                num_experts=shape.num_experts,
-                experts_per_token=shape.experts_per_token,
-                act=config.get("hidden_act", "silu"),
-                normalise=True,
-                names=ExpertNames(block="block_sparse_moe", gate="w1", up="w3", down="w2"),
-            )
-        )
+        names = ExpertNames(block="block_sparse_moe", gate="w1", up="w3", down="w2")
+        return self.experts(config, names, normalise=True)

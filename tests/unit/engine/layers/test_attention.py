@@ -44,8 +44,8 @@ def test_it_projects_norms_rotates_attends_and_projects(
 ) -> None:
     monkeypatch.setattr(attention, "attend", dense)
     fields: dict[str, Any] = {"qkv_bias": bias, "output_bias": bias, "qk_norm": qk_norm}
-    config = AttentionConfig(0, HIDDEN, HEADS, KV_HEADS, DIM, DIM**-0.5, **fields)
-    layer = SelfAttention(config)
+    spec = AttentionSpec(0, HEADS, KV_HEADS, DIM, DIM**-0.5)
+    layer = SelfAttention(AttentionConfig(spec, HIDDEN, **fields))
     generator = torch.Generator().manual_seed(0)
     for parameter in layer.parameters():
         parameter.data.normal_(generator=generator)
@@ -67,7 +67,8 @@ def test_its_cache_has_the_heads_of_its_rank(monkeypatch: pytest.MonkeyPatch) ->
     from kvasir_engine.device import collectives
 
     monkeypatch.setattr(collectives, "_current", collectives.TensorParallel(1, 4))
-    layer = SelfAttention(AttentionConfig(3, HIDDEN, HEADS, KV_HEADS, DIM, 1.0, window=9))
+    whole = AttentionSpec(3, HEADS, KV_HEADS, DIM, 1.0, window=9)
+    layer = SelfAttention(AttentionConfig(whole, HIDDEN))
     spec = layer.spec
     assert (spec.layer, spec.num_heads, spec.num_kv_heads, spec.window) == (3, 1, 1, 9)
     assert layer.qkv_proj.weight.shape == (3 * DIM, HIDDEN)

@@ -9,7 +9,7 @@ import torch
 
 from kvasir_engine.device import collectives
 from kvasir_engine.layers import embedding
-from kvasir_engine.layers.embedding import ParallelLMHead, VocabParallelEmbedding
+from kvasir_engine.layers.embedding import VocabParallelEmbedding
 
 VOCAB, HIDDEN = 11, 4
 
@@ -52,9 +52,9 @@ def test_logits_of_all_ranks_are_cut_to_the_vocabulary(
     shards, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = torch.randn(3, HIDDEN, generator=torch.Generator().manual_seed(1))
-    heads = shards(ParallelLMHead, ranks)
+    heads = shards(VocabParallelEmbedding, ranks)
     own = [hidden @ head.weight.T for head in heads]
     monkeypatch.setattr(embedding, "all_gather", lambda _: torch.cat(own, -1))
-    logits = heads[0](hidden)
+    logits = heads[0].project(hidden)
     expected = (hidden.double() @ table().double().T).float()
     torch.testing.assert_close(logits, expected)

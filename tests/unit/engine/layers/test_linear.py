@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kvasir_engine.device import collectives
-from kvasir_engine.layers.embedding import ParallelLMHead, VocabParallelEmbedding
+from kvasir_engine.layers.embedding import VocabParallelEmbedding
 from kvasir_engine.layers.linear import (
     ColumnParallelLinear,
     RowParallelLinear,
@@ -114,10 +114,10 @@ def test_vocabulary_is_padded_with_zeros(as_rank) -> None:
 
 
 def test_head_gives_the_vocabulary_without_padding() -> None:
-    head = ParallelLMHead(5, 3)
+    head = VocabParallelEmbedding(5, 3)
     head.weight.data.normal_()
     hidden = torch.randn(2, 3)
-    torch.testing.assert_close(head(hidden), hidden @ head.weight.T)
+    torch.testing.assert_close(head.project(hidden), hidden @ head.weight.T)
 
 
 def test_experts_are_sharded_as_gated_mlps_are(as_rank) -> None:

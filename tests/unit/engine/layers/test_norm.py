@@ -30,3 +30,6 @@ def test_add_returns_the_sum_that_was_normalised() -> None:
     normed, total = norm.add(x, residual)
     torch.testing.assert_close(total, x + residual)
     torch.testing.assert_close(normed, norm(x + residual))
+    normed, total = norm.add(x, None)
+    assert total is x
+    torch.testing.assert_close(normed, norm(x))

@@ -95,4 +95,5 @@ def test_phi3_called_longrope_by_other_names(name: str, hf_model_dir) -> None:
     scaling = {**fields.pop("rope_parameters"), "type": name}
     scaling.pop("rope_type")
     config = model_config({**fields, "rope_scaling": scaling})
-    assert Phi3ForCausalLM(config).rotary(config).kind == "longrope"
+    [rotary] = Phi3ForCausalLM(config).rotary(config)
+    assert rotary.kind == "longrope"
