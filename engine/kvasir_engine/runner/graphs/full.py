@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -67,38 +67,28 @@ class Replayed:
     graph: _Graph
 
 
+@dataclass(slots=True, eq=False)
 class FullGraphs:
     """Full graphs of decode steps, by batch size and variant."""
 
-    def __init__(
-        self,
-        pool: GraphPool,
-        gather: Callable[[torch.Tensor], StepInputs],
-        forward: Callable[[StepInputs], torch.Tensor],
-        sample: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None,
-        *,
-        padding_row: int,
-        prefix_tiles: PrefixTiles,
-        splits_kv: bool,
-        device: torch.device,
-    ) -> None:
-        """`gather` turns rows into the inputs of their decode, `forward` these into hidden states,
-        `sample` both into tokens that it appends to the rows; all three only launch kernels.
-        `padding_row` belongs to no request; `splits_kv`: some layers see whole contexts, whose keys
-        may be split by length."""
-        self._pool = pool
-        self._gather = gather
-        self._forward = forward
-        self._sample = sample
-        self._spare_row = padding_row
-        self._prefix_tiles = prefix_tiles
-        self._splits_kv = splits_kv
-        self._device = device
-        self._plain = CapturedSizes[_Graph]("decodes")
-        self._on_demand: dict[tuple[Variant, int], _Graph | None] = {}
-        """Graphs by variant and size; None where memory did not suffice."""
-        self.steps: Counter[Variant] = Counter()
-        """Replayed steps by variant."""
+    pool: GraphPool
+    gather: Callable[[torch.Tensor], StepInputs]
+    """Turns rows into the inputs of their decode; it and the next two only launch kernels."""
+    forward: Callable[[StepInputs], torch.Tensor]
+    """Turns inputs into hidden states."""
+    draw: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None
+    """Turns hidden states and inputs into tokens, which it appends to the rows."""
+    padding_row: int
+    """Belongs to no request."""
+    prefix_tiles: PrefixTiles
+    splits_kv: bool
+    """True if some layers see whole contexts, whose keys may be split by length."""
+    device: torch.device
+    steps: Counter[Variant] = field(default_factory=Counter)
+    """Replayed steps by variant."""
+    _plain: CapturedSizes[_Graph] = field(default_factory=lambda: CapturedSizes("decodes"))
+    _on_demand: dict[tuple[Variant, int], _Graph | None] = field(default_factory=dict)
+    """Graphs by variant and size; None where memory did not suffice."""
 
     def capture(self, max_rows: int) -> None:
         """Capture the plain graphs of all sizes up to `max_rows`."""
@@ -133,7 +123,7 @@ class FullGraphs:
         size = len(plain.rows)
         if groups and (graph := self._with_groups(size, groups)):
             return "shared_prefix", graph
-        splits = self._splits_kv and needs_split_kv(plan.starts)
+        splits = self.splits_kv and needs_split_kv(plan.starts)
         if splits and (graph := self._get_or_capture("split_kv", size)):
             return "split_kv", graph
         return "plain", plain
@@ -152,9 +142,9 @@ class FullGraphs:
         wanted = rows.tobytes()
         if wanted == graph.uploaded:
             return
-        padded = np.full(len(graph.rows), self._spare_row, dtype=np.int64)
+        padded = np.full(len(graph.rows), self.padding_row, dtype=np.int64)
         padded[: len(rows)] = rows
-        graph.rows.copy_(upload(padded, self._device), non_blocking=True)
+        graph.rows.copy_(upload(padded, self.device), non_blocking=True)
         graph.uploaded = wanted
 
     def _with_groups(self, size: int, groups: list[PrefixGroup]) -> _Graph | None:
@@ -163,8 +153,8 @@ class FullGraphs:
         if graph is None or graph.tiles is None:
             return None
         if graph.groups is not groups:
-            packed = self._prefix_tiles.pack(groups, size)
-            graph.tiles.copy_(upload(packed, self._device), non_blocking=True)
+            packed = self.prefix_tiles.pack(groups, size)
+            graph.tiles.copy_(upload(packed, self.device), non_blocking=True)
             graph.groups = groups
         return graph
 
@@ -180,36 +170,36 @@ class FullGraphs:
         return self._on_demand[variant, size]
 
     def _capture(self, size: int, variant: Variant) -> _Graph:
-        rows = torch.full((size,), self._spare_row, dtype=torch.int64, device=self._device)
+        rows = torch.full((size,), self.padding_row, dtype=torch.int64, device=self.device)
         tiles = None
         if variant == "shared_prefix":
-            tiles = upload(self._prefix_tiles.pack([], size), self._device)
+            tiles = upload(self.prefix_tiles.pack([], size), self.device)
         with capturing():
             # Warm-up: compiles kernels and creates handles, which a capture may not.
             inputs = self._inputs(rows, variant, tiles)
-            hidden = self._forward(inputs)
-            if self._sample is not None:
-                self._sample(hidden, inputs)
+            hidden = self.forward(inputs)
+            draw = self.draw
+            if draw is not None:
+                draw(hidden, inputs)
 
             def forward() -> tuple[StepInputs, torch.Tensor]:
                 inputs = self._inputs(rows, variant, tiles)
-                return inputs, self._forward(inputs)
+                return inputs, self.forward(inputs)
 
-            graph, (inputs, hidden) = self._pool.record(forward)
+            graph, (inputs, hidden) = self.pool.record(forward)
             sampling, tokens = None, None
-            if self._sample is not None:
-                draw = self._sample
-                sampling, tokens = self._pool.record(lambda: draw(hidden, inputs))
+            if draw is not None:
+                sampling, tokens = self.pool.record(lambda: draw(hidden, inputs))
         return _Graph(graph, rows, inputs, hidden, sampling, tokens, tiles)
 
     def _inputs(
         self, rows: torch.Tensor, variant: Variant, tiles: torch.Tensor | None
     ) -> StepInputs:
-        inputs = self._gather(rows)
+        inputs = self.gather(rows)
         for batch in inputs.batches:
             batch.split_kv = variant == "split_kv"
         if tiles is not None:
-            prefixes = self._prefix_tiles.unpack(tiles, len(rows))
+            prefixes = self.prefix_tiles.unpack(tiles, len(rows))
             for batch in inputs.batches:
                 batch.shared = prefixes
         return inputs

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -59,53 +59,6 @@ class _PiecewiseGraph:
     segments: list[_Segment]
 
 
-class _SplitAtAttention:
-    """A backend for captures: ends a graph at each attention layer and begins the next."""
-
-    graph_safe = True
-
-    def __init__(self, pool: GraphPool, out: torch.Tensor) -> None:
-        """`out` takes the attention output of one layer after the other."""
-        self._pool = pool
-        self._out = out
-        self.segments: list[_Segment] = []
-        self._graph: torch.cuda.CUDAGraph | None = None
-
-    def record(self, launch: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Capture what `launch` launches into `pieces`; return what it returns."""
-        self._graph = self._pool.begin()
-        try:
-            hidden = launch()
-        except BaseException:
-            self._graph.capture_end()
-            raise
-        self._pool.end(self._graph)
-        self.segments.append(_Segment(self._graph))
-        return hidden
-
-    def write_new_kv(
-        self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
-    ) -> None:
-        """AttentionBackend.write_new_kv; layers that can be captured write the cache themselves."""
-        raise NotImplementedError
-
-    def attend(
-        self,
-        spec: AttentionSpec,
-        q: torch.Tensor,
-        cache: torch.Tensor,
-        batch: AttentionBatch,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """AttentionBackend.attend, deferred to the replay."""
-        out = self._out[: q.numel()].view(q.shape)
-        if self._graph is not None:
-            self._pool.end(self._graph)
-            self.segments.append(_Segment(self._graph, spec, q, out))
-            self._graph = self._pool.begin()
-        return out
-
-
 class _NoAttention:
     """A backend whose attention takes no time."""
 
@@ -120,32 +73,58 @@ class _NoAttention:
         return q
 
 
+class _SplitAtAttention(_NoAttention):
+    """A backend for captures: ends a graph at each attention layer and begins the next."""
+
+    def __init__(self, pool: GraphPool, out: torch.Tensor) -> None:
+        """`out` takes the attention output of one layer after the other."""
+        self.pool = pool
+        self._out = out
+        self.segments: list[_Segment] = []
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def record(self, launch: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Capture what `launch` launches into `pieces`; return what it returns."""
+        self._graph = self.pool.begin()
+        try:
+            hidden = launch()
+        except BaseException:
+            self._graph.capture_end()
+            raise
+        self.pool.end(self._graph)
+        self.segments.append(_Segment(self._graph))
+        return hidden
+
+    def attend(self, spec: AttentionSpec, q: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """AttentionBackend.attend, deferred to the replay."""
+        out = self._out[: q.numel()].view(q.shape)
+        if self._graph is not None:
+            self.pool.end(self._graph)
+            self.segments.append(_Segment(self._graph, spec, q, out))
+            self._graph = self.pool.begin()
+        return out
+
+
+@dataclass(slots=True, eq=False)
 class PiecewiseGraphs:
     """Piecewise graphs of mixed steps, by number of tokens."""
 
-    def __init__(
-        self,
-        pool: GraphPool,
-        model: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-        context: ForwardContext,
-        *,
-        num_groups: int,
-        device: torch.device,
-    ) -> None:
-        """`model` maps token ids and positions to hidden states within `context`, whose query
-        buffer bounds the size of a step."""
-        self._pool = pool
-        self._model = model
-        self._context = context
-        self._num_groups = num_groups
-        self._device = device
-        self._captured = CapturedSizes[_PiecewiseGraph]("mixed steps")
-        self.steps = 0
-        """Number of replayed steps."""
+    pool: GraphPool
+    model: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """Maps token ids and positions to hidden states within `context`."""
+    context: ForwardContext
+    """Its query buffer bounds the size of a step."""
+    num_groups: int
+    device: torch.device
+    steps: int = 0
+    """Replayed steps."""
+    _captured: CapturedSizes[_PiecewiseGraph] = field(
+        default_factory=lambda: CapturedSizes("mixed steps")
+    )
 
     def capture(self) -> None:
         """Capture all sizes that pay."""
-        queries = self._context.queries
+        queries = self.context.queries
         if queries is None:
             return
         # Lazily: allocated after the measuring, and where running out of memory is expected.
@@ -171,7 +150,7 @@ class PiecewiseGraphs:
         if found is None:
             return None
         tokens = found.tokens.copy_inputs(inputs)
-        self._context.batches = inputs.batches
+        self.context.batches = inputs.batches
         for segment in found.segments:
             segment.graph.replay()
             if segment.spec is not None and segment.q is not None and segment.out is not None:
@@ -180,7 +159,7 @@ class PiecewiseGraphs:
         return found.hidden
 
     def _attend(self, spec: AttentionSpec, q: torch.Tensor, out: torch.Tensor) -> None:
-        context = self._context
+        context = self.context
         cache, batch = context.caches[spec.layer], context.batch_of(spec)
         context.backends[spec.layer].attend(spec, q, cache, batch, out)
 
@@ -190,33 +169,33 @@ class PiecewiseGraphs:
         begin: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         with forward_context(self._context_for(inputs, _NoAttention())):
-            self._model(inputs.token_ids, inputs.positions)
-            torch.cuda.synchronize(self._device)
+            self.model(inputs.token_ids, inputs.positions)
+            torch.cuda.synchronize(self.device)
             begin.record()
             started = time.perf_counter()
-            self._model(inputs.token_ids, inputs.positions)
+            self.model(inputs.token_ids, inputs.positions)
             launched = time.perf_counter() - started
             end.record()
-            torch.cuda.synchronize(self._device)
+            torch.cuda.synchronize(self.device)
         # Where launching is slower, the device's clock includes it.
         return float(begin.elapsed_time(end)) / 1e3 / launched
 
     def _capture(self, size: int, out: torch.Tensor) -> _PiecewiseGraph:
         inputs = self._inputs(size)
-        backend = _SplitAtAttention(self._pool, out)
+        backend = _SplitAtAttention(self.pool, out)
         with capturing(), forward_context(self._context_for(inputs, backend)):
             # Warm-up: compiles kernels and creates handles, which a capture may not.
-            self._model(inputs.token_ids, inputs.positions)
-            hidden = backend.record(lambda: self._model(inputs.token_ids, inputs.positions))
+            self.model(inputs.token_ids, inputs.positions)
+            hidden = backend.record(lambda: self.model(inputs.token_ids, inputs.positions))
         return _PiecewiseGraph(inputs, hidden, backend.segments)
 
     def _inputs(self, size: int) -> TokenBuffers:
-        return TokenBuffers.of_size(size, self._num_groups, self._device)
+        return TokenBuffers.of_size(size, self.num_groups, self.device)
 
     def _context_for(self, inputs: TokenBuffers, backend: AttentionBackend) -> ForwardContext:
         batches = [_only_slots(each) for each in inputs.slots]
-        backends = [backend] * len(self._context.backends)
-        return replace(self._context, backends=backends, batches=batches)
+        backends = [backend] * len(self.context.backends)
+        return replace(self.context, backends=backends, batches=batches)
 
 
 def _only_slots(slots: torch.Tensor) -> AttentionBatch:

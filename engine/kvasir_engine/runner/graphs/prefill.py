@@ -9,7 +9,7 @@ size: tiles past its last token exit at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -36,34 +36,28 @@ class _PrefillGraph:
     hidden: torch.Tensor
 
 
+@dataclass(slots=True, eq=False)
 class PrefillGraphs:
     """Prefill graphs of single prompts, by number of tokens."""
 
-    def __init__(
-        self,
-        pool: GraphPool,
-        model: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-        context: ForwardContext,
-        *,
-        num_groups: int,
-        max_blocks: int,
-        device: torch.device,
-    ) -> None:
-        """`model` maps token ids and positions to hidden states within `context`, whose query
-        buffer bounds the size of a step; an entry has at most `max_blocks` blocks."""
-        self._pool = pool
-        self._model = model
-        self._context = context
-        self._num_groups = num_groups
-        self._max_blocks = max_blocks
-        self._device = device
-        self._captured = CapturedSizes[_PrefillGraph]("single prompts")
-        self.steps = 0
-        """Replayed steps."""
+    pool: GraphPool
+    model: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """Maps token ids and positions to hidden states within `context`."""
+    context: ForwardContext
+    """Its query buffer bounds the size of a step."""
+    num_groups: int
+    max_blocks: int
+    """Most blocks of an entry."""
+    device: torch.device
+    steps: int = 0
+    """Replayed steps."""
+    _captured: CapturedSizes[_PrefillGraph] = field(
+        default_factory=lambda: CapturedSizes("single prompts")
+    )
 
     def capture(self) -> None:
         """Capture all sizes."""
-        queries = self._context.queries
+        queries = self.context.queries
         if queries is None:
             return
         self._captured.capture(lambda: prefill_sizes(queries.tokens), self._capture)
@@ -86,24 +80,24 @@ class PrefillGraphs:
         return found.hidden
 
     def _capture(self, size: int) -> _PrefillGraph:
-        tokens = TokenBuffers.of_size(size, self._num_groups, self._device)
+        tokens = TokenBuffers.of_size(size, self.num_groups, self.device)
         batches = [self._batch(size, slots) for slots in tokens.slots]
 
         def forward() -> torch.Tensor:
-            return self._model(tokens.token_ids, tokens.positions)
+            return self.model(tokens.token_ids, tokens.positions)
 
-        with capturing(), forward_context(replace(self._context, batches=batches)):
+        with capturing(), forward_context(replace(self.context, batches=batches)):
             # Warm-up: compiles kernels, creates handles and divides the prompt into tiles, which a
             # capture may not.
             forward()
-            graph, hidden = self._pool.record(forward)
+            graph, hidden = self.pool.record(forward)
         return _PrefillGraph(graph, tokens, batches, hidden)
 
     def _batch(self, size: int, slots: torch.Tensor) -> AttentionBatch:
         """Return a prompt of one token in the null block, launched as one of `size`."""
-        like: dict[str, Any] = {"dtype": torch.int32, "device": self._device}
+        like: dict[str, Any] = {"dtype": torch.int32, "device": self.device}
         return AttentionBatch(
-            block_table=torch.zeros((1, self._max_blocks), **like),
+            block_table=torch.zeros((1, self.max_blocks), **like),
             slot_mapping=slots,
             query_start=torch.arange(2, **like),
             seq_lens=torch.ones(1, **like),

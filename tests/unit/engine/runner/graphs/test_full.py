@@ -130,7 +130,7 @@ class TestKinds:
     def test_where_all_layers_have_windows_contexts_do_not_matter(
         self, graphs, seen, monkeypatch
     ) -> None:
-        monkeypatch.setattr(graphs, "_splits_kv", False)
+        monkeypatch.setattr(graphs, "splits_kv", False)
         assert graphs.run(plan([64_000] + [1000] * 4), []) is not None
         assert (seen, graphs.steps["split_kv"]) == ([], 0)
 
@@ -144,7 +144,7 @@ class TestKinds:
         def no_memory(rows: torch.Tensor) -> StepInputs:
             raise torch.OutOfMemoryError
 
-        monkeypatch.setattr(graphs, "_gather", no_memory)
+        monkeypatch.setattr(graphs, "gather", no_memory)
         with caplog.at_level(logging.WARNING):
             found = [graphs.run(plan([64_000] + [1000] * 6), []) for _ in range(2)]
         assert found[0] is not None
