@@ -72,6 +72,13 @@ class Channels:
         """prometheus_client's multi-process directory."""
         return self.directory / "metrics"
 
+    def read_failure(self) -> str:
+        """Return why the core ended, if it knew; empty otherwise."""
+        try:
+            return self.failure.read_text()
+        except OSError:
+            return ""
+
     def write_config(self, config: CoreConfig) -> None:
         """Write `config` for `read_config` in another process."""
         self.config.write_bytes(msgspec.json.encode(config))

@@ -54,10 +54,7 @@ class CoreProcess:
 
     def failure(self) -> str:
         """Reason for which the core ended, if it knew; empty otherwise."""
-        try:
-            return self.channels.failure.read_text()
-        except OSError:
-            return ""
+        return self.channels.read_failure()
 
     def stop(self) -> int:
         """End it, by force if it does not listen, and remove the directory. Its exit status."""

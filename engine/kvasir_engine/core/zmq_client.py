@@ -283,8 +283,5 @@ class ZmqCoreClient:
             stream.fail(error)
 
     def _death(self) -> EngineDeadError:
-        try:
-            reason = self._channels.failure.read_text()
-        except OSError:
-            reason = "The engine's core has ended unexpectedly."
-        return EngineDeadError(reason)
+        reason = self._channels.read_failure()
+        return EngineDeadError(reason or "The engine's core has ended unexpectedly.")

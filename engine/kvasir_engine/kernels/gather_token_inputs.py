@@ -52,7 +52,7 @@ def token_inputs(
     block_size: int,
     offsets: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`kvasir_engine.runner.token_inputs.TokenInputs`."""
+    """Gather as `kvasir_engine.runner.token_inputs.torch_token_inputs` does."""
     count, device = len(rows), rows.device
     ids, positions, slots = torch.empty((3, count), dtype=torch.int64, device=device).unbind(0)
     lens = torch.empty(count, dtype=torch.int32, device=device)

@@ -132,5 +132,4 @@ class RowParallelLinear(nn.Module):
         weight = WeightSlot((outputs, self.inputs), (WeightShard(self.weight.data, 1, start),))
         if self.bias is None:
             return {f"{path}.weight": weight}
-        bias = WeightSlot((outputs,), (WeightShard(self.bias.data),))
-        return {f"{path}.weight": weight, f"{path}.bias": bias}
+        return {f"{path}.weight": weight, f"{path}.bias": WeightSlot.whole(self.bias.data)}

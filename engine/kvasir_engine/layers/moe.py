@@ -95,21 +95,15 @@ class MoE(nn.Module):
         """Return slots of the router's matrix and of three matrices an expert."""
         c, local, start = self.config, self.local, tensor_parallel().rank * self.local
         path = f"{path.rpartition('.')[0]}.{c.names.block}"
-        slots = {
-            f"{path}.gate.weight": WeightSlot(
-                tuple(self.router.shape), (WeightShard(self.router.data),)
-            )
-        }
+        slots = {f"{path}.gate.weight": WeightSlot.whole(self.router.data)}
         up_shape = (c.intermediate_size, c.hidden_size)
         for expert in range(c.num_experts):
             gate, up = self.gate_up.data[expert].tensor_split((local,))
-            down = WeightShard(self.down.data[expert], 1, start)
-            prefix = f"{path}.experts.{expert}"
-            slots[f"{prefix}.{c.names.gate}.weight"] = WeightSlot(
-                up_shape, (WeightShard(gate, 0, start),)
-            )
-            slots[f"{prefix}.{c.names.up}.weight"] = WeightSlot(
-                up_shape, (WeightShard(up, 0, start),)
-            )
-            slots[f"{prefix}.{c.names.down}.weight"] = WeightSlot(up_shape[::-1], (down,))
+            for name, shape, target, dim in (
+                (c.names.gate, up_shape, gate, 0),
+                (c.names.up, up_shape, up, 0),
+                (c.names.down, up_shape[::-1], self.down.data[expert], 1),
+            ):
+                shard = WeightShard(target, dim, start)
+                slots[f"{path}.experts.{expert}.{name}.weight"] = WeightSlot(shape, (shard,))
         return slots

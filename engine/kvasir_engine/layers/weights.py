@@ -36,6 +36,11 @@ class WeightSlot:
     shape: tuple[int, ...]
     shards: tuple[WeightShard, ...]
 
+    @classmethod
+    def whole(cls, target: torch.Tensor) -> WeightSlot:
+        """Return the slot of a tensor that every rank keeps as it is."""
+        return cls(tuple(target.shape), (WeightShard(target),))
+
 
 @runtime_checkable
 class Loadable(Protocol):
@@ -52,7 +57,7 @@ class WeightedModule(nn.Module):
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return one slot a parameter."""
         return {
-            f"{path}.{name}": WeightSlot(tuple(p.shape), (WeightShard(p.data),))
+            f"{path}.{name}": WeightSlot.whole(p.data)
             for name, p in self.named_parameters(recurse=False)
         }
 

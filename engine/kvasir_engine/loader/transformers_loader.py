@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.device.collectives import tensor_parallel
-from kvasir_engine.layers.weights import WeightShard, WeightSlot
+from kvasir_engine.layers.weights import WeightSlot
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.models.transformers_backend import ATTENTION_NAME, TransformersForCausalLM
@@ -110,7 +110,7 @@ def _fill(model: Any, checkpoint: Checkpoint) -> bool:
     slots: dict[int, tuple[str, WeightSlot]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in slots or name in checkpoint.tensors:
-            slots[id(tensor)] = (name, WeightSlot(tuple(tensor.shape), (WeightShard(tensor.data),)))
+            slots[id(tensor)] = (name, WeightSlot.whole(tensor.data))
     by_name = dict(slots.values())
     if not by_name.keys() <= checkpoint.tensors.keys():
         return False

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 
 from kvasir_engine.device.capability import kernels_run_on
 
-
-class TokenInputs(Protocol):
-    """`torch_token_inputs`, or the kernel that does the same at once."""
-
-    def __call__(
-        self,
-        rows: torch.Tensor,
-        num_computed: torch.Tensor,
-        history: torch.Tensor,
-        table: torch.Tensor,
-        block_size: int,
-        offsets: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return (ids, positions, lengths up to there, slots) of a token for each of `rows`: the
-        first that has not been computed, or one `offsets` behind it.
-
-        rows int64 [n], offsets int32 [n]; by row: num_computed [rows], history [rows, tokens],
-        table [rows, blocks], all int32. int64 [n] each, but for the lengths, int32.
-        """
+TokenInputs = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
+"""`torch_token_inputs`, or the kernel that does the same at once."""
 
 
 def torch_token_inputs(
@@ -37,7 +20,12 @@ def torch_token_inputs(
     block_size: int,
     offsets: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gather as TokenInputs says, by torch operations."""
+    """Return (ids, positions, lengths up to there, slots) of a token for each of `rows`: the first
+    that has not been computed, or one `offsets` behind it.
+
+    rows int64 [n], offsets int32 [n]; by row: num_computed [rows], history [rows, tokens], table
+    [rows, blocks], all int32. int64 [n] each, but for the lengths, int32.
+    """
     positions = num_computed[rows].long()
     if offsets is not None:
         positions += offsets

@@ -12,6 +12,7 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from functools import cache
+from typing import NamedTuple
 
 import torch
 
@@ -148,16 +149,13 @@ class CublasLt:
         return status
 
 
-class Problem:
+class Problem(NamedTuple):
     """The library's descriptions of one product; they live as long as the process."""
 
-    __slots__ = ("description", "out", "weight", "x")
-
-    def __init__(self, description: c_void_p, weight: c_void_p, x: c_void_p, out: c_void_p) -> None:
-        self.description = description
-        self.weight = weight
-        self.x = x
-        self.out = out
+    description: c_void_p
+    weight: c_void_p
+    x: c_void_p
+    out: c_void_p
 
 
 @cache
