@@ -20,9 +20,9 @@ GATHER_SECONDS = 10.0
 class GatheredStats(Statistics):
     """Statistics of all workers, which are asked for theirs."""
 
-    def __init__(self, gateway: Gateway, hub: Publisher) -> None:
+    def __init__(self, gateway: Gateway, publisher: Publisher) -> None:
         super().__init__(gateway)
-        self._hub = hub
+        self._publisher = publisher
         self.totals = Totals()
         self.waits: dict[int, dict[str, tuple[int, int]]] = {}
         """By process: requests that wait and their tokens, by model."""
@@ -87,10 +87,10 @@ class GatheredStats(Statistics):
             self._all_told.set()
 
     async def _ask(self) -> None:
-        self._missing = {peer.pid for peer in self._hub.peers if peer.pid is not None}
+        self._missing = {worker.pid for worker in self._publisher.workers}
         self._all_told.clear()
         if self._missing:
-            self._hub.ask()
+            self._publisher.ask()
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await self._all_told.wait()

@@ -68,8 +68,11 @@ class IndexProcess(RouterComponents):
         super().__init__(replace(shared.settings, access_log=False, otlp_endpoint=None))
         self._shared = shared
         self._watch = FleetWatch(self)
-        self._hub = Publisher(self._take_message, self._left, self._state)
-        self._log = EventLog(self._hub.tell, PublishedIndexLog, self._watch.replay_events)
+        self._tasks = self.gateway.tasks.child()
+        self._publisher = Publisher(
+            self._tasks, self._handle_message, self._worker_changed, self._state
+        )
+        self._log = EventLog(self._publisher.tell, PublishedIndexLog, self._watch.replay_events)
         self._rows = LoadTableRows(shared.load.is_unused)
         self._snapshot: Snapshot | None = None
         """None until discovery has spoken."""
@@ -79,12 +82,10 @@ class IndexProcess(RouterComponents):
         self._cells = shared.load.cells(column)
         self._others = Others(shared.load, column, self._others_have)
         self._replicas: dict[int, WatchedReplica] = {}
-        self._gathering = GatheredStats(self.gateway, self._hub)
+        self._gathering = GatheredStats(self.gateway, self._publisher)
         self._admin = AdminServer(self.gateway, self._gathering)
-        self._tasks = self.gateway.tasks.child()
-        self.metrics.register(partial(publisher_families, self._hub))
+        self.metrics.register(partial(publisher_families, self._publisher))
         self.gateway.serves = False
-        self._hub.changed = self._workers_changed
         fleet = self.fleet
         fleet.make_model = self._make_model
         fleet.make_replica = self._make_replica
@@ -97,8 +98,8 @@ class IndexProcess(RouterComponents):
         await self.load_keys()
         await self._watch.start()
         tasks = self._tasks
-        tasks.keep("workers' links", self._link, required=True)
-        tasks.keep("heartbeat", self._hub.beat, required=True)
+        tasks.keep("workers' links", self._serve_workers, required=True)
+        tasks.keep("heartbeat", self._publisher.send_heartbeats, required=True)
         tasks.keep("workers' load", self._look, required=True)
         tasks.keep("gathering", self._gathering.keep)
         tasks.keep("scaling signals", self._gathering.sample)
@@ -113,17 +114,12 @@ class IndexProcess(RouterComponents):
         await self.close()
         _log.info("index process stopped")
 
-    async def _link(self) -> None:
+    async def _serve_workers(self) -> None:
         """Take workers in, once discovery has spoken: what is not known yet, with an API server
         that does not answer, is not to take the place of what they know from a former process."""
         await self._spoken.wait()
-        loop = asyncio.get_running_loop()
-        loop.call_later(_FRESH_SECONDS, self._grown)
-        links = await loop.create_unix_server(self._hub.connected, sock=self._shared.link_sock)
-        try:
-            await asyncio.Future()
-        finally:
-            links.close()
+        asyncio.get_running_loop().call_later(_FRESH_SECONDS, self._grown)
+        await self._publisher.serve(self._shared.link_sock)
 
     async def _until_the_end(self, control: Control) -> None:
         """Outlive the workers when the whole router stops; who ends this process alone wants
@@ -160,36 +156,36 @@ class IndexProcess(RouterComponents):
         for name in self._policies.keys() - self.fleet.models.keys():
             del self._policies[name]
         self._others.watch(max(self._replicas, default=-1) + 1)
-        self._hub.tell(discovered(self.fleet, snapshot))
+        self._publisher.tell(discovered(self.fleet, snapshot))
         self._spoken.set()
         self._remember()
 
     # From workers
 
-    def _take_message(self, peer: WorkerLink, message: ToIndex) -> None:
+    def _handle_message(self, worker: WorkerLink, message: ToIndex) -> None:
         if isinstance(message, Routed):
             self._routed(message)
         elif isinstance(message, ReplicaSuspected):
             if message.slot in self._replicas:
                 self._replicas[message.slot].request_probe()
-        elif isinstance(message, QueueReport) and peer.pid is not None:
-            self._gathering.waits[peer.pid] = message.by_model
-        elif isinstance(message, StatsReport) and peer.pid is not None:
-            self._gathering.told(peer.pid, message.numbers)
+        elif isinstance(message, QueueReport):
+            self._gathering.waits[worker.pid] = message.by_model
+        elif isinstance(message, StatsReport):
+            self._gathering.told(worker.pid, message.numbers)
         elif isinstance(message, Learned):
             self._learned(message)
         elif isinstance(message, Poisoned):
-            self._hub.tell(message)
+            self._publisher.tell(message)
         elif isinstance(message, MetricsRequest):
-            self._tasks.run("metrics", self._tell_metrics(peer, message.question))
+            self._tasks.run("metrics", self._tell_metrics(worker, message.question))
         elif isinstance(message, ResyncRequest):
-            peer.begin()
+            worker.resync()
 
     def _routed(self, message: Routed) -> None:
         replica = self._replicas.get(message.slot)
         if replica is None:
             return
-        self._hub.tell(message)
+        self._publisher.tell(message)
         log = self._log.of(replica.model.name)
         if log is not None:
             log.apply(message, replica)
@@ -199,13 +195,16 @@ class IndexProcess(RouterComponents):
         if log is not None:
             log.learned_by_worker(message)
 
-    async def _tell_metrics(self, peer: WorkerLink, question: int) -> None:
+    async def _tell_metrics(self, worker: WorkerLink, question: int) -> None:
         await self._gathering.gather()
-        peer.tell(MetricsText(question, self._gathering.text()))
+        worker.tell(MetricsText(question, self._gathering.text()))
 
-    def _left(self, pid: int) -> None:
-        self._gathering.left(pid)
-        asyncio.get_running_loop().call_later(_BURIAL_SECONDS, self._bury)
+    def _worker_changed(self, worker: WorkerLink) -> None:
+        workers = self._publisher.workers
+        self.gateway.serves = bool(workers)
+        if worker not in workers:
+            self._gathering.left(worker.pid)
+            asyncio.get_running_loop().call_later(_BURIAL_SECONDS, self._bury)
 
     def _bury(self) -> None:
         if self._gathering.bury():
@@ -226,11 +225,8 @@ class IndexProcess(RouterComponents):
         past = self._gathering.totals.past
         save_state(self._shared.memory_path, SavedState(self._rows.slots, self._policies, past))
 
-    def _workers_changed(self) -> None:
-        self.gateway.serves = bool(self._hub.peers)
-
     def _grown(self) -> None:
-        self._hub.fresh = False
+        self._publisher.fresh = False
 
     # The fleet
 
@@ -246,7 +242,7 @@ class IndexProcess(RouterComponents):
         replica = WatchedReplica(
             spec, pool, most, model.refresh, queue, slot=slot, cells=self._cells
         )
-        replica.tell, replica.model = self._hub.tell, model
+        replica.tell, replica.model = self._publisher.tell, model
         self._replicas[slot] = replica
         return replica
 
@@ -263,7 +259,7 @@ class IndexProcess(RouterComponents):
     def _policy_changed(self, model: Model) -> None:
         self._log.follow(model)
         spec = self._policies[model.name] = model.policy.spec
-        self._hub.tell(PolicyChanged(model.name, spec))
+        self._publisher.tell(PolicyChanged(model.name, spec))
         self._feeds_follow_policy(model)
         self._remember()
 

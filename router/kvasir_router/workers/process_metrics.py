@@ -9,11 +9,11 @@ from kvasir_router.workers.replication.publisher import Publisher
 from kvasir_router.workers.replication.subscriber import IndexSubscriber
 
 
-def publisher_families(hub: Publisher) -> Iterator[Metric]:
+def publisher_families(publisher: Publisher) -> Iterator[Metric]:
     """Yield the index process's numbers."""
     text = "Worker processes that are connected to the index process."
-    yield gauge("workers", text, len(hub.peers))
-    yield counter("worker_lags", "Times that a worker was too slow for the news.", hub.lagged)
+    yield gauge("workers", text, len(publisher.workers))
+    yield counter("worker_lags", "Times that a worker was too slow for the news.", publisher.lagged)
 
 
 def subscriber_families(link: IndexSubscriber) -> Iterator[Metric]:

@@ -63,7 +63,7 @@ class RouterWorker(RouterComponents):
         self._column = column
         self._table = shared.load
         self._link = IndexSubscriber(
-            shared.link_path, self._take_message, self._index_away, self._index_back
+            shared.link_path, self._handle_message, self._index_away, self._index_back
         )
         self._follower = ReplicaState(self, shared.load, column, self._link.tell)
         self.metrics.register(partial(subscriber_families, self._link))
@@ -133,7 +133,7 @@ class RouterWorker(RouterComponents):
 
     # From the index process
 
-    def _take_message(self, message: ToWorker) -> None:
+    def _handle_message(self, message: ToWorker) -> None:
         self._follower.apply_message(message)
         if isinstance(message, Known):
             self._known.set()

@@ -1,14 +1,17 @@
-"""The index process's end of all links: one stream of news, and the whole state for whoever lacks
-some of it."""
+"""The index process's end of all links: one stream of news, and a snapshot of the state for a
+worker that lacks some of it."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import structlog
 
-from kvasir_router.workers.replication.framed_socket import FramedSocket
+from kvasir_router.tasks import SupervisedTasks
+from kvasir_router.workers.replication.framed_socket import READ_LIMIT, FramedSocket
+from kvasir_router.workers.replication.message_batch import MessageBatch
 from kvasir_router.workers.replication.messages import (
-    BLOCKS_PER_MESSAGE,
     Ask,
     Complete,
     Frame,
@@ -22,160 +25,162 @@ from kvasir_router.workers.replication.messages import (
 
 _log = structlog.get_logger("kvasir_router.workers")
 
-FLUSH_SECONDS = 0.002
-"""That news may wait for others to go with."""
 BEAT_SECONDS = 0.2
 """Maximum seconds between two frames; a silent publisher counts as gone."""
 MAX_BEHIND = 16 * 2**20
-"""Bytes that a worker may be behind; then it is told the whole state, when it reads again."""
+"""Bytes that a worker may be behind; then it gets a snapshot, when it reads again."""
 
-_MESSAGES_PER_FRAME = 64
 _HELLO_SECONDS = 10.0
 
 
 class WorkerLink:
-    """One worker. What it is told is in order: the news, and between them its copy of the state,
-    of which each piece is true at its place in the order."""
+    """One worker. It is sent news in their order, and between them the pieces of its snapshot, of
+    which each is true at its place in the order."""
 
-    def __init__(self, hub: "Publisher") -> None:
-        self._hub = hub
-        self.link = FramedSocket(self._taken, self._ended, self._go_on)
-        self.pid: int | None = None
-        """Process id; None until it has said who it is."""
-        self._state: Iterator[list[ToWorker]] | None = None
+    def __init__(self, publisher: "Publisher", link: FramedSocket, pid: int) -> None:
+        self.pid = pid
+        """Process id."""
+        self.link = link
+        self._publisher = publisher
         self._behind = True
+        """True while news are withheld: the next snapshot will contain them."""
+        self._wanted = asyncio.Event()
+        self._wanted.set()
 
-    def news(self, frame: bytes) -> None:
-        """Send a log entry, unless the worker lags so far that it will get a snapshot."""
+    def send_news(self, frame: bytes) -> None:
+        """Send news, unless the worker lags so far that it gets a snapshot instead."""
         if self._behind:
             return
         if self.link.unsent > MAX_BEHIND:
             _log.warning("a worker lags: it will be told everything anew", pid=self.pid)
-            self._behind, self._state = True, None
-            self._hub.lagged += 1
+            self._behind = True
+            self._publisher.lagged += 1
+            self.resync()
             return
         self.link.send(frame)
 
     def tell(self, message: ToWorker) -> None:
-        """Something for this worker alone."""
+        """Send a message to this worker alone."""
         self.link.send(encode(Frame(None, [message])))
 
-    def begin(self) -> None:
-        """Tell it the whole state."""
-        self._hub.flush()
+    def resync(self) -> None:
+        """Send a new snapshot as soon as the socket takes it; one under way is broken off."""
+        self._wanted.set()
+
+    async def send_snapshots(self) -> None:
+        """Send a snapshot whenever one is wanted, until the connection ends."""
+        try:
+            while True:
+                await self._wanted.wait()
+                await self.link.drain()
+                self._wanted.clear()
+                await self._send_snapshot()
+        except ConnectionError:
+            return
+
+    async def _send_snapshot(self) -> None:
+        publisher = self._publisher
+        publisher.flush()
         self._behind = False
-        self.tell(Welcome(self._hub.number, self._hub.fresh))
-        self._state = self._hub.state()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Its socket takes more: the next piece of the state, news having their turn between."""
-        if self._behind and self.pid is not None:
-            self.begin()
-            return
-        if self._state is None or self.link.is_full:
-            return
-        self._hub.flush()
-        piece = next(self._state, None)
-        if piece is None:
-            self._state = None
-            self.tell(Complete())
-        else:
+        self.tell(Welcome(publisher.number, publisher.fresh))
+        state = publisher.state()
+        while not self._wanted.is_set():
+            publisher.flush()
+            piece = next(state, None)
+            if piece is None:
+                self.tell(Complete())
+                return
             self.link.send(encode(Frame(None, piece)))
-            asyncio.get_running_loop().call_soon(self._go_on)
-
-    def _taken(self, frame: bytes) -> None:
-        for message in decode_to_index(frame):
-            if isinstance(message, Hello):
-                self.pid = message.pid
-                self.begin()
-                self._hub.changed()
-            elif self.pid is not None:
-                self._hub.take_message(self, message)
-
-    def _ended(self) -> None:
-        self._hub.left(self)
+            await asyncio.sleep(0)
+            await self.link.drain()
 
 
 class Publisher:
-    """All workers. `take` is called with what they say, `gone` with the process id of one that has
-    left; `state` tells the whole state in pieces, as it is when each is asked for."""
+    """Sends news to all workers.
+
+    `handle` is called with what a worker says, `changed` with a worker that has come or gone;
+    `state` returns the whole state in pieces, each as it is when it is asked for.
+    """
 
     def __init__(
         self,
-        take: Callable[[WorkerLink, ToIndex], None],
-        gone: Callable[[int], None],
+        tasks: SupervisedTasks,
+        handle: Callable[[WorkerLink, ToIndex], None],
+        changed: Callable[[WorkerLink], None],
         state: Callable[[], Iterator[list[ToWorker]]],
     ) -> None:
-        self.take_message = take
         self.state = state
-        self._gone = gone
+        self._tasks = tasks
+        self._handle = handle
+        self._changed = changed
+        self._news: MessageBatch[ToWorker] = MessageBatch(self._send)
+        self.tell = self._news.add
+        """Send news to all soon; `blocks` is how many KV or text blocks they tell of."""
+        self.flush = self._news.flush
+        """Send the news that wait."""
         self.fresh = True
+        """True while the index process has only just begun."""
         self.number = 0
         """Number of the last news."""
         self.lagged = 0
         """Times that a worker was too slow."""
-        self.changed: Callable[[], None] = lambda: None
-        """Told when a worker has come or gone."""
-        self._peers: set[WorkerLink] = set()
-        self._news: list[ToWorker] = []
-        self._weight = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self.workers: set[WorkerLink] = set()
+        """Those that are connected and have said who they are."""
 
-    def connected(self) -> FramedSocket:
-        """A protocol for a new connection."""
-        peer = WorkerLink(self)
-        self._peers.add(peer)
-        asyncio.get_running_loop().call_later(_HELLO_SECONDS, self._drop_if_mute, peer)
-        return peer.link
-
-    def left(self, peer: WorkerLink) -> None:
-        """Its connection is lost."""
-        self._peers.discard(peer)
-        if peer.pid is not None:
-            self._gone(peer.pid)
-            self.changed()
-
-    @property
-    def peers(self) -> list[WorkerLink]:
-        """Those who have said who they are."""
-        return [peer for peer in self._peers if peer.pid is not None]
-
-    def tell(self, message: ToWorker, weight: int = 0) -> None:
-        """News for all; `weight`: its blocks."""
-        self._news.append(message)
-        self._weight += weight
-        if len(self._news) >= _MESSAGES_PER_FRAME or self._weight >= BLOCKS_PER_MESSAGE:
-            self.flush()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+    async def serve(self, listener: socket.socket) -> None:
+        """Serve workers' connections, forever."""
+        server = await asyncio.start_unix_server(
+            lambda reader, writer: self._tasks.run("worker's link", self._serve(reader, writer)),
+            sock=listener,
+            limit=READ_LIMIT,
+        )
+        try:
+            await asyncio.Future()
+        finally:
+            server.close()
 
     def ask(self) -> None:
-        """Ask all for their numbers."""
-        for peer in self.peers:
-            peer.tell(Ask())
+        """Ask all workers for their statistics."""
+        for worker in self.workers:
+            worker.tell(Ask())
 
-    def flush(self) -> None:
-        """Send the news that wait."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._news:
-            self._send()
-
-    async def beat(self) -> None:
-        """Say something every now and then, forever."""
+    async def send_heartbeats(self) -> None:
+        """Send a frame every now and then, forever."""
         while True:
             await asyncio.sleep(BEAT_SECONDS)
-            self._send()
+            self.flush()
+            self._send([])
 
-    def _send(self) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = FramedSocket(reader, writer)
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                [hello] = decode_to_index(await link.receive())
+            if isinstance(hello, Hello):
+                await self._follow(WorkerLink(self, link, hello.pid))
+        except (TimeoutError, EOFError, OSError):
+            return
+        finally:
+            link.close()
+
+    async def _follow(self, worker: WorkerLink) -> None:
+        """Handle what a worker says, and send it news and snapshots, until its connection ends."""
+        self.workers.add(worker)
+        self._changed(worker)
+        snapshots = self._tasks.run("snapshots", worker.send_snapshots())
+        try:
+            await worker.link.receive_all(partial(self._handle_frame, worker))
+        finally:
+            snapshots.cancel()
+            self.workers.discard(worker)
+            self._changed(worker)
+
+    def _handle_frame(self, worker: WorkerLink, frame: bytes) -> None:
+        for message in decode_to_index(frame):
+            self._handle(worker, message)
+
+    def _send(self, messages: list[ToWorker]) -> None:
         self.number += 1
-        frame = encode(Frame(self.number, self._news))
-        self._news, self._weight = [], 0
-        for peer in self._peers:
-            peer.news(frame)
-
-    def _drop_if_mute(self, peer: WorkerLink) -> None:
-        if peer.pid is None and peer in self._peers:
-            peer.link.close()
+        frame = encode(Frame(self.number, messages))
+        for worker in self.workers:
+            worker.send_news(frame)

@@ -10,7 +10,8 @@ import structlog
 
 from kvasir_router.feeds.silence import SilenceWatch
 from kvasir_router.tasks import SupervisedTasks
-from kvasir_router.workers.replication.framed_socket import FramedSocket
+from kvasir_router.workers.replication.framed_socket import READ_LIMIT, FramedSocket
+from kvasir_router.workers.replication.message_batch import MessageBatch
 from kvasir_router.workers.replication.messages import (
     Hello,
     ResyncRequest,
@@ -23,8 +24,6 @@ from kvasir_router.workers.replication.messages import (
 
 _log = structlog.get_logger("kvasir_router.workers")
 
-FLUSH_SECONDS = 0.002
-"""That something told may wait for more to go with."""
 SILENCE_SECONDS = 1.0
 """After which the index process counts as gone: it speaks at least every 0.2 s."""
 MAX_UNSENT = 4 * 2**20
@@ -33,7 +32,6 @@ MAX_UNSENT = 4 * 2**20
 _ROOM = 2**18
 _TICK = 0.1
 _RECONNECT_SECONDS = 0.05
-_MESSAGES_PER_FRAME = 64
 
 
 class OutOfStepError(Exception):
@@ -41,42 +39,36 @@ class OutOfStepError(Exception):
 
 
 class IndexSubscriber:
-    """`take` is called with each message, `away` when the index process is gone or stands still,
-    `back` when it is there again."""
+    """`on_message` is called with each message, `on_loss` when the index process is gone or stands
+    still, `on_return` when it is there again."""
 
     def __init__(
         self,
         path: Path,
-        take: Callable[[ToWorker], None],
-        away: Callable[[], None],
-        back: Callable[[], None],
+        on_message: Callable[[ToWorker], None],
+        on_loss: Callable[[], None],
+        on_return: Callable[[], None],
     ) -> None:
         self._path = path
-        self._take = take
-        self._away = away
-        self._back = back
+        self._on_message = on_message
+        self._on_loss = on_loss
+        self._on_return = on_return
         self._link: FramedSocket | None = None
-        self._ended = asyncio.Event()
         self._number = 0
-        self._told: list[ToIndex] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._batch: MessageBatch[ToIndex] = MessageBatch(self._send)
         self._silence: SilenceWatch[str] = SilenceWatch(SILENCE_SECONDS, _TICK)
         self.is_away = False
         self.dropped = 0
-        """Messages that were not told."""
+        """Messages that were not sent."""
         self.losses = 0
         """Times that the index process was gone or silent."""
 
     def tell(self, message: ToIndex) -> None:
-        """Tell the index process soon, if it is there."""
+        """Send a message to the index process soon, if it is there."""
         if self._link is None or self._link.unsent > MAX_UNSENT:
             self.dropped += 1
-            return
-        self._told.append(message)
-        if len(self._told) >= _MESSAGES_PER_FRAME:
-            self._flush()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush)
+        else:
+            self._batch.add(message)
 
     async def has_room(self) -> None:
         """Wait until the send buffer is nearly empty or the connection is lost."""
@@ -84,34 +76,29 @@ class IndexSubscriber:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0)
 
-    def want_all(self) -> None:
-        """Ask for the whole state."""
-        self.tell(ResyncRequest())
-
     async def run(self) -> None:
         """Be connected, forever."""
         tasks = SupervisedTasks()
         tasks.keep("index link's watch", self._watch)
         try:
             while True:
-                await self._once()
+                await self._follow()
                 await asyncio.sleep(_RECONNECT_SECONDS)
         finally:
             await tasks.stop()
 
-    async def _once(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._ended.clear()
+    async def _follow(self) -> None:
+        """Connect, and handle what the index process says until the connection ends."""
         try:
-            _, link = await loop.create_unix_connection(
-                lambda: FramedSocket(self._frame, self._ended.set), str(self._path)
-            )
+            streams = await asyncio.open_unix_connection(self._path, limit=READ_LIMIT)
         except OSError:
             return
-        self._link, self._told = link, [Hello(os.getpid())]
-        self._flush()
+        self._link = link = FramedSocket(*streams)
+        self._send([Hello(os.getpid())])
         try:
-            await self._ended.wait()
+            await link.receive_all(self._handle_frame)
+        except Exception as error:
+            _log.exception("the link to the index process is broken off", reason=repr(error))
         finally:
             self._link = None
             link.close()
@@ -126,7 +113,7 @@ class IndexSubscriber:
                 _log.warning("the index process is silent; what is known stays in use")
                 self._set_away(True)
 
-    def _frame(self, data: bytes) -> None:
+    def _handle_frame(self, data: bytes) -> None:
         frame = decode_frame(data)
         self._silence.heard("index", time.monotonic())
         if frame.number is not None:
@@ -137,11 +124,11 @@ class IndexSubscriber:
         for message in frame.messages:
             if isinstance(message, Welcome):
                 self._number, is_new = message.number, True
-            self._take(message)
+            self._on_message(message)
         if self.is_away:
             self._set_away(False)
             if not is_new:  # it stood still, and what was changed here meanwhile is not its word
-                self.want_all()
+                self.tell(ResyncRequest())
 
     def _set_away(self, is_away: bool) -> None:
         if is_away is self.is_away:
@@ -149,15 +136,11 @@ class IndexSubscriber:
         self.is_away = is_away
         if is_away:
             self.losses += 1
-            self._away()
+            self._on_loss()
         else:
             _log.info("the index process is back")
-            self._back()
+            self._on_return()
 
-    def _flush(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        told, self._told = self._told, []
-        if told and self._link is not None:
-            self._link.send(encode(told))
+    def _send(self, messages: list[ToIndex]) -> None:
+        if self._link is not None:
+            self._link.send(encode(messages))

@@ -11,8 +11,10 @@ async def test_waiting_requests_are_those_of_all_processes(tmp_path) -> None:
     router = RouterComponents(RouterSettings(config=tmp_path / "fleet.yaml", access_log=False))
     router.apply((ModelSpec("m"), ModelSpec("idle")))
     queue = router.gateway.queue
-    hub = Publisher(lambda peer, message: None, lambda pid: None, lambda: iter(()))
-    statistics = GatheredStats(router.gateway, hub)
+    publisher = Publisher(
+        router.gateway.tasks, lambda worker, message: None, lambda worker: None, lambda: iter(())
+    )
+    statistics = GatheredStats(router.gateway, publisher)
     statistics.waits |= {1: {"m": (2, 300)}, 2: {"m": (1, 40), "gone": (9, 9)}}
     model, idle = router.fleet.models["m"], router.fleet.models["idle"]
     assert statistics.waiting(model) == (3, 340)

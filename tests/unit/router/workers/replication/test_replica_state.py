@@ -19,7 +19,7 @@ from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.workers.index_process import IndexProcess
-from kvasir_router.workers.replication import publisher as hub_module
+from kvasir_router.workers.replication import publisher as publisher_module
 from kvasir_router.workers.replication.messages import Known, Learned, Routed
 from kvasir_router.workers.replication.replica_state import ReplicaState
 from kvasir_router.workers.replication.subscriber import IndexSubscriber
@@ -45,21 +45,12 @@ class Index(IndexProcess):
         self.fleet.came = self.fleet.emptied = self._feeds_lose = lambda model, replica: None
         self._feeds_follow_policy = lambda model: None
         self._recall()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            self._hub.connected, sock=self._shared.link_sock.dup()
-        )
-        self._beats = asyncio.create_task(self._hub.beat())
+        self._tasks.run("links", self._publisher.serve(self._shared.link_sock.dup()))
+        self._tasks.run("heartbeat", self._publisher.send_heartbeats())
         self.apply(SNAPSHOT)
 
     async def end(self) -> None:
-        if self._beats.cancelled():
-            return
-        self._beats.cancel()
-        for peer in self._hub.peers:
-            peer.link.close()
-        self._server.close()
-        await asyncio.gather(self._beats, return_exceptions=True)
+        await self._tasks.stop()
 
 
 class Following:
@@ -177,24 +168,20 @@ async def test_a_worker_knows_no_models_before_discovery_does(shared, start, unt
     column = shared.load.allocate_column()
     assert column is not None
     silent = Index(shared, column)
-    server = await asyncio.get_running_loop().create_unix_server(
-        silent._hub.connected, sock=shared.link_sock.dup()
-    )
+    silent._tasks.run("links", silent._publisher.serve(shared.link_sock.dup()))
     worker = await start.worker()
     await until(lambda: any(isinstance(message, Known) for message in worker.messages))
     assert not worker.router.gateway.knows_models
     silent.fleet.came = silent.fleet.emptied = silent._feeds_lose = lambda model, replica: None
     silent.apply(SNAPSHOT)
     await until(lambda: worker.router.gateway.knows_models)
-    for peer in silent._hub.peers:
-        peer.link.close()
-    server.close()
+    await silent.end()
     silent.fleet.apply(())
 
 
 async def test_exact_hits_by_news_and_by_the_whole_state(start, until) -> None:
     index, early = await start.index(), await start.worker()
-    await until(lambda: bool(index._hub.peers))
+    await until(lambda: bool(index._publisher.workers))
     chain, names = tell_prompt(index, "a")
     late = await start.worker()
     for worker in (early, late):
@@ -213,14 +200,14 @@ async def test_exact_hits_by_news_and_by_the_whole_state(start, until) -> None:
 
 async def test_blocks_that_were_there_before_their_text_was_told(start, until) -> None:
     index, worker = await start.index(), await start.worker()
-    await until(lambda: bool(index._hub.peers))
+    await until(lambda: bool(index._publisher.workers))
     chain, _ = tell_prompt(index, "ab")
     await until(lambda: worker.hits(chain) == {"a": (4, "exact"), "b": (4, "exact")})
 
 
 async def test_what_a_worker_routes_and_learns_is_known_to_the_others(start, until) -> None:
     index, one, other = await start.index(), await start.worker(), await start.worker()
-    await until(lambda: len(index._hub.peers) == 2)
+    await until(lambda: len(index._publisher.workers) == 2)
     await until(lambda: MODEL in one.router.fleet.models)
     chain = [SOURCE.getrandbits(64) for _ in range(3)]
     slot = replica(index, "b").slot
@@ -240,27 +227,29 @@ async def test_what_a_worker_routes_and_learns_is_known_to_the_others(start, unt
 
 async def test_a_worker_that_lags_is_told_everything_anew(start, until, monkeypatch) -> None:
     index, worker = await start.index(), await start.worker()
-    await until(lambda: bool(index._hub.peers))
+    await until(lambda: bool(index._publisher.workers))
     chain, names = tell_prompt(index, "a")
     await until(lambda: worker.hits(chain) == {"a": (4, "exact")})
-    monkeypatch.setattr(hub_module, "MAX_BEHIND", 2_000_000)
-    worker.link._link._transport.pause_reading()  # as a stopped process
+    [told] = index._publisher.workers
+    monkeypatch.setattr(publisher_module, "MAX_BEHIND", 2_000_000)
+    reading = worker.link._link._writer.transport
+    reading.pause_reading()  # as a stopped process
     hashes = [SOURCE.getrandbits(64) for _ in range(MAX_BLOCKS)]
     sent = Routed(-1, replica(index, "a").slot, hashes, 0)
     for _ in range(4_000_000 // (8 * MAX_BLOCKS)):
-        index._take_message(index._hub.peers[0], sent)
-    await until(lambda: index._hub.lagged == 1)
+        index._handle_message(told, sent)
+    await until(lambda: index._publisher.lagged == 1)
     sink = index.fleet.models[MODEL].policy.sink
     sink.removed(replica(index, "a"), BlockRemoved(names[-1:]))
-    assert index._hub.peers[0].link.unsent < 4_000_000
-    worker.link._link._transport.resume_reading()
+    assert told.link.unsent < 4_000_000
+    reading.resume_reading()
     await until(lambda: worker.hits(chain) == {"a": (3, "exact")})
     assert worker.away == 0, "it is the same connection"
 
 
 async def test_news_that_are_missing_end_the_connection_and_all_is_told_anew(start, until) -> None:
     index, worker = await start.index(), await start.worker()
-    await until(lambda: bool(index._hub.peers))
+    await until(lambda: bool(index._publisher.workers))
     first = worker.link._link
     await until(lambda: MODEL in worker.router.fleet.models)
     worker.link._number -= 1
@@ -271,7 +260,7 @@ async def test_news_that_are_missing_end_the_connection_and_all_is_told_anew(sta
 
 async def test_stale_knowledge_stays_until_a_new_index_process_knows_better(start, until) -> None:
     index, worker = await start.index(), await start.worker()
-    await until(lambda: bool(index._hub.peers))
+    await until(lambda: bool(index._publisher.workers))
     replica(index, "a").observed(Health.READY)
     chain, names = tell_prompt(index, "ab")
     await until(lambda: worker.hits(chain) == {"a": (4, "exact"), "b": (4, "exact")})
@@ -280,7 +269,7 @@ async def test_stale_knowledge_stays_until_a_new_index_process_knows_better(star
     await index.end()
     await until(lambda: worker.away == 1)
     successor = await start.index()
-    await until(lambda: bool(successor._hub.peers))
+    await until(lambda: bool(successor._publisher.workers))
     await until(lambda: not worker.link.is_away)
     assert replica(worker.router, "a") is copy, "with what it has in flight"
     assert copy.health is Health.READY
@@ -299,7 +288,7 @@ async def test_blocks_of_other_engines_are_told_by_their_own_hashes(start, until
     index, worker = await start.index(), await start.worker()
     foreign = ReplicaSpec("v", "127.0.0.1", 3, engine=EngineKind.VLLM)
     index.apply((ModelSpec(MODEL, replicas=(foreign,)),))
-    await until(lambda: bool(index._hub.peers))
+    await until(lambda: bool(index._publisher.workers))
     sink = index.fleet.models[MODEL].policy.sink
     sink.stored(replica(index, "v"), BlockStored([7, 8], None, list(range(32)), 16))
     own = index.fleet.models[MODEL].policy.index.residency._foreign[replica(index, "v")]
