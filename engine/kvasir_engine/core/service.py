@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Sequence
@@ -83,6 +84,11 @@ class CoreService:
         self._inbox = self._context.socket(zmq.PULL)
         self._inbox.rcvhwm = 0
         self._inbox.bind(channels.to_core)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Written by `_stop`: a poll that a signal interrupts is begun again."""
+        self._poller = zmq.Poller()
+        self._poller.register(self._inbox, zmq.POLLIN)
+        self._poller.register(self._wake, zmq.POLLIN)
         self._addresses = [channels.to_client(client) for client in range(num_clients)]
         self._clients = [self._connect(address) for address in self._addresses]
         self._incarnations: list[int | None] = [None] * num_clients
@@ -127,9 +133,11 @@ class CoreService:
         """Close the sockets and the runner."""
         self.core.built_runner.runner.close()
         self._context.destroy(linger=0)
+        os.close(self._wake)
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self._stopping = True
+        os.eventfd_write(self._wake, 1)
 
     def _turn(self) -> None:
         """Take in what has arrived, then one step; sleep in the socket when there is none."""
@@ -150,7 +158,7 @@ class CoreService:
         for client in self._draining:
             self._send(client, Drained())
         self._draining.clear()
-        self._inbox.poll(IDLE_POLL_MS)
+        self._poller.poll(IDLE_POLL_MS)
 
     def _check_idle(self) -> None:
         """Log what an idle core has lost, each state once; it can still serve with the rest."""

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -34,6 +35,7 @@ class ReplicaTrust:
     """PEM; None = those that gRPC brings, where the system's are in no single file."""
 
     @classmethod
+    @cache
     def of(cls, context: ssl.SSLContext) -> Self:
         """The same as a client's context has."""
         found = context.get_ca_certs(binary_form=True)
@@ -69,9 +71,10 @@ class ServerTls:
                 reloaded(True)
 
 
+@cache
 def client_context(ca: Path | None) -> ssl.SSLContext:
-    """For connections to replicas: certificates are checked against the authorities in `ca`
-    (PEM), or the system's. Raises TlsError."""
+    """Return the context of connections to replicas: certificates are checked against the
+    authorities in `ca` (PEM), or the system's, which take 40 ms to read. Raises TlsError."""
     try:
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:

@@ -31,13 +31,24 @@ def channels(tmp_path: Path) -> Channels:
     return made
 
 
+WITHOUT_A_LOOK_WHILE_IDLE = """
+from kvasir_engine.core import process, service
+service.IDLE_POLL_MS = 600_000
+raise SystemExit(process.main())
+"""
+
+
 def run(
-    channels: Channels, model_dir: Path, parent: int, **settings: Any
+    channels: Channels,
+    model_dir: Path,
+    parent: int,
+    program: tuple[str, ...] = ("-m", "kvasir_engine.core.process"),
+    **settings: Any,
 ) -> subprocess.Popen[bytes]:
     made = make_settings(str(model_dir), **{"device": "sim", "num_blocks": 512, **settings})
     channels.write_config(CoreConfig(made, str(model_dir), num_clients=1))
-    command = [sys.executable, "-m", "kvasir_engine.core.process", str(channels.directory)]
-    return subprocess.Popen([*command, str(parent)], stderr=subprocess.PIPE)
+    command = [sys.executable, *program, str(channels.directory), str(parent)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
 def phase(channels: Channels) -> CorePhase:
@@ -50,12 +61,17 @@ def phase(channels: Channels) -> CorePhase:
 
 @pytest.mark.slow
 def test_sigterm_is_an_orderly_end(channels: Channels, tiny_dir: Path) -> None:
-    with run(channels, tiny_dir, os.getpid()) as core:
+    """It wakes a core that has nothing to do."""
+    program = ("-c", WITHOUT_A_LOOK_WHILE_IDLE)
+    with run(channels, tiny_dir, os.getpid(), program) as core:
         while phase(channels) is not CorePhase.SERVING:
             assert core.poll() is None
             time.sleep(0.01)
         core.terminate()
-        assert core.wait(30) == 0
+        try:
+            assert core.wait(30) == 0
+        finally:
+            core.kill()
     assert not channels.failure.exists()
 
 
