@@ -46,16 +46,21 @@ def become(
             uvloop.run(_run(shared, slot, column, Control(control, listener)))
             status = 0
     except (DiscoveryError, YamlFileError, TlsError) as error:
-        print(f"kvasir router: {error}", file=sys.stderr)
+        _refuse(error)
         status = EXIT_USAGE
     except OSError as error:
-        print(f"kvasir router: {error}", file=sys.stderr)
+        _refuse(error)
     except BaseException:
         structlog.get_logger("kvasir_router.workers").exception("a process failed")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def _refuse(error: Exception) -> None:
+    """Say why the process cannot begin, in one write: all of them may say it at the same time."""
+    sys.stderr.write(f"kvasir router: {error}\n")
 
 
 async def _run(shared: Shared, slot: int, column: int, control: Control) -> None:

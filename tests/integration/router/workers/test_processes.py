@@ -30,7 +30,7 @@ async def metric(client, url: str, name: str, **labels: str) -> float:
     return sum(
         float(line.rsplit(" ", 1)[1])
         for line in text.splitlines()
-        if line.startswith(f"kvasir_router_{name}{{")
+        if line.startswith((f"kvasir_router_{name}{{", f"kvasir_router_{name} "))
         and all(f'{key}="{value}"' in line for key, value in labels.items())
     )
 
@@ -178,10 +178,16 @@ async def test_a_policy_that_is_set_reaches_all_and_outlives_the_index_process(
 
 @pytest.mark.slow
 async def test_a_worker_that_stands_still_is_replaced(
-    config, fleet_of_two, start_workers, until
+    config, fleet_of_two, start_workers, until, client
 ) -> None:
+    """Sooner than one that has only begun, so both serve before."""
     await fleet_of_two()
     router = await start_workers(config)
+
+    async def both_serve() -> bool:
+        return await metric(client, router.admin_url, "workers") == 2
+
+    await until(both_serve)
     pid = router.send("worker0", signal.SIGSTOP)
     await until(lambda: router.pids().get("worker0") not in (None, pid), 120)
     assert await ask(router.url, 16) == [200] * 16

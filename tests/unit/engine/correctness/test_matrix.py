@@ -161,7 +161,7 @@ def test_beams_equal_those_of_transformers(
     params = SamplingParams(
         n=4,
         use_beam_search=True,
-        max_tokens=30,
+        max_tokens=20,
         length_penalty=length_penalty,
         early_stopping=early_stopping,
     )
