@@ -2,6 +2,9 @@
 .PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
   cluster-build cluster-up cluster-down kind-up images faults e2e e2e-all
 
+# Where it is set, every process would rewrite and compile the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 PORT ?= 8080
 HARNESS := PYTHONPATH=e2e/cluster:api python3 -m harness

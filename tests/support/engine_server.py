@@ -240,7 +240,14 @@ async def running(
             yield made
         finally:
             await made.http.aclose()
-            await server.shutdown(sockets=[listener])
+            # Not shutdown(): it gives connections 0.1 s to end, and those left are of this process.
+            for each in server.servers:
+                each.close()
+            for connection in list(server.server_state.connections):
+                connection.shutdown()
+            while server.server_state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.001)
+            await server.lifespan.shutdown()
 
 
 @pytest.fixture

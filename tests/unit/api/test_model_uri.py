@@ -83,6 +83,7 @@ def test_schemes_of_a_cluster_are_recognised_and_refused_without_one() -> None:
 SCHEMES = st.sampled_from(["", "hf://", "file:///", "builtin://", "s3://", "oci://", "x://"])
 
 
+@pytest.mark.slow
 @given(st.builds(str.__add__, SCHEMES, st.text(max_size=40)))
 def test_any_text_parses_to_its_canonical_form_or_is_refused(text: str) -> None:
     try:

@@ -38,6 +38,7 @@ async def count(tmp_path: Path):
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_file_that_is_written_replaced_or_removed_has_changed(count, tmp_path) -> None:
     path = tmp_path / "a"
     path.write_text("1")
@@ -51,6 +52,7 @@ async def test_a_file_that_is_written_replaced_or_removed_has_changed(count, tmp
     await changed()
 
 
+@pytest.mark.slow
 async def test_a_mounted_secret_s_folder_is_swapped(count, tmp_path) -> None:
     """As a kubelet does it: file -> ..data/file, ..data -> a folder of its time."""
     for version in ("v1", "v2"):
@@ -64,6 +66,7 @@ async def test_a_mounted_secret_s_folder_is_swapped(count, tmp_path) -> None:
     await changed()
 
 
+@pytest.mark.slow
 async def test_any_of_several_files(count, tmp_path) -> None:
     changed = await count("cert", "key")
     for name in ("cert", "key"):

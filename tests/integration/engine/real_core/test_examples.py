@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import jsonschema
+import pytest
 
 
 def conform(answer, operation, document) -> None:
@@ -15,6 +16,7 @@ def conform(answer, operation, document) -> None:
     jsonschema.validate(content, {**schema, "components": document["components"]})
 
 
+@pytest.mark.slow
 async def test_every_example_is_answered_as_described(start_real):
     kinds = set()
     async with start_real(num_blocks=200) as server:

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import httpx
+import pytest
 
 from kvasir.cli.local.ports import free_ports
 from kvasir.wire.proto.engine.v1 import engine_pb2, engine_pb2_grpc
@@ -18,6 +19,7 @@ from kvasir.wire.text_chain import chain_hashes, completion_pieces
 PROMPTS = 12
 
 
+@pytest.mark.slow
 def test_prompts_of_every_api_process_are_reported(serve: Callable[..., Any]) -> None:
     (port,) = free_ports(1)
     served = serve(

@@ -109,6 +109,7 @@ def test_a_block_is_there_when_all_its_text_is(blocks: int) -> None:
     assert BLOCK_ENDS[blocks] - BLOCK_ENDS[blocks - 1] == BLOCK_SIZES[blocks - 1]
 
 
+@pytest.mark.slow
 @given(messages)
 def test_the_text_is_that_of_the_pieces(given: list[dict[str, Any]]) -> None:
     assert chat_text({}, given) == b"".join(chat_pieces({"messages": given}))

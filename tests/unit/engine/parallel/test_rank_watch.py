@@ -64,6 +64,7 @@ def test_it_waits_until_all_have_come_so_far(watch) -> None:
     assert deaths == []
 
 
+@pytest.mark.slow
 def test_closing_waits_for_those_that_end_and_kills_the_others(watch, processes) -> None:
     ranks, deaths = watch((READY, "sleep 0.2"), (READY, SLEEP))
     ranks.close(1)

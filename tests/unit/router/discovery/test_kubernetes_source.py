@@ -187,6 +187,7 @@ async def test_refusals_are_waited_out(api, follow, eventually, status) -> None:
         assert followed.good[-1]
 
 
+@pytest.mark.slow
 async def test_pauses_grow(api, follow, eventually) -> None:
     api.refuse["all"] = 500
     async with follow(api, timing=Timing(pause=0.05, longest_pause=60)):
@@ -196,6 +197,7 @@ async def test_pauses_grow(api, follow, eventually) -> None:
         await eventually(lambda: api.count("list") >= 3 * 3)
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends_every_watch_at_once_is_not_overrun(api, follow) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()

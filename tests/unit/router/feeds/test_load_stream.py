@@ -118,6 +118,7 @@ async def test_an_engine_that_takes_nothing_says_so(
     await eventually(lambda: replica.load_stream_state is LoadStreamState.NOT_READY)
 
 
+@pytest.mark.slow
 async def test_a_restarted_engine_is_heard_again_soon(start_engine, listen, eventually) -> None:
     begun: list[str] = []
     first = await start_engine()

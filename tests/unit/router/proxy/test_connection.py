@@ -237,6 +237,7 @@ class TestDeadlines:
         router, _ = await one(timeouts=Timeouts(keep_alive=0.2))
         assert statuses(await router.exchange(post(BODY))) == [200]
 
+    @pytest.mark.slow
     async def test_a_long_answer_has_none(self, one, post) -> None:
         async def slow(exchange: Any) -> None:
             await asyncio.sleep(1.2)

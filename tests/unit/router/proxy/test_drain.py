@@ -4,6 +4,8 @@ import asyncio
 import socket
 from typing import Any
 
+import pytest
+
 from kvasir_router.options.router_settings import QueueLimits
 
 BODY = b'{"model": "m"}'
@@ -16,6 +18,7 @@ async def read_answer(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(int(length))
 
 
+@pytest.mark.slow
 async def test_a_kept_connection_is_answered_once_more_and_told_to_close(one, post) -> None:
     router, _ = await one()
     reader, writer = await router.connect()
@@ -31,6 +34,7 @@ async def test_a_kept_connection_is_answered_once_more_and_told_to_close(one, po
     writer.close()
 
 
+@pytest.mark.slow
 async def test_the_next_request_after_a_stream_that_was_not_told_to_close(one, post) -> None:
     go_on = asyncio.Event()
 
@@ -83,6 +87,7 @@ async def test_idle_connections_do_not_keep_it_up_for_longer(one, post) -> None:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_who_waits_for_a_replica_gets_one_that_comes_in_the_drain(
     one, model_entry, write_config, post, eventually
 ) -> None:

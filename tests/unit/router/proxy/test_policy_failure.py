@@ -57,6 +57,7 @@ async def test_a_request_whose_policy_raises_is_answered_500(one, client) -> Non
     assert router.in_flight() == 0
 
 
+@pytest.mark.slow
 async def test_one_that_waits_fails_alone_and_the_others_go_on(
     start_replica, start_router, model_entry, client, eventually
 ) -> None:

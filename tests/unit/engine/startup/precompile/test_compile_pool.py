@@ -77,6 +77,7 @@ def test_cores_bound_what_is_compiled_at_once(
     assert compiling.finish() == 0
 
 
+@pytest.mark.slow
 def test_nothing_goes_on_when_the_start_is_killed(tmp_path: Path) -> None:
     program = """
 import os, sys, time
