@@ -1,9 +1,18 @@
-"""Settings of an operator, in one immutable object."""
+"""Settings of an operator: the table of the flags of `kvasir operator`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvasir.cli.flags import Flag, flag, group
+from kvasir_operator import flag_values as parse
+
+PANELS = CLUSTER, ROUTERS, ENGINES, PORTS, LEASE = "Cluster", "Routers", "Engines", "Ports", "Lease"
+"""Groups of the flags in --help, in their order."""
+
+_PORT = {"min": 0, "max": 65535}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,59 +26,103 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """See the flags of `kvasir operator` for what each one does."""
+    """Settings in one immutable object; a flag's help says what each one does."""
 
-    namespace: str = "default"
-    """Namespace in which the operator runs and holds its Lease."""
+    namespace: str = flag("default", "Namespace of the operator.", CLUSTER)
+    watch_namespaces: tuple[str, ...] = flag(
+        (),
+        "Namespace of LLMDeployments to serve; repeatable.",
+        CLUSTER,
+        "watch_namespace",
+        type=list[str] | None,
+        parse=parse.several,
+        show_default="all",
+    )
+    node_reads: bool = flag(
+        True,
+        "Read GPU memory from nodes' labels.",
+        CLUSTER,
+        switch="--node-reads/--no-node-reads",
+    )
+    resync_seconds: float = flag(
+        300.0, "Each LLMDeployment is checked again after this time.", CLUSTER, min=1
+    )
 
-    watch_namespaces: tuple[str, ...] = ()
-    """Namespaces whose LLMDeployments it serves; none = all."""
+    router_namespace: str = flag(
+        "", "Namespace of the routers.", ROUTERS, show_default="--namespace"
+    )
+    router_url: str = flag("", "URL of the routers for clients, shown in each status.", ROUTERS)
+    router_admin_port: int = flag(
+        8081, "Port on which routers say whom they serve.", ROUTERS, min=1, max=65535
+    )
+    router_admin_service: str = flag(
+        "kvasir-router-admin",
+        "Service of that port, in --router-namespace, by which KEDA finds the routers.",
+        ROUTERS,
+    )
+    fleet_secret: str = flag(
+        "",
+        "File with the secret that routers and engines share.",
+        ROUTERS,
+        "fleet_secret_file",
+        type=Path | None,
+        parse=parse.secret,
+        shown=False,
+        dir_okay=False,
+    )
+    """The secret itself; "" = they do not know each other."""
 
-    router_namespace: str = "default"
-    """Namespace in which the routers run."""
-
-    router_url: str = ""
-    """URL at which clients reach the routers: `status.url`."""
-
-    router_admin_port: int = 8081
-
-    router_admin_service: str = "kvasir-router-admin"
-    """The Service, in `router_namespace`, that leads to that port: KEDA asks all behind it."""
-
-    images: Images = Images()
-
-    image_pull_secrets: tuple[str, ...] = ()
-    """Names of Secrets in the namespaces of the LLMDeployments."""
-
-    fleet_secret: str = ""
-    """Shared by routers and engines; "" = they do not know each other."""
-
-    resync_seconds: float = 300.0
-    """Each LLMDeployment is looked at again after this time even if nothing happened."""
-
-    node_reads: bool = True
-    """True if nodes may be read: their labels tell the GPUs' memory."""
-
-    resource_profiles: Mapping[str, int] = field(default_factory=dict)
+    images: Images = group(
+        Images,
+        cpu=Flag("Engine image for CPUs.", ENGINES, "image_cpu"),
+        cuda=Flag("Engine image for NVIDIA GPUs.", ENGINES, "image_cuda"),
+        sim=Flag("Engine image for simulated devices.", ENGINES, "image_sim"),
+    )
+    image_pull_secrets: tuple[str, ...] = flag(
+        (),
+        "Secret, in the LLMDeployments' namespaces, that engine pods pull images with; repeatable.",
+        ENGINES,
+        "image_pull_secret",
+        type=list[str] | None,
+        parse=parse.several,
+    )
+    resource_profiles: Mapping[str, int] = flag(
+        {},
+        "Memory of a GPU product, such as NVIDIA-L40S=48Gi or default=24Gi; repeatable.",
+        ENGINES,
+        "resource_profile",
+        type=list[str] | None,
+        parse=parse.profiles,
+        metavar="PRODUCT=MEMORY",
+    )
     """Bytes of memory of each GPU by the product that a nodeSelector asks for; `default` is for
     those that ask for none."""
+    download_env: Mapping[str, str] = flag(
+        {},
+        "Environment variable of downloads, such as HTTPS_PROXY; repeatable.",
+        ENGINES,
+        type=list[str] | None,
+        parse=parse.variables,
+        metavar="NAME=VALUE",
+    )
 
-    download_env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of the Jobs that download models."""
+    host: str = flag("0.0.0.0", "Address that the ports below listen on.", PORTS)
+    metrics_port: int = flag(8080, "Port of /metrics, /healthz and /readyz.", PORTS, **_PORT)
+    external_metrics_port: int = flag(
+        0, "Serve external.metrics.k8s.io over TLS here; 0 = do not.", PORTS, **_PORT
+    )
+    external_metrics_service: str = flag(
+        "kvasir-operator",
+        "Service, in --namespace, by which the API server reaches that port.",
+        PORTS,
+    )
 
-    host: str = "0.0.0.0"
-    """Address that the ports listen on."""
+    lease_name: str = flag(
+        "kvasir-operator", "Lease that only one operator at a time holds.", LEASE
+    )
+    lease_seconds: float = flag(15.0, "How long an operator that died keeps it.", LEASE, min=2)
 
-    metrics_port: int = 8080
-    """/metrics, /healthz and /readyz."""
-
-    external_metrics_port: int = 0
-    """external.metrics.k8s.io over TLS; 0 = not served."""
-
-    external_metrics_service: str = "kvasir-operator"
-    """The Service, in `namespace`, that leads the API server to that port."""
-
-    lease_name: str = "kvasir-operator"
-
-    lease_seconds: float = 15.0
-    """Seconds for which an operator that died keeps its Lease."""
+    def __post_init__(self) -> None:
+        """Look for the routers in the operator's namespace if no other is given."""
+        if not self.router_namespace:
+            object.__setattr__(self, "router_namespace", self.namespace)

@@ -10,7 +10,7 @@ from kvasir_operator.settings import Images, OperatorSettings
 
 
 def invoke(*arguments: str, **environment: str) -> tuple[int, str]:
-    result = CliRunner().invoke(command.app, arguments, env=environment)
+    result = CliRunner().invoke(command.app, arguments, env={"COLUMNS": "300", **environment})
     return result.exit_code, " ".join(result.output.split())
 
 

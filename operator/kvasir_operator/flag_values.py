@@ -1,0 +1,57 @@
+"""Values of the flags of `kvasir operator`, checked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import typer
+
+from kvasir.quantity import parse_bytes
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def several(given: list[str] | None) -> tuple[str, ...]:
+    """Return the values of a flag that may be repeated."""
+    return tuple(given or ())
+
+
+def secret(file: Path | None) -> str:
+    """Return the secret in a file; "" without one."""
+    if file is None:
+        return ""
+    try:
+        found = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error}") from None
+    if not found:
+        raise typer.BadParameter(f"{file} is empty; write the fleet's secret into it")
+    return found
+
+
+def profiles(given: list[str] | None) -> dict[str, int]:
+    """Return bytes of memory by GPU product."""
+    return dict(_profile(each) for each in given or ())
+
+
+def variables(given: list[str] | None) -> dict[str, str]:
+    """Return environment variables' values by name."""
+    return dict(_variable(each) for each in given or ())
+
+
+def _profile(text: str) -> tuple[str, int]:
+    name, equals, memory = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"--resource-profile {text!r} is not of the form PRODUCT=MEMORY")
+    try:
+        return name, parse_bytes(memory)
+    except ValueError as error:
+        raise typer.BadParameter(f"--resource-profile {text!r}: {error}") from None
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not _VARIABLE.fullmatch(name):
+        raise typer.BadParameter(f"--download-env {text!r} is not of the form NAME=VALUE")
+    return name, value
