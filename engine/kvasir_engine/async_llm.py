@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 from kvasir_engine.core.channels import CoreConfig
@@ -60,13 +59,7 @@ class AsyncLLM:
             await watch
             raise
         maker = RequestMaker.load(
-            model_dir,
-            tokenizer_dir=None if made.tokenizer is None else Path(made.tokenizer),
-            chat_template=chat_template,
-            trust_remote_code=made.trust_remote_code,
-            vocab_size=info.vocab_size,
-            block_size=info.block_size,
-            max_logprobs=made.max_logprobs,
+            model_dir, made, chat_template=chat_template, vocab_size=info.vocab_size
         )
         return cls(core, client, maker, watch)
 

@@ -12,6 +12,7 @@ from kvasir.text.tokenizer import Tokenizer, eos_token_ids
 from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
+from kvasir_engine.settings import EngineSettings
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}."""
@@ -34,17 +35,14 @@ class RequestMaker:
     def load(
         cls,
         model_dir: Path,
+        settings: EngineSettings,
         *,
-        tokenizer_dir: Path | None = None,
         chat_template: str | None = None,
-        trust_remote_code: bool = False,
         vocab_size: int,
-        block_size: int,
-        max_logprobs: int,
     ) -> RequestMaker:
         """Read tokenizer, template and EOS ids. Raises TokenizerError or TemplateError."""
-        source = tokenizer_dir or model_dir
-        tokenizer = Tokenizer.load(source, trust_remote_code=trust_remote_code)
+        source = Path(settings.tokenizer or model_dir)
+        tokenizer = Tokenizer.load(source, trust_remote_code=settings.trust_remote_code)
         return cls(
             tokenizer=tokenizer,
             chat_template=load_chat_template(
@@ -52,8 +50,8 @@ class RequestMaker:
             ),
             eos_ids=tuple(eos_token_ids(model_dir)),
             vocab_size=vocab_size,
-            block_size=block_size,
-            max_logprobs=max_logprobs,
+            block_size=settings.cache.block_size,
+            max_logprobs=settings.max_logprobs,
         )
 
     def tokenise(self, prompt: Prompt) -> tuple[str | None, list[int]]:

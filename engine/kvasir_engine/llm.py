@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -44,17 +43,14 @@ class LLM:
     ) -> None:
         settings.setdefault("max_queued_requests", UNBOUNDED)
         self.settings = make_settings(model, tokenizer=tokenizer, revision=revision, **settings)
-        trusted = self.settings.trust_remote_code
-        model_dir = resolve_model(model, revision, remote_code=trusted)
+        remote_code = self.settings.trust_remote_code
+        model_dir = resolve_model(model, revision, remote_code=remote_code)
         self._core = build_core(self.settings, model_dir)
         self._maker = RequestMaker.load(
             model_dir,
-            tokenizer_dir=None if tokenizer is None else Path(tokenizer),
+            self.settings,
             chat_template=chat_template,
-            trust_remote_code=trusted,
             vocab_size=self._core.built_runner.vocab_size,
-            block_size=self._core.built_runner.groups[0].block_size,
-            max_logprobs=self.settings.max_logprobs,
         )
         self._next_handle = 0
         self._next_id = 0

@@ -27,6 +27,15 @@ class SettingsError(UserError):
     """A setting cannot work; the message names the flag and the remedy."""
 
 
+def _check_minimums(settings: object, **minimums: int) -> None:
+    """Raise SettingsError for the first of these fields that is below its minimum."""
+    for name, low in minimums.items():
+        value = getattr(settings, name)
+        if value < low:
+            flag_name = name.replace("_", "-")
+            raise SettingsError(f"--{flag_name} must be at least {low}, got {value}.")
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
     """Bounds of a step and of the queue."""
@@ -44,20 +53,10 @@ class SchedulerSettings:
     """Requests that may wait; one more is refused with 429."""
 
     def __post_init__(self) -> None:
-        if self.max_num_seqs < 1:
-            raise SettingsError(f"--max-num-seqs must be at least 1, got {self.max_num_seqs}.")
-        if self.long_prefill_token_threshold < 0:
-            raise SettingsError(
-                "--long-prefill-token-threshold must be at least 0, "
-                f"got {self.long_prefill_token_threshold}."
-            )
+        _check_minimums(self, max_num_seqs=1, long_prefill_token_threshold=0, max_queued_requests=1)
         if self.policy not in get_args(SchedulingPolicy):
             raise SettingsError(
                 f"--scheduling-policy must be fcfs or priority, got {self.policy!r}."
-            )
-        if self.max_queued_requests < 1:
-            raise SettingsError(
-                f"--max-queued-requests must be at least 1, got {self.max_queued_requests}."
             )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise SettingsError(
@@ -134,10 +133,7 @@ class EngineSettings:
     cache: CacheSettings = group(CacheSettings)
 
     def __post_init__(self) -> None:
-        if self.tensor_parallel_size < 1:
-            raise SettingsError(
-                f"--tensor-parallel-size must be at least 1, got {self.tensor_parallel_size}."
-            )
+        _check_minimums(self, tensor_parallel_size=1)
 
 
 def make_settings(model: str, **flags: Any) -> EngineSettings:
@@ -145,11 +141,7 @@ def make_settings(model: str, **flags: Any) -> EngineSettings:
 
     Raises SettingsError for an unknown name, with the nearest known one.
     """
-    parts: dict[type[Any], dict[str, Any]] = {
-        SchedulerSettings: {},
-        CacheSettings: {},
-        EngineSettings: {},
-    }
+    parts: dict[type[Any], dict[str, Any]] = {owner: {} for owner in _PARTS}
     for name, value in flags.items():
         owner = _OWNERS.get(name)
         if owner is None:
@@ -165,9 +157,10 @@ def make_settings(model: str, **flags: Any) -> EngineSettings:
     )
 
 
+_PARTS = (EngineSettings, SchedulerSettings, CacheSettings)
 _OWNERS: dict[str, type[Any]] = {
     each.name: owner
-    for owner in (EngineSettings, SchedulerSettings, CacheSettings)
+    for owner in _PARTS
     for each in fields(owner)
     if each.name not in ("model", "scheduler", "cache")
 }

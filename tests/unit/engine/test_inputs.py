@@ -12,6 +12,7 @@ from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
+from kvasir_engine.settings import make_settings
 
 VOCAB = 1792
 
@@ -19,7 +20,9 @@ VOCAB = 1792
 @pytest.fixture(scope="module")
 def maker() -> RequestMaker:
     directory = resolve_model("builtin://kvasir-tiny")
-    return RequestMaker.load(directory, vocab_size=VOCAB, block_size=4, max_logprobs=5)
+    settings = make_settings("builtin://kvasir-tiny", max_logprobs=5)
+    maker = RequestMaker.load(directory, settings, vocab_size=VOCAB)
+    return dataclasses.replace(maker, block_size=4)
 
 
 def test_every_form_of_a_prompt_gives_its_ids(maker: RequestMaker) -> None:
