@@ -148,33 +148,38 @@ class StepPlan:
 
 
 @dataclass(slots=True)
+class TokenLogprobs:
+    """Log-probabilities of n tokens, and of the most likely ones in their places.
+
+    They are of the raw logits (before penalties, masks and temperature), base e.
+    """
+
+    logprobs: Float32Array
+    """[n]."""
+    ranks: Int32Array
+    """[n], 1 = most likely."""
+    top_ids: Int32Array
+    """[n, top], most likely first."""
+    top_logprobs: Float32Array
+    """[n, top]."""
+
+
+@dataclass(slots=True)
 class PromptLogprobs:
     """Log-probabilities of prompt tokens first+1 .. first+len of one row, in order."""
 
     row: int
     first: int
-    logprobs: Float32Array
-    ranks: Int32Array
-    top_ids: Int32Array
-    top_logprobs: Float32Array
+    found: TokenLogprobs
 
 
 @dataclass(slots=True)
 class StepOutput:
-    """Output of one step, on the CPU. Arrays follow the plan's `sample_rows`.
-
-    Log-probabilities are of the raw logits (before penalties, masks and temperature), base e.
-    """
+    """Output of one step, on the CPU. Arrays follow the plan's `sample_rows`."""
 
     step_id: int
     tokens: Int32Array
     """[samples]."""
-    logprobs: Float32Array | None = None
-    """[samples], of the sampled tokens."""
-    ranks: Int32Array | None = None
-    """[samples], 1 = most likely."""
-    top_ids: Int32Array | None = None
-    """[samples, top_logprobs]."""
-    top_logprobs: Float32Array | None = None
-    """[samples, top_logprobs]."""
+    logprobs: TokenLogprobs | None = None
+    """Log-probabilities of the sampled tokens, when the plan asks for any."""
     prompt_logprobs: list[PromptLogprobs] = field(default_factory=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvasir_engine.device.host_copy import HostCopy
-from kvasir_engine.step_plan import PromptLogprobs, StepOutput, StepPlan
+from kvasir_engine.step_plan import PromptLogprobs, StepOutput, StepPlan, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -18,5 +18,11 @@ class TorchStep:
 
     def wait(self) -> StepOutput:
         """StepHandle.wait."""
-        prompts = [PromptLogprobs(row, first, **found.wait()) for row, first, found in self.prompts]
-        return StepOutput(self.plan.step_id, prompt_logprobs=prompts, **self.sampled.wait())
+        prompts = [
+            PromptLogprobs(row, first, TokenLogprobs(**found.wait()))
+            for row, first, found in self.prompts
+        ]
+        sampled = self.sampled.wait()
+        tokens = sampled.pop("tokens")
+        logprobs = TokenLogprobs(**sampled) if sampled else None
+        return StepOutput(self.plan.step_id, tokens, logprobs, prompts)

@@ -14,7 +14,7 @@ MAX_PROMPT_ROWS = 256
 
 
 class Logprobs(NamedTuple):
-    """Natural log-probabilities of n positions, on the device, named as StepOutput names them.
+    """Natural log-probabilities of n positions, on the device, named as TokenLogprobs names them.
 
     `logprobs` fp32 [n] and `ranks` int32 [n] (1 = most likely) of the given tokens; `top_ids`
     int32 and `top_logprobs` fp32 [n, top], most likely first.

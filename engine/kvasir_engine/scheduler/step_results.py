@@ -10,7 +10,7 @@ import numpy as np
 from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.scheduler.sequence import Sequence
-from kvasir_engine.step_plan import Int32Array, PromptLogprobs, StepOutput, StepPlan
+from kvasir_engine.step_plan import Int32Array, PromptLogprobs, StepOutput, StepPlan, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -79,7 +79,9 @@ def _delta(sequence: Sequence, token: int, output: StepOutput, at: int) -> Sampl
     _announce(sequence, delta)
     top = sequence.request.params.logprobs
     if top is not None:
-        delta.logprobs = [_logprob_entry(token, output, at, top)]
+        if output.logprobs is None:
+            raise AssertionError("a row asked for log-probabilities that the step did not compute.")
+        delta.logprobs = [_logprob_entry(token, output.logprobs, at, top)]
     return delta
 
 
@@ -92,13 +94,11 @@ def _announce(sequence: Sequence, delta: SampleDelta) -> None:
         delta.seed = sequence.sampling.seed
 
 
-def _logprob_entry(token: int, output: StepOutput, at: int, top: int) -> LogprobEntry:
-    if output.logprobs is None or output.ranks is None:
-        raise AssertionError("a row asked for log-probabilities that the step did not compute.")
-    entry = LogprobEntry(token, float(output.logprobs[at]), int(output.ranks[at]))
-    if top and output.top_ids is not None and output.top_logprobs is not None:
-        entry.top_ids = output.top_ids[at, :top].tolist()
-        entry.top_logprobs = output.top_logprobs[at, :top].tolist()
+def _logprob_entry(token: int, found: TokenLogprobs, at: int, top: int) -> LogprobEntry:
+    entry = LogprobEntry(token, float(found.logprobs[at]), int(found.ranks[at]))
+    if top:
+        entry.top_ids = found.top_ids[at, :top].tolist()
+        entry.top_logprobs = found.top_logprobs[at, :top].tolist()
     return entry
 
 
@@ -119,18 +119,10 @@ def _add_prompt_logprobs(
         if t.finished[report.row]:
             continue
         sequence = t.sequence(report.row)
-        top = report.top_ids.shape[1]
-        targets = t.history[report.row, report.first + 1 :]
-        entries = [
-            LogprobEntry(
-                int(targets[i]),
-                float(report.logprobs[i]),
-                int(report.ranks[i]),
-                report.top_ids[i].tolist() if top else [],
-                report.top_logprobs[i].tolist() if top else [],
-            )
-            for i in range(len(report.logprobs))
-        ]
+        found = report.found
+        count, top = found.top_ids.shape
+        targets = t.history[report.row, report.first + 1 :][:count].tolist()
+        entries = [_logprob_entry(token, found, i, top) for i, token in enumerate(targets)]
         delta = SampleDelta(sequence.handle, [], prompt_logprobs=entries)
         _announce(sequence, delta)
         news.deltas.append((sequence.request.client, delta))

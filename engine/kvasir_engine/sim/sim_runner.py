@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from kvasir_engine.sim.latency_model import SpeedProfile
 from kvasir_engine.step_plan import (
-    Float32Array,
     Int32Array,
     Int64Array,
     PromptLogprobs,
@@ -29,6 +28,7 @@ from kvasir_engine.step_plan import (
     RowSampling,
     StepOutput,
     StepPlan,
+    TokenLogprobs,
 )
 
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
@@ -146,11 +146,9 @@ class SimRunner:
         tokens = (words % np.uint64(len(ordinary))).astype(np.int32) + ordinary.start
         output = StepOutput(plan.step_id, tokens)
         if plan.top_logprobs >= 0:
-            found = simulated_logprobs(
+            output.logprobs = simulated_logprobs(
                 words, tokens, self._greedy[rows], plan.top_logprobs, ordinary
             )
-            output.logprobs, output.ranks = found.values, found.ranks
-            output.top_ids, output.top_logprobs = found.top_ids, found.top_values
         self._num_tokens[rows] = lengths + 1
         return output
 
@@ -161,9 +159,7 @@ class SimRunner:
         words = self._words(self._streams[row : row + 1], positions, OF_PROMPT)
         likeliest = np.zeros(len(positions), dtype=np.bool_)
         found = simulated_logprobs(words, tokens, likeliest, wanted.top, self._vocabulary)
-        return PromptLogprobs(
-            row, wanted.first, found.values, found.ranks, found.top_ids, found.top_values
-        )
+        return PromptLogprobs(row, wanted.first, found)
 
     @staticmethod
     def _words(streams: UInt64Array, positions: Int64Array, purpose: int) -> UInt64Array:
@@ -184,22 +180,12 @@ def stream_of(seed: int, sample_index: int) -> np.uint64:
     return np.uint64(mix(start + np.array([sample_index], dtype=np.uint64) * GAMMA)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedLogprobs:
-    """Log-probabilities that a model might have given: `values` and `ranks` [n] of the tokens,
-    `top_ids` and `top_values` [n, top], most likely first."""
-
-    values: Float32Array
-    ranks: Int32Array
-    top_ids: Int32Array
-    top_values: Float32Array
-
-
 def simulated_logprobs(
     words: UInt64Array, tokens: Int32Array, likeliest: npt.NDArray[np.bool_], top: int, ids: range
-) -> SimulatedLogprobs:
-    """A geometric distribution p (1 - p)^(rank - 1) over the cycle `ids` around each token.
+) -> TokenLogprobs:
+    """Log-probabilities that a model might have given.
 
+    They are a geometric distribution p (1 - p)^(rank - 1) over the cycle `ids` around each token.
     Two further draws from each word [n]: one sets p within 0.3 .. 0.8, one the token's rank, so
     that ranks occur as often as they say; `likeliest` tokens have rank 1.
     """
@@ -211,9 +197,9 @@ def simulated_logprobs(
     skipped[likeliest] = 0
     columns = np.arange(min(top, len(ids)))
     first = tokens - ids.start - skipped
-    return SimulatedLogprobs(
-        values=(np.log(p) + skipped * decay).astype(np.float32),
+    return TokenLogprobs(
+        logprobs=(np.log(p) + skipped * decay).astype(np.float32),
         ranks=(skipped + 1).astype(np.int32),
         top_ids=(ids.start + (first[:, None] + columns) % len(ids)).astype(np.int32),
-        top_values=(np.log(p)[:, None] + columns * decay[:, None]).astype(np.float32),
+        top_logprobs=(np.log(p)[:, None] + columns * decay[:, None]).astype(np.float32),
     )

@@ -68,14 +68,13 @@ def test_logprobs_of_the_prompt_and_of_the_sample(runner, hf_logits) -> None:
     output = runner.sample(plan).wait()
     logprobs = hf_logits("llama3", PROMPTS[2]).log_softmax(-1)
     (report,) = output.prompt_logprobs
-    assert (report.row, report.first, report.top_ids.shape) == (2, 1, (3, 2))
+    assert (report.row, report.first, report.found.top_ids.shape) == (2, 1, (3, 2))
     targets = torch.tensor(PROMPTS[2][2:])
     expected = logprobs[1:4].gather(1, targets[:, None]).flatten()
-    assert report.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+    assert report.found.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
     assert output.logprobs is not None
-    assert output.logprobs[0] == pytest.approx(logprobs[4].max().item(), abs=1e-3)
-    assert output.top_ids is not None
-    assert output.top_ids[:, 0].tolist() == output.tokens.tolist()
+    assert output.logprobs.logprobs[0] == pytest.approx(logprobs[4].max().item(), abs=1e-3)
+    assert output.logprobs.top_ids[:, 0].tolist() == output.tokens.tolist()
 
 
 def test_a_step_that_samples_nothing_returns_no_token(runner) -> None:

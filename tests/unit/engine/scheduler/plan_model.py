@@ -20,6 +20,7 @@ from kvasir_engine.step_plan import (
     RowSampling,
     StepOutput,
     StepPlan,
+    TokenLogprobs,
 )
 
 from .lone import VOCAB, continuations, draw, extend, identities
@@ -267,20 +268,21 @@ class PlanModel:
         assert start <= wanted.first < wanted.last <= start + plan.num_new[wanted.entry]
         positions = np.arange(wanted.first, wanted.last)
         tops = np.tile(np.arange(wanted.top, dtype=np.int32), (len(positions), 1))
-        return PromptLogprobs(
-            row,
-            wanted.first,
+        found = TokenLogprobs(
             logprobs=-positions.astype(np.float32),
             ranks=np.ones(len(positions), dtype=np.int32),
             top_ids=tops,
             top_logprobs=-tops.astype(np.float32),
         )
+        return PromptLogprobs(row, wanted.first, found)
 
     def _add_logprobs(self, plan: StepPlan, output: StepOutput, top: int) -> None:
         befores = [self.rows[row].identities[-2] for row in plan.sample_rows.tolist()]
         found = [continuations(identity, top) for identity in befores]
         shape = (len(found), top)
-        output.logprobs = -output.tokens.astype(np.float32)
-        output.ranks = output.tokens + 1
-        output.top_ids = np.array([ids for ids, _ in found], dtype=np.int32).reshape(shape)
-        output.top_logprobs = np.array([p for _, p in found], dtype=np.float32).reshape(shape)
+        output.logprobs = TokenLogprobs(
+            logprobs=-output.tokens.astype(np.float32),
+            ranks=output.tokens + 1,
+            top_ids=np.array([ids for ids, _ in found], dtype=np.int32).reshape(shape),
+            top_logprobs=np.array([p for _, p in found], dtype=np.float32).reshape(shape),
+        )

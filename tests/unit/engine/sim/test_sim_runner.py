@@ -149,28 +149,28 @@ def test_logprobs_are_those_of_a_distribution(temperature):
     ranks = []
     for _ in range(200):
         out = bench.decode([0], top_logprobs=6)
-        token, rank = int(out.tokens[0]), int(out.ranks[0])
+        token, rank = int(out.tokens[0]), int(out.logprobs.ranks[0])
         assert token == plain.decode([0]).tokens[0]
         ranks.append(rank)
-        top_ids, top = out.top_ids[0].tolist(), out.top_logprobs[0].tolist()
+        top_ids, top = out.logprobs.top_ids[0].tolist(), out.logprobs.top_logprobs[0].tolist()
         assert len(set(top_ids)) == 6
         assert all(i in ORDINARY for i in top_ids)
         assert top == sorted(top, reverse=True)
         assert sum(np.exp(top)) < 1
         if rank <= 6:
             assert top_ids[rank - 1] == token
-            assert top[rank - 1] == out.logprobs[0]
+            assert top[rank - 1] == out.logprobs.logprobs[0]
         else:
             assert token not in top_ids
-            assert out.logprobs[0] < top[-1]
+            assert out.logprobs.logprobs[0] < top[-1]
     assert (set(ranks) == {1}) is (temperature == 0.0)
 
 
 def test_top_logprobs_zero_gives_the_sampled_token_alone():
     bench = Bench()
     out = bench.prefill(0, RowSampling(seed=2), [1, 2], top_logprobs=0)
-    assert out.logprobs.shape == (1,)
-    assert out.top_ids.shape == (1, 0)
+    assert out.logprobs.logprobs.shape == (1,)
+    assert out.logprobs.top_ids.shape == (1, 0)
     assert bench.decode([0]).logprobs is None
 
 
@@ -198,11 +198,12 @@ def test_prompt_logprobs_in_chunks_equal_those_at_once():
     chunks = report((0, 2), (2, 5), (5, 6))
     assert [chunk.first for chunk in chunks] == [0, 2, 5]
     for field in ("logprobs", "ranks", "top_ids", "top_logprobs"):
-        joined = np.concatenate([getattr(chunk, field) for chunk in chunks])
-        assert joined.tolist() == getattr(whole, field).tolist()
+        joined = np.concatenate([getattr(chunk.found, field) for chunk in chunks])
+        assert joined.tolist() == getattr(whole.found, field).tolist()
     for i, token in enumerate(prompt[1:]):
-        if whole.ranks[i] <= 4:
-            assert whole.top_ids[i, whole.ranks[i] - 1] == token
+        rank = whole.found.ranks[i]
+        if rank <= 4:
+            assert whole.found.top_ids[i, rank - 1] == token
 
 
 def slow_profile(ms: float) -> SpeedProfile:
