@@ -100,18 +100,14 @@ class TritonAttention:
         if not divided:
             parts = num_parts(count, spec.num_kv_heads, longest, self._multiprocessors, tuning)
         paged_decode(
+            spec,
             q[:count],
             cache,
-            batch.block_table,
-            batch.seq_lens,
+            batch,
             out[:count],
-            scale=spec.scale,
-            window=spec.window,
-            softcap=spec.softcap,
             parts=parts,
             tuning=tuning,
             shared=shared,
-            order=batch.decode_order,
             splits=_kv_splits(spec, batch, tuning) if divided else None,
         )
 
@@ -152,20 +148,13 @@ class TritonAttention:
         out: torch.Tensor,
     ) -> None:
         heads = spec.num_heads, spec.num_kv_heads
-        of_batch = cache, batch.block_table, batch.seq_lens, batch.query_start
         if self.by_hopper and paged_attention.supports_layer(spec, cache):
             tiles = self._prefill_tiles(batch, paged_attention.hopper_tile_tokens(*heads))
-            paged_attention.hopper_prefill(
-                q, *of_batch, tiles, out,
-                scale=spec.scale, window=spec.window, softcap=spec.softcap,
-            )  # fmt: skip
+            paged_attention.hopper_prefill(spec, q, cache, batch, tiles, out)
             return
         tuning = self.prefill_tuning.fitted(*_row(spec, cache), self._tile_bytes)
         tiles = self._prefill_tiles(batch, tile_tokens(*heads, tuning))
-        paged_prefill(
-            q, *of_batch, tiles, out,
-            scale=spec.scale, window=spec.window, softcap=spec.softcap, tuning=tuning,
-        )  # fmt: skip
+        paged_prefill(spec, q, cache, batch, tiles, out, tuning)
 
     def _prefill_tiles(self, batch: AttentionBatch, tokens: int) -> torch.Tensor:
         """Return tiles of `tokens` new tokens of a batch's prefills."""

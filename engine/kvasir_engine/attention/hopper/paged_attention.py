@@ -13,7 +13,7 @@ import torch
 import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kvasir_engine.attention.base import AttentionSpec, SharedPrefixes
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, SharedPrefixes
 from kvasir_engine.attention.hopper.attend_tiles import OPTIONS, ROWS, AttentionShape, attend_tiles
 from kvasir_engine.attention.hopper.tiles import CHANNELS, PAGE_LAYOUT
 from kvasir_engine.attention.triton.online_softmax import kernel_scale
@@ -105,29 +105,26 @@ def _describe(cache: torch.Tensor) -> TensorDescriptor:
 
 
 def hopper_prefill(
+    spec: AttentionSpec,
     q: torch.Tensor,
     cache: torch.Tensor,
-    block_table: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_start: torch.Tensor,
+    batch: AttentionBatch,
     tiles: torch.Tensor,
     out: torch.Tensor,
-    *,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
 ) -> None:
     """`paged_prefill` in tiles of `hopper_tile_tokens`; q and out [tokens, heads, head_dim]."""
     _, heads, dim = q.shape
     _, _, block, kv_heads, _ = cache.shape
-    shape = make_shape(block, heads, kv_heads, dim, window, softcap, 0)
+    shape = make_shape(block, heads, kv_heads, dim, spec.window, spec.softcap, 0)
     _launch(
-        (tiles.shape[0], kv_heads, 1), shape, q, cache, block_table, seq_lens, query_start, tiles,
-        out, out, kernel_scale(scale, softcap), total_parts=1, parts=1,
+        (tiles.shape[0], kv_heads, 1), shape, q, cache, batch.block_table, batch.seq_lens,
+        batch.query_start, tiles, out, out, kernel_scale(spec.scale, spec.softcap),
+        total_parts=1, parts=1,
     )  # fmt: skip
 
 
 def hopper_shared_prefix(
+    spec: AttentionSpec,
     q: torch.Tensor,
     cache: torch.Tensor,
     block_table: torch.Tensor,
@@ -135,19 +132,17 @@ def hopper_shared_prefix(
     partial: torch.Tensor,
     lse: torch.Tensor,
     *,
-    scale: float,
-    softcap: float | None,
     parts: int,
 ) -> None:
     """`shared_prefix.shared_prefix`, with as many of a tile's entries a program as fit."""
     _, heads, dim = q.shape
     _, _, block, kv_heads, _ = cache.shape
     tiles, tile = shared.tile_entries.shape
-    shape = make_shape(block, heads, kv_heads, dim, None, softcap, tile)
+    shape = make_shape(block, heads, kv_heads, dim, None, spec.softcap, tile)
     _launch(
         (tiles * (tile // shape.tokens), kv_heads, parts), shape, q, cache, block_table,
         shared.tile_lens, shared.tile_lens, shared.tile_entries, partial, lse,
-        kernel_scale(scale, softcap), total_parts=partial.shape[2], parts=parts,
+        kernel_scale(spec.scale, spec.softcap), total_parts=partial.shape[2], parts=parts,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import KVSplits
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVSplits
 from kvasir_engine.attention.triton.decode_tuning import DecodeTuning
 from kvasir_engine.attention.triton.merge import merge_splits
 from kvasir_engine.attention.triton.online_softmax import (
@@ -233,29 +233,24 @@ def _decode(
 
 
 def paged_decode(
+    spec: AttentionSpec,
     q: torch.Tensor,
     cache: torch.Tensor,
-    block_table: torch.Tensor,
-    seq_lens: torch.Tensor,
+    batch: AttentionBatch,
     out: torch.Tensor,
     *,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
     parts: int,
     tuning: DecodeTuning,
     shared: SharedKeys | None = None,
-    order: torch.Tensor | None = None,
     splits: KVSplits | None = None,
 ) -> None:
-    """out = attention of q, both [entries, heads, head_dim], over each entry's keys.
+    """out = attention of q, both [decodes, heads, head_dim], over each one's keys.
 
-    cache [2, blocks, block_size, kv_heads, head_dim]; block_table [entries, max_blocks] int32;
-    seq_lens [entries] int32, the new token included. `shared` are leading keys that several
-    entries have in common, attended to once for all of them. `order` [entries] int32 says which
-    entry is begun first: those that take longest, best. `splits` says who attends to what,
+    cache [2, blocks, block_size, kv_heads, head_dim]. `shared` are leading keys that several
+    entries have in common, attended to once for all of them. `splits` says who attends to what,
     instead of `parts` of every entry's keys; there are no window and no shared keys then.
     """
+    block_table, seq_lens, order = batch.block_table, batch.seq_lens, batch.decode_order
     entries, heads, dim = q.shape
     kv_heads = cache.shape[3]
     group = heads // kv_heads
@@ -274,9 +269,8 @@ def paged_decode(
         lse = torch.empty(shape, dtype=torch.float32, device=q.device)
     if shared is not None:
         shared.attend(
-            q, cache, block_table, shared.prefixes, partial, lse,
-            scale=scale, softcap=softcap, parts=prefix_parts,
-        )  # fmt: skip
+            spec, q, cache, block_table, shared.prefixes, partial, lse, parts=prefix_parts
+        )
     _decode[programs](
         q,
         cache,
@@ -292,7 +286,7 @@ def paged_decode(
         q.stride(0),
         block_table.stride(0),
         cache.stride(0),
-        kernel_scale(scale, softcap),
+        kernel_scale(spec.scale, spec.softcap),
         parts,
         prefix_parts,
         SPLIT=split,
@@ -308,8 +302,8 @@ def paged_decode(
         PADDED_DIM=max(16, triton.next_power_of_2(dim)),
         BLOCK=cache.shape[2],
         KEYS=tuning.keys,
-        WINDOW=window or 0,
-        CAP=softcap or 0.0,
+        WINDOW=spec.window or 0,
+        CAP=spec.softcap or 0.0,
         PRECISION="ieee",
         # More of them make the compiler wait for keys one after the other.
         AT_ONCE=tuning.warps,

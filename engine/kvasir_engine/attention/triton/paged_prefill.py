@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kvasir_engine.attention.base import AttentionBatch, AttentionSpec
 from kvasir_engine.attention.triton.online_softmax import NO_SCORE, attend_keys, kernel_scale
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import TileTuning
@@ -121,23 +122,18 @@ def tile_tokens(heads: int, kv_heads: int, tuning: PrefillTuning) -> int:
 
 
 def paged_prefill(
+    spec: AttentionSpec,
     q: torch.Tensor,
     cache: torch.Tensor,
-    block_table: torch.Tensor,
-    seq_lens: torch.Tensor,
-    query_start: torch.Tensor,
+    batch: AttentionBatch,
     tiles: torch.Tensor,
     out: torch.Tensor,
-    *,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
     tuning: PrefillTuning,
 ) -> None:
     """out = causal attention of q, both [tokens, heads, head_dim].
 
     tiles [n, 2] int32: (entry, which run of `tile_tokens` of its new tokens), passed over where it
-    has fewer; the rest is AttentionBatch's.
+    has fewer.
     """
     _, heads, dim = q.shape
     kv_heads = cache.shape[3]
@@ -146,15 +142,15 @@ def paged_prefill(
     _prefill[(tiles.shape[0], kv_heads)](
         q,
         cache,
-        block_table,
-        seq_lens,
-        query_start,
+        batch.block_table,
+        batch.seq_lens,
+        batch.query_start,
         tiles,
         out,
         q.stride(0),
-        block_table.stride(0),
+        batch.block_table.stride(0),
         cache.stride(0),
-        kernel_scale(scale, softcap),
+        kernel_scale(spec.scale, spec.softcap),
         HEADS=heads,
         KV_HEADS=kv_heads,
         GROUP=group,
@@ -164,8 +160,8 @@ def paged_prefill(
         PADDED_DIM=max(16, triton.next_power_of_2(dim)),
         BLOCK=cache.shape[2],
         KEYS=tuning.keys,
-        WINDOW=window or 0,
-        CAP=softcap or 0.0,
+        WINDOW=spec.window or 0,
+        CAP=spec.softcap or 0.0,
         PRECISION="ieee",
         num_warps=tuning.warps,
         num_stages=tuning.stages,

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kvasir_engine.attention.base import SharedPrefixes
+from kvasir_engine.attention.base import AttentionSpec, SharedPrefixes
 from kvasir_engine.attention.triton.online_softmax import NO_SCORE, attend_keys, kernel_scale
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import TileTuning
@@ -26,6 +26,7 @@ class PrefixAttention(Protocol):
 
     def __call__(
         self,
+        spec: AttentionSpec,
         q: torch.Tensor,
         cache: torch.Tensor,
         block_table: torch.Tensor,
@@ -33,8 +34,6 @@ class PrefixAttention(Protocol):
         partial: torch.Tensor,
         lse: torch.Tensor,
         *,
-        scale: float,
-        softcap: float | None,
         parts: int,
     ) -> None:
         """The first `parts` parts of `partial` [entries, heads, parts, head_dim] fp32 and `lse`
@@ -149,6 +148,7 @@ def _shared_prefix(
 
 
 def shared_prefix(
+    spec: AttentionSpec,
     q: torch.Tensor,
     cache: torch.Tensor,
     block_table: torch.Tensor,
@@ -156,8 +156,6 @@ def shared_prefix(
     partial: torch.Tensor,
     lse: torch.Tensor,
     *,
-    scale: float,
-    softcap: float | None,
     parts: int,
     tuning: SharedTuning,
 ) -> None:
@@ -177,7 +175,7 @@ def shared_prefix(
         q.stride(0),
         block_table.stride(0),
         cache.stride(0),
-        kernel_scale(scale, softcap),
+        kernel_scale(spec.scale, spec.softcap),
         partial.shape[2],
         TILE=tile,
         ENTRIES=entries,
@@ -189,7 +187,7 @@ def shared_prefix(
         PADDED_DIM=max(16, triton.next_power_of_2(dim)),
         BLOCK=cache.shape[2],
         KEYS=tuning.keys,
-        CAP=softcap or 0.0,
+        CAP=spec.softcap or 0.0,
         PRECISION="ieee",
         num_warps=tuning.warps if entries * group > 64 else 4,
         num_stages=tuning.stages,
