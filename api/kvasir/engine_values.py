@@ -13,3 +13,8 @@ BlockSize = Literal[8, 16, 32, 64, 128]
 
 MIN_MEMORY_UTILIZATION, MAX_MEMORY_UTILIZATION = 0.05, 1.0
 """Share of a GPU's memory."""
+MIN_MODEL_LEN, MAX_MODEL_LEN = 2, 16_777_216
+"""Tokens of the longest sequence: one of a prompt and one of output at least."""
+MAX_NUM_SEQS = 4096
+MAX_BATCHED_TOKENS = 1_048_576
+MAX_SEED = 2**63 - 1

@@ -3,14 +3,20 @@ concern the engine (those of its server are in `server.settings`)."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from kvasir.cli.flags import flag, group
 from kvasir.engine_values import (
+    MAX_BATCHED_TOKENS,
     MAX_MEMORY_UTILIZATION,
+    MAX_MODEL_LEN,
+    MAX_NUM_SEQS,
+    MAX_SEED,
     MIN_MEMORY_UTILIZATION,
+    MIN_MODEL_LEN,
     BlockSize,
     Device,
     Dtype,
@@ -27,13 +33,14 @@ class SettingsError(UserError):
     """A setting cannot work; the message names the flag and the remedy."""
 
 
-def _check_minimums(settings: object, **minimums: int) -> None:
-    """Raise SettingsError for the first of these fields that is below its minimum."""
-    for name, low in minimums.items():
+def _check_bounds(settings: object, **bounds: tuple[int, int]) -> None:
+    """Raise SettingsError for the first of these fields that is out of its bounds; None is not."""
+    for name, (low, high) in bounds.items():
         value = getattr(settings, name)
-        if value < low:
+        if value is not None and not low <= value <= high:
+            bound = f"at least {low}" if value < low else f"at most {high}"
             flag_name = name.replace("_", "-")
-            raise SettingsError(f"--{flag_name} must be at least {low}, got {value}.")
+            raise SettingsError(f"--{flag_name} must be {bound}, got {value}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,13 @@ class SchedulerSettings:
     """Requests that may wait; one more is refused with 429."""
 
     def __post_init__(self) -> None:
-        _check_minimums(self, max_num_seqs=1, long_prefill_token_threshold=0, max_queued_requests=1)
+        _check_bounds(
+            self,
+            max_num_seqs=(1, MAX_NUM_SEQS),
+            max_num_batched_tokens=(1, MAX_BATCHED_TOKENS),
+            long_prefill_token_threshold=(0, MAX_BATCHED_TOKENS),
+            max_queued_requests=(1, sys.maxsize),
+        )
         if self.policy not in get_args(SchedulingPolicy):
             raise SettingsError(
                 f"--scheduling-policy must be fcfs or priority, got {self.policy!r}."
@@ -133,7 +146,12 @@ class EngineSettings:
     cache: CacheSettings = group(CacheSettings)
 
     def __post_init__(self) -> None:
-        _check_minimums(self, tensor_parallel_size=1)
+        _check_bounds(
+            self,
+            max_model_len=(MIN_MODEL_LEN, MAX_MODEL_LEN),
+            tensor_parallel_size=(1, sys.maxsize),
+            seed=(0, MAX_SEED),
+        )
 
 
 def make_settings(model: str, **flags: Any) -> EngineSettings:

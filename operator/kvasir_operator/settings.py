@@ -12,8 +12,6 @@ from kvasir_operator import flag_values as parse
 PANELS = CLUSTER, ROUTERS, ENGINES, PORTS, LEASE = "Cluster", "Routers", "Engines", "Ports", "Lease"
 """Groups of the flags in --help, in their order."""
 
-_PORT = {"min": 0, "max": 65535}
-
 
 @dataclass(frozen=True, slots=True)
 class Images:
@@ -107,9 +105,11 @@ class OperatorSettings:
     )
 
     host: str = flag("0.0.0.0", "Address that the ports below listen on.", PORTS)
-    metrics_port: int = flag(8080, "Port of /metrics, /healthz and /readyz.", PORTS, **_PORT)
+    metrics_port: int = flag(
+        8080, "Port of /metrics, /healthz and /readyz.", PORTS, min=0, max=65535
+    )
     external_metrics_port: int = flag(
-        0, "Serve external.metrics.k8s.io over TLS here; 0 = do not.", PORTS, **_PORT
+        0, "Serve external.metrics.k8s.io over TLS here; 0 = do not.", PORTS, min=0, max=65535
     )
     external_metrics_service: str = flag(
         "kvasir-operator",

@@ -7,8 +7,13 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from kvasir.engine_values import (
+    MAX_BATCHED_TOKENS,
     MAX_MEMORY_UTILIZATION,
+    MAX_MODEL_LEN,
+    MAX_NUM_SEQS,
+    MAX_SEED,
     MIN_MEMORY_UTILIZATION,
+    MIN_MODEL_LEN,
     BlockSize,
     Device,
     Dtype,
@@ -79,7 +84,7 @@ MemoryUtilization = Annotated[
 class EngineConfig(StrictModel):
     """The engine's own settings; what is absent is the engine's default."""
 
-    max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
+    max_model_len: Annotated[int, Field(ge=MIN_MODEL_LEN, le=MAX_MODEL_LEN)] | None = None
     """Longest sequence, prompt and output together, in tokens; by default the model's own."""
 
     dtype: Dtype = "auto"
@@ -88,10 +93,10 @@ class EngineConfig(StrictModel):
     gpu_memory_utilization: MemoryUtilization | None = None
     """Share of each GPU's memory that the engine may use in all."""
 
-    max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
+    max_num_seqs: Annotated[int, Field(ge=1, le=MAX_NUM_SEQS)] | None = None
     """Maximum sequences that run at once."""
 
-    max_num_batched_tokens: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
+    max_num_batched_tokens: Annotated[int, Field(ge=1, le=MAX_BATCHED_TOKENS)] | None = None
     """Maximum tokens computed in one step, decodes and prompt chunks together."""
 
     block_size: BlockSize | None = None
@@ -108,7 +113,7 @@ class EngineConfig(StrictModel):
     """Memory for KV on each device, in bytes or as a quantity (24Gi); by default what
     gpuMemoryUtilization leaves, or 1 GiB on a CPU."""
 
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     """Seeds the draw of the seeds of requests that bring none."""
 
     load_format: LoadFormat = "auto"

@@ -52,6 +52,4 @@ def context_length(settings: EngineSettings, shape: ModelShape) -> int:
         raise SettingsError(
             f"--max-model-len {wanted} is longer than the model's own context of {own} tokens."
         )
-    if wanted < 2:
-        raise SettingsError(f"--max-model-len must be at least 2, got {wanted}.")
     return wanted

@@ -34,6 +34,11 @@ from kvasir_engine.settings import (
         ),
         (
             SchedulerSettings,
+            {"max_num_batched_tokens": 2_000_000},
+            "--max-num-batched-tokens must be at most 1048576, got 2000000.",
+        ),
+        (
+            SchedulerSettings,
             {"policy": "lifo"},
             "--scheduling-policy must be fcfs or priority, got 'lifo'.",
         ),

@@ -8,7 +8,14 @@ from pydantic import ValidationError
 from typer.core import TyperOption
 
 from kvasir.cli.flags import flags_of
-from kvasir.engine_values import BlockSize
+from kvasir.engine_values import (
+    MAX_BATCHED_TOKENS,
+    MAX_MODEL_LEN,
+    MAX_NUM_SEQS,
+    MAX_SEED,
+    MIN_MODEL_LEN,
+    BlockSize,
+)
 from kvasir.resource.engine_spec import RESERVED_FLAGS, EngineConfig
 from kvasir_engine.server.process.serve_command import app
 from kvasir_engine.server.server_settings import ServerSettings
@@ -69,6 +76,24 @@ def test_block_sizes_are_refused_alike(size: int) -> None:
 )
 def test_shares_of_memory_are_refused_alike(share: float, refused: bool) -> None:
     assert _refuses(gpu_memory_utilization=share) == refused
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("max_model_len", MIN_MODEL_LEN, MAX_MODEL_LEN),
+        ("max_num_seqs", 1, MAX_NUM_SEQS),
+        ("max_num_batched_tokens", 1, MAX_BATCHED_TOKENS),
+        ("seed", 0, MAX_SEED),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused_alike(name: str, low: int, high: int) -> None:
+    others = {"max_num_seqs": 1} if name == "max_num_batched_tokens" else {}
+    others |= {"max_num_batched_tokens": MAX_BATCHED_TOKENS} if name == "max_num_seqs" else {}
+    for value in (low, high):
+        assert not _refuses(**{name: value}, **others)
+    for value in (low - 1, high + 1):
+        assert _refuses(**{name: value}, **others)
 
 
 def _refuses(**setting: Any) -> bool:
