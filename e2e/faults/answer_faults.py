@@ -9,6 +9,10 @@ from faults.load import ask, completion
 from faults.processes import BadEngine, get
 from faults.rig import Rig, Row
 
+FEW_CLIENTS = 8
+"""Fewer than the 10 that the retry budget allows at least: before there are requests of which it
+could be a part, all clients may be at the faulty engine at once."""
+
 
 async def _one_of_three(rig: Rig, mode: str, fault: str, *lines: str) -> Row:
     """A load on a model of which one engine is faulty; the others are those of the rig."""
@@ -16,7 +20,7 @@ async def _one_of_three(rig: Rig, mode: str, fault: str, *lines: str) -> Row:
     bad = BadEngine(f"bad-{mode}", rig.folder, mode)
     good = [BadEngine(f"good-{mode}-{number}", rig.folder, "ok") for number in range(2)]
     await rig.add(name, bad, *good)
-    load = rig.load(12, name, *lines)
+    load = rig.load(FEW_CLIENTS, name, *lines)
     await asyncio.sleep(3 if rig.quick else 10)
     answers = await load.stop()
     failures = await rig.router.metric("replica_failures_total", model=name, replica=bad.name)
