@@ -64,7 +64,7 @@ class SchedulerSettings:
             self,
             max_num_seqs=(1, MAX_NUM_SEQS),
             max_num_batched_tokens=(1, MAX_BATCHED_TOKENS),
-            long_prefill_token_threshold=(0, MAX_BATCHED_TOKENS),
+            long_prefill_token_threshold=(0, sys.maxsize),
             max_queued_requests=(1, sys.maxsize),
         )
         if self.policy not in get_args(SchedulingPolicy):

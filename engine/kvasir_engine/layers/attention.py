@@ -24,7 +24,7 @@ class AttentionConfig:
     """One layer's attention over all ranks."""
 
     spec: AttentionSpec
-    """That of a rank that has all heads."""
+    """The layer's attention with the heads of all ranks."""
     hidden_size: int
     qkv_bias: bool = False
     output_bias: bool = False

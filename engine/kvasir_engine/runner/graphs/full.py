@@ -79,7 +79,7 @@ class FullGraphs:
     draw: Callable[[torch.Tensor, StepInputs], torch.Tensor] | None
     """Turns hidden states and inputs into tokens, which it appends to the rows."""
     padding_row: int
-    """Belongs to no request."""
+    """Row of no request, which fills up a graph's batch."""
     prefix_tiles: PrefixTiles
     splits_kv: bool
     """True if some layers see whole contexts, whose keys may be split by length."""

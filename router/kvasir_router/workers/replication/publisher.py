@@ -34,8 +34,8 @@ _HELLO_SECONDS = 10.0
 
 
 class WorkerLink:
-    """One worker. It is sent news in their order, and between them the pieces of its snapshot, of
-    which each is true at its place in the order."""
+    """Link to one worker. News are sent in their order, and between them the pieces of a snapshot,
+    of which each is true at its place in the order."""
 
     def __init__(self, publisher: "Publisher", link: FramedSocket, pid: int) -> None:
         self.pid = pid
@@ -68,7 +68,8 @@ class WorkerLink:
         self._wanted.set()
 
     async def send_snapshots(self) -> None:
-        """Send a snapshot whenever one is wanted, until the connection ends."""
+        """Send a snapshot whenever one is wanted, until the connection ends. It ends with this:
+        a worker without its snapshot connects again."""
         try:
             while True:
                 await self._wanted.wait()
@@ -77,6 +78,8 @@ class WorkerLink:
                 await self._send_snapshot()
         except ConnectionError:
             return
+        finally:
+            self.link.close()
 
     async def _send_snapshot(self) -> None:
         publisher = self._publisher
@@ -154,14 +157,21 @@ class Publisher:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = FramedSocket(reader, writer)
         try:
-            async with asyncio.timeout(_HELLO_SECONDS):
-                [hello] = decode_to_index(await link.receive())
-            if isinstance(hello, Hello):
+            hello = await self._receive_hello(link)
+            if hello is not None:
                 await self._follow(WorkerLink(self, link, hello.pid))
-        except (TimeoutError, EOFError, OSError):
-            return
         finally:
             link.close()
+
+    @staticmethod
+    async def _receive_hello(link: FramedSocket) -> Hello | None:
+        """Return a connection's first message; None for one that ends or says nothing."""
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                [hello] = decode_to_index(await link.receive())
+        except (EOFError, OSError):  # a TimeoutError is one
+            return None
+        return hello if isinstance(hello, Hello) else None
 
     async def _follow(self, worker: WorkerLink) -> None:
         """Handle what a worker says, and send it news and snapshots, until its connection ends."""

@@ -39,8 +39,8 @@ class OutOfStepError(Exception):
 
 
 class IndexSubscriber:
-    """`on_message` is called with each message, `on_loss` when the index process is gone or stands
-    still, `on_return` when it is there again."""
+    """Connection to the index process. `on_message` is called with each message, `on_loss` when the
+    index process is gone or stands still, `on_return` when it is there again."""
 
     def __init__(
         self,

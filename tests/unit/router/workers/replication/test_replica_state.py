@@ -20,7 +20,13 @@ from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.replication import publisher as publisher_module
-from kvasir_router.workers.replication.messages import Known, Learned, Routed
+from kvasir_router.workers.replication.messages import (
+    Known,
+    Learned,
+    ReplicaSuspected,
+    ResyncRequest,
+    Routed,
+)
 from kvasir_router.workers.replication.replica_state import ReplicaState
 from kvasir_router.workers.replication.subscriber import IndexSubscriber
 from kvasir_router.workers.shared_memory.load_table import LoadTable
@@ -245,6 +251,41 @@ async def test_a_worker_that_lags_is_told_everything_anew(start, until, monkeypa
     reading.resume_reading()
     await until(lambda: worker.hits(chain) == {"a": (3, "exact")})
     assert worker.away == 0, "it is the same connection"
+
+
+async def test_a_message_that_cannot_be_handled_is_told_of_and_ends_the_connection(
+    start, until
+) -> None:
+    """Also when it is an error of files, which is none of the connection's."""
+    index, worker = await start.index(), await start.worker()
+    await until(lambda: bool(index._publisher.workers))
+    handle = index._publisher._handle
+
+    def fail(*_: Any) -> None:
+        index._publisher._handle = handle
+        raise OSError("no space is left")
+
+    index._publisher._handle = fail
+    first = worker.link._link
+    worker.link.tell(ReplicaSuspected(0))
+    await until(lambda: index._tasks.failures["worker's link"] == 1)
+    await until(lambda: worker.link._link not in (None, first))
+
+
+async def test_a_snapshot_that_cannot_be_made_ends_the_connection(start, until) -> None:
+    index, worker = await start.index(), await start.worker()
+    await until(lambda: MODEL in worker.router.fleet.models)
+    publisher, state = index._publisher, index._publisher.state
+
+    def fail() -> Any:
+        publisher.state = state
+        raise RuntimeError("a defect")
+
+    publisher.state = fail
+    first = worker.link._link
+    worker.link.tell(ResyncRequest())
+    await until(lambda: index._tasks.failures["snapshots"] == 1)
+    await until(lambda: worker.link._link not in (None, first))
 
 
 async def test_news_that_are_missing_end_the_connection_and_all_is_told_anew(start, until) -> None:
