@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.commands import Argument, wait_for
 
-_STATE, _STARTED = 0, 19
+_STATE, _THREADS, _STARTED = 0, 17, 19
 """Fields of /proc/PID/stat after the command's name."""
 
 
@@ -35,11 +35,17 @@ class Process:
         return cls(name, pid, int(stat[_STARTED]))
 
     def is_alive(self) -> bool:
-        """True if the process runs; one that ended and waits for its parent does not."""
+        """True if a thread of the process runs; one that ended and waits for its parent does not.
+
+        While a process with many threads is killed, its first is a zombie before the others have
+        closed its ports and files.
+        """
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         stat = _stat(self.pid)
-        return stat is not None and int(stat[_STARTED]) == self.started and stat[_STATE] != "Z"
+        if stat is None or int(stat[_STARTED]) != self.started:
+            return False
+        return stat[_STATE] != "Z" or int(stat[_THREADS]) > 1
 
     def signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""

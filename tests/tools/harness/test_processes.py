@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from harness.commands import wait_for
@@ -33,6 +34,27 @@ def test_what_it_said_is_in_its_log(tmp_path: Path) -> None:
     process = table.spawn("speaker", "sh", "-c", "echo out; echo $WORD >&2", env={"WORD": "err"})
     wait_for("its end", lambda: not process.is_alive(), 30)
     assert table.log("speaker").split() == ["out", "err"]
+
+
+LEADER_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(300,)).start()
+ctypes.CDLL(None).syscall(60, 0)  # SYS_exit ends the calling thread alone
+"""
+
+
+def test_a_process_lives_while_one_of_its_threads_does(tmp_path: Path) -> None:
+    """Its first thread is a zombie by then; the others still hold its ports and files."""
+    table = ProcessTable(tmp_path)
+    process = table.spawn("threads", sys.executable, "-c", LEADER_ENDS)
+
+    def state() -> str:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    wait_for("the end of the first thread", lambda: state() == "Z", 30)
+    assert process.is_alive()
+    table.kill_all()
+    assert not process.is_alive()
 
 
 def test_nothing_outlives_its_guards_caller(tmp_path: Path) -> None:
