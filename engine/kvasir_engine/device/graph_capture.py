@@ -7,12 +7,23 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+@cache
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    """Return the side stream of all captures on a device.
+
+    One stream, since torch's allocator gives what one stream has freed to no other, in a graph
+    pool as elsewhere: on streams of their own, graphs of one pool share no memory.
+    """
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -22,7 +33,7 @@ def capturing() -> Iterator[None]:
     Garbage collection pauses: freeing a graph during another one's capture breaks the capture.
     torch.cuda.graph() collects before each capture instead, which takes longer than the capture.
     """
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = _capture_stream(torch.cuda.current_device())
     stream.wait_stream(torch.cuda.current_stream())
     collects = gc.isenabled()
     gc.disable()
