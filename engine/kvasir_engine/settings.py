@@ -136,8 +136,11 @@ class EngineSettings:
         "instant", "With --device sim: a shipped profile's name or a file.", MODEL
     )
     tensor_parallel_size: int = flag(1, "GPUs (or CPU processes) that share the model.", MODEL)
-    seed: int = flag(0, "Of unseeded requests' seeds and of dummy weights.", MODEL)
-    """Seeds the draw of the seeds of unseeded requests, and dummy weights."""
+    seed: int | None = flag(
+        None, "Of unseeded requests' seeds and of dummy weights; default: another at each start.", MODEL
+    )
+    """Seeds the draw of the seeds of unseeded requests, and dummy weights; None: drawn at each
+    start, so that replicas draw apart, and 0 for dummy weights."""
     overlap: bool = flag(True, "Plan a step while the last one runs.", STEP)
     max_logprobs: int = flag(20, "Most logprobs a request may ask.", HTTP)
     kv_events_endpoint: str = flag("", "ZMQ address for KV events, as tcp://*:5557.", OPS)

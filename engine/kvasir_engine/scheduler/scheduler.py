@@ -45,7 +45,7 @@ class Scheduler:
         *,
         max_model_len: int,
         vocab_size: int,
-        seed: int = 0,
+        seed: int | None = 0,
     ) -> None:
         self.settings = settings
         self.kv = kv

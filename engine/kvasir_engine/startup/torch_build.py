@@ -114,7 +114,7 @@ def _load(
         model_impl=settings.model_impl,
         trust_remote_code=settings.trust_remote_code,
         max_model_len=settings.max_model_len,
-        seed=settings.seed,
+        seed=settings.seed or 0,
     )
 
 

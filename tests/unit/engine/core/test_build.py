@@ -71,6 +71,23 @@ def test_overlap_can_be_turned_off(built, overlap: bool, most: int) -> None:
     assert (watcher.most, watcher.in_flight) == (most, 0)
 
 
+def drawn_seed(core: Core) -> int:
+    """Return the seed of a request that brings none."""
+    core.scheduler.add(EngineRequest("r", 0, [1, 2, 3], SamplingParams(max_tokens=1)))
+    seeds = []
+    while not core.loop.idle:
+        news = core.loop.step()
+        deltas = [delta for _, delta in news.deltas] if news is not None else []
+        seeds += [delta.seed for delta in deltas if delta.seed is not None]
+    (seed,) = seeds
+    return int(seed)
+
+
+def test_replicas_draw_apart_unless_they_have_the_same_seed(built) -> None:
+    assert drawn_seed(built()) != drawn_seed(built())
+    assert drawn_seed(built(seed=5)) == drawn_seed(built(seed=5))
+
+
 def test_each_groups_pool_gets_its_listener(built) -> None:
     recorder = EventRecorder()
     asked: list[int] = []
