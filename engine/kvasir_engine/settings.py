@@ -137,7 +137,9 @@ class EngineSettings:
     )
     tensor_parallel_size: int = flag(1, "GPUs (or CPU processes) that share the model.", MODEL)
     seed: int | None = flag(
-        None, "Of unseeded requests' seeds and of dummy weights; default: another at each start.", MODEL
+        None,
+        "Of unseeded requests' seeds and of dummy weights; default: another at each start.",
+        MODEL,
     )
     """Seeds the draw of the seeds of unseeded requests, and dummy weights; None: drawn at each
     start, so that replicas draw apart, and 0 for dummy weights."""

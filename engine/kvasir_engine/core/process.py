@@ -14,7 +14,7 @@ from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.service import CoreService, StepClock
 from kvasir_engine.core.status import CorePhase, CoreStatus
-from kvasir_engine.core.telemetry import AfterStep, BlockEvents
+from kvasir_engine.core.telemetry import AfterStep, BlockEvents, ThroughputLog
 from kvasir_engine.errors import FatalError, UserError
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.parent_death import die_with_parent
@@ -63,7 +63,8 @@ def _reporters(core: Core, config: CoreConfig, recorder: EventRecorder) -> list[
     from kvasir_engine.metric_registry import MetricRegistry
 
     registry = MetricRegistry(config.metrics_prefix, config.model_name)
-    made: list[AfterStep] = [CoreMetrics(registry, core, config.settings.cache.block_size)]
+    metrics = CoreMetrics(registry, core, config.settings.cache.block_size)
+    made: list[AfterStep] = [metrics, ThroughputLog()]
     if config.settings.kv_events_endpoint:
         made.append(BlockEvents(config, recorder, registry))
     return made

@@ -1,18 +1,26 @@
-"""Publish block events and update metrics after each step."""
+"""Publish block events and log the throughput after each step."""
 
 from __future__ import annotations
 
+import logging
 import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from kvasir_engine.core.build import Core
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_engine.kv.events import EventRecorder
+from kvasir_engine.scheduler.counters import SchedulerCounters, SchedulerLoad
 
 if TYPE_CHECKING:
     from kvasir_engine.metric_registry import MetricRegistry
-from kvasir_engine.scheduler.counters import SchedulerLoad
+
+log = logging.getLogger(__name__)
+
+THROUGHPUT_LOG_SECONDS = 10.0
 
 
 class AfterStep(Protocol):
@@ -25,6 +33,42 @@ class AfterStep(Protocol):
     def close(self) -> None:
         """Send what waits and stop."""
         ...
+
+
+class ThroughputLog:
+    """Log what the engine does every 10 s while it does something."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._seen = SchedulerCounters()
+
+    def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
+        """AfterStep."""
+        now = self._clock()
+        seconds = now - self._began
+        if load is None or seconds < THROUGHPUT_LOG_SECONDS:
+            return
+        totals, seen = core.scheduler.counters, self._seen
+        self._began, self._seen = now, replace(totals)
+        if totals.steps == seen.steps:
+            return
+        queries = totals.prefix_queries - seen.prefix_queries
+        hits = totals.prefix_hits - seen.prefix_hits
+        log.info(
+            "prompts %.1f tokens/s, generation %.1f tokens/s, running %d, waiting %d, "
+            "KV cache usage %.1f %%, prefix cache hits %s, preemptions %d",
+            (totals.prefill_tokens - seen.prefill_tokens) / seconds,
+            (totals.generated_tokens - seen.generated_tokens) / seconds,
+            load.running,
+            load.waiting,
+            100 * load.kv_usage,
+            f"{100 * hits / queries:.1f} %" if queries else "none asked for",
+            totals.preemptions - seen.preemptions,
+        )
+
+    def close(self) -> None:
+        """AfterStep.close."""
 
 
 class BlockEvents:

@@ -16,6 +16,10 @@ class SchedulerCounters:
     """Prompt tokens found in the prefix cache, of those looked up."""
     steps: int = 0
     computed_tokens: int = 0
+    """Tokens of prompts and of outputs that went through the model."""
+    prefill_tokens: int = 0
+    """Those of prompts; a preempted sequence's are counted again."""
+    generated_tokens: int = 0
     chunked_prefills: int = 0
     """Chunks that did not end their prompt."""
     forks: int = 0

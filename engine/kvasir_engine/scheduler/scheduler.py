@@ -252,6 +252,7 @@ class Scheduler:
         self._next_step += 1
         self.counters.steps += 1
         self.counters.computed_tokens += plan.num_tokens
+        self.counters.prefill_tokens += plan.num_tokens - plan.num_decodes
 
     def launched(self, plan: StepPlan) -> None:
         """`plan` is on the device: blocks it fills whose tokens are known become findable.

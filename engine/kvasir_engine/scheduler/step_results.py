@@ -34,6 +34,7 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     rows, tokens = plan.sample_rows, output.tokens
     if live is not None:
         rows, tokens = rows[live], tokens[live]
+    scheduler.counters.generated_tokens += len(tokens)
     known = t.known[rows]
     t.history[rows, known] = tokens
     known += 1
