@@ -43,7 +43,7 @@ class ServerSettings:
     drain_timeout: float = flag(
         30.0, "Seconds that running requests get after SIGTERM.", OPS, min=0
     )
-    stuck_after: float = flag(120.0, "Seconds of one step after which /health fails.", OPS, min=1)
+    stuck_after: float = flag(120.0, "Seconds of one step after which /live fails.", OPS, min=1)
     metrics_prefix: str = flag("kvasir_", "Of the metrics' names.", OPS)
     created: int = field(default_factory=lambda: int(time.time()))
     """Unix time of the engine's start, the same in all of its API processes."""

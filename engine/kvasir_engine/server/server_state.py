@@ -66,14 +66,24 @@ class ServerState:
         Raises ApiError: 404 for another name, 503 while requests are not taken.
         """
         self.check_model(name)
-        phase = self.lifecycle.phase
-        if phase is not ServerPhase.READY:
-            raise ApiError(503, _NOT_READY[phase], code=phase.value, headers={"retry-after": "1"})
+        if not self.lifecycle.ready:
+            raise self._not_ready()
         if self._intake is None:
             info = self.lifecycle.served_info
             maker = self.model.request_maker(info, self.settings.max_logprobs)
             self._intake = Intake(maker, info)
         return self._intake
+
+    def loaded_info(self) -> CoreInfo:
+        """Return what the core said of the model. Raises a 503 while it loads, and at its end."""
+        info = self.lifecycle.info
+        if info is None or not self.client.alive:
+            raise self._not_ready()
+        return info
+
+    def _not_ready(self) -> ApiError:
+        phase = self.lifecycle.phase
+        return ApiError(503, _NOT_READY[phase], code=phase.value, headers={"retry-after": "1"})
 
     def check_model(self, name: str | None) -> None:
         """Raise a 404 for a model that is not served here."""

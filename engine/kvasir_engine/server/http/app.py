@@ -53,8 +53,8 @@ _ERRORS = {
 def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings) -> FastAPI:
     """The application; `app.state.server` is its ServerState.
 
-    It may listen before the core serves: /health is 200 and /ready 503 until then. Whoever runs
-    it calls `app.state.server.lifecycle.drain(seconds)` on SIGTERM, before closing the listener.
+    It may listen before the core serves: /live is 200, /health and /ready 503 until then. Whoever
+    runs it calls `app.state.server.lifecycle.drain(seconds)` on SIGTERM, before closing the listener.
     """
     registry = MetricRegistry(settings.metrics_prefix, model.name)
     state = ServerState(client, model, settings, ApiMetrics(registry))
@@ -111,6 +111,7 @@ def _endpoints(state: ServerState) -> list[Endpoint]:
         Endpoint("/tokenize", api.tokenize, ("POST",), TokenizeBody),
         Endpoint("/detokenize", api.detokenize, ("POST",), DetokenizeBody),
         Endpoint("/health", ops.health),
+        Endpoint("/live", ops.live),
         Endpoint("/ready", ops.ready),
         Endpoint("/load", ops.load),
         Endpoint("/metrics", ops.metrics),

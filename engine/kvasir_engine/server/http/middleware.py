@@ -16,6 +16,7 @@ from kvasir_engine.server.openai.api_error import ApiError
 
 UNAUTHENTICATED_PATHS = DOCS_PATHS | {
     "/health",
+    "/live",
     "/ready",
     "/metrics",
     "/version",

@@ -36,8 +36,8 @@ class OipRoutes:
         return json_response({"name": "kvasir", "version": __version__, "extensions": []})
 
     async def live(self, request: Request) -> Response:
-        """Tell whether the server lives, as /health does."""
-        status = (await self._ops.health(request)).status_code
+        """Tell whether the server lives, as /live does."""
+        status = (await self._ops.live(request)).status_code
         return json_response({"live": status == 200}, status)
 
     async def ready(self, request: Request) -> Response:

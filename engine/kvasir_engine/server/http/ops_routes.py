@@ -21,7 +21,14 @@ class OpsRoutes:
         self._state = state
 
     async def health(self, request: Request) -> Response:
-        """Tell whether the core lives and its steps end; 200 also while it still loads."""
+        """Tell whether the engine can serve, as vLLM does: also while it drains, not while the
+        model still loads."""
+        if self._state.client.alive and self._state.lifecycle.info is None:
+            return json_response({"status": ServerPhase.STARTING.value}, 503)
+        return await self.live(request)
+
+    async def live(self, request: Request) -> Response:
+        """Tell whether the core lives and its steps end; 200 also while the model still loads."""
         state = self._state
         if not state.client.alive:
             return json_response({"status": "dead"}, 503)

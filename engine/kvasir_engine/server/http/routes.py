@@ -135,7 +135,7 @@ class ApiRoutes:
         return json_response({"prompt": text})
 
     async def models(self, request: Request) -> Response:
-        """List the served names."""
+        """List the served names, once the model can serve."""
         data = [self._card(name) for name in self._state.model.names]
         return json_response({"object": "list", "data": data})
 
@@ -146,7 +146,7 @@ class ApiRoutes:
         return json_response(self._card(name))
 
     def _card(self, name: str) -> dict[str, Any]:
-        info = self._state.lifecycle.info
+        info = self._state.loaded_info()
         return {
             "id": name,
             "object": "model",
@@ -154,11 +154,11 @@ class ApiRoutes:
             "owned_by": "kvasir",
             "root": self._state.model.root,
             "parent": None,
-            "max_model_len": None if info is None else info.max_model_len,
+            "max_model_len": info.max_model_len,
             # What a stream must have in common with where it moves to
             "revision": self._state.settings.revision,
-            "dtype": None if info is None else info.dtype,
-            "quantization": None if info is None else info.quantization,
+            "dtype": info.dtype,
+            "quantization": info.quantization,
         }
 
     async def _chat_prompt(self, intake: Intake, body: ChatBody | TokenizeBody) -> TokenPrompt:

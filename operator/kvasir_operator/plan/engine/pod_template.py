@@ -70,7 +70,7 @@ def _container(inputs: PlanInputs, tensor: int) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/ready", 2, spec.lifecycle.startup_seconds // 2),
         "readinessProbe": _probe("/ready", 2, 2),
-        "livenessProbe": _probe("/health", 10, 3),
+        "livenessProbe": _probe("/live", 10, 3),
         "volumeMounts": list(_mounts(inputs)),
     }
     if times.pre_stop:

@@ -14,6 +14,7 @@ async def test_a_drain_lets_running_requests_finish(server, until):
     drained = asyncio.create_task(server.lifecycle.drain(20.0))
     await until(lambda: server.lifecycle.draining)
     assert (await server.get("/ready")).json() == {"status": "draining"}
+    assert (await server.get("/health")).status_code == 200
     refused = await server.post("/v1/completions", BODY)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
     await drained

@@ -27,7 +27,7 @@ async def test_a_harmful_request_id_is_replaced(server, sent):
 
 async def test_keys_guard_all_but_the_probes(start_server):
     server = await start_server(api_keys=("one", "two"), fleet_secret="fleet")
-    for path in ("/health", "/ready", "/version", "/metrics"):
+    for path in ("/health", "/live", "/ready", "/version", "/metrics"):
         assert (await server.get(path)).status_code == 200
     for path in ("/v1/models", "/load", "/nope"):
         answer = await server.get(path)
