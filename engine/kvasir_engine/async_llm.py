@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
+from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
@@ -91,6 +92,14 @@ class AsyncLLM:
                 yield assembler.output()
         finally:
             await stream.aclose()
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all cached prompt blocks."""
+        self._client.reset_prefix_cache()
+
+    def get_tokenizer(self) -> Tokenizer:
+        """Return the model's tokenizer."""
+        return self._maker.tokenizer
 
     async def close(self) -> None:
         """Abort what runs and end the core."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.core.build import build_core
 from kvasir_engine.inputs import Message, Prompt, RequestMaker
 from kvasir_engine.interrupts import hold_interrupts
@@ -136,6 +137,10 @@ class LLM:
     def reset_prefix_cache(self) -> None:
         """Forget all cached prompt blocks."""
         self._core.scheduler.kv.reset_cache()
+
+    def get_tokenizer(self) -> Tokenizer:
+        """Return the model's tokenizer."""
+        return self._maker.tokenizer
 
     def close(self) -> None:
         """Free the device."""

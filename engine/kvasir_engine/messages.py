@@ -48,7 +48,11 @@ class Drain(msgspec.Struct, tag="drain", array_like=True):
     client: int
 
 
-ToCore = Hello | Add | Abort | Finish | Drain
+class ResetPrefixCache(msgspec.Struct, tag="reset", array_like=True):
+    """Forget all cached prompt blocks. Nothing is answered."""
+
+
+ToCore = Hello | Add | Abort | Finish | Drain | ResetPrefixCache
 
 
 class Accepted(msgspec.Struct, tag="ok", array_like=True):

@@ -135,6 +135,9 @@ class ScriptedCore:
     def finish_sample(self, request: EngineRequest, sample: int) -> None:
         self.streams[request.handle].open.discard(sample)
 
+    def reset_prefix_cache(self) -> None:
+        raise NotImplementedError
+
     def load(self) -> LoadSnapshot:
         return LoadSnapshot(len(self.streams), 0, 0, 0.25, self.step_age, self.turn_age)
 

@@ -65,6 +65,10 @@ class CoreClient(Protocol):
         """A stop string ended sample `sample`: the core frees it and sends nothing more of it."""
         ...
 
+    def reset_prefix_cache(self) -> None:
+        """Let the core forget all cached prompt blocks, before it admits what is submitted next."""
+        ...
+
     def load(self) -> LoadSnapshot:
         """The engine's load now; O(1), reads shared memory."""
         ...

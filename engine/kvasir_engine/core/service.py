@@ -27,6 +27,7 @@ from kvasir_engine.messages import (
     FromCore,
     Hello,
     Rejected,
+    ResetPrefixCache,
     StepTokens,
     ToCore,
     encoder,
@@ -205,6 +206,8 @@ class CoreService:
             case Drain(client):
                 self._status.phase = CorePhase.DRAINING
                 self._draining.add(client)
+            case ResetPrefixCache():
+                self.core.scheduler.kv.reset_cache()
 
     def _welcome(self, message: Hello) -> None:
         """An API process has started, perhaps in the place of one that has ended."""

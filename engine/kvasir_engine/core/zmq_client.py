@@ -23,6 +23,7 @@ from kvasir_engine.messages import (
     FromCore,
     Hello,
     Rejected,
+    ResetPrefixCache,
     StepTokens,
     ToCore,
     encoder,
@@ -148,6 +149,10 @@ class ZmqCoreClient:
         if stream is not None:
             self._send(Finish(request.handle + sample))
             stream.sample_ended()
+
+    def reset_prefix_cache(self) -> None:
+        """CoreClient.reset_prefix_cache."""
+        self._send(ResetPrefixCache())
 
     def load(self) -> LoadSnapshot:
         """CoreClient.load."""

@@ -70,3 +70,21 @@ async def test_a_stop_string_ends_a_sample_and_its_request() -> None:
         assert (sample.text, sample.finish_reason, sample.stop_reason) == ("1 3 ", "stop", "7")
     finally:
         await llm.close()
+
+
+async def test_the_prefix_cache_can_be_reset_and_the_tokenizer_had() -> None:
+    llm = await AsyncLLM.start(TINY, device="sim", num_blocks=512)
+    ids = llm.get_tokenizer().encode("The quick brown fox jumps over the lazy dog. " * 4)
+
+    async def cached_tokens() -> int | None:
+        prompt = {"prompt_token_ids": ids}
+        outputs = [each async for each in llm.generate(prompt, SamplingParams(max_tokens=1))]
+        return outputs[-1].num_cached_tokens
+
+    try:
+        assert await cached_tokens() == 0
+        assert await cached_tokens() == (len(ids) - 1) // 16 * 16 > 0
+        llm.reset_prefix_cache()
+        assert await cached_tokens() == 0
+    finally:
+        await llm.close()

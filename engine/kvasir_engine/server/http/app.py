@@ -54,7 +54,8 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
     """The application; `app.state.server` is its ServerState.
 
     It may listen before the core serves: /live is 200, /health and /ready 503 until then. Whoever
-    runs it calls `app.state.server.lifecycle.drain(seconds)` on SIGTERM, before closing the listener.
+    runs it calls `app.state.server.lifecycle.drain(seconds)` on SIGTERM, before it closes the
+    listener.
     """
     registry = MetricRegistry(settings.metrics_prefix, model.name)
     state = ServerState(client, model, settings, ApiMetrics(registry))
@@ -114,6 +115,7 @@ def _endpoints(state: ServerState) -> list[Endpoint]:
         Endpoint("/live", ops.live),
         Endpoint("/ready", ops.ready),
         Endpoint("/load", ops.load),
+        Endpoint("/reset_prefix_cache", ops.reset_prefix_cache, ("POST",)),
         Endpoint("/metrics", ops.metrics),
         Endpoint("/version", ops.version),
     ]

@@ -47,6 +47,11 @@ class OpsRoutes:
         """Return the whole engine's load, the same from every API process."""
         return json_response(dataclasses.asdict(self._state.client.load()))
 
+    async def reset_prefix_cache(self, request: Request) -> Response:
+        """Forget all cached prompt blocks, so that a measurement begins without them."""
+        self._state.client.reset_prefix_cache()
+        return json_response({})
+
     async def metrics(self, request: Request) -> Response:
         """Return the metrics of all processes, in Prometheus' text format."""
         # Read at the scrape: a stopped core would leave the last value it set itself.

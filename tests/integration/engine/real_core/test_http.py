@@ -153,3 +153,16 @@ async def test_usage_and_seed_of_beams_are_of_all_beams(start_real):
             assert usage["prompt_tokens_details"]["cached_tokens"] == (0 if width == 1 else 32)
             assert json.loads(answer.headers["x-kvasir-usage"]) == usage
             assert answer.headers["x-kvasir-seed"] == "7"
+
+
+async def test_the_prefix_cache_can_be_reset(start_real):
+    async with start_real(num_blocks=200) as server:
+
+        async def cached_tokens() -> int:
+            body = {"prompt": list(range(40)), "max_tokens": 1}
+            usage = (await server.post("/v1/completions", body)).json()["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"]
+
+        assert [await cached_tokens(), await cached_tokens()] == [0, 32]
+        assert (await server.post("/reset_prefix_cache")).status_code == 200
+        assert await cached_tokens() == 0

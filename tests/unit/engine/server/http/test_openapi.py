@@ -34,7 +34,7 @@ async def test_every_route_is_described(server, document):
     for (path, method), operation in operations.items():
         assert operation["summary"][0].isupper(), path
         assert operation["responses"]["200"]["content"], path
-        if method == "post":
+        if method == "post" and path != "/reset_prefix_cache":
             media = operation["requestBody"]["content"]["application/json"]
             assert media["schema"]["$ref"].startswith("#/components/schemas/"), path
             assert media["examples"], path
