@@ -87,12 +87,12 @@ def _check(settings: RouterSettings, discovery: str) -> None:
 def _run(settings: RouterSettings) -> None:
     import uvloop
 
+    from kvasir.certificates import TlsError
     from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
     from kvasir.logs import LogSettingError, configure_logging
     from kvasir_router.discovery.specs import DiscoveryError
     from kvasir_router.process.client_port import ListenError
     from kvasir_router.process.single_process import serve
-    from kvasir_router.wire.tls import TlsError
     from kvasir_router.yaml_file import YamlFileError
 
     try:

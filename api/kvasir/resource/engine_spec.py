@@ -121,6 +121,7 @@ class EngineConfig(StrictModel):
 
 
 _SET = "it is set by Kvasir"
+_PLAIN = "probes and routers reach engine pods over plain HTTP"
 RESERVED_FLAGS = {
     "--host": _SET,
     "--port": _SET,
@@ -128,6 +129,8 @@ RESERVED_FLAGS = {
     "--kv-events-endpoint": _SET,
     "--kv-events-replay-endpoint": _SET,
     "--fleet-secret-file": _SET,
+    "--ssl-certfile": _PLAIN,
+    "--ssl-keyfile": _PLAIN,
     "--served-model-name": "use spec.model.name and spec.model.aliases",
     "--revision": "use spec.model.revision",
     "--trust-remote-code": "use spec.model.trustRemoteCode",

@@ -6,8 +6,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from kvasir.cli.flags import flag
 from kvasir_engine.serve_panels import HTTP, MODEL, OPS
+from kvasir_engine.settings import SettingsError
 
 DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
 
@@ -35,6 +38,13 @@ class ServerSettings:
     trust_remote_code: bool = False
     host: str = flag("127.0.0.1", "Address to listen on.", HTTP)
     port: int = flag(8000, "Port to listen on.", HTTP, min=1, max=65535)
+    ssl_certfile: Path | None = flag(None, "Certificate chain (PEM): serve HTTPS with it.", HTTP)
+    ssl_keyfile: Path | None = flag(
+        None, "Its key, where --ssl-certfile does not hold it too.", HTTP
+    )
+    allowed_origins: list[str] | None = flag(
+        None, "Origin of web pages that may call, or *; repeatable, or a JSON list.", HTTP
+    )
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     fleet_secret: str | None = field(default=None, repr=False)
     """Proves a router; it gets token ids, seeds and usage beside each answer."""
@@ -47,6 +57,26 @@ class ServerSettings:
     metrics_prefix: str = flag("kvasir_", "Of the metrics' names.", OPS)
     created: int = field(default_factory=lambda: int(time.time()))
     """Unix time of the engine's start, the same in all of its API processes."""
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        """Certificate chain and key; None = plain HTTP."""
+        if self.ssl_certfile is None:
+            return None
+        return self.ssl_certfile, self.ssl_keyfile or self.ssl_certfile
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Origins of web pages that may call. Raises SettingsError for what is no JSON list."""
+        found: list[str] = []
+        for given in self.allowed_origins or ():
+            try:
+                found += msgspec.json.decode(given, type=list[str]) if given[:1] == "[" else [given]
+            except msgspec.MsgspecError as error:
+                raise SettingsError(
+                    f"--allowed-origins {given} is no JSON list: {error}."
+                ) from None
+        return tuple(found)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from typing import NoReturn
 import structlog
 import uvloop
 
+from kvasir.certificates import TlsError
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE
 from kvasir_router.discovery.specs import DiscoveryError
-from kvasir_router.wire.tls import TlsError
 from kvasir_router.workers.control_channel import Control
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.shared_state import Shared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -83,12 +84,24 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
             fields={name: parameter.schema for name, parameter in PARAMETERS.items()},
             bearer=bool(settings.api_keys),
         ),
-        middleware=[Middleware(RequestMiddleware, keyring=keyring, count=http_metrics.count)],
+        middleware=[
+            *_cross_origin(settings.origins),
+            Middleware(RequestMiddleware, keyring=keyring, count=http_metrics.count),
+        ],
         exception_handlers=handlers,
         lifespan=lifespan,
     )
     app.state.server = state
     return app
+
+
+def _cross_origin(origins: Sequence[str]) -> Iterator[Middleware]:
+    """Yield what answers browsers that ask whether a page of another origin may call; before the
+    keys are checked, since they ask without one."""
+    if origins:
+        yield Middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
+        )
 
 
 def _endpoints(state: ServerState) -> list[Endpoint]:

@@ -74,7 +74,7 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
         # In the place of one that has ended: the port's connections go to the others until then.
         with contextlib.suppress(EngineDeadError):
             await client.wait_ready()
-    server = make_server(app)
+    server = make_server(app, config.server.tls)
     with listen(config.server.host, config.server.port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         announcing = asyncio.create_task(_announce(client, config, index))
@@ -87,8 +87,9 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     return 1 if failed else 0
 
 
-def make_server(app: ASGIApp) -> Server:
-    """The HTTP server of `app`; our own log says what uvicorn's would."""
+def make_server(app: ASGIApp, tls: tuple[Path, Path] | None = None) -> Server:
+    """The HTTP server of `app`, over `tls` = (chain, key) if given; our own log says what uvicorn's
+    would."""
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return Server(
         uvicorn.Config(
@@ -101,6 +102,8 @@ def make_server(app: ASGIApp) -> Server:
             server_header=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
+            ssl_certfile=None if tls is None else tls[0],
+            ssl_keyfile=None if tls is None else tls[1],
         )
     )
 
@@ -113,7 +116,7 @@ async def _announce(client: ZmqCoreClient, config: ApiConfig, index: int) -> Non
             log.info(
                 "serving",
                 models=list(config.server.names),
-                url=f"http://{config.server.host}:{config.server.port}",
+                url=f"{'http' if config.server.tls is None else 'https'}://{config.server.host}:{config.server.port}",
                 max_model_len=info.max_model_len,
                 kv_blocks=info.num_blocks,
                 seconds=info.startup_seconds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kvasir.certificates import TlsError, server_context
 from kvasir.models.cache.use_lock import hold
 from kvasir.text.chat_template import TemplateError
 from kvasir.text.json_files import TokenizerError
@@ -53,9 +54,14 @@ def start(
         max_logprobs=settings.max_logprobs,
         **server,
     )
+    if api.ssl_keyfile is not None and api.ssl_certfile is None:
+        raise SettingsError("--ssl-keyfile goes with --ssl-certfile; give both.")
+    _ = api.origins  # refused here, if they are
     try:
         # Read here once, so that a bad file is one sentence and not every process's traceback.
         name = load_served_model(api).name
+        if api.tls is not None:
+            server_context(*api.tls)
         core = CoreConfig(
             settings,
             str(model_dir),
@@ -65,5 +71,5 @@ def start(
             metrics_prefix=api.metrics_prefix,
         )
         return start_engine(core, ApiConfig(api, grpc_port=grpc_port))
-    except (TokenizerError, TemplateError, PortError) as error:
+    except (TokenizerError, TemplateError, PortError, TlsError) as error:
         raise StartError(str(error)) from error

@@ -12,36 +12,22 @@ import grpc
 import httpx
 import pytest
 import structlog
+from support.certificates import self_signed
 
+from kvasir.certificates import TlsError
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_router.fleet.replica import LoadStreamState
 from kvasir_router.options.router_settings import Tls
 from kvasir_router.wire.http_request import Limits
-from kvasir_router.wire.tls import ServerTls, TlsError, client_context
+from kvasir_router.wire.tls import ServerTls, client_context
 
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
     """Two self-signed pairs for 127.0.0.1."""
     folder = tmp_path_factory.mktemp("certificates")
-    made = {}
-    for name in ("old", "new"):
-        cert, key = folder / f"{name}.crt", folder / f"{name}.key"
-        command = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-        ]
-        command += ["-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", str(key)]
-        command += ["-out", str(cert), "-addext", "subjectAltName=IP:127.0.0.1"]
-        subprocess.run(command, check=True, capture_output=True)
-        made[name] = cert, key
-    return made
+    return {name: self_signed(folder, name) for name in ("old", "new")}
 
 
 @pytest.fixture

@@ -41,3 +41,21 @@ async def test_keys_guard_all_but_the_probes(start_server):
         assert answer.status_code == 401
     fleet = {"x-kvasir-fleet-secret": "fleet"}
     assert (await server.get("/v1/models", headers=fleet)).status_code == 200
+
+
+@pytest.mark.parametrize("given", [["https://a.example", "https://b.example"], ['["*"]']])
+async def test_pages_of_allowed_origins_may_call(start_server, given) -> None:
+    """Browsers ask first, without a key."""
+    server = await start_server(api_keys=("k",), allowed_origins=given)
+    asking = {"origin": "https://b.example", "access-control-request-method": "POST"}
+    answer = await server.http.options("/v1/chat/completions", headers=asking)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] in ("*", "https://b.example")
+    refused = await server.get("/v1/models", headers={"origin": "https://b.example"})
+    assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (401, True)
+
+
+async def test_without_allowed_origins_no_page_may(start_server) -> None:
+    server = await start_server()
+    answer = await server.get("/v1/models", headers={"origin": "https://a.example"})
+    assert "access-control-allow-origin" not in answer.headers

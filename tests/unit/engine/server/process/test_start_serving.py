@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,3 +42,20 @@ def test_a_port_in_use_is_one_sentence_and_no_process(flag: str) -> None:
         settings = make_settings(str(TINY), device="sim")
         with pytest.raises(StartError, match=f"{taken.getsockname()[1]}.*{flag}"):
             start(settings, **{**OPTIONS, "grpc_port": grpc}, port=http)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"ssl_certfile": Path("/no/such.crt")}, "cannot read /no/such.crt"),
+        ({"ssl_certfile": TINY / "config.json"}, "with key .*: this is no PEM file"),
+        ({"ssl_keyfile": Path("/no/such.key")}, "--ssl-keyfile goes with --ssl-certfile"),
+        ({"allowed_origins": ["[https://a.example]"]}, "--allowed-origins .* is no JSON list"),
+    ],
+)
+def test_what_clients_cannot_be_served_with_is_one_sentence_and_no_process(
+    flags: dict[str, Any], sentence: str
+) -> None:
+    settings = make_settings(str(TINY), device="sim")
+    with pytest.raises((StartError, SettingsError), match=sentence):
+        start(settings, **OPTIONS, **flags)
