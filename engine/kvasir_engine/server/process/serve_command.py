@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from kvasir.cli.config_file import read_options
 from kvasir.cli.flags import flags_of, takes_flags_of
 from kvasir_engine.serve_panels import HTTP, MODEL, OPS, PANELS
 from kvasir_engine.server.server_settings import ServerSettings
@@ -20,6 +21,7 @@ Examples:
   kvasir serve builtin://kvasir-tiny
   kvasir serve ./Llama-3.1-8B-Instruct --served-model-name llama --api-key s3cret
   kvasir serve Qwen/Qwen3-8B --tensor-parallel-size 2 --max-model-len 32768
+  kvasir serve --config serve.yaml       # model: ./Llama-3.1-8B-Instruct, port: 8001, ...
   kvasir serve sim --device sim --model-config ./Llama-3.1-8B --speed-profile h200-llama-3.1-8b-bf16
 
 \b
@@ -90,6 +92,15 @@ def serve(
     fleet_secret_file: Annotated[
         Path | None,
         _option("What routers prove themselves by; or KVASIR_FLEET_SECRET.", OPS),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        _option(
+            "YAML file with options by name; those given here come first.",
+            OPS,
+            is_eager=True,
+            callback=read_options,
+        ),
     ] = None,
     **flags: Any,
 ) -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from kvasir_engine.server.process import start_serving
 from kvasir_engine.server.process.serve_command import _fleet_secret, _lines, app, spread
-from kvasir_engine.settings import SettingsError
+from kvasir_engine.settings import EngineSettings, SettingsError
 
 NAMES = "--served-model-name a --served-model-name b"
 
@@ -56,3 +59,48 @@ def test_settings_that_cannot_work_end_with_2_and_one_sentence() -> None:
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
     assert "--api-processes" in done.stderr
+
+
+def test_options_come_from_a_file_unless_they_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def start(settings: EngineSettings, **server: Any) -> Any:
+        seen.update(server, settings=settings)
+        return SimpleNamespace(run=lambda: 0)
+
+    monkeypatch.setattr(start_serving, "start", start)
+    file = tmp_path / "serve.yaml"
+    file.write_text(
+        "model: builtin://kvasir-tiny\nport: 8001\nmax-num-seqs: 4\noverlap: false\n"
+        "served_model_name: [a, b]\napi-key: k\nhost: 0.0.0.0\n"
+    )
+    done = CliRunner().invoke(app, ["--config", str(file), "--host", "::1"])
+    assert done.exit_code == 0, done.output
+    assert (seen["port"], seen["host"]) == (8001, "::1")
+    assert (seen["served_model_names"], seen["api_keys"]) == (("a", "b"), ("k",))
+    settings = seen["settings"]
+    assert (settings.model, settings.scheduler.max_num_seqs) == ("builtin://kvasir-tiny", 4)
+    assert settings.overlap is False
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("max-num-seq: 4", "'max-num-seq' is no option; did you mean 'max-num-seqs'?"),
+        ("port: [1, 2]", "'port' takes one value, not a list"),
+        ("host: {a: 1}", "'host' takes text, numbers, true or false"),
+        ("port: many", "Invalid value for '--port'"),
+        ("- port", "must hold one mapping of options"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_file_of_options_that_cannot_be_says_why(
+    tmp_path: Path, content: str, sentence: str
+) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(f"{content}\n")
+    done = CliRunner().invoke(app, ["m", "--config", str(file)], env={"COLUMNS": "300"})
+    assert done.exit_code == 2
+    assert sentence in done.stderr
