@@ -12,7 +12,7 @@ from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.inputs import Prompt, RequestMaker
-from kvasir_engine.loader.model_directory import resolve_model
+from kvasir_engine.loader.model_directory import resolve_files
 from kvasir_engine.outputs import RequestOutput
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import make_settings
@@ -45,10 +45,8 @@ class AsyncLLM:
         cls, model: str, *, chat_template: str | None = None, **settings: Any
     ) -> AsyncLLM:
         """Load `model`; arguments as for `LLM`. Raises EngineDeadError with the reason."""
-        made = make_settings(model, **settings)
-        model_dir = await asyncio.to_thread(
-            resolve_model, model, made.revision, remote_code=made.trust_remote_code
-        )
+        asked = make_settings(model, **settings)
+        model_dir, made = await asyncio.to_thread(resolve_files, asked)
         core = CoreProcess(CoreConfig(made, str(model_dir), num_clients=1))
         client = ZmqCoreClient(core.channels)
         watch = asyncio.get_running_loop().create_task(asyncio.to_thread(core.wait))

@@ -12,7 +12,7 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.core.build import build_core
 from kvasir_engine.inputs import Message, Prompt, RequestMaker
 from kvasir_engine.interrupts import hold_interrupts
-from kvasir_engine.loader.model_directory import resolve_model
+from kvasir_engine.loader.model_directory import resolve_files
 from kvasir_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from kvasir_engine.request import EngineRequest, SampleDelta
 from kvasir_engine.sampling_params import BeamSearchParams, SamplingParams
@@ -43,9 +43,8 @@ class LLM:
         **settings: Any,
     ) -> None:
         settings.setdefault("max_queued_requests", UNBOUNDED)
-        self.settings = make_settings(model, tokenizer=tokenizer, revision=revision, **settings)
-        remote_code = self.settings.trust_remote_code
-        model_dir = resolve_model(model, revision, remote_code=remote_code)
+        made = make_settings(model, tokenizer=tokenizer, revision=revision, **settings)
+        model_dir, self.settings = resolve_files(made)
         self._core = build_core(self.settings, model_dir)
         self._maker = RequestMaker.load(
             model_dir,

@@ -120,7 +120,12 @@ class EngineSettings:
     )
     """None = the model's own, lowered to what the KV cache holds."""
     revision: str | None = flag(None, "Branch, tag or commit on the hub.", MODEL)
-    tokenizer: str | None = flag(None, "Directory of another tokenizer; default: MODEL's.", MODEL)
+    tokenizer: str | None = flag(
+        None, "Another tokenizer, a directory or a Hugging Face id; default: MODEL's.", MODEL
+    )
+    download_dir: str | None = flag(
+        None, "Folder to download to; default: Hugging Face's cache.", MODEL
+    )
     trust_remote_code: bool = flag(
         False, "Allow Python code that MODEL brings.", MODEL, switch="--trust-remote-code"
     )

@@ -11,7 +11,7 @@ from kvasir.text.chat_template import TemplateError
 from kvasir.text.json_files import TokenizerError
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.errors import UserError
-from kvasir_engine.loader.model_directory import loaded_revision, resolve_model
+from kvasir_engine.loader.model_directory import loaded_revision, resolve_files
 from kvasir_engine.server.process.api_config import ApiConfig
 from kvasir_engine.server.process.supervisor import Engine, PortError, check_clients, start_engine
 from kvasir_engine.server.served_model import load_served_model
@@ -38,11 +38,7 @@ def start(
     check_clients(api_processes)
     if model_config is not None and settings.device != "sim":
         raise SettingsError("--model-config goes with --device sim; leave it out.")
-    model_dir = resolve_model(
-        model_config or settings.model,
-        settings.revision,
-        remote_code=settings.trust_remote_code,
-    )
+    model_dir, settings = resolve_files(settings, model_config)
     hold(model_dir)
     tokenizer_dir = None if settings.tokenizer is None else Path(settings.tokenizer)
     api = ServerSettings(

@@ -23,11 +23,12 @@ CHUNK = 10 << 20
 RESOLVE = """
 import json, sys
 from kvasir_engine.loader.load_error import ModelLoadError
-from kvasir_engine.loader.model_directory import resolve_model
+from kvasir_engine.loader.model_directory import resolve_model, resolve_tokenizer
 answers = []
 for arguments in json.loads(sys.argv[1]):
+    resolve = resolve_tokenizer if "tokenizer" in arguments else resolve_model
     try:
-        answers.append(str(resolve_model(**arguments)))
+        answers.append(str(resolve(**arguments)))
     except ModelLoadError as error:
         answers.append(f"error: {error}")
 assert not {"torch", "transformers"} & sys.modules.keys()
@@ -124,6 +125,18 @@ def test_each_failure_is_one_sentence(resolve) -> None:
     (unreachable,) = resolve({"model": "org/open"}, HF_ENDPOINT="http://127.0.0.1:9")
     assert "cannot be reached" in unreachable
     assert "\n" not in unreachable
+
+
+def test_a_tokenizer_comes_without_weights_and_where_it_should(
+    hub, resolve, tmp_path: Path
+) -> None:
+    folder = tmp_path / "downloads"
+    path, refused = resolve(
+        {"tokenizer": "org/open", "download_dir": str(folder)}, {"tokenizer": "builtin://x"}
+    )
+    assert Path(path).is_relative_to(folder)
+    assert names(path) == WANTED - {"model.safetensors"}
+    assert "--tokenizer builtin://x is no directory" in refused
 
 
 def test_a_directory_is_itself(tmp_path: Path) -> None:
