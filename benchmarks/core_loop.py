@@ -66,6 +66,10 @@ class EncodingRunner:
         """Runner.sample."""
         return self._runner.sample(plan)
 
+    def recover(self, error: Exception) -> bool:
+        """Runner.recover: the ranks would have lost each other."""
+        raise error
+
     def close(self) -> None:
         """Runner.close."""
         self._plans.close()

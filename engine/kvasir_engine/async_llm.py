@@ -13,7 +13,7 @@ from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.inputs import Prompt, RequestMaker
 from kvasir_engine.loader.model_directory import resolve_files
-from kvasir_engine.outputs import RequestOutput
+from kvasir_engine.outputs import GenerationError, RequestOutput
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import make_settings
 from kvasir_engine.text.output_assembler import OutputAssembler
@@ -72,8 +72,8 @@ class AsyncLLM:
     ) -> AsyncIterator[RequestOutput]:
         """The request's output as it grows, whole each time; the last one is finished.
 
-        Leaving the loop early aborts the request. Raises ParameterError, RequestRejectedError
-        or EngineDeadError.
+        Leaving the loop early aborts the request. Raises ParameterError, RequestRejectedError,
+        GenerationError or EngineDeadError.
         """
         text, ids = self._maker.tokenise(prompt)
         params = sampling_params or SamplingParams()
@@ -85,8 +85,11 @@ class AsyncLLM:
         try:
             async for deltas in stream:
                 for delta in deltas:
-                    if assembler.push(delta).stopped_by_string:
+                    update = assembler.push(delta)
+                    if update.stopped_by_string:
                         self._client.finish_sample(request, delta.handle - request.handle)
+                    if update.error is not None:
+                        raise GenerationError(update.error, [assembler.output()])
                 yield assembler.output()
         finally:
             await stream.aclose()

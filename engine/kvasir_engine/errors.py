@@ -13,3 +13,7 @@ class UserError(ValueError):
 
 class FatalError(RuntimeError):
     """The engine cannot go on, for the cause that the message names."""
+
+
+class DeviceError(FatalError):
+    """The device takes no further work: its process ends, and a new one may begin."""

@@ -13,7 +13,12 @@ from kvasir_engine.core.build import build_core
 from kvasir_engine.inputs import Message, Prompt, RequestMaker
 from kvasir_engine.interrupts import hold_interrupts
 from kvasir_engine.loader.model_directory import resolve_files
-from kvasir_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
+from kvasir_engine.outputs import (
+    BeamSearchOutput,
+    BeamSearchSequence,
+    GenerationError,
+    RequestOutput,
+)
 from kvasir_engine.request import EngineRequest, SampleDelta
 from kvasir_engine.sampling_params import BeamSearchParams, SamplingParams
 from kvasir_engine.scheduler import admission
@@ -67,7 +72,7 @@ class LLM:
 
         One SamplingParams serves all prompts; a list gives each its own. Raises ParameterError
         for a parameter out of range and ValueError for a prompt that cannot be served; nothing
-        runs then.
+        runs then. Raises GenerationError, which has all outputs, when a step failed.
         """
         many = _as_list(prompts)
         params = _one_each(sampling_params, len(many))
@@ -164,6 +169,7 @@ class LLM:
             for job in jobs
             for sample in range(job.request.params.n)
         }
+        failures: list[str] = []
         try:
             with hold_interrupts():
                 for job in jobs:
@@ -172,15 +178,20 @@ class LLM:
                 while not self._core.loop.idle:
                     with hold_interrupts():
                         news = self._core.loop.step()
-                    if news is not None and (finished := self._deliver(news, by_handle)):
+                    if news is not None and (finished := self._deliver(news, by_handle, failures)):
                         bar.update(finished)
         except BaseException:
             self._abort([job.request for job in jobs])
             raise
-        return [job.output() for job in jobs]
+        outputs = [job.output() for job in jobs]
+        if failures:
+            raise GenerationError(failures[0], outputs)
+        return outputs
 
-    def _deliver(self, news: StepNews, by_handle: dict[int, OutputAssembler]) -> int:
-        """Push a step's news; returns how many requests it finished."""
+    def _deliver(
+        self, news: StepNews, by_handle: dict[int, OutputAssembler], failures: list[str]
+    ) -> int:
+        """Push a step's news, errors to `failures`; returns how many requests it finished."""
         finished = 0
         plain = zip(news.handles.tolist(), news.tokens.tolist(), strict=True)
         deltas = [SampleDelta(handle, [token]) for handle, token in plain]
@@ -191,6 +202,8 @@ class LLM:
             update = job.push(delta)
             if update.stopped_by_string:
                 self._core.loop.end(delta.handle)
+            if update.error is not None:
+                failures.append(update.error)
             finished += job.finished
         return finished
 

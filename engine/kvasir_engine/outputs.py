@@ -48,6 +48,17 @@ class RequestOutput:
     num_cached_tokens: int | None = None
 
 
+class GenerationError(RuntimeError):
+    """A step failed; the requests it computed ended with finish_reason "error".
+
+    `outputs` has every request of the call, also those that have finished.
+    """
+
+    def __init__(self, reason: str, outputs: list[RequestOutput]) -> None:
+        super().__init__(reason)
+        self.outputs = outputs
+
+
 @dataclass(slots=True)
 class BeamSearchSequence:
     """Beam of a result. `cum_logprob` is its score: summed log-probabilities over length **

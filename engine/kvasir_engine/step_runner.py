@@ -19,7 +19,8 @@ class Runner(Protocol):
     """Execute plans in order. A step is two launches, neither of which waits for the device.
 
     The second may be delayed for rows whose token mask is made on the CPU, while the forward
-    pass already runs. Any exception leaves the device state undefined: the core then ends.
+    pass already runs. An exception leaves the rows' state undefined: `recover` is called, and rows
+    begin anew.
     """
 
     def forward(self, plan: StepPlan) -> None:
@@ -28,6 +29,15 @@ class Runner(Protocol):
 
     def sample(self, plan: StepPlan) -> StepHandle:
         """Launch head, sampling, state advance and the copy of the results to the CPU."""
+        ...
+
+    def recover(self, error: Exception) -> bool:
+        """Be ready for the next plan after a launch, or a step's `wait`, raised `error`.
+
+        No step is in flight, and the next plans begin every row they name. Return True if memory
+        was short, so that a smaller step may succeed. Raises FatalError, or `error` itself, if the
+        device cannot go on.
+        """
         ...
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ FOREIGN_FLAGS = {"--kv-events-config"}
 KVASIR = re.compile(r"(?:^\s*(?:\w+=\S+ )*|bin/|\| )kvasir ([a-z][^|&>;]*)")
 FOLDERS = ("api/", "benchmarks/", "charts/", "docs/", "e2e/", "images/", "manifests/", "scripts/")
 _COMMANDS = {info.name: info for info in COMMANDS}
+SERVE = _COMMANDS["serve"]
 
 
 def test_every_block_says_its_language() -> None:
@@ -169,6 +171,11 @@ def check_yaml(document: dict[str, Any]) -> None:
         FileConfig.model_validate(document, context=check_policy)
     elif keys <= KeyFile.model_fields.keys():
         KeyFile.model_validate(document)
+    elif keys <= {str(each.name).replace("_", "-") for each in load_command(SERVE).params}:
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump(document, file)
+            file.flush()
+            parse(load_command(SERVE), ["serve", "--config", file.name])
     else:
         schema = json.loads((ROOT / "charts/kvasir-models/values.schema.json").read_text())
         jsonschema.validate(document, schema)

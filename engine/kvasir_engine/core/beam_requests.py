@@ -104,11 +104,18 @@ class BeamRequests:
         self._end_search(active)
         return True
 
-    def end_client(self, client: int | None = None) -> None:
-        """Drop every search of one API process, or of all."""
+    def end_client(self, client: int) -> None:
+        """Drop every search of one API process."""
         for active in set(self._searches.values()):
-            if client in (None, active.request.client):
+            if active.request.client == client:
                 self.end(active.request.handle)
+
+    def withdraw(self) -> list[ActiveSearch]:
+        """Forget every search, without a word to the scheduler; returns them."""
+        searches = list({id(each): each for each in self._searches.values()}.values())
+        self._searches.clear()
+        self._asked.clear()
+        return searches
 
     def hear(self, news: StepNews) -> None:
         """Take the beams' answers out of a step's news, go on with them, add what has finished."""

@@ -23,6 +23,7 @@ class CoreMetrics:
         self._queries = counter("prefix_cache_queries", "Tokens looked up in the prefix cache.")
         self._hits = counter("prefix_cache_hits", "Tokens found in the prefix cache.")
         self._preemptions = counter("num_preemptions", "Sequences preempted.")
+        self._failed = counter("failed_steps", "Steps that failed.")
         self._step_tokens = histogram("iteration_tokens_total", "Tokens a step.", _STEP_TOKENS)
         self._times = {
             name: histogram(f"request_{name}_time_seconds", text, _SECONDS)
@@ -46,7 +47,7 @@ class CoreMetrics:
         )
         blocks = "/".join(str(count) for count in core.built_runner.num_blocks)
         info.labels(**registry.labels, block_size=str(block_size), num_gpu_blocks=blocks).set(1)
-        self._seen = (0, 0, 0, 0, 0)
+        self._seen = (0, 0, 0, 0, 0, 0)
 
     def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
         """AfterStep."""
@@ -56,7 +57,7 @@ class CoreMetrics:
             self._waiting.set(load.waiting)
             self._usage.set(load.kv_usage)
         totals = scheduler.counters
-        steps, tokens, queries, hits, preemptions = self._seen
+        steps, tokens, queries, hits, preemptions, failed = self._seen
         if totals.steps > steps:
             self._step_tokens.observe(totals.computed_tokens - tokens)
         if totals.prefix_queries > queries:
@@ -64,12 +65,15 @@ class CoreMetrics:
             self._hits.inc(totals.prefix_hits - hits)
         if totals.preemptions > preemptions:
             self._preemptions.inc(totals.preemptions - preemptions)
+        if totals.failed_steps > failed:
+            self._failed.inc(totals.failed_steps - failed)
         self._seen = (
             totals.steps,
             totals.computed_tokens,
             totals.prefix_queries,
             totals.prefix_hits,
             totals.preemptions,
+            totals.failed_steps,
         )
         for sequence in scheduler.take_ended():
             self._observe(sequence)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
 from kvasir_engine.core.beam_requests import BeamRequests
+from kvasir_engine.core.recovery import StepRecovery
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.scheduler import step_results
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.scheduler.step_results import StepNews
 from kvasir_engine.step_plan import StepPlan
 from kvasir_engine.step_runner import Runner, StepHandle
+
+log = logging.getLogger(__name__)
 
 STUCK_AFTER = 1000
 """Iterations in a row with work but neither a plan nor a step in flight: a scheduler's fault."""
@@ -31,7 +35,10 @@ class StepWatcher(Protocol):
 
 
 class StuckError(RuntimeError):
-    """Requests wait but nothing can be computed; ends the core rather than hanging silently."""
+    """Requests wait but nothing can be computed: a defect."""
+
+    def __init__(self) -> None:
+        super().__init__("the scheduler has work but plans no step")
 
 
 class CoreLoop:
@@ -52,6 +59,7 @@ class CoreLoop:
         self._watcher = watcher
         self._in_flight: deque[tuple[StepPlan, StepHandle]] = deque()
         self._fruitless = 0
+        self._recovery = StepRecovery(scheduler, self.beams)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request that admission.check has let through."""
@@ -78,33 +86,20 @@ class CoreLoop:
     def step(self) -> StepNews | None:
         """Launch the next step if there is one, then take in the oldest if it is its turn.
 
-        Blocks at most once, on the results of the step before the one just launched. When it
-        raises, every request has been withdrawn and the loop is idle.
+        Blocks at most once, on the results of the step before the one just launched; after a step
+        that failed, until nothing is in flight. Raises what the runner says when the device cannot
+        go on; every request has been withdrawn then and the loop is idle.
         """
+        plan = None
         try:
-            return self._step()
-        except Exception:
-            self._abandon()
-            raise
-
-    def _step(self) -> StepNews | None:
-        plan = self.scheduler.schedule()
-        if plan is not None:
-            self._launch(plan)
+            plan = self.scheduler.schedule()
+            if plan is not None:
+                self._launch(plan)
+        except Exception as error:
+            return self._recover(error, [] if plan is None else [plan])
         if plan is None or len(self._in_flight) >= self._depth:
             return self._retire()
         return None
-
-    def _abandon(self) -> None:
-        """Withdraw every request after a failed step: none that was launched will retire."""
-        for plan, handle in self._in_flight:
-            # What it still writes to must not have a new owner yet; its own error says no more.
-            with suppress(Exception):
-                handle.wait()
-            self._tell_retired(plan)
-        self._in_flight.clear()
-        self.beams.end_client()
-        self.scheduler.abandon()
 
     def _tell_retired(self, plan: StepPlan) -> None:
         if self._watcher is not None:
@@ -125,9 +120,18 @@ class CoreLoop:
     def _retire(self) -> StepNews | None:
         if not self._in_flight:
             self._fruitless = self._fruitless + 1 if self.scheduler.has_work else 0
-            if self._fruitless > STUCK_AFTER:
-                raise StuckError("the scheduler has work but plans no step; this is a defect.")
-            return None
+            if self._fruitless <= STUCK_AFTER:
+                return None
+            self._fruitless = 0
+            return self._recover(StuckError(), [])
+        plan = self._in_flight[0][0]
+        try:
+            return self._take_in_oldest()
+        except Exception as error:
+            lost = self._discard()
+            return self._recover(error, [plan], lost)
+
+    def _take_in_oldest(self) -> StepNews:
         self._fruitless = 0
         plan, handle = self._in_flight.popleft()
         try:
@@ -135,6 +139,50 @@ class CoreLoop:
         finally:
             self._tell_retired(plan)
         self.beams.hear(news)
+        self._recovery.step_retired()
+        return news
+
+    def _discard(self) -> list[StepPlan]:
+        """Wait for the steps in flight and drop their results; returns their plans."""
+        plans = []
+        while self._in_flight:
+            plan, handle = self._in_flight.popleft()
+            # What it still writes to must not have a new owner yet; its own error says no more.
+            with suppress(Exception):
+                handle.wait()
+            self._tell_retired(plan)
+            plans.append(plan)
+        return plans
+
+    def _recover(
+        self, error: Exception, failed: list[StepPlan], lost: list[StepPlan] | None = None
+    ) -> StepNews:
+        """Go on after `failed` could not be launched or retired, or after no step could be planned.
+
+        `lost` = steps launched after a step that could not be retired; None = what is in flight was
+        launched before, and retires first.
+        """
+        news = StepNews.empty()
+        under_way = {plan.step_id for plan, _ in self._in_flight}
+        failed = [plan for plan in failed if plan.step_id not in under_way]
+        intact = lost is None and bool(failed)
+        for plan in (*failed, *(lost or ())):
+            self.scheduler.withdraw(plan)
+        while self._in_flight:  # One at most: the depth is two.
+            before = self._in_flight[0][0]
+            try:
+                news = self._take_in_oldest()
+            except Exception:
+                log.exception("the step before the one that failed could not be retired")
+                intact = False
+                failed.append(before)
+                self.scheduler.withdraw(before)
+        try:
+            short_of_memory = self.runner.recover(error)
+            news.deltas += self._recovery.recover(error, failed, short_of_memory, intact=intact)
+        except Exception:
+            self._recovery.end_all("")
+            raise
         return news
 
     def check_idle(self) -> None:

@@ -15,7 +15,7 @@ from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.service import CoreService, StepClock
 from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.telemetry import AfterStep, BlockEvents, ThroughputLog
-from kvasir_engine.errors import FatalError, UserError
+from kvasir_engine.errors import DeviceError, FatalError, UserError
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.parent_death import die_with_parent
 
@@ -44,12 +44,14 @@ def main() -> int:
         status.phase = CorePhase.DEAD
         return 2 if mendable else 1
 
-    def rank_died(reason: Exception) -> None:
-        # The main thread may be stuck in a collective that will never end.
+    def end_at_once(reason: Exception) -> None:
+        # The main thread may be stuck in a collective that will never end, and a device that has
+        # failed may hang whoever frees what is on it.
+        log.critical("%s", reason)
         os._exit(failed(reason))
 
     try:
-        _serve(channels, config, status, rank_died)
+        _serve(channels, config, status, end_at_once)
     except Exception as error:
         code = failed(error)
         if code == 1:
@@ -71,7 +73,7 @@ def _reporters(core: Core, config: CoreConfig, recorder: EventRecorder) -> list[
 
 
 def _serve(
-    channels: Channels, config: CoreConfig, status: CoreStatus, rank_died: OnRankDeath
+    channels: Channels, config: CoreConfig, status: CoreStatus, end_at_once: OnRankDeath
 ) -> None:
     recorder = EventRecorder()
     core = build_core(
@@ -79,7 +81,7 @@ def _serve(
         Path(config.model_dir),
         watcher=StepClock(status),
         listeners=recorder.listeners if config.settings.kv_events_endpoint else None,
-        on_rank_death=rank_died,
+        on_rank_death=end_at_once,
     )
     # What exists now lives as long as the process: never walk it again.
     gc.collect()
@@ -90,6 +92,8 @@ def _serve(
     )
     try:
         service.run()
+    except DeviceError as error:
+        end_at_once(error)
     finally:
         for reporter in reporters:
             reporter.close()

@@ -108,7 +108,7 @@ class CoreService:
         return socket
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Any exception of a step ends the core."""
+        """Serve until SIGTERM or SIGINT, or until the device fails (CoreLoop.step)."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # Not only in answer to a Hello: that may still wait for its connection.
@@ -180,7 +180,12 @@ class CoreService:
             load = self.core.scheduler.load()
             self._status.set_load(load)
         for reporter in self._after_step:
-            reporter(self.core, load)
+            try:
+                reporter(self.core, load)
+            except Exception:
+                # Nobody waits for a report; once an interval is enough of a log.
+                if load is not None:
+                    log.exception("%s failed", type(reporter).__name__)
 
     # -- in -----------------------------------------------------------------------------------
 
@@ -222,15 +227,23 @@ class CoreService:
         self._send(client, self._ready())
 
     def _add(self, request: EngineRequest) -> None:
+        try:
+            answer = self._admit(request)
+        except Exception as error:
+            log.exception("request %s could not be admitted", request.request_id)
+            self.core.loop.end(request.handle)
+            sentence = f"The engine failed on this request ({type(error).__name__})."
+            answer = Rejected(request.handle, 500, sentence)
+        self._send(request.client, answer)
+
+    def _admit(self, request: EngineRequest) -> FromCore:
         if self._status.phase is CorePhase.DRAINING:
             sentence = "The engine is shutting down and admits no new requests."
-            answer: FromCore = Rejected(request.handle, 503, sentence, retry_after=1)
-        elif refusal := admission.check(self.core.scheduler, request):
-            answer = Rejected(request.handle, *astuple(refusal))
-        else:
-            self.core.loop.add(request)
-            answer = Accepted(request.handle)
-        self._send(request.client, answer)
+            return Rejected(request.handle, 503, sentence, retry_after=1)
+        if refusal := admission.check(self.core.scheduler, request):
+            return Rejected(request.handle, *astuple(refusal))
+        self.core.loop.add(request)
+        return Accepted(request.handle)
 
     # -- out ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Turn an out-of-memory error of host or device into an error with a remedy."""
+"""Recognise an out-of-memory error of host or device, and turn it into one with a remedy."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ def raise_on_out_of_memory(shortage: Callable[[], ValueError]) -> Iterator[None]
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not _is_shortage(error):
+        if not is_shortage(error):
             raise
         raise shortage() from error
 
 
-def _is_shortage(error: Exception) -> bool:
-    # torch has no type of its own for the host's memory.
-    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return known or "can't allocate memory" in str(error)
+def is_shortage(error: Exception) -> bool:
+    """Return True if the host or the device had no memory left."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    # torch has no type of its own for the host's memory, nor for what libraries ask the device for.
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _SHORTAGES)
+
+
+_SHORTAGES = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")

@@ -178,6 +178,12 @@ class BlockPool:
         if self._listener is not None:
             self._listener.cleared()
 
+    def rebuilt(self) -> BlockPool:
+        """Return a pool in its place, all of whose blocks are free."""
+        if self._listener is not None:
+            self._listener.cleared()
+        return BlockPool(self.num_blocks, caching=self.caching, listener=self._listener)
+
     def check_integrity(self) -> None:
         """Raise AssertionError unless the states add up; for tests and for an idle core."""
         listed, block = set(), self._next[0]

@@ -64,6 +64,11 @@ class KVManager:
             for count, listener in zip(num_blocks, heard, strict=True)
         ]
 
+    def rebuild(self) -> None:
+        """Begin again with pools of free blocks; whoever holds some holds them no more."""
+        self._last_walk = None
+        self.pools = [pool.rebuilt() for pool in self.pools]
+
     def new_tables(self, cache_salt: str = "") -> BlockTables:
         """Return the empty tables of a new sequence."""
         return BlockTables([[] for _ in self.groups], root_hash(cache_salt=cache_salt))

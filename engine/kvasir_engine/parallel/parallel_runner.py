@@ -44,6 +44,10 @@ class TensorParallelRunner:
         with self._executor.together():
             return ParallelStep(self._runner.sample(plan), self._executor)
 
+    def recover(self, error: Exception) -> bool:
+        """Runner.recover: the ranks have lost each other."""
+        raise error
+
     def close(self) -> None:
         """Runner.close."""
         self._executor.close()

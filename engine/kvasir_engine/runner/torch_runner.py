@@ -13,7 +13,9 @@ from kvasir_engine.attention.base import (
 )
 from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.device.collectives import tensor_parallel
+from kvasir_engine.device.device_errors import require_usable
 from kvasir_engine.device.host_copy import HostCopy
+from kvasir_engine.device.out_of_memory import is_shortage
 from kvasir_engine.device.upload import upload_all
 from kvasir_engine.kv.cache_spec import page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
@@ -203,6 +205,16 @@ class TorchRunner:
             self.sampling.tables,
             SampledInto(batch.history, batch.num_tokens, batch.num_computed, batch.padding_row),
         )
+
+    def recover(self, error: Exception) -> bool:
+        """Runner.recover."""
+        self._inputs = self._hidden = self._replayed = None
+        short_of_memory = is_shortage(error)
+        if self.device.type == "cuda":
+            require_usable(self.device, error)
+            if short_of_memory:
+                torch.cuda.empty_cache()
+        return short_of_memory
 
     def close(self) -> None:
         """Runner.close."""

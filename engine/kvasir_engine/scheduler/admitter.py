@@ -12,6 +12,7 @@ from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.plan_builder import PlanBuilder, int32
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, SequenceState
+from kvasir_engine.scheduler.step_limit import StepLimit
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.step_plan import RowInit
 
@@ -34,6 +35,7 @@ class Admitter:
     prefill: ChunkedPrefill
     releases: DeferredReleases
     counters: SchedulerCounters
+    limit: StepLimit
     _blocked: tuple[Sequence, list[int], int] | None = None
     """Sequence that found too few blocks, how many must be available, and when to look again
     anyway."""
@@ -42,10 +44,17 @@ class Admitter:
         """Start sequences until one must wait; it is not overtaken."""
         while builder.budget > 0 and not builder.short_of_blocks:
             sequence = self.waiting.peek()
-            if sequence is None or self.rows.num_free < sequence.rows_needed:
+            if sequence is None or self.num_startable < sequence.rows_needed:
                 return
             if not self._admit(builder, sequence):
                 return
+
+    @property
+    def num_startable(self) -> int:
+        """Rows that may be taken now; a lowered limit keeps nobody from running alone."""
+        free = self.rows.num_free
+        taken = self.rows.num_rows - free
+        return min(free, self.limit.rows - taken) if taken else free
 
     def blocks_to_admit(self, num_tokens: int, samples: int) -> list[int]:
         """Blocks by group to prefill `num_tokens` and sample; each further sample adds one."""

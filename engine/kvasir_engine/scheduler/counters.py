@@ -24,6 +24,7 @@ class SchedulerCounters:
     """Chunks that did not end their prompt."""
     forks: int = 0
     max_queued: int = 0
+    failed_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,10 @@ class ForkPlanner:
             if copy.sibling.state is SequenceState.RUNNING and t.total[row] < t.limit[row]:
                 builder.add_copies(copy.pairs)
 
+    def forget_copies(self) -> None:
+        """Make none of the copies that are due: their siblings compute their tokens anew."""
+        self._due.clear()
+
     def planned(self, builder: PlanBuilder) -> None:
         """The step became a plan: its copies are made, those of its own forks are due next."""
         for copy in self._due:

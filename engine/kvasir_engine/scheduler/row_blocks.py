@@ -56,7 +56,7 @@ class RowAllocator:
             if self.kv.num_available + self._coming() >= count:
                 return False
             victim = max((*self._running(), sequence), key=self.waiting.key)
-            self._preempt(victim)
+            self.preempt(victim)
             if victim is sequence:
                 return False
         return True
@@ -80,7 +80,7 @@ class RowAllocator:
         for row in np.flatnonzero(t.active & (t.total < t.limit)).tolist():
             yield t.sequence(row)
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def preempt(self, sequence: Sequence) -> None:
         """Give up everything but the tokens; the one in flight, if any, is still delivered."""
         self.counters.preemptions += 1
         sequence.num_preemptions += 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from kvasir_engine.scheduler.plan_builder import PlanBuilder
 from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, SequenceState, make_sequences
+from kvasir_engine.scheduler.step_limit import StepLimit
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.settings import SchedulerSettings
 from kvasir_engine.step_plan import Int32Array, StepPlan
@@ -51,21 +53,8 @@ class Scheduler:
         self.kv = kv
         self.max_model_len = max_model_len
         self.vocab_size = vocab_size
-        self.rows = RowTable(settings.max_num_seqs, max_model_len + 1)
-        self.waiting = WaitingQueue(settings.policy)
         self.counters = SchedulerCounters()
-        self.releases = DeferredReleases(kv, self.rows, self.waiting.push)
-        blocks = RowAllocator(kv, self.rows, self.waiting, self.releases, self.counters)
-        most = settings.max_num_batched_tokens
-        longest = min(settings.long_prefill_token_threshold or most, most)
-        self._decodes = DecodePlanner(self.rows, self.waiting, blocks)
-        self._forks = ForkPlanner(kv, self.rows, blocks, self.counters)
-        self._prefill = ChunkedPrefill(
-            kv, self.rows, self.waiting, blocks, self._forks, self.counters, longest
-        )
-        self.admitter = Admitter(
-            kv, self.rows, self.waiting, self._prefill, self.releases, self.counters
-        )
+        self.limit = StepLimit(settings.max_num_batched_tokens, settings.max_num_seqs)
         self.by_handle: dict[int, Sequence] = {}
         self._seeds = np.random.Generator(np.random.Philox(seed))
         self._ended: deque[Sequence] = deque(maxlen=MAX_ENDED)
@@ -73,6 +62,27 @@ class Scheduler:
         """Row, index and token of what the next plan writes into rows' histories."""
         self._next_order = 0
         self._next_step = 0
+        self._assemble()
+
+    def _assemble(self) -> None:
+        """Make an empty queue, rows that nobody owns, and those who plan with them."""
+        settings, kv, counters = self.settings, self.kv, self.counters
+        self.rows = RowTable(settings.max_num_seqs, self.max_model_len + 1)
+        self.waiting = WaitingQueue(settings.policy)
+        self.releases = DeferredReleases(kv, self.rows, self.waiting.push)
+        self._blocks = RowAllocator(kv, self.rows, self.waiting, self.releases, counters)
+        most = settings.max_num_batched_tokens
+        longest = min(settings.long_prefill_token_threshold or most, most)
+        self._decodes = DecodePlanner(self.rows, self.waiting, self._blocks)
+        self._forks = ForkPlanner(kv, self.rows, self._blocks, counters)
+        self._prefill = ChunkedPrefill(
+            kv, self.rows, self.waiting, self._blocks, self._forks, counters, longest
+        )
+        self.admitter = Admitter(
+            kv, self.rows, self.waiting, self._prefill, self.releases, counters, self.limit
+        )
+        self._replaced.clear()
+        self.releases.retired = self._next_step - 1
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -161,14 +171,67 @@ class Scheduler:
         if sequence.lead is not None:
             self._forks.part(sequence.lead, sequence)
 
-    def abandon(self) -> None:
-        """End every request at once after a failed step, and forget what it may not have written:
-        no launched step will retire any more."""
-        self.releases.retire(self._next_step - 1)
+    # -- after a failed step ----------------------------------------------------------------
+
+    def withdraw(self, plan: StepPlan) -> None:
+        """`plan` will bring no results: nothing of it is computed, and the log-probabilities that
+        it was to report are due again."""
+        self.rows.computed[plan.rows] = plan.starts
+        for chunk in plan.prompt_logprobs:
+            sequence = self.rows.sequences[int(plan.rows[chunk.entry])]
+            if sequence is not None:
+                sequence.reported = min(sequence.reported, chunk.first)
+
+    def owners(self, rows: Iterable[int]) -> list[Sequence]:
+        """Return the sequences that own any of `rows`."""
+        owners = [self.rows.sequences[row] for row in rows]
+        return [sequence for sequence in owners if sequence is not None]
+
+    def drop(self, sequence: Sequence) -> None:
+        """Know a sequence no more, ahead of `requeue_all` or `rebuild`, which free what it owns."""
+        if self.by_handle.pop(sequence.handle, None) is None:
+            return
+        if sequence.handle >= 0:
+            self.record_end(sequence)
+        sequence.preempted = False
+        if sequence.lead is not None:
+            self._forks.part(sequence.lead, sequence)
+        elif sequence.state is SequenceState.WAITING:
+            self.waiting.drop(sequence)
+
+    def requeue_all(self) -> None:
+        """Let every sequence wait and compute its tokens anew; nothing may be in flight.
+
+        What the prefix cache holds stays: most of it is found there.
+        """
         self._replaced.clear()
-        for handle in list(self.by_handle):
-            self.end(handle)
-        self.kv.reset_cache()
+        self._forks.forget_copies()
+        self.releases.retire(self._next_step - 1)
+        for sequence in self.owners(np.flatnonzero(self.rows.owned).tolist()):
+            if sequence.handle not in self.by_handle:
+                self.releases.add(sequence)
+            elif sequence.lead is None:  # An unforked sibling goes with its lead.
+                self._blocks.preempt(sequence)
+
+    def postpone(self, sequence: Sequence) -> None:
+        """Let a sequence that owns a row be served last when it waits again."""
+        sequence.order = self.reserve_places(1)
+
+    def rebuild(self) -> None:
+        """Begin again with what is known of each sequence; whatever else stands here may be wrong.
+
+        Nothing may be in flight. The prefix cache is lost.
+        """
+        for sequence in self.by_handle.values():
+            if sequence.row >= 0 and self.rows.sequences[sequence.row] is sequence:
+                sequence.tokens = self.rows.known_tokens(sequence.row)
+            sequence.row, sequence.tables, sequence.preempted = -1, None, False
+            sequence.state = SequenceState.WAITING
+        self.kv.rebuild()
+        self._assemble()
+        for sequence in self.by_handle.values():
+            if sequence.lead is None:
+                self.waiting.push(sequence)
 
     def take_ended(self) -> list[Sequence]:
         """Sequences that ended after a first token since the last call, for the metrics."""
@@ -223,7 +286,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan | None:
         """The next step, or None when nothing can be computed now."""
-        builder = PlanBuilder(self._next_step, self.settings.max_num_batched_tokens)
+        builder = PlanBuilder(self._next_step, self.limit.tokens)
         self._decodes.plan_decodes(builder)
         self._prefill.plan_chunks(builder)
         self.admitter.admit_waiting(builder)

@@ -26,6 +26,12 @@ class StepNews:
     clients: Int32Array
     deltas: list[tuple[int, SampleDelta]] = field(default_factory=list)
 
+    @classmethod
+    def empty(cls) -> StepNews:
+        """Return news of nothing."""
+        nothing: Int32Array = np.zeros(0, dtype=np.int32)
+        return cls(nothing, nothing, nothing)
+
 
 def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     """Step `plan` has retired with `output`."""

@@ -107,6 +107,10 @@ class SimRunner:
         output.prompt_logprobs = prompts
         return SimStep(output, self._free_at)
 
+    def recover(self, error: Exception) -> bool:
+        """Runner.recover: rows that begin anew are all it takes."""
+        return False
+
     def close(self) -> None:
         """Runner.close: there is nothing to free."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kvasir_engine import LLM, BeamSearchParams, SamplingParams
+from kvasir_engine.outputs import GenerationError
 from kvasir_engine.sampling_params import ParameterError
 from kvasir_engine.settings import SettingsError
 
@@ -119,31 +120,6 @@ def test_a_bad_parameter_runs_nothing(llm: LLM) -> None:
     assert llm._core.scheduler.counters.steps == steps
 
 
-@pytest.mark.parametrize("method", ["forward", "sample"])
-def test_a_failed_step_is_one_error_and_the_llm_goes_on(
-    llm: LLM, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when the device runs out of memory."""
-    prompts = ["One two three four five six seven eight nine ten", "Two"]
-    expected = [o.outputs[0].token_ids for o in llm.generate(prompts, GREEDY, use_tqdm=False)]
-    runner: Any = type(llm._core.built_runner.runner)
-    launch, calls = getattr(runner, method), itertools.count()
-
-    def broken(*args: Any) -> Any:
-        if next(calls) == 3:
-            raise MemoryError("no memory for the logits")
-        return launch(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runner, method, broken)
-        with pytest.raises(MemoryError, match="for the logits") as caught:
-            llm.generate(prompts, SamplingParams(n=3, max_tokens=50), use_tqdm=False)
-    assert caught.value.__context__ is None
-    llm._core.loop.check_idle()
-    again = llm.generate(prompts, GREEDY, use_tqdm=False)
-    assert [output.outputs[0].token_ids for output in again] == expected
-
-
 def test_the_progress_bar_counts_prompts(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     llm.generate(["a", "b"], GREEDY)
     assert "2/2" in capsys.readouterr().err
@@ -168,3 +144,54 @@ def test_a_plain_script_needs_no_main_guard_no_zmq_and_no_server() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+MIXED = [
+    SamplingParams(temperature=0, max_tokens=12),
+    SamplingParams(temperature=0.8, seed=3, n=2, max_tokens=9, repetition_penalty=1.2),
+    SamplingParams(temperature=0, max_tokens=7, prompt_logprobs=1, logprobs=1),
+    SamplingParams(temperature=1.0, seed=8, max_tokens=10, bad_words=["the"]),
+]
+PROMPTS = ["The quick", "One two three", "A long way from home", "Why"]
+
+
+def break_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, nth: int, error: Any) -> Any:
+    """Let the nth call of a method do its work and then raise."""
+    calls, method = itertools.count(), getattr(owner, name)
+
+    def broken(*args: Any, **how: Any) -> Any:
+        result = method(*args, **how)
+        if next(calls) == nth:
+            raise error
+        return result
+
+    monkeypatch.setattr(owner, name, broken)
+
+
+@pytest.mark.parametrize("nth", [0, 1, 5])
+@pytest.mark.parametrize("name", ["apply", "inputs", "advance"])
+def test_what_goes_on_after_a_failed_step_has_the_tokens_it_would_have_had(
+    llm: LLM, name: str, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device's rows, half written by the step that failed, begin anew."""
+    whole = llm.generate(PROMPTS, MIXED, use_tqdm=False)
+    llm.reset_prefix_cache()
+    batch = llm._core.built_runner.runner.batch  # type: ignore[attr-defined]
+    break_once(monkeypatch, batch, name, nth, MemoryError("1 GiB"))
+    again = llm.generate(PROMPTS, MIXED, use_tqdm=False)
+    for before, after in zip(whole, again, strict=True):
+        assert [o.token_ids for o in before.outputs] == [o.token_ids for o in after.outputs]
+        assert len(before.prompt_logprobs or ()) == len(after.prompt_logprobs or ())
+
+
+def test_a_step_that_fails_raises_with_every_output(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = llm._core.built_runner.runner.batch  # type: ignore[attr-defined]
+    break_once(monkeypatch, batch, "apply", 8, ZeroDivisionError())
+    with pytest.raises(GenerationError, match="ZeroDivisionError") as caught:
+        llm.generate(PROMPTS, MIXED, use_tqdm=False)
+    ends = [output.outputs[0].finish_reason for output in caught.value.outputs]
+    assert (ends[0], ends[2]) == ("error", "length"), "the third had finished"
+    (output,) = llm.generate("The quick", GREEDY, use_tqdm=False)
+    assert output.outputs[0].finish_reason == "length"

@@ -17,7 +17,7 @@ from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.client import EngineDeadError
 from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.zmq_client import ZmqCoreClient
-from kvasir_engine.request import EngineRequest
+from kvasir_engine.request import EngineRequest, FinishReason
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import make_settings
 
@@ -104,37 +104,85 @@ def test_any_other_end_is_status_1_and_logged(channels: Channels, tiny_dir: Path
 BROKEN = """
 import sys
 from kvasir_engine.core.process import main
+from kvasir_engine.errors import DeviceError
 from kvasir_engine.sim.sim_runner import SimRunner
 
-def forward(self, plan):
-    raise {error}
+forward = SimRunner.forward
+errors = [{errors}]
 
-SimRunner.forward = forward
+def broken(self, plan):
+    if errors:
+        raise errors.pop()
+    forward(self, plan)
+
+def recover(self, error):
+    if isinstance(error, DeviceError):
+        raise error
+    return isinstance(error, MemoryError)
+
+SimRunner.forward, SimRunner.recover = broken, recover
 sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("error", ["ValueError('4 rows of 3')", "MemoryError()"])
-async def test_a_failed_step_ends_the_core_with_one_error(
+def broken_core(channels: Channels, tiny_dir: Path, errors: str) -> subprocess.Popen[bytes]:
+    """A core whose first steps raise `errors`, the last one first."""
+    program = ("-c", BROKEN.format(errors=errors))
+    return run(channels, tiny_dir, os.getpid(), program)
+
+
+async def finish_reasons(client: ZmqCoreClient, **params: Any) -> set[FinishReason | None]:
+    """Those of a request's samples."""
+    request = EngineRequest("r", 0, [5], SamplingParams(max_tokens=9, **params))
+    reasons = set()
+    async for deltas in await client.submit(request):
+        reasons |= {delta.finish_reason for delta in deltas}
+    return reasons - {None}
+
+
+@pytest.mark.parametrize("error", ["ValueError('4 rows of 3')", "KeyError(7)"])
+async def test_a_failed_step_ends_its_requests_and_not_the_core(
     channels: Channels, tiny_dir: Path, error: str
 ) -> None:
-    made = make_settings(str(tiny_dir), device="sim", num_blocks=512)
-    channels.write_config(CoreConfig(made, str(tiny_dir), num_clients=1))
-    command = [sys.executable, "-c", BROKEN.format(error=error), str(channels.directory)]
     client = ZmqCoreClient(channels)
-    command.append(str(os.getpid()))
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as core:  # noqa: ASYNC220
+    with broken_core(channels, tiny_dir, error) as core:
         await client.wait_ready()
-        request = EngineRequest("r", 0, [5], SamplingParams(n=3, max_tokens=9))
-        stream = await client.submit(request)
-        with pytest.raises(EngineDeadError, match=error.partition("(")[0]):
-            await anext(stream)
+        assert await finish_reasons(client, n=3) == {FinishReason.ERROR}
+        assert await finish_reasons(client, n=3) == {FinishReason.LENGTH}
         client.close()
+        core.terminate()
         _, said = await asyncio.to_thread(core.communicate, timeout=30)
-    assert core.returncode == 1, "a defect is not the user's to mend"
+    assert core.returncode == 0
     assert said.count(b"Traceback") == 1
     assert error.partition("(")[0].encode() in said
-    assert b"StuckError" not in said
+
+
+async def test_a_step_short_of_memory_ends_nothing_the_first_time(
+    channels: Channels, tiny_dir: Path
+) -> None:
+    client = ZmqCoreClient(channels)
+    with broken_core(channels, tiny_dir, "MemoryError('1 GiB')") as core:
+        await client.wait_ready()
+        assert await finish_reasons(client) == {FinishReason.LENGTH}
+        client.close()
+        core.terminate()
+        _, said = await asyncio.to_thread(core.communicate, timeout=30)
+    assert b"a step ran out of memory (1 GiB): planned anew" in said
+    assert b"Traceback" not in said
+
+
+async def test_a_device_that_failed_ends_the_core_with_its_reason(
+    channels: Channels, tiny_dir: Path
+) -> None:
+    client = ZmqCoreClient(channels)
+    with broken_core(channels, tiny_dir, "DeviceError('the GPU failed: Xid 94')") as core:
+        await client.wait_ready()
+        with pytest.raises(EngineDeadError, match="the GPU failed: Xid 94"):
+            await finish_reasons(client)
+        client.close()
+        _, said = await asyncio.to_thread(core.communicate, timeout=30)
+    assert core.returncode == 1
+    assert b"the GPU failed: Xid 94" in said
 
 
 LEAKING = """

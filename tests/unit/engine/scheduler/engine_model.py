@@ -197,6 +197,9 @@ class EngineModel:
             if heard.request.params.use_beam_search:
                 self._check_beam(heard)
                 continue
+            if heard.finish is FinishReason.ERROR:
+                assert heard.tokens == self.lone(heard.request, heard.index)[0][: len(heard.tokens)]
+                continue
             tokens, finish, reason = self.lone(heard.request, heard.index)
             if heard.ended_by_client and heard.finish is None:
                 assert heard.tokens == tokens[: len(heard.tokens)]
@@ -213,7 +216,7 @@ class EngineModel:
 
     def _check_beam(self, heard: Heard) -> None:
         """A beam search reports nothing or everything."""
-        if heard.ended_by_client:
+        if heard.ended_by_client or heard.finish is FinishReason.ERROR:
             assert not heard.tokens
             return
         request = heard.request
@@ -250,7 +253,9 @@ class EngineModel:
             assert heard.seeds, "a packed token before the first delta"
             heard.tokens.append(token)
         for client, delta in news.deltas:
-            self._of(delta.handle, client).take(delta)
+            # A failed step may have computed a token too many of what has ended before.
+            if delta.error is None or self.heard[delta.handle].going:
+                self._of(delta.handle, client).take(delta)
 
     def _of(self, handle: int, client: int) -> Heard:
         heard = self.heard[handle]

@@ -62,6 +62,10 @@ class Heard:
 
     def take(self, delta: SampleDelta) -> None:
         """A message of the core's."""
+        if delta.finish_reason is FinishReason.ERROR:
+            assert delta.error
+            self.finish = delta.finish_reason
+            return
         first = not (self.tokens or self.prompt_positions)
         if self.request.params.use_beam_search:
             first = self.index == 0  # tells for all beams

@@ -82,12 +82,16 @@ class PlanModel:
         self.plans: list[StepPlan] = []
         self._salt_of = salt_of
         self._blocks: set[tuple[int, int]] = set()
+        self._skips_allowed = 0
 
     # -- Runner -----------------------------------------------------------------------------
 
     def forward(self, plan: StepPlan) -> None:
         """Runner.forward."""
-        assert plan.step_id == len(self.plans), "a step is missing or repeated"
+        last = self.plans[-1].step_id if self.plans else -1
+        missing = plan.step_id - last - 1
+        assert 0 <= missing <= self._skips_allowed, "a step is missing or repeated"
+        self._skips_allowed = 0
         self.plans.append(plan)
         self._blocks = set()
         self._check_shape(plan)
@@ -123,6 +127,13 @@ class PlanModel:
         step = ModelStep(self, plan, output, sampled, named, self._blocks)
         self.unretired.append(step)
         return step
+
+    def recover(self, error: Exception) -> bool:
+        """Runner.recover: what any row holds may be wrong."""
+        self.rows.clear()
+        self.unretired.clear()
+        self._skips_allowed += 1
+        return isinstance(error, MemoryError)
 
     def close(self) -> None:
         """Runner.close."""
