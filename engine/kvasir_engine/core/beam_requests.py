@@ -70,6 +70,8 @@ class BeamRequests:
         """Searches by every handle of their clients."""
         self._asked: dict[int, tuple[ActiveSearch, int]] = {}
         """Search and beam of each request that is queued or runs, by its handle."""
+        self._ending: list[ActiveSearch] = []
+        """Searches whose results are in no news yet."""
 
     def __len__(self) -> int:
         return len(set(self._searches.values()))
@@ -112,7 +114,8 @@ class BeamRequests:
 
     def withdraw(self) -> list[ActiveSearch]:
         """Forget every search, without a word to the scheduler; returns them."""
-        searches = list({id(each): each for each in self._searches.values()}.values())
+        searches = list(dict.fromkeys([*self._ending, *self._searches.values()]))
+        self._ending.clear()
         self._searches.clear()
         self._asked.clear()
         return searches
@@ -140,10 +143,12 @@ class BeamRequests:
             active.advance()
             if active.search.done:
                 told.extend(active.results())
+                self._ending.append(active)
                 self._end_search(active)
             else:
                 self._go_on(active)
         news.deltas = told
+        self._ending.clear()
 
     def _release(self, beams: list[Sequence]) -> None:
         """Free what beams hold that go on later or not at all; others might need it."""

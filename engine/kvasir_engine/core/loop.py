@@ -168,10 +168,10 @@ class CoreLoop:
         intact = lost is None and bool(failed)
         for plan in (*failed, *(lost or ())):
             self.scheduler.withdraw(plan)
-        while self._in_flight:  # One at most: the depth is two.
+        while self._in_flight:
             before = self._in_flight[0][0]
             try:
-                news = self._take_in_oldest()
+                news.extend(self._take_in_oldest())
             except Exception:
                 log.exception("the step before the one that failed could not be retired")
                 intact = False

@@ -14,7 +14,6 @@ from collections.abc import Sequence as Several
 from kvasir_engine.core.beam_requests import ActiveSearch, BeamRequests
 from kvasir_engine.request import FinishReason, SampleDelta
 from kvasir_engine.scheduler.scheduler import Scheduler
-from kvasir_engine.scheduler.sequence import Sequence
 from kvasir_engine.step_plan import StepPlan
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,8 @@ class StepRecovery:
         the prefix cache are right.
         """
         self._scheduler.counters.failed_steps += 1
-        again = not self._tried_again and (short_of_memory or not failed)
+        # Of a step that was taken in by half, tokens may be known that no client has been told.
+        again = not self._tried_again and ((short_of_memory and intact) or not failed)
         self._tried_again = again
         _log(error, short_of_memory, again)
         try:
@@ -86,14 +86,13 @@ class StepRecovery:
     ) -> ClientDeltas:
         """End the requests that are to blame and let the others begin again."""
         scheduler = self._scheduler
-        blamed: dict[int, Sequence] = {}
-        if not again:
-            whose = self._owners(failed) if failed else list(scheduler.by_handle.values())
-            blamed = {each.handle: each for each in whose}
-        told = [_error(s.request.client, h, reason) for h, s in blamed.items() if h >= 0]
+        blamed = {} if again else self._blamed(failed)
+        told = [_error(client, handle, reason) for handle, client in blamed.items() if handle >= 0]
         searches = self._beams.withdraw()
-        for sequence in (*blamed.values(), *(beam for each in searches for beam in each.beams)):
-            scheduler.drop(sequence)
+        for handle, sequence in list(scheduler.by_handle.items()):
+            # Beams have negative handles, also one that its search did not come to know.
+            if handle in blamed or handle < 0:
+                scheduler.drop(sequence)
         if intact:
             scheduler.requeue_all()
         else:
@@ -105,11 +104,20 @@ class StepRecovery:
                 self._beams.start(search.request)
         return told
 
-    def _owners(self, plans: Several[StepPlan]) -> list[Sequence]:
-        """Return the sequences that the plans compute or sample, unforked siblings among them."""
-        rows = {row for plan in plans for row in (*plan.rows.tolist(), *plan.sample_rows.tolist())}
-        owners = self._scheduler.owners(sorted(rows))
-        return [each for owner in owners for each in (owner, *owner.siblings)]
+    def _blamed(self, plans: Several[StepPlan]) -> dict[int, int]:
+        """Return handles and clients of what the plans compute or sample; of all without a plan.
+
+        Among them may be some that the plan had been found to end, and that own no row any more.
+        """
+        scheduler = self._scheduler
+        if not plans:
+            return {h: each.request.client for h, each in scheduler.by_handle.items()}
+        blamed = {}
+        for handle, client in scheduler.rows.named_by(plans):
+            blamed[handle] = client
+            if lead := scheduler.by_handle.get(handle):
+                blamed.update(dict.fromkeys((each.handle for each in lead.siblings), client))
+        return blamed
 
 
 def _error(client: int, handle: int, reason: str) -> tuple[int, SampleDelta]:

@@ -7,10 +7,12 @@ one token is not computed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from kvasir_engine.scheduler.sequence import Sequence
-from kvasir_engine.step_plan import Int32Array
+from kvasir_engine.step_plan import Int32Array, StepPlan
 
 STOP_IDS_IN_TABLE = 8
 NO_TOKEN = -1
@@ -63,6 +65,12 @@ class RowTable:
         if owner is None:
             raise AssertionError(f"row {row} has no owner.")
         return owner
+
+    def named_by(self, plans: Iterable[StepPlan]) -> Iterator[tuple[int, int]]:
+        """Yield handle and client of the rows that plans compute or sample, also of a row that has
+        been released since."""
+        rows = sorted({row for p in plans for row in (*p.rows.tolist(), *p.sample_rows.tolist())})
+        return zip(self.handle[rows].tolist(), self.client[rows].tolist(), strict=True)
 
     def known_tokens(self, row: int) -> Int32Array:
         """A copy of the row's known tokens."""

@@ -32,6 +32,20 @@ class StepNews:
         nothing: Int32Array = np.zeros(0, dtype=np.int32)
         return cls(nothing, nothing, nothing)
 
+    def extend(self, later: StepNews) -> None:
+        """Add the news of a later step. Deltas are told after plain tokens, so those of a sample
+        become deltas once it has one."""
+        told = {delta.handle for _, delta in self.deltas}
+        plain = zip(
+            later.handles.tolist(), later.tokens.tolist(), later.clients.tolist(), strict=True
+        )
+        after = [(client, SampleDelta(h, [token])) for h, token, client in plain if h in told]
+        first = ~np.isin(later.handles, list(told))
+        self.handles = np.concatenate([self.handles, later.handles[first]])
+        self.tokens = np.concatenate([self.tokens, later.tokens[first]])
+        self.clients = np.concatenate([self.clients, later.clients[first]])
+        self.deltas += after + later.deltas
+
 
 def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
     """Step `plan` has retired with `output`."""

@@ -6,6 +6,7 @@ step, once: while it is planned, launched, retired, or while another fault is re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -106,6 +107,10 @@ def faults() -> Iterator[Fault]:
 class FailingMachine(SchedulerMachine):
     fault: ClassVar[Fault]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault.place = None  # An earlier run's may not have gone off.
+
     @rule(
         place=st.sampled_from(PLACES),
         nth=st.integers(0, 6),
@@ -131,7 +136,10 @@ def in_steps(engine: Any, fault: Fault) -> Any:
 
 
 @pytest.mark.slow
-def test_a_fault_anywhere_leaves_a_serving_engine(engine_model: Callable[..., Any]) -> None:
+def test_a_fault_anywhere_leaves_a_serving_engine(
+    engine_model: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)  # Thousands of tracebacks.
     with faults() as fault:
 
         class Machine(FailingMachine):
@@ -148,6 +156,23 @@ def add_requests(engine: Any) -> list[int]:
         engine.add(list(range(30)), max_tokens=4, prompt_logprobs=1),
         engine.add([1, 2, 3, 4, 5], max_tokens=5, n=2, use_beam_search=True),
     ]
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place[0].__name__}.{place[1]}")
+def test_every_call_may_fail(
+    engine_model: Callable[..., Any], place: tuple[type, str], overlap: bool
+) -> None:
+    """Of a workload in which samples and searches end in one step."""
+    for nth in range(12):
+        with faults() as fault:
+            engine = in_steps(engine_model(rows=6, budget=16, overlap=overlap), fault)
+            for _ in range(2):
+                engine.add([1, 2, 3], max_tokens=3)
+                engine.add([4, 5], max_tokens=3, n=2, use_beam_search=True)
+            add_requests(engine)
+            fault.arm(place, nth, MemoryError() if nth % 2 else InjectedError())
+            engine.run()
 
 
 @pytest.mark.parametrize("nth", range(6))
@@ -184,6 +209,22 @@ def test_a_step_short_of_memory_is_planned_smaller(
         engine.run()
     assert engine.scheduler.limit.lowered
     assert all(each.finish is not FinishReason.ERROR for each in engine.heard.values())
+
+
+@pytest.mark.parametrize("place", [(Scheduler, "retire"), (DeferredReleases, "retire")])
+def test_a_step_that_was_taken_in_by_half_ends_its_requests(
+    engine_model: Callable[..., Any], place: tuple[type, str]
+) -> None:
+    """Also for want of memory: tokens may be known that the client has not been told."""
+    for nth in range(4):
+        with faults() as fault:
+            engine = in_steps(engine_model(rows=4, budget=16), fault)
+            add_requests(engine)
+            fault.arm(place, nth, MemoryError())
+            engine.run()
+        ends = {each.finish for each in engine.heard.values()}
+        assert FinishReason.ERROR in ends
+        assert FinishReason.LENGTH in ends
 
 
 def test_a_step_short_of_memory_twice_ends_its_requests(engine_model: Callable[..., Any]) -> None:
