@@ -78,8 +78,7 @@ class StepRecovery:
         self._scheduler.limit.lower(plan.num_tokens, len(plan.rows))
         largest = int(plan.num_new.argmax())
         if len(plan.rows) > 1 and plan.num_new[largest] > 1:
-            [sequence] = self._scheduler.owners([int(plan.rows[largest])])
-            self._scheduler.postpone(sequence)
+            self._scheduler.postpone(self._scheduler.rows.sequence(int(plan.rows[largest])))
 
     def _go_on(
         self, reason: str, failed: Several[StepPlan], again: bool, intact: bool

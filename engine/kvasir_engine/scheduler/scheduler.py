@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -182,11 +181,6 @@ class Scheduler:
             if sequence is not None:
                 sequence.reported = min(sequence.reported, chunk.first)
 
-    def owners(self, rows: Iterable[int]) -> list[Sequence]:
-        """Return the sequences that own any of `rows`."""
-        owners = [self.rows.sequences[row] for row in rows]
-        return [sequence for sequence in owners if sequence is not None]
-
     def drop(self, sequence: Sequence) -> None:
         """Know a sequence no more, ahead of `requeue_all` or `rebuild`, which free what it owns."""
         if self.by_handle.pop(sequence.handle, None) is None:
@@ -207,7 +201,7 @@ class Scheduler:
         self._replaced.clear()
         self._forks.forget_copies()
         self.releases.retire(self._next_step - 1)
-        for sequence in self.owners(np.flatnonzero(self.rows.owned).tolist()):
+        for sequence in [owner for owner in self.rows.sequences if owner is not None]:
             if sequence.handle not in self.by_handle:
                 self.releases.add(sequence)
             elif sequence.lead is None:  # An unforked sibling goes with its lead.

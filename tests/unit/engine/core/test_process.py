@@ -131,6 +131,14 @@ def broken_core(channels: Channels, tiny_dir: Path, errors: str) -> subprocess.P
     return run(channels, tiny_dir, os.getpid(), program)
 
 
+async def stop(core: subprocess.Popen[bytes], client: ZmqCoreClient) -> bytes:
+    """What it has said once it has ended on SIGTERM."""
+    client.close()
+    core.terminate()
+    _, said = await asyncio.to_thread(core.communicate, timeout=30)
+    return said
+
+
 async def finish_reasons(client: ZmqCoreClient, **params: Any) -> set[FinishReason | None]:
     """Those of a request's samples."""
     request = EngineRequest("r", 0, [5], SamplingParams(max_tokens=9, **params))
@@ -149,9 +157,7 @@ async def test_a_failed_step_ends_its_requests_and_not_the_core(
         await client.wait_ready()
         assert await finish_reasons(client, n=3) == {FinishReason.ERROR}
         assert await finish_reasons(client, n=3) == {FinishReason.LENGTH}
-        client.close()
-        core.terminate()
-        _, said = await asyncio.to_thread(core.communicate, timeout=30)
+        said = await stop(core, client)
     assert core.returncode == 0
     assert said.count(b"Traceback") == 1
     assert error.partition("(")[0].encode() in said
@@ -164,9 +170,7 @@ async def test_a_step_short_of_memory_ends_nothing_the_first_time(
     with broken_core(channels, tiny_dir, "MemoryError('1 GiB')") as core:
         await client.wait_ready()
         assert await finish_reasons(client) == {FinishReason.LENGTH}
-        client.close()
-        core.terminate()
-        _, said = await asyncio.to_thread(core.communicate, timeout=30)
+        said = await stop(core, client)
     assert b"a step ran out of memory (1 GiB): planned anew" in said
     assert b"Traceback" not in said
 
@@ -213,9 +217,7 @@ async def test_a_leak_is_logged_and_the_core_goes_on(channels: Channels, tiny_di
             async for _ in await client.submit(request):
                 pass
         await client.drain()
-        client.close()
-        core.terminate()
-        _, said = await asyncio.to_thread(core.communicate, timeout=30)
+        said = await stop(core, client)
     assert core.returncode == 0
     assert 1 <= said.count(b"idle, but blocks") <= 3, "each state once"
     assert b"Traceback" not in said
