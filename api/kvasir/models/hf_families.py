@@ -22,6 +22,8 @@ class Family:
     from `max_window_layers` on, "pattern" all but every `sliding_window_pattern`-th."""
     qkv_bias: bool = False
     attention_bias_fields: tuple[str, ...] = ()
+    qkv_bias_fields: tuple[str, ...] = ()
+    """Fields that give queries, keys and values a bias and the output projection none."""
     mlp_bias_fields: tuple[str, ...] = ()
     gated_mlp: bool = True
     qk_norm: Literal["none", "head", "full"] = "none"
@@ -126,6 +128,63 @@ FAMILIES: dict[str, Family] = {
         defaults={"max_position_embeddings": 2048, "vocab_size": 50304, "eos_token_id": 50279},
         attention_bias_fields=_ATTENTION_BIAS,
         qk_norm="full",
+    ),
+    "granite": Family(
+        defaults={"max_position_embeddings": 2048, "vocab_size": 32000, "eos_token_id": 2},
+        attention_bias_fields=_ATTENTION_BIAS,
+        mlp_bias_fields=("mlp_bias",),
+    ),
+    "internlm3": Family(
+        defaults={
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 32768,
+            "vocab_size": 128512,
+            "head_dim": 128,
+            "eos_token_id": 2,
+        },
+        attention_bias_fields=(*_ATTENTION_BIAS, "qkv_bias"),
+        mlp_bias_fields=("mlp_bias", "bias"),
+    ),
+    "exaone": Family(
+        defaults={"max_position_embeddings": 2048, "vocab_size": 102400, "eos_token_id": 2}
+    ),
+    "exaone4": Family(
+        defaults={
+            "max_position_embeddings": 2048,
+            "vocab_size": 102400,
+            "sliding_window": 4096,
+            "sliding_window_pattern": 4,
+            "eos_token_id": 2,
+        },
+        sliding="pattern",
+        qk_norm="head",
+    ),
+    "smollm3": Family(
+        defaults={
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 32768,
+            "vocab_size": 128256,
+            "tie_word_embeddings": True,
+            "use_sliding_window": False,
+            "eos_token_id": 128001,
+        },
+        attention_bias_fields=_ATTENTION_BIAS,
+        mlp_bias_fields=("mlp_bias",),
+    ),
+    "stablelm": Family(
+        defaults={"max_position_embeddings": 4096, "vocab_size": 50304, "eos_token_id": 0},
+        qkv_bias_fields=("use_qkv_bias",),
+        norm_bias=True,
+    ),
+    "cohere": Family(
+        defaults={
+            "max_position_embeddings": 8192,
+            "vocab_size": 256000,
+            "tie_word_embeddings": True,
+            "eos_token_id": 255001,
+        },
+        attention_bias_fields=_ATTENTION_BIAS,
+        norms_per_layer=1,
     ),
     "starcoder2": Family(
         defaults={

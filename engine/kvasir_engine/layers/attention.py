@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from kvasir_engine.attention.base import AttentionSpec, attend, attend_cached, current_context
+from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import (
     ColumnParallelLinear,
@@ -15,7 +16,7 @@ from kvasir_engine.layers.linear import (
     local_heads,
     qkv_parts,
 )
-from kvasir_engine.layers.norm import RMSNorm
+from kvasir_engine.layers.norm import RMSNorm, ShardedRMSNorm
 from kvasir_engine.layers.rotary import RotaryTable, apply_rotary
 
 
@@ -31,7 +32,8 @@ class AttentionConfig:
     fused_qkv: bool = False
     """True when the checkpoint stores queries, keys and values as one tensor."""
     qk_norm: type[RMSNorm] | None = None
-    """Norm of each head's query and key before they are rotated."""
+    """Norm of queries and keys before they are rotated: of each head, or, where it is
+    ShardedRMSNorm, of the channels of all heads together."""
     norm_eps: float = 1e-6
 
 
@@ -52,11 +54,7 @@ class SelfAttention(nn.Module):
         self.o_proj = RowParallelLinear(
             whole.num_heads * whole.head_dim, config.hidden_size, bias=config.output_bias
         )
-        self.q_norm: RMSNorm | None = None
-        self.k_norm: RMSNorm | None = None
-        if config.qk_norm is not None:
-            self.q_norm = config.qk_norm(whole.head_dim, config.norm_eps)
-            self.k_norm = config.qk_norm(whole.head_dim, config.norm_eps)
+        self.q_norm, self.k_norm = _qk_norms(config)
 
     def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
         """Map [tokens, hidden_size] to the same shape."""
@@ -74,7 +72,9 @@ class SelfAttention(nn.Module):
         self, heads: torch.Tensor, rotary: RotaryTable, fused: FusedOps
     ) -> torch.Tensor:
         spec, norm = self.spec, None
-        if self.q_norm is not None and self.k_norm is not None:
+        if isinstance(self.q_norm, ShardedRMSNorm) and isinstance(self.k_norm, ShardedRMSNorm):
+            _norm_all_heads(heads, spec, self.q_norm, self.k_norm, fused)
+        elif self.q_norm is not None and self.k_norm is not None:
             weights = self.q_norm.weight, self.k_norm.weight
             norm = fused.qk_norm(*weights, self.q_norm.eps, self.q_norm.offset)
         context, tokens = current_context(), len(heads)
@@ -90,6 +90,40 @@ class SelfAttention(nn.Module):
         qk, v = heads.tensor_split((spec.num_heads + spec.num_kv_heads,), dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = qk.tensor_split((spec.num_heads,), dim=1)
-            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
+            if isinstance(self.q_norm, ShardedRMSNorm):
+                q, k = self.q_norm(q.flatten(1)).view_as(q), self.k_norm(k.flatten(1)).view_as(k)
+            else:
+                q, k = self.q_norm(q), self.k_norm(k)
+            qk = torch.cat((q, k), dim=1)
         q, k = apply_rotary(qk, rotary).tensor_split((spec.num_heads,), dim=1)
         return attend(spec, q, k, v)
+
+
+def _qk_norms(config: AttentionConfig) -> tuple[RMSNorm | None, RMSNorm | None]:
+    kind, spec, eps = config.qk_norm, config.spec, config.norm_eps
+    if kind is None:
+        return None, None
+    if not issubclass(kind, ShardedRMSNorm):
+        return kind(spec.head_dim, eps), kind(spec.head_dim, eps)
+    q, k, _ = qkv_parts(spec.num_heads, spec.num_kv_heads, spec.head_dim)
+    return (
+        kind(q.size, eps, local=q.local, start=q.start),
+        kind(k.size, eps, local=k.local, start=k.start),
+    )
+
+
+def _norm_all_heads(
+    heads: torch.Tensor,
+    spec: AttentionSpec,
+    q_norm: ShardedRMSNorm,
+    k_norm: ShardedRMSNorm,
+    fused: FusedOps,
+) -> None:
+    """Norm queries and keys of `heads` in place, each over the channels of all heads."""
+    if tensor_parallel().size == 1:
+        fused.norm_qk(heads, q_norm.weight, k_norm.weight, q_norm.eps)
+        return
+    ends = (spec.num_heads, spec.num_heads + spec.num_kv_heads)
+    q, k, _ = heads.tensor_split(ends, dim=1)
+    for norm, part in ((q_norm, q), (k_norm, k)):
+        part.copy_(norm(part.flatten(1)).view_as(part))

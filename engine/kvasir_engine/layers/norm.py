@@ -1,12 +1,13 @@
-"""Root-mean-square normalisation (arXiv:1910.07467)."""
+"""Root-mean-square normalisation (arXiv:1910.07467), and layer normalisation (arXiv:1607.06450)."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
+from kvasir_engine.device.collectives import all_reduce, tensor_parallel
 from kvasir_engine.layers.fused import fused_ops
-from kvasir_engine.layers.weights import WeightedModule, parameter
+from kvasir_engine.layers.weights import WeightedModule, WeightShard, WeightSlot, parameter
 
 
 class RMSNorm(WeightedModule):
@@ -49,3 +50,55 @@ class GemmaRMSNorm(RMSNorm):
     def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         weight = self.offset + self.weight.float()
         return nn.functional.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(x.dtype)
+
+
+class ShardedRMSNorm(RMSNorm):
+    """Norm over the channels of all ranks, of which this one has those from `start` on.
+
+    With fewer KV heads than ranks, each rank has a copy of one: each channel then counts equally
+    often in the mean, and the mean is the same.
+    """
+
+    def __init__(self, size: int, eps: float, *, local: int, start: int) -> None:
+        super().__init__(local, eps)
+        self.size = size
+        self.start = start
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the norm of this rank's channels [tokens, local], in their shape and dtype."""
+        ranks = tensor_parallel().size
+        if ranks == 1:
+            return super().forward(x)
+        wide = x.float()
+        squares = all_reduce(wide.pow(2).sum(-1, keepdim=True))
+        scale = torch.rsqrt(squares / (ranks * x.shape[-1]) + self.eps)
+        return (wide * scale * self.weight.float()).to(x.dtype)
+
+    def slots(self, path: str) -> dict[str, WeightSlot]:
+        """Return the slot of this rank's channels."""
+        shard = WeightShard(self.weight.data, 0, self.start)
+        return {f"{path}.weight": WeightSlot((self.size,), (shard,))}
+
+
+class LayerNorm(WeightedModule):
+    """Norm (x - mean) / std * weight + bias over the last dimension."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = parameter(size)
+        self.bias = parameter(size)
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the norm of x, in its shape and dtype."""
+        return nn.functional.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
+
+    def add(
+        self, x: torch.Tensor, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (norm(x + residual), x + residual); without a residual, (norm(x), x)."""
+        total = x if residual is None else x + residual
+        return self(total), total
+
+
+Norm = RMSNorm | LayerNorm

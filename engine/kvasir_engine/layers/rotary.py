@@ -49,6 +49,16 @@ def _default(config: RotaryConfig) -> tuple[torch.Tensor, float]:
     return _plain(config), 1.0
 
 
+def _none(config: RotaryConfig) -> tuple[torch.Tensor, float]:
+    """Angles of zero: the layers' arithmetic stays the same and turns nothing."""
+    return torch.zeros(config.rotary_dim // 2, dtype=torch.float32, device="cpu"), 1.0
+
+
+def unrotated(head_dim: int) -> RotaryConfig:
+    """The rotary embedding of layers that do not rotate (NoPE)."""
+    return RotaryConfig(head_dim, 1.0, {"rope_type": "none"})
+
+
 def _linear(config: RotaryConfig) -> tuple[torch.Tensor, float]:
     return _plain(config) / float(config.scaling["factor"]), 1.0
 
@@ -111,9 +121,12 @@ def _yarn_attention_factor(config: RotaryConfig, factor: float) -> float:
 
 _KINDS: dict[str, Callable[[RotaryConfig], tuple[torch.Tensor, float]]] = {
     "default": _default,
+    # Stretches only what is longer than the model's own context, which is not served.
+    "dynamic": _default,
     "linear": _linear,
     "llama3": _llama3,
     "longrope": _longrope,
+    "none": _none,
     "yarn": _yarn,
 }
 

@@ -11,7 +11,7 @@ from torch import nn
 from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.layers.attention import AttentionConfig, SelfAttention
 from kvasir_engine.layers.embedding import VocabParallelEmbedding
-from kvasir_engine.layers.norm import RMSNorm
+from kvasir_engine.layers.norm import Norm, RMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, RotaryTable
 from kvasir_engine.models.config import ModelConfig
 
@@ -19,14 +19,18 @@ from kvasir_engine.models.config import ModelConfig
 class DecoderLayer(nn.Module):
     """Attention and MLP, each behind a norm of its input (pre-norm)."""
 
-    norm_type: type[RMSNorm] = RMSNorm
+    norm_type: type[Norm] = RMSNorm
+    norm_names: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    """Norms of the hidden state, by their names in the checkpoint."""
+    input_layernorm: Norm
+    post_attention_layernorm: Norm
 
     def __init__(self, attention: AttentionConfig, mlp: nn.Module) -> None:
         super().__init__()
         self.self_attn = SelfAttention(attention)
         self.mlp = mlp
-        self.input_layernorm = self.norm_type(attention.hidden_size, attention.norm_eps)
-        self.post_attention_layernorm = self.norm_type(attention.hidden_size, attention.norm_eps)
+        for name in self.norm_names:
+            setattr(self, name, self.norm_type(attention.hidden_size, attention.norm_eps))
 
     def forward(
         self, x: torch.Tensor, residual: torch.Tensor | None, rotary: RotaryTable
@@ -39,15 +43,16 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Layers below the head; those with a window rotate by the last of `rotary`, others by the
-    first."""
+    """Layers below the head. Layer i rotates by `rotary[rotary_of_layer[i]]`, and token embeddings
+    are multiplied by `embedding_scale`."""
 
     def __init__(
         self,
         config: ModelConfig,
         layers: Sequence[nn.Module],
-        norm: RMSNorm,
+        norm: Norm,
         rotary: Sequence[RotaryConfig],
+        rotary_of_layer: Sequence[int],
         embedding_scale: float | None = None,
     ) -> None:
         super().__init__()
@@ -56,15 +61,8 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
         self.rotary = nn.ModuleList(RotaryEmbedding(r) for r in rotary)
-        self.rotary_of_layer = [
-            0 if window is None else len(rotary) - 1 for window in shape.layer_windows
-        ]
+        self.rotary_of_layer = list(rotary_of_layer)
         self.embedding_scale = embedding_scale
-        if embedding_scale is not None:
-            # Rounded to the model's dtype first, as it was in training.
-            self.embedding_scale = self.embed_tokens.weight.new_tensor(
-                embedding_scale, device="cpu"
-            ).item()
 
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Hidden states [tokens, hidden_size] after the final norm."""
@@ -79,13 +77,21 @@ class Decoder(nn.Module):
 
 
 class DecoderForCausalLM(nn.Module):
-    """A decoder with its head, tied or not; `logit_cap` is a soft cap on the logits."""
+    """A decoder with its head, tied or not. Logits are multiplied by `logit_scale`; `logit_cap` is
+    a soft cap on them."""
 
     graph_safe = True
     unused_prefixes: tuple[str, ...] = ()
     """Beginnings of checkpoint names that the model leaves out on purpose."""
 
-    def __init__(self, config: ModelConfig, model: Decoder, logit_cap: float | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        model: Decoder,
+        *,
+        logit_cap: float | None = None,
+        logit_scale: float | None = None,
+    ) -> None:
         super().__init__()
         shape = config.shape
         self.model = model
@@ -95,6 +101,7 @@ class DecoderForCausalLM(nn.Module):
         else:
             self.lm_head = VocabParallelEmbedding(shape.vocab_size, shape.hidden_size)
         self.logit_cap = logit_cap
+        self.logit_scale = logit_scale
         self.attention_specs: list[AttentionSpec] = [
             module.spec for module in model.modules() if isinstance(module, SelfAttention)
         ]
@@ -108,6 +115,8 @@ class DecoderForCausalLM(nn.Module):
         """CausalLM.logits."""
         table = self.model.embed_tokens if self.lm_head is None else self.lm_head
         logits = table.project(hidden)
+        if self.logit_scale is not None:
+            logits = logits.mul_(self.logit_scale)
         if self.logit_cap is None:
             return logits
         # In place: with a vocabulary of 256,000 each copy of 256 rows is 262 MB.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from kvasir_engine.layers.attention import AttentionConfig
-from kvasir_engine.layers.norm import GemmaRMSNorm
+from kvasir_engine.layers.norm import GemmaRMSNorm, Norm
 from kvasir_engine.layers.rotary import RotaryTable
 from kvasir_engine.models.config import ModelConfig
 from kvasir_engine.models.decoder import DecoderLayer
@@ -19,12 +18,14 @@ class GemmaLayer(DecoderLayer):
     """Attention and MLP, each between a norm of its input and one of its output."""
 
     norm_type = GemmaRMSNorm
-
-    def __init__(self, attention: AttentionConfig, mlp: nn.Module) -> None:
-        super().__init__(attention, mlp)
-        size, eps = attention.hidden_size, attention.norm_eps
-        self.pre_feedforward_layernorm = GemmaRMSNorm(size, eps)
-        self.post_feedforward_layernorm = GemmaRMSNorm(size, eps)
+    norm_names = (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    )
+    pre_feedforward_layernorm: Norm
+    post_feedforward_layernorm: Norm
 
     def forward(
         self, x: torch.Tensor, residual: torch.Tensor | None, rotary: RotaryTable
@@ -48,7 +49,8 @@ class Gemma2ForCausalLM(LlamaForCausalLM):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(
             config,
-            embedding_scale=config.shape.hidden_size**0.5,
+            # Rounded to the model's dtype first, as it was in training.
+            embedding_scale=torch.tensor(config.shape.hidden_size**0.5, device="cpu").item(),
             logit_cap=config.field_or("final_logit_softcapping", self.logit_cap_default),
         )
 

@@ -32,6 +32,10 @@ class Gemma3ForCausalLM(Gemma2ForCausalLM):
         """Those of the full layers and of the windowed ones."""
         return [config.rotary(1_000_000.0, "full_attention"), local_rotary(config)]
 
+    def rotary_of_layer(self, config: ModelConfig) -> Sequence[int]:
+        """The last for layers with a window."""
+        return [0 if window is None else 1 for window in config.shape.layer_windows]
+
 
 def local_rotary(config: ModelConfig) -> RotaryConfig:
     """Rotary embedding of the windowed layers."""

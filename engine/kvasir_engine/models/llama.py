@@ -1,4 +1,5 @@
-"""Llama 2, 3 and 3.1; also Mistral (windows) and Qwen2 (biases), whose layers are the same."""
+"""Llama 2, 3 and 3.1; also Mistral (windows), Qwen2 and InternLM 3 (biases), whose layers are the
+same."""
 
 from __future__ import annotations
 
@@ -36,17 +37,21 @@ class LlamaForCausalLM(DecoderForCausalLM):
         *,
         embedding_scale: float | None = None,
         logit_cap: float | None = None,
+        logit_scale: float | None = None,
     ) -> None:
         shape = config.shape
         layers = [
             self.layer_type(self.attention(config, i), self.mlp(config, i))
             for i in range(shape.num_layers)
         ]
-        norm = self.layer_type.norm_type(
-            shape.hidden_size, config.get("rms_norm_eps", self.norm_eps)
-        )
-        model = Decoder(config, layers, norm, self.rotary(config), embedding_scale)
-        super().__init__(config, model, logit_cap)
+        norm = self.layer_type.norm_type(shape.hidden_size, self.eps(config))
+        rotary, of_layer = self.rotary(config), self.rotary_of_layer(config)
+        model = Decoder(config, layers, norm, rotary, of_layer, embedding_scale)
+        super().__init__(config, model, logit_cap=logit_cap, logit_scale=logit_scale)
+
+    def eps(self, config: ModelConfig) -> float:
+        """Number that norms add to the variance."""
+        return float(config.get("rms_norm_eps", self.norm_eps))
 
     def attention(self, config: ModelConfig, layer: int) -> AttentionConfig:
         """Attention of one layer."""
@@ -65,7 +70,7 @@ class LlamaForCausalLM(DecoderForCausalLM):
             output_bias=shape.output_bias,
             fused_qkv=self.fused,
             qk_norm=self.qk_norm,
-            norm_eps=config.get("rms_norm_eps", self.norm_eps),
+            norm_eps=self.eps(config),
         )
 
     def mlp(self, config: ModelConfig, layer: int) -> nn.Module:
@@ -91,5 +96,9 @@ class LlamaForCausalLM(DecoderForCausalLM):
         )
 
     def rotary(self, config: ModelConfig) -> Sequence[RotaryConfig]:
-        """Rotary embedding of all layers, or those of layers without a window and with one."""
+        """Rotary embeddings that layers take theirs from."""
         return [config.rotary(self.rope_theta)]
+
+    def rotary_of_layer(self, config: ModelConfig) -> Sequence[int]:
+        """Which of the rotary embeddings each layer has."""
+        return [0] * config.shape.num_layers

@@ -116,6 +116,28 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "olmo2": ("olmo2", {}),
+    "granite": (
+        "granite",
+        {
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.1,
+            "logits_scaling": 8.0,
+        },
+    ),
+    "exaone4": (
+        "exaone4",
+        {**WIDE_HEADS, "num_hidden_layers": 4, "sliding_window": 20, "sliding_window_pattern": 2},
+    ),
+    "exaone4_full": (
+        "exaone4",
+        {**WIDE_HEADS, "sliding_window": None, "layer_types": ["full_attention"] * 3},
+    ),
+    "smollm3": ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 2}),
+    "internlm3": ("internlm3", {**WIDE_HEADS, "attention_bias": True, "mlp_bias": True}),
+    "stablelm": ("stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
     "starcoder2": ("starcoder2", {"sliding_window": 20}),
 }
 """Model type and fields of each, beside SIZES."""

@@ -35,6 +35,13 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
     ("gemma3_text", {"head_dim": 24, "sliding_window": 9}),
     ("phi3", {"pad_token_id": 0, "eos_token_id": 1, "sliding_window": 5}),
     ("olmo2", {"eos_token_id": 1}),
+    ("granite", {"attention_bias": True, "mlp_bias": True}),
+    ("exaone4", {"head_dim": 24, "sliding_window": 9}),
+    ("exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 7}),
+    ("smollm3", {"attention_bias": True, "pad_token_id": 0, "eos_token_id": 1}),
+    ("internlm3", {"attention_bias": True, "mlp_bias": True}),
+    ("stablelm", {"use_qkv_bias": True}),
+    ("cohere", {"eos_token_id": 1, "bos_token_id": 1}),
     ("starcoder2", {"eos_token_id": [1, 2], "bos_token_id": 1}),
     ("starcoder2", {"use_bias": False, "eos_token_id": 1, "bos_token_id": 1}),
 ]

@@ -31,6 +31,10 @@ ARCHITECTURES = [
     "mixtral",
     "qwen3_moe",
     "olmo2",
+    "granite",
+    "exaone4",
+    "smollm3",
+    "stablelm",
     "starcoder2",
     "llama3@transformers",
 ]

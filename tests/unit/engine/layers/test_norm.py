@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kvasir_engine.layers.norm import GemmaRMSNorm, RMSNorm
+from kvasir_engine.layers.norm import GemmaRMSNorm, LayerNorm, RMSNorm
 
 
 @pytest.mark.parametrize(("cls", "offset"), [(RMSNorm, 0.0), (GemmaRMSNorm, 1.0)])
@@ -33,3 +33,15 @@ def test_add_returns_the_sum_that_was_normalised() -> None:
     normed, total = norm.add(x, None)
     assert total is x
     torch.testing.assert_close(normed, norm(x))
+
+
+def test_layer_norm_takes_off_the_mean() -> None:
+    norm = LayerNorm(4, 1e-3)
+    norm.weight.data.fill_(2)
+    norm.bias.data.fill_(0.5)
+    x, residual = torch.randn(3, 4), torch.randn(3, 4)
+    normed, total = norm.add(x, residual)
+    centred = total - total.mean(-1, keepdim=True)
+    want = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-3).sqrt() * 2 + 0.5
+    torch.testing.assert_close(total, x + residual)
+    torch.testing.assert_close(normed, want)

@@ -51,7 +51,7 @@ def test_a_model_is_all_of_its_dtype_and_size(hf_model_dir) -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
-@pytest.mark.parametrize("name", ["gemma3", "olmo2"])
+@pytest.mark.parametrize("name", ["gemma3", "starcoder2"])
 def test_dummy_weights_follow_the_seed_alone(name, hf_model_dir, tmp_path) -> None:
     shutil.copy(hf_model_dir(name) / "config.json", tmp_path)
     one, same, other = (

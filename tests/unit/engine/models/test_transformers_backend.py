@@ -22,9 +22,9 @@ def test_logits_equal_transformers(name, compare, hf_model_dir, hf_logits, paged
 
 
 def test_auto_takes_it_for_a_family_without_native_code(hf_model_dir) -> None:
-    assert isinstance(load_model(hf_model_dir("olmo2")).model, TransformersForCausalLM)
+    assert isinstance(load_model(hf_model_dir("starcoder2")).model, TransformersForCausalLM)
     with pytest.raises(ModelLoadError, match="no native code"):
-        load_model(hf_model_dir("olmo2"), model_impl="native")
+        load_model(hf_model_dir("starcoder2"), model_impl="native")
 
 
 def test_tied_weights_count_once(hf_model_dir) -> None:

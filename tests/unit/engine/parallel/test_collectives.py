@@ -18,7 +18,7 @@ from kvasir_engine.loader.load_model import load_model
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-FAMILIES = ["llama31", "qwen3_one_kv_head", "gemma2", "phi3", "mixtral"]
+FAMILIES = ["llama31", "qwen3_one_kv_head", "gemma2", "phi3", "mixtral", "olmo2"]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_heads_that_cannot_be_divided_are_refused(hf_model_dir) -> None:
 @pytest.mark.usefixtures("_three_ranks")
 def test_the_transformers_backend_is_for_one_rank(hf_model_dir) -> None:
     with pytest.raises(ModelLoadError, match="tensor-parallel-size 1 only"):
-        load_model(hf_model_dir("olmo2"))
+        load_model(hf_model_dir("starcoder2"))
 
 
 def test_a_rank_outside_the_group_is_refused() -> None:

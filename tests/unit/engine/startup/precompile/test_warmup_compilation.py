@@ -56,7 +56,8 @@ def test_every_architecture_can_be_precompiled(
     hf_model_dir: Callable[[str], Path], without_gpu: Callable[..., Any]
 ) -> None:
     names = ["llama2", "llama31", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3"]
-    names += ["phi3_long", "mixtral", "qwen3_moe"]
+    names += ["phi3_long", "mixtral", "qwen3_moe", "olmo2", "granite", "exaone4", "smollm3"]
+    names += ["internlm3", "stablelm"]
     program = f"SMALL = {SMALL!r}\n{COUNT}"
     counts = without_gpu(program, *(str(hf_model_dir(name)) for name in names))
     assert counts.keys() == {hf_model_dir(name).name for name in names}

@@ -1,0 +1,34 @@
+"""OLMo 2: norms after attention and MLP instead of before, and of queries and keys as wholes."""
+
+from __future__ import annotations
+
+import torch
+
+from kvasir_engine.layers.norm import Norm, ShardedRMSNorm
+from kvasir_engine.layers.rotary import RotaryTable
+from kvasir_engine.models.decoder import DecoderLayer
+from kvasir_engine.models.llama import LlamaForCausalLM
+
+
+class PostNormLayer(DecoderLayer):
+    """Attention and MLP, each before a norm of its output."""
+
+    norm_names = ("post_attention_layernorm", "post_feedforward_layernorm")
+    post_feedforward_layernorm: Norm
+
+    def forward(
+        self, x: torch.Tensor, residual: torch.Tensor | None, rotary: RotaryTable
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The layer's own output and the residual it is still to be added to."""
+        if residual is not None:
+            x = x + residual
+        x = x + self.post_attention_layernorm(self.self_attn(x, rotary))
+        return self.post_feedforward_layernorm(self.mlp(x)), x
+
+
+class Olmo2ForCausalLM(LlamaForCausalLM):
+    """OLMo 2."""
+
+    layer_type = PostNormLayer
+    norm_eps = 1e-5
+    qk_norm = ShardedRMSNorm
