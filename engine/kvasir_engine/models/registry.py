@@ -32,6 +32,6 @@ NATIVE: dict[str, tuple[str, str]] = {
 def build_native(architecture: str, config: ModelConfig) -> DecoderForCausalLM:
     """An uninitialised model in the default dtype on the default device. Raises ValueError."""
     module, name = NATIVE[architecture]
-    cls = getattr(import_module(f"kvasir_engine.models.{module}"), name)
+    cls = getattr(import_module(f"kvasir_engine.models.families.{module}"), name)
     model: DecoderForCausalLM = cls(config)
     return model

@@ -28,5 +28,5 @@ def test_an_architecture_builds_its_own_class(name: str, hf_model_dir) -> None:
     with torch.device("meta"):
         model = build_native(architecture, config)
     assert type(model).__name__ == NATIVE[architecture][1]
-    assert type(model).__module__ == f"kvasir_engine.models.{NATIVE[architecture][0]}"
+    assert type(model).__module__ == f"kvasir_engine.models.families.{NATIVE[architecture][0]}"
     assert sum(p.numel() for p in model.parameters()) == config.shape.num_parameters

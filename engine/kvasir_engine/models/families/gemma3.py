@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvasir_engine.layers.norm import GemmaRMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.gemma2 import Gemma2ForCausalLM
+from kvasir_engine.models.families.gemma2 import Gemma2ForCausalLM
 
 
 class Gemma3ForCausalLM(Gemma2ForCausalLM):

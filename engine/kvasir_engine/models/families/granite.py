@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from kvasir_engine.layers.attention import AttentionConfig
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 
 class GraniteForCausalLM(LlamaForCausalLM):
-    """What a block adds to the residual is multiplied by m, in x + m y.
+    """Granite 3, whose blocks' outputs y are added to the hidden state as x + m y.
 
     The hidden state is kept as x / m here, so that it is x / m + y and needs no multiplication:
     norms of it are the same when their eps is divided by m squared.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvasir_engine.layers.rotary import RotaryConfig
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 
 class Phi3ForCausalLM(LlamaForCausalLM):

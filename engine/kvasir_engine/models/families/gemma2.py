@@ -11,7 +11,7 @@ from kvasir_engine.layers.norm import GemmaRMSNorm, Norm
 from kvasir_engine.layers.rotary import RotaryTable
 from kvasir_engine.models.config import ModelConfig
 from kvasir_engine.models.decoder import DecoderLayer
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 
 class GemmaLayer(DecoderLayer):

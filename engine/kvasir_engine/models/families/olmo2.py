@@ -7,7 +7,7 @@ import torch
 from kvasir_engine.layers.norm import Norm, ShardedRMSNorm
 from kvasir_engine.layers.rotary import RotaryTable
 from kvasir_engine.models.decoder import DecoderLayer
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 
 class PostNormLayer(DecoderLayer):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from kvasir_engine.layers.norm import RMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig, unrotated
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.llama import LlamaForCausalLM
-from kvasir_engine.models.olmo2 import PostNormLayer
+from kvasir_engine.models.families.llama import LlamaForCausalLM
+from kvasir_engine.models.families.olmo2 import PostNormLayer
 
 
 class Exaone4ForCausalLM(LlamaForCausalLM):

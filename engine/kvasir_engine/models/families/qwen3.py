@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvasir_engine.layers.norm import RMSNorm
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 
 class Qwen3ForCausalLM(LlamaForCausalLM):

@@ -6,7 +6,7 @@ from torch import nn
 
 from kvasir_engine.layers.moe import ExpertNames
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.qwen3 import Qwen3ForCausalLM
+from kvasir_engine.models.families.qwen3 import Qwen3ForCausalLM
 
 
 class Qwen3MoeForCausalLM(Qwen3ForCausalLM):

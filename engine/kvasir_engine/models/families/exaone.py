@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 _NAMES = {
     "wte": "embed_tokens",

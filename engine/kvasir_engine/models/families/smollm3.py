@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvasir_engine.layers.rotary import RotaryConfig, unrotated
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 
 class SmolLM3ForCausalLM(LlamaForCausalLM):

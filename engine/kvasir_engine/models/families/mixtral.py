@@ -6,7 +6,7 @@ from torch import nn
 
 from kvasir_engine.layers.moe import ExpertNames
 from kvasir_engine.models.config import ModelConfig
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 
 class MixtralForCausalLM(LlamaForCausalLM):

@@ -9,7 +9,7 @@ from kvasir_engine.layers.norm import LayerNorm
 from kvasir_engine.layers.rotary import RotaryConfig
 from kvasir_engine.models.config import ModelConfig
 from kvasir_engine.models.decoder import DecoderLayer
-from kvasir_engine.models.llama import LlamaForCausalLM
+from kvasir_engine.models.families.llama import LlamaForCausalLM
 
 
 class StableLmLayer(DecoderLayer):
