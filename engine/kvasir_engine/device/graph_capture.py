@@ -52,6 +52,19 @@ class GraphPool:
     def __init__(self) -> None:
         """Create nothing: the first graph creates the pool."""
         self._handle: Any = None
+        self.keep_free = 0
+        """Bytes of the GPU that captures must leave to steps and to other processes."""
+
+    def require_room(self) -> None:
+        """Raise torch.OutOfMemoryError when a further capture could take what is to stay free."""
+        if self.keep_free and torch.cuda.mem_get_info()[0] < self.keep_free:
+            # What torch's allocator has kept of earlier steps counts as free.
+            torch.cuda.empty_cache()
+            free = torch.cuda.mem_get_info()[0]
+            if free < self.keep_free:
+                raise torch.OutOfMemoryError(
+                    f"{free} bytes are free, of which {self.keep_free} are not for CUDA graphs."
+                )
 
     def begin(self) -> torch.cuda.CUDAGraph:
         """Begin to capture a graph; within `capturing`."""
@@ -79,8 +92,9 @@ class GraphPool:
 class CapturedSizes(Generic[T]):
     """Captured graphs by the number of tokens they hold."""
 
-    def __init__(self, steps: str) -> None:
+    def __init__(self, pool: GraphPool, steps: str) -> None:
         """`steps` names the steps in a warning."""
+        self._pool = pool
         self._steps = steps
         self._by_size: dict[int, T] = {}
         self._sizes: list[int] = []
@@ -88,15 +102,16 @@ class CapturedSizes(Generic[T]):
     def capture(self, sizes: Callable[[], Sequence[int]], capture: Callable[[int], T]) -> None:
         """Capture all `sizes`, the largest first, whose memory serves the others.
 
-        `sizes` may measure to find them. Running out of memory ends it with what was captured.
+        `sizes` may measure to find them. Without room for the next it ends with what was captured.
         """
         try:
             for size in reversed(sizes()):
+                self._pool.require_room()
                 self._by_size[size] = capture(size)
         except torch.OutOfMemoryError:
             log.warning(
-                "out of memory while capturing CUDA graphs of %s: sizes %s have graphs, others run "
-                "without; lower --gpu-memory-utilization to leave room for them.",
+                "no memory is left for CUDA graphs of %s: sizes %s have them, others run without; "
+                "lower --kv-cache-memory-bytes, --max-num-batched-tokens or --max-num-seqs.",
                 self._steps,
                 sorted(self._by_size) or "none",
             )

@@ -152,9 +152,10 @@ class TorchRunner:
         return alone and self.model.graph_safe and safe
 
     @torch.inference_mode()
-    def capture(self) -> None:
-        """Capture steps as CUDA graphs, over the caches as they are."""
-        self.graphs.capture(shares_prefixes=self.shares_prefixes)
+    def capture(self, keep_free: int = 0) -> None:
+        """Capture steps as CUDA graphs, over the caches as they are, while more than `keep_free`
+        bytes of the GPU are free."""
+        self.graphs.capture(shares_prefixes=self.shares_prefixes, keep_free=keep_free)
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:

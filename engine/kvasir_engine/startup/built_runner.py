@@ -24,6 +24,8 @@ class BuiltRunner:
     vocab_size: int
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds of each part of the start."""
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes of the GPU by owner; empty on a CPU."""
     dtype: str = ""
     """Data type that the model computes in, as --dtype names it."""
     quantization: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,11 @@ from kvasir_engine.settings import EngineSettings, SettingsError
 from kvasir_engine.startup import kv_sizing
 from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer, context_length
 from kvasir_engine.startup.gemm_tuning import autotune_gemms
+from kvasir_engine.startup.gpu_memory import GpuMemory
 from kvasir_engine.startup.precompile.precompile import Precompiler
 from kvasir_engine.startup.warmup import largest_step, run_warmup_steps
+
+log = logging.getLogger(__name__)
 
 DEFAULT_CPU_KV_BYTES = 1 << 30
 
@@ -51,8 +55,10 @@ def build_torch_runner(
     device = pick_device(settings.device)
     if precompiler and kernels_run_on(device):
         precompiler.compile_for(device)
+    memory = _memory_of(device, settings)
     with timer.phase("weights"):
         loaded = _load(settings, model_dir, device, settings.load_format)
+    _count(memory, "weights")
     wanted = context_length(settings, loaded.shape)
     groups = _groups(settings, loaded)
     with (
@@ -62,6 +68,7 @@ def build_torch_runner(
         ),
     ):
         runner = _make_runner(settings, loaded, groups, wanted)
+    captures = runner.can_capture and not settings.enforce_eager
     if not settings.enforce_eager:
         with timer.phase("autotune"):
             autotune_gemms(
@@ -74,7 +81,7 @@ def build_torch_runner(
         with timer.phase("precompile"):
             precompiler.finish()
     with timer.phase("profile"):
-        budget = _kv_budget(settings, runner, device)
+        budget = _kv_budget(settings, runner, memory, captures=captures)
     with timer.phase("kv_cache"):
         num_blocks = all_reduce_min(_count_blocks(settings, loaded, groups, budget, wanted), device)
         fitting = kv_sizing.context_that_fits(
@@ -87,10 +94,14 @@ def build_torch_runner(
         ):
             caches = kv_cache.allocate(loaded.cache_specs, groups, num_blocks, loaded.dtype, device)
         runner.use_caches(caches)
-    if runner.can_capture and not settings.enforce_eager:
+    _count(memory, "KV cache")
+    if captures:
         with timer.phase("capture"):
-            runner.capture()
+            runner.capture(keep_free=_kept_free(settings, memory))
+            _count(memory, "CUDA graphs")
             run_warmup_steps(runner, settings.scheduler.max_num_seqs, min(num_blocks))
+    if memory and tensor_parallel().rank == 0:
+        log.info("%s", memory.table())
     return BuiltRunner(
         runner,
         groups,
@@ -98,6 +109,7 @@ def build_torch_runner(
         length,
         loaded.shape.vocab_size,
         timer.seconds,
+        memory.owners if memory else {},
         dtype=str(loaded.dtype).removeprefix("torch."),
         quantization=loaded.shape.quantization,
     )
@@ -203,26 +215,41 @@ def _too_many_blocks(
     )
 
 
-def _kv_budget(settings: EngineSettings, runner: TorchRunner, device: torch.device) -> int:
-    """Bytes of KV the device has room for, beside weights and the largest step."""
-    if settings.cache.kv_cache_memory_bytes is not None:
-        return settings.cache.kv_cache_memory_bytes
+def _memory_of(device: torch.device, settings: EngineSettings) -> GpuMemory | None:
     if device.type != "cuda":
-        return DEFAULT_CPU_KV_BYTES
+        return None
+    return GpuMemory(device, settings.cache.gpu_memory_utilization)
+
+
+def _count(memory: GpuMemory | None, owner: str) -> None:
+    if memory:
+        memory.took(owner)
+
+
+def _kv_budget(
+    settings: EngineSettings, runner: TorchRunner, memory: GpuMemory | None, *, captures: bool
+) -> int:
+    """Bytes of KV the device has room for, beside weights, the largest step and CUDA graphs."""
+    asked = settings.cache.kv_cache_memory_bytes
+    if memory is None:
+        return DEFAULT_CPU_KV_BYTES if asked is None else asked
+    device = memory.device
     with out_of_memory.raise_on_out_of_memory(lambda: _too_large_a_step(settings, device)):
         peak = _profile(settings, runner, device)
-    free, total = torch.cuda.mem_get_info(device)
-    allowed = int(total * settings.cache.gpu_memory_utilization)
-    budget = allowed - (total - free) - peak
-    if budget <= 0:
-        raise SettingsError(
-            f"no memory is left for the KV cache: {total / 2**30:.1f} GiB of GPU memory at "
-            f"--gpu-memory-utilization {settings.cache.gpu_memory_utilization} allow "
-            f"{allowed / 2**30:.1f} GiB, but weights and buffers take {(total - free) / 2**30:.1f} "
-            f"and the largest step {peak / 2**30:.1f} GiB. Raise --gpu-memory-utilization, lower "
-            "--max-num-batched-tokens, or use more GPUs (--tensor-parallel-size)."
-        )
-    return budget
+    memory.took("rows, sampling, workspaces")
+    memory.expect(peak, graphs=captures)
+    if asked is not None:
+        return asked
+    return 0 if settings.cache.num_blocks is not None else memory.left_for_kv()
+
+
+def _kept_free(settings: EngineSettings, memory: GpuMemory | None) -> int:
+    """Bytes that CUDA graphs must not take: a step's, and what is not the engine's."""
+    if memory is None:
+        return 0
+    cache = settings.cache
+    by_share = cache.kv_cache_memory_bytes is None and cache.num_blocks is None
+    return memory.step + (memory.beyond if by_share else 0)
 
 
 def _too_large_a_step(settings: EngineSettings, device: torch.device) -> SettingsError:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from kvasir.models.model_shape import DTYPE_BYTES, ModelShape
 
 CONTEXT_BYTES = 1 << 30
-"""CUDA context, captured graphs, workspaces and what the allocator cannot use; on a CPU, the
-process itself."""
+"""CUDA context, workspaces and what the allocator cannot use; on a CPU, the process itself."""
+
+GRAPH_BYTES = 512 << 20
+"""CUDA graphs, beside the memory of a step that they hold; with one GPU."""
 
 COLLECTIVE_BYTES = 512 << 20
 """Further buffers of collectives, with more than one GPU."""
@@ -133,7 +135,8 @@ def weight_bytes(shape: ModelShape, tensor_parallel: int = 1, dtype: str | None 
 def reserve_bytes(shape: ModelShape, tensor_parallel: int, work: Workload) -> int:
     """Bytes that running takes beside weights and KV, at the largest step.
 
-    Of a step's activations the residual stream, its normalised copy, the layer's input to and
+    CUDA graphs, of which there are some with one GPU, hold the memory of such a step again. Of a
+    step's activations the residual stream, its normalised copy, the layer's input to and
     output of one block, and the widest inner block live at once; logits are fp32, gathered on
     every rank, with a working copy.
     """
@@ -145,8 +148,9 @@ def reserve_bytes(shape: ModelShape, tensor_parallel: int, work: Workload) -> in
     width = 4 * shape.hidden_size + max(attention, inner, experts)
     activations = work.max_num_batched_tokens * width * element
     logits = 2 * work.max_num_seqs * shape.vocab_size * 4
-    collectives = COLLECTIVE_BYTES if tensor_parallel > 1 else 0
-    return activations + logits + CONTEXT_BYTES + collectives
+    step = activations + logits
+    further = COLLECTIVE_BYTES if tensor_parallel > 1 else step + GRAPH_BYTES
+    return step + CONTEXT_BYTES + further
 
 
 class _KV:

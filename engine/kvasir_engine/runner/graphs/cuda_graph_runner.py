@@ -42,7 +42,8 @@ class CudaGraphRunner:
     ) -> None:
         """Capture nothing yet. `forward` and `sample` are the eager decode; `sample` is None where
         sampling cannot be captured."""
-        pool, num_groups = GraphPool(), len(batch.groups)
+        num_groups = len(batch.groups)
+        self._pool = pool = GraphPool()
         self._full = FullGraphs(
             pool,
             batch.decode_inputs,
@@ -67,8 +68,10 @@ class CudaGraphRunner:
         self._max_rows = batch.padding_row
         self._splits_kv = splits_kv
 
-    def capture(self, *, shares_prefixes: bool) -> None:
-        """Capture every mode, over the KV caches as they are."""
+    def capture(self, *, shares_prefixes: bool, keep_free: int = 0) -> None:
+        """Capture every mode, over the KV caches as they are, while more than `keep_free` bytes of
+        the GPU are free."""
+        self._pool.keep_free = keep_free
         self._full.capture(self._max_rows)
         if shares_prefixes:
             self._full.capture_largest("shared_prefix")

@@ -86,9 +86,13 @@ class FullGraphs:
     device: torch.device
     steps: Counter[Variant] = field(default_factory=Counter)
     """Replayed steps by variant."""
-    _plain: CapturedSizes[_Graph] = field(default_factory=lambda: CapturedSizes("decodes"))
+    _plain: CapturedSizes[_Graph] = field(init=False)
     _on_demand: dict[tuple[Variant, int], _Graph | None] = field(default_factory=dict)
     """Graphs by variant and size; None where memory did not suffice."""
+
+    def __post_init__(self) -> None:
+        """Have captured nothing yet."""
+        self._plain = CapturedSizes(self.pool, "decodes")
 
     def capture(self, max_rows: int) -> None:
         """Capture the plain graphs of all sizes up to `max_rows`."""
@@ -161,6 +165,7 @@ class FullGraphs:
     def _get_or_capture(self, variant: Variant, size: int) -> _Graph | None:
         if (variant, size) not in self._on_demand:
             try:
+                self.pool.require_room()
                 self._on_demand[variant, size] = self._capture(size, variant)
             except torch.OutOfMemoryError:
                 log.warning(

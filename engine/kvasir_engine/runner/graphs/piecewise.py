@@ -118,9 +118,11 @@ class PiecewiseGraphs:
     device: torch.device
     steps: int = 0
     """Replayed steps."""
-    _captured: CapturedSizes[_PiecewiseGraph] = field(
-        default_factory=lambda: CapturedSizes("mixed steps")
-    )
+    _captured: CapturedSizes[_PiecewiseGraph] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Have captured nothing yet."""
+        self._captured = CapturedSizes(self.pool, "mixed steps")
 
     def capture(self) -> None:
         """Capture all sizes that pay."""

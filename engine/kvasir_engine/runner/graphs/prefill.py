@@ -51,9 +51,11 @@ class PrefillGraphs:
     device: torch.device
     steps: int = 0
     """Replayed steps."""
-    _captured: CapturedSizes[_PrefillGraph] = field(
-        default_factory=lambda: CapturedSizes("single prompts")
-    )
+    _captured: CapturedSizes[_PrefillGraph] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Have captured nothing yet."""
+        self._captured = CapturedSizes(self.pool, "single prompts")
 
     def capture(self) -> None:
         """Capture all sizes."""

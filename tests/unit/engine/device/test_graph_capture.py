@@ -56,10 +56,41 @@ class TestGraphPool:
         assert graphs[1].calls[0]["pool"] is None
 
 
+@pytest.fixture
+def free(monkeypatch) -> list[int]:
+    """Bytes free, and after them those free once torch has given back what it kept."""
+    sizes = [100, 100]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (sizes[0], 1000))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: sizes.pop(0))
+    return sizes
+
+
+class TestRoom:
+    @pytest.mark.parametrize(("kept", "before", "after"), [(0, 0, 0), (50, 50, 50), (50, 9, 50)])
+    def test_there_is_room(self, free: list[int], kept: int, before: int, after: int) -> None:
+        free[:] = [before, after]
+        pool = GraphPool()
+        pool.keep_free = kept
+        pool.require_room()
+
+    def test_graphs_leave_what_is_to_stay_free(self, free: list[int], caplog) -> None:
+        pool = GraphPool()
+        pool.keep_free = 80
+        captured = CapturedSizes[str](pool, "short steps")
+
+        def capture(size: int) -> str:
+            free[:] = [free[0] - 15, free[0] - 15]
+            return str(size)
+
+        captured.capture(lambda: [16, 64, 128], capture)
+        assert (captured.smallest_holding(1), free[0]) == ("64", 70)
+        assert "short steps: sizes [64, 128] have them" in caplog.text
+
+
 class TestCapturedSizes:
     @pytest.fixture
     def captured(self) -> CapturedSizes[str]:
-        return CapturedSizes("short steps")
+        return CapturedSizes(GraphPool(), "short steps")
 
     @pytest.mark.parametrize(
         ("tokens", "found"), [(1, "a"), (16, "a"), (17, "b"), (64, "b"), (65, None)]
@@ -81,8 +112,8 @@ class TestCapturedSizes:
 
         with caplog.at_level(logging.WARNING):
             captured.capture(lambda: [16, 64, 128], capture)
-        assert "short steps: sizes [64, 128] have graphs" in caplog.text
-        assert "--gpu-memory-utilization" in caplog.text
+        assert "short steps: sizes [64, 128] have them" in caplog.text
+        assert "--max-num-batched-tokens" in caplog.text
         assert captured.smallest_holding(16) == "64"
 
     def test_so_does_that_of_measuring(self, captured, caplog) -> None:
@@ -91,5 +122,5 @@ class TestCapturedSizes:
 
         with caplog.at_level(logging.WARNING):
             captured.capture(sizes, str)
-        assert "sizes none have graphs" in caplog.text
+        assert "sizes none have them" in caplog.text
         assert captured.smallest_holding(1) is None

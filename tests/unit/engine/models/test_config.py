@@ -9,8 +9,8 @@ import pytest
 
 from kvasir_engine.layers.rotary import RotaryConfig
 from kvasir_engine.models.config import model_config
-from kvasir_engine.models.gemma3 import local_rotary
-from kvasir_engine.models.phi3 import Phi3ForCausalLM
+from kvasir_engine.models.families.gemma3 import local_rotary
+from kvasir_engine.models.families.phi3 import Phi3ForCausalLM
 
 SIZES: dict[str, Any] = {
     "hidden_size": 64,

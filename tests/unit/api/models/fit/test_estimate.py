@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from support.llama_config import LLAMA_8B
 
 from kvasir.models.fit import Workload, estimate_fit, gpu_memory, suggest_tensor_parallel
-from kvasir.models.fit.estimate import CONTEXT_BYTES, reserve_bytes, weight_bytes
+from kvasir.models.fit.estimate import (
+    COLLECTIVE_BYTES,
+    CONTEXT_BYTES,
+    GRAPH_BYTES,
+    reserve_bytes,
+    weight_bytes,
+)
 from kvasir.models.hf_config import parse_shape
 from kvasir.models.model_shape import ModelShape
 
@@ -168,7 +174,14 @@ def test_the_reserve_grows_with_a_step() -> None:
     shape = llama()
     small = Workload(max_num_batched_tokens=512, max_num_seqs=8)
     assert CONTEXT_BYTES < reserve_bytes(shape, 1, small) < reserve_bytes(shape, 1, Workload())
-    assert reserve_bytes(shape, 2, small) > reserve_bytes(shape, 1, small)  # collectives
+
+
+def test_graphs_hold_a_step_again_and_ranks_have_collectives_instead() -> None:
+    shape = llama()
+    step = reserve_bytes(shape, 2, Workload()) - CONTEXT_BYTES - COLLECTIVE_BYTES
+    alone = reserve_bytes(shape, 1, Workload()) - CONTEXT_BYTES - GRAPH_BYTES
+    # Two ranks halve the step's inner width, not its residual stream and logits.
+    assert step < alone / 2 < 2 * step
 
 
 @given(
