@@ -43,7 +43,7 @@ lint: install  ## ruff, mypy strict (less so over tests), the layers between pac
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks:e2e $(BIN)/mypy tests
+	MYPYPATH=benchmarks:e2e:e2e/gpu $(BIN)/mypy tests
 	MYPYPATH=benchmarks:benchmarks/gpu:e2e:e2e/gpu $(BIN)/mypy $(SCRIPTS)
 	$(BIN)/mypy e2e/kubernetes
 	$(BIN)/lint-imports

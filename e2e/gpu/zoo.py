@@ -1,0 +1,186 @@
+"""Every config of benchmarks/models/zoo on a GPU: starts with defaults, serves, and how fast.
+
+    python e2e/gpu/zoo.py --out zoo.json [--models gemma2-9b,...] [--seconds 500]
+
+Each model in a process of its own, with random weights and no flags: 64 requests of 16 to 1,024
+tokens in and 16 to 128 out, then one of the longest context that the engine says it takes, then
+the time of a decode step with 1 and 64 rows at 1,000 tokens of context. Beside it stands a model
+of that step: the weights' bytes at the rate of torch's own matrix products of Llama-8B's sizes with
+as many rows, the KV cache's bytes at the rate of a long read, and the small kernels' time, each as
+measured on that kind of GPU.
+
+A run adds rows to the file and leaves out models that it already has for this commit and GPU, so
+that the zoo can be gone through in several runs; `--seconds` ends one in time. Exits 1 when a model
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / each) for each in (".", "api", "engine", "benchmarks")]
+
+from common import commit  # noqa: E402
+
+from kvasir.models.hf_config import read_shape  # noqa: E402
+from kvasir.models.model_shape import ModelShape  # noqa: E402
+
+ZOO = ROOT / "benchmarks" / "models" / "zoo"
+CONTEXT = 1000
+"""Tokens before a decode that is timed."""
+STEPS = 64
+"""Decode steps that are timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Llama-8B's measured parts of a step on one kind of GPU."""
+
+    products_ms: dict[int, float]
+    """All matrix products of a step, by rows."""
+    read_bytes_per_ms: float
+    small_kernels_ms: float = 0.35
+    small_kernels_ms_per_row: float = 1.3e-3
+
+
+RATES = {
+    "H200": Rates({1: 3.985, 64: 4.331}, 4.3e9),
+    "H100": Rates({1: 5.602, 64: 5.805}, 2.98e9),
+}
+LLAMA_8B_BYTES, LLAMA_8B_LAYERS, LLAMA_8B_WIDTH = 15.009e9, 32, 4096
+
+
+def modelled_ms(shape: ModelShape, rates: Rates, rows: int) -> float:
+    """Milliseconds of a decode step of `rows` at CONTEXT tokens."""
+    count = shape.parameters()
+    weights = 2 * (count.linear + (count.head or count.embedding))
+    if shape.num_experts:
+        missed = (1 - shape.experts_per_token / shape.num_experts) ** rows
+        expert = 3 * shape.hidden_size * shape.moe_intermediate_size
+        weights -= 2 * int(missed * shape.num_sparse_layers * shape.num_experts * expert)
+    products = rates.products_ms[rows] * weights / LLAMA_8B_BYTES
+    seen = sum(min(CONTEXT, window or CONTEXT) for window in shape.layer_windows)
+    cache = rows * seen * shape.kv_bytes_per_token_and_layer() / rates.read_bytes_per_ms
+    layers = shape.num_layers / LLAMA_8B_LAYERS
+    wide = layers * shape.hidden_size / LLAMA_8B_WIDTH
+    small = layers * rates.small_kernels_ms + wide * rows * rates.small_kernels_ms_per_row
+    return products + cache + small
+
+
+def row_of(name: str) -> dict[str, Any]:
+    """Start, serve and time one model in this process."""
+    import torch
+    from engine import Engine, prompts
+
+    from kvasir_engine.core.build import build_core
+    from kvasir_engine.settings import make_settings
+
+    begin = time.perf_counter()
+    core = build_core(make_settings(str(ZOO / name), load_format="dummy"), ZOO / name)
+    built = core.built_runner
+    start, engine = time.perf_counter() - begin, Engine(core)
+    draw = random.Random(0)
+    mixed = prompts(64, 16, 1024, 1)
+    engine.generate(mixed, [draw.randint(16, 128) for _ in mixed])
+    longest = built.max_model_len - 16
+    begin = time.perf_counter()
+    engine.generate(prompts(1, longest, longest, 2), [16])
+    seconds = time.perf_counter() - begin
+    gpu = torch.cuda.get_device_name()
+    return {
+        "gpu": gpu,
+        "commit": commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "start_s": round(start, 1),
+        "start_parts_s": built.timings,
+        "memory_gib": {owner: round(size / 2**30, 2) for owner, size in built.memory.items()},
+        "longest_tokens": longest,
+        "longest_s": round(seconds, 2),
+        "graph_steps": core.built_runner.runner.graphs.steps,  # type: ignore[attr-defined]
+        **_decodes(engine, name, gpu),
+    }
+
+
+def _decodes(engine: Any, name: str, gpu: str) -> dict[str, Any]:
+    from engine import prompts
+
+    shape = read_shape(ZOO / name)
+    rates = next((each for kind, each in RATES.items() if kind in gpu), None)
+    found: dict[str, Any] = {}
+    for rows in (1, 64):
+        given, times = prompts(rows, CONTEXT, CONTEXT, 3), []
+        for _ in range(2):
+            engine.forget()
+            one = engine.generate(given, [1] * rows)
+            engine.forget()
+            times.append((engine.generate(given, [1 + STEPS] * rows) - one) / STEPS * 1e3)
+        found[f"decode_{rows}_ms"] = round(min(times), 3)
+        if rates is not None:
+            model = modelled_ms(shape, rates, rows)
+            found[f"modelled_{rows}_ms"] = round(model, 3)
+            found[f"share_{rows}"] = round(model / min(times), 3)
+    return found
+
+
+def child(name: str, seconds: float) -> dict[str, Any]:
+    """One model's row by a process of its own, or what went wrong."""
+    command = [sys.executable, __file__, "--one", name]
+    # Processes that a start begins find the packages, too.
+    packages = [str(ROOT / "api"), str(ROOT / "engine"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=max(seconds, 1),
+            env=environment,
+        )
+    except subprocess.TimeoutExpired:
+        return {}
+    if done.returncode:
+        return {"failed": done.stderr[-3000:]}
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def main() -> int:
+    """Go through the zoo; 1 when a model failed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("zoo.json"))
+    parser.add_argument("--models", default="", help="names, all without")
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(row_of(options.one)))
+        return 0
+    rows = json.loads(options.out.read_text()) if options.out.exists() else {}
+    end = time.monotonic() + options.seconds
+    names = options.models.split(",") if options.models else sorted(p.name for p in ZOO.iterdir())
+    for name in names:
+        if rows.get(name, {}).get("commit") == commit() or not (ZOO / name).is_dir():
+            continue
+        row = child(name, end - time.monotonic())
+        if not row:
+            break
+        rows[name] = row
+        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+        print(name, json.dumps(row), flush=True)
+    return int(any("failed" in row for row in rows.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""The configs of benchmarks/models/zoo: what our loader wants is what transformers' model has."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from kvasir.models.hf_config import load_config
+from kvasir_engine.layers.weights import model_slots
+from kvasir_engine.loader.transformers_loader import refuse_unless_supported
+from kvasir_engine.models.config import model_config
+from kvasir_engine.models.registry import NATIVE, build_native
+
+pytestmark = pytest.mark.slow
+
+ZOO = Path(__file__).parents[4] / "benchmarks" / "models" / "zoo"
+CONFIGS = sorted(path.parent.name for path in ZOO.glob("*/config.json"))
+THROUGH_TRANSFORMERS = {"command-r-8layers"}
+NOT_IN_TRANSFORMERS = {"exaone3.5-2.4b", "exaone3.5-7.8b"}
+"""Their code comes with the models. They are Llamas by other names, which test_native.py maps."""
+Shapes = dict[str, tuple[int, ...]]
+
+
+def fields_of(name: str) -> dict[str, Any]:
+    return load_config(ZOO / name)
+
+
+def theirs(fields: dict[str, Any], directory: Path) -> Any:
+    """transformers' model of the config, without memory."""
+    (directory / "config.json").write_text(json.dumps(fields))
+    config = transformers.AutoConfig.from_pretrained(directory)
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(config)
+
+
+def as_llama(fields: dict[str, Any]) -> dict[str, Any]:
+    """EXAONE 3.5's config in Llama's words."""
+    renamed = {"num_layers": "num_hidden_layers", "activation_function": "hidden_act"}
+    made = {renamed.get(name, name): value for name, value in fields.items()}
+    return {**made, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+
+
+def each_expert(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The matrices that transformers keeps as one tensor: of each expert, gate and up as two."""
+    if len(shape) < 3:
+        yield shape
+        return
+    experts, rows, columns = shape
+    yield from [(rows, columns)] * experts
+
+
+def test_the_zoo_is_large_and_its_exceptions_are_in_it() -> None:
+    assert len(CONFIGS) >= 40
+    assert set(CONFIGS) > THROUGH_TRANSFORMERS | NOT_IN_TRANSFORMERS
+
+
+@pytest.mark.parametrize("name", sorted(set(CONFIGS) - THROUGH_TRANSFORMERS))
+def test_the_loader_wants_what_transformers_has(name: str, tmp_path: Path) -> None:
+    fields = fields_of(name)
+    config = model_config(fields)
+    with torch.device("meta"):
+        model = build_native(config.shape.architecture, config)
+    reference = theirs(as_llama(fields) if name in NOT_IN_TRANSFORMERS else fields, tmp_path)
+    ours: Shapes = {key: slot.shape for key, slot in model_slots(model).items()}
+    want: Shapes = {
+        model.slot_name(key): tuple(weight.shape) for key, weight in reference.named_parameters()
+    }
+    assert config.shape.parameters_exact
+    assert config.shape.num_parameters == sum(p.numel() for p in reference.parameters())
+    if config.shape.num_experts:
+        # Checkpoints have a matrix an expert; transformers' module joins them under other names.
+        dense = {key for key in want if "expert" not in key and ".mlp.gate." not in key}
+        assert {key: want[key] for key in dense} == {key: ours[key] for key in dense}
+        size = config.shape.hidden_size * config.shape.moe_intermediate_size
+        sizes = Counter(torch.Size(shape).numel() for key, shape in ours.items() if key not in want)
+        assert sizes[size] == 3 * config.shape.num_experts * config.shape.num_sparse_layers
+    else:
+        assert ours == want
+
+
+@pytest.mark.parametrize("name", sorted(THROUGH_TRANSFORMERS))
+def test_what_has_no_native_code_runs_through_transformers(name: str, tmp_path: Path) -> None:
+    fields = fields_of(name)
+    shape = model_config(fields).shape
+    assert shape.architecture not in NATIVE
+    refuse_unless_supported(fields, shape.architecture, trust_remote_code=False)
+    reference = theirs(fields, tmp_path)
+    assert shape.num_parameters == sum(p.numel() for p in reference.parameters())
