@@ -143,8 +143,13 @@ class Precompiler:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            # It cannot take the GPU's memory, nor wait for it.
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            # It finds the packages that this process found, and cannot take the GPU's memory, nor
+            # wait for it.
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "CUDA_VISIBLE_DEVICES": "",
+            },
         )
 
     @cached_property

@@ -100,6 +100,15 @@ def test_a_start_like_one_before_compiles_nothing_ahead(
     assert described == [h200] * 3
 
 
+def test_packages_are_found_where_this_process_found_them(
+    tmp_path: Path, dry_run: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_on_the_path.py").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    dry_run(f"import only_on_the_path\nprint({COMPILED!r}, end='')")
+    assert start(tmp_path)
+
+
 def test_another_gpu_compiles_its_own(
     tmp_path: Path,
     dry_run: Callable[[str], None],
