@@ -75,6 +75,15 @@ class Engine:
             raise AssertionError(f"{tokens} tokens came out, {sum(lengths)} were asked for.")
         return time.perf_counter() - begin
 
+    def decode_ms(self, given: Prompts, steps: int) -> float:
+        """Milliseconds of a decode step: (time of 1 + `steps` tokens - time of 1) / `steps`. The
+        prefix cache has to be empty, and is again afterwards."""
+        one = self.generate(given, [1] * len(given))
+        self.forget()
+        many = self.generate(given, [1 + steps] * len(given))
+        self.forget()
+        return (many - one) / steps * 1e3
+
     def forget(self) -> None:
         """An empty prefix cache."""
         self._core.scheduler.kv.reset_cache()
@@ -111,14 +120,8 @@ def decode(engine: Engine) -> Figures:
     """(time of 257 tokens - time of 1 token) / 256."""
     found = {}
     for batch in (1, 8, 64, 256):
-        runs = []
-        for repeat in range(2):
-            given = prompts(batch, 1000, 1000, 10 + repeat)
-            one = engine.generate(given, [1] * batch)
-            engine.forget()
-            many = engine.generate(given, [257] * batch)
-            engine.forget()
-            runs.append((many - one) / 256 * 1e3)
+        given = [prompts(batch, 1000, 1000, 10 + repeat) for repeat in range(2)]
+        runs = [engine.decode_ms(each, 256) for each in given]
         found[f"decode_bs{batch}"] = {"tpot_ms": round(min(runs), 3)}
     return found
 

@@ -9,16 +9,15 @@ of that step: the weights' bytes at the rate of torch's own matrix products of L
 as many rows, the KV cache's bytes at the rate of a long read, and the small kernels' time, each as
 measured on that kind of GPU.
 
-A run adds rows to the file and leaves out models that it already has for this commit and GPU, so
-that the zoo can be gone through in several runs; `--seconds` ends one in time. Exits 1 when a model
-failed.
+A run adds rows to the file and leaves out models that it already has for this commit, so that the
+zoo can be gone through in several runs; `--seconds` ends one in time. Write a file for each kind of
+GPU. Exits 1 when a model failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -58,24 +57,29 @@ RATES = {
     "H200": Rates({1: 3.985, 64: 4.331}, 4.3e9),
     "H100": Rates({1: 5.602, 64: 5.805}, 2.98e9),
 }
-LLAMA_8B_BYTES, LLAMA_8B_LAYERS, LLAMA_8B_WIDTH = 15.009e9, 32, 4096
 
 
 def modelled_ms(shape: ModelShape, rates: Rates, rows: int) -> float:
     """Milliseconds of a decode step of `rows` at CONTEXT tokens."""
-    count = shape.parameters()
-    weights = 2 * (count.linear + (count.head or count.embedding))
+    measured = read_shape(ZOO / "llama3.1-8b")
+    weights = _product_bytes(shape)
     if shape.num_experts:
         missed = (1 - shape.experts_per_token / shape.num_experts) ** rows
         expert = 3 * shape.hidden_size * shape.moe_intermediate_size
         weights -= 2 * int(missed * shape.num_sparse_layers * shape.num_experts * expert)
-    products = rates.products_ms[rows] * weights / LLAMA_8B_BYTES
+    products = rates.products_ms[rows] * weights / _product_bytes(measured)
     seen = sum(min(CONTEXT, window or CONTEXT) for window in shape.layer_windows)
     cache = rows * seen * shape.kv_bytes_per_token_and_layer() / rates.read_bytes_per_ms
-    layers = shape.num_layers / LLAMA_8B_LAYERS
-    wide = layers * shape.hidden_size / LLAMA_8B_WIDTH
+    layers = shape.num_layers / measured.num_layers
+    wide = layers * shape.hidden_size / measured.hidden_size
     small = layers * rates.small_kernels_ms + wide * rows * rates.small_kernels_ms_per_row
     return products + cache + small
+
+
+def _product_bytes(shape: ModelShape) -> int:
+    """Bytes of all matrices, the head among them, in bf16."""
+    count = shape.parameters()
+    return 2 * (count.linear + (count.head or count.embedding))
 
 
 def row_of(name: str) -> dict[str, Any]:
@@ -107,7 +111,7 @@ def row_of(name: str) -> dict[str, Any]:
         "memory_gib": {owner: round(size / 2**30, 2) for owner, size in built.memory.items()},
         "longest_tokens": longest,
         "longest_s": round(seconds, 2),
-        "graph_steps": core.built_runner.runner.graphs.steps,  # type: ignore[attr-defined]
+        "graph_steps": built.runner.graphs.steps,  # type: ignore[attr-defined]
         **_decodes(engine, name, gpu),
     }
 
@@ -118,27 +122,21 @@ def _decodes(engine: Any, name: str, gpu: str) -> dict[str, Any]:
     shape = read_shape(ZOO / name)
     rates = next((each for kind, each in RATES.items() if kind in gpu), None)
     found: dict[str, Any] = {}
+    engine.forget()
     for rows in (1, 64):
-        given, times = prompts(rows, CONTEXT, CONTEXT, 3), []
-        for _ in range(2):
-            engine.forget()
-            one = engine.generate(given, [1] * rows)
-            engine.forget()
-            times.append((engine.generate(given, [1 + STEPS] * rows) - one) / STEPS * 1e3)
-        found[f"decode_{rows}_ms"] = round(min(times), 3)
+        given = prompts(rows, CONTEXT, CONTEXT, 3)
+        best = min(engine.decode_ms(given, STEPS) for _ in range(2))
+        found[f"decode_{rows}_ms"] = round(best, 3)
         if rates is not None:
             model = modelled_ms(shape, rates, rows)
             found[f"modelled_{rows}_ms"] = round(model, 3)
-            found[f"share_{rows}"] = round(model / min(times), 3)
+            found[f"share_{rows}"] = round(model / best, 3)
     return found
 
 
 def child(name: str, seconds: float) -> dict[str, Any]:
     """One model's row by a process of its own, or what went wrong."""
     command = [sys.executable, __file__, "--one", name]
-    # Processes that a start begins find the packages, too.
-    packages = [str(ROOT / "api"), str(ROOT / "engine"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
     try:
         done = subprocess.run(
             command,
@@ -146,7 +144,6 @@ def child(name: str, seconds: float) -> dict[str, Any]:
             text=True,
             check=False,
             timeout=max(seconds, 1),
-            env=environment,
         )
     except subprocess.TimeoutExpired:
         return {}
@@ -169,9 +166,12 @@ def main() -> int:
         return 0
     rows = json.loads(options.out.read_text()) if options.out.exists() else {}
     end = time.monotonic() + options.seconds
-    names = options.models.split(",") if options.models else sorted(p.name for p in ZOO.iterdir())
+    known = sorted(path.parent.name for path in ZOO.glob("*/config.json"))
+    names = options.models.split(",") if options.models else known
+    if strange := sorted(set(names) - set(known)):
+        parser.error(f"--models {', '.join(strange)}: not in {ZOO.relative_to(ROOT)}")
     for name in names:
-        if rows.get(name, {}).get("commit") == commit() or not (ZOO / name).is_dir():
+        if rows.get(name, {}).get("commit") == commit():
             continue
         row = child(name, end - time.monotonic())
         if not row:

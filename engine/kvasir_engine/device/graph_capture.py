@@ -92,21 +92,22 @@ class GraphPool:
 class CapturedSizes(Generic[T]):
     """Captured graphs by the number of tokens they hold."""
 
-    def __init__(self, pool: GraphPool, steps: str) -> None:
+    def __init__(self, steps: str) -> None:
         """`steps` names the steps in a warning."""
-        self._pool = pool
         self._steps = steps
         self._by_size: dict[int, T] = {}
         self._sizes: list[int] = []
 
-    def capture(self, sizes: Callable[[], Sequence[int]], capture: Callable[[int], T]) -> None:
-        """Capture all `sizes`, the largest first, whose memory serves the others.
+    def capture(
+        self, pool: GraphPool, sizes: Callable[[], Sequence[int]], capture: Callable[[int], T]
+    ) -> None:
+        """Capture all `sizes` into `pool`, the largest first, whose memory serves the others.
 
         `sizes` may measure to find them. Without room for the next it ends with what was captured.
         """
         try:
             for size in reversed(sizes()):
-                self._pool.require_room()
+                pool.require_room()
                 self._by_size[size] = capture(size)
         except torch.OutOfMemoryError:
             log.warning(

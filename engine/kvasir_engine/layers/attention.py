@@ -90,11 +90,7 @@ class SelfAttention(nn.Module):
         qk, v = heads.tensor_split((spec.num_heads + spec.num_kv_heads,), dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = qk.tensor_split((spec.num_heads,), dim=1)
-            if isinstance(self.q_norm, ShardedRMSNorm):
-                q, k = self.q_norm(q.flatten(1)).view_as(q), self.k_norm(k.flatten(1)).view_as(k)
-            else:
-                q, k = self.q_norm(q), self.k_norm(k)
-            qk = torch.cat((q, k), dim=1)
+            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
         q, k = apply_rotary(qk, rotary).tensor_split((spec.num_heads,), dim=1)
         return attend(spec, q, k, v)
 
@@ -121,9 +117,9 @@ def _norm_all_heads(
 ) -> None:
     """Norm queries and keys of `heads` in place, each over the channels of all heads."""
     if tensor_parallel().size == 1:
-        fused.norm_qk(heads, q_norm.weight, k_norm.weight, q_norm.eps)
+        fused.norm_all_heads(heads, q_norm.weight, k_norm.weight, q_norm.eps)
         return
     ends = (spec.num_heads, spec.num_heads + spec.num_kv_heads)
     q, k, _ = heads.tensor_split(ends, dim=1)
     for norm, part in ((q_norm, q), (k_norm, k)):
-        part.copy_(norm(part.flatten(1)).view_as(part))
+        part.copy_(norm(part))

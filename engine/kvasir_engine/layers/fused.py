@@ -30,7 +30,7 @@ class FusedOps:
     ]
     store_qkv: Callable[..., torch.Tensor]
     qk_norm: type[QKNorm]
-    norm_qk: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], None]
+    norm_all_heads: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], None]
     moe: ModuleType
     """`kernels.grouped_gemm`."""
     moe_blocks: ModuleType
@@ -48,7 +48,7 @@ def fused_ops(device: torch.device) -> FusedOps | None:
     from kvasir_engine.kernels.add_rms_norm import add_rms_norm
     from kvasir_engine.kernels.gemm.skinny_table import skinny_gemm
     from kvasir_engine.kernels.gemm.tuned_gemm import tuned_gemm
-    from kvasir_engine.kernels.norm_qk import norm_qk
+    from kvasir_engine.kernels.norm_all_heads import norm_all_heads
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.rotary_table import rotary_table
     from kvasir_engine.kernels.silu_mul import silu_mul
@@ -61,7 +61,7 @@ def fused_ops(device: torch.device) -> FusedOps | None:
         rotary_table,
         store_qkv,
         QKNorm,
-        norm_qk,
+        norm_all_heads,
         moe,
         moe_blocks,
     )

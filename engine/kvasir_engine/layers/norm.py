@@ -65,14 +65,15 @@ class ShardedRMSNorm(RMSNorm):
         self.start = start
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of this rank's channels [tokens, local], in their shape and dtype."""
-        ranks = tensor_parallel().size
+        """Return the norm of this rank's heads [tokens, heads, head_dim], in their shape and
+        dtype."""
+        ranks, channels = tensor_parallel().size, x.flatten(1)
         if ranks == 1:
-            return super().forward(x)
-        wide = x.float()
+            return super().forward(channels).view_as(x)
+        wide = channels.float()
         squares = all_reduce(wide.pow(2).sum(-1, keepdim=True))
-        scale = torch.rsqrt(squares / (ranks * x.shape[-1]) + self.eps)
-        return (wide * scale * self.weight.float()).to(x.dtype)
+        scale = torch.rsqrt(squares / (ranks * wide.shape[-1]) + self.eps)
+        return (wide * scale * self.weight.float()).to(x.dtype).view_as(x)
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return the slot of this rank's channels."""

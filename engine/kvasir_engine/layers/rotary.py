@@ -49,14 +49,9 @@ def _default(config: RotaryConfig) -> tuple[torch.Tensor, float]:
     return _plain(config), 1.0
 
 
-def _none(config: RotaryConfig) -> tuple[torch.Tensor, float]:
-    """Angles of zero: the layers' arithmetic stays the same and turns nothing."""
-    return torch.zeros(config.rotary_dim // 2, dtype=torch.float32, device="cpu"), 1.0
-
-
 def unrotated(head_dim: int) -> RotaryConfig:
-    """The rotary embedding of layers that do not rotate (NoPE)."""
-    return RotaryConfig(head_dim, 1.0, {"rope_type": "none"})
+    """The rotary embedding of layers that do not rotate (NoPE): all angles are zero."""
+    return RotaryConfig(head_dim, 1.0, {"rope_type": "linear", "factor": math.inf})
 
 
 def _linear(config: RotaryConfig) -> tuple[torch.Tensor, float]:
@@ -126,7 +121,6 @@ _KINDS: dict[str, Callable[[RotaryConfig], tuple[torch.Tensor, float]]] = {
     "linear": _linear,
     "llama3": _llama3,
     "longrope": _longrope,
-    "none": _none,
     "yarn": _yarn,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from operator import mul
 from pathlib import Path
 
 import torch
@@ -88,10 +89,9 @@ def build_torch_runner(
             groups, num_blocks, chunk=settings.scheduler.max_num_batched_tokens
         )
         explicit = settings.max_model_len is not None
-        length = kv_sizing.fit_context(wanted, explicit, fitting, budget)
-        with out_of_memory.raise_on_out_of_memory(
-            lambda: _too_many_blocks(num_blocks, _block_bytes(loaded, groups), device)
-        ):
+        cache_bytes = sum(map(mul, num_blocks, _block_bytes(loaded, groups)))
+        length = kv_sizing.fit_context(wanted, explicit, fitting, cache_bytes)
+        with out_of_memory.raise_on_out_of_memory(lambda: _too_many_blocks(cache_bytes, device)):
             caches = kv_cache.allocate(loaded.cache_specs, groups, num_blocks, loaded.dtype, device)
         runner.use_caches(caches)
     _count(memory, "KV cache")
@@ -205,10 +205,7 @@ def _too_many_rows(
     )
 
 
-def _too_many_blocks(
-    num_blocks: list[int], block_bytes: list[int], device: torch.device
-) -> SettingsError:
-    asked = sum(n * size for n, size in zip(num_blocks, block_bytes, strict=True))
+def _too_many_blocks(asked: int, device: torch.device) -> SettingsError:
     return SettingsError(
         f"the KV cache needs {asked / 2**30:.2f} GiB on {device}, which has less free; "
         "lower --kv-cache-memory-bytes, --max-num-seqs or --max-model-len."
@@ -267,7 +264,6 @@ def _profile(settings: EngineSettings, runner: TorchRunner, device: torch.device
     _run_largest_step(settings, runner)
     peak = torch.cuda.max_memory_allocated(device) - before
     runner.use_caches([])
-    torch.cuda.empty_cache()
     return peak
 
 

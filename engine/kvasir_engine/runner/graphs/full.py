@@ -86,18 +86,14 @@ class FullGraphs:
     device: torch.device
     steps: Counter[Variant] = field(default_factory=Counter)
     """Replayed steps by variant."""
-    _plain: CapturedSizes[_Graph] = field(init=False)
+    _plain: CapturedSizes[_Graph] = field(default_factory=lambda: CapturedSizes("decodes"))
     _on_demand: dict[tuple[Variant, int], _Graph | None] = field(default_factory=dict)
     """Graphs by variant and size; None where memory did not suffice."""
-
-    def __post_init__(self) -> None:
-        """Have captured nothing yet."""
-        self._plain = CapturedSizes(self.pool, "decodes")
 
     def capture(self, max_rows: int) -> None:
         """Capture the plain graphs of all sizes up to `max_rows`."""
         sizes = decode_sizes(max_rows)
-        self._plain.capture(lambda: sizes, lambda size: self._capture(size, "plain"))
+        self._plain.capture(self.pool, lambda: sizes, lambda size: self._capture(size, "plain"))
 
     def capture_largest(self, variant: Variant) -> None:
         """Compile the kernels of an on-demand variant and capture its largest size."""

@@ -118,11 +118,9 @@ class PiecewiseGraphs:
     device: torch.device
     steps: int = 0
     """Replayed steps."""
-    _captured: CapturedSizes[_PiecewiseGraph] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Have captured nothing yet."""
-        self._captured = CapturedSizes(self.pool, "mixed steps")
+    _captured: CapturedSizes[_PiecewiseGraph] = field(
+        default_factory=lambda: CapturedSizes("mixed steps")
+    )
 
     def capture(self) -> None:
         """Capture all sizes that pay."""
@@ -132,6 +130,7 @@ class PiecewiseGraphs:
         # Lazily: allocated after the measuring, and where running out of memory is expected.
         out = cache(lambda: torch.empty_like(queries.all))
         self._captured.capture(
+            self.pool,
             lambda: piecewise_sizes(self._max_tokens(queries.tokens)),
             lambda size: self._capture(size, out()),
         )

@@ -51,18 +51,16 @@ class PrefillGraphs:
     device: torch.device
     steps: int = 0
     """Replayed steps."""
-    _captured: CapturedSizes[_PrefillGraph] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Have captured nothing yet."""
-        self._captured = CapturedSizes(self.pool, "single prompts")
+    _captured: CapturedSizes[_PrefillGraph] = field(
+        default_factory=lambda: CapturedSizes("single prompts")
+    )
 
     def capture(self) -> None:
         """Capture all sizes."""
         queries = self.context.queries
         if queries is None:
             return
-        self._captured.capture(lambda: prefill_sizes(queries.tokens), self._capture)
+        self._captured.capture(self.pool, lambda: prefill_sizes(queries.tokens), self._capture)
 
     def run(self, inputs: StepInputs) -> torch.Tensor | None:
         """Return hidden states [>= tokens, hidden size] of a step, overwritten by the next step of

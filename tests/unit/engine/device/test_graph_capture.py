@@ -76,13 +76,13 @@ class TestRoom:
     def test_graphs_leave_what_is_to_stay_free(self, free: list[int], caplog) -> None:
         pool = GraphPool()
         pool.keep_free = 80
-        captured = CapturedSizes[str](pool, "short steps")
+        captured = CapturedSizes[str]("short steps")
 
         def capture(size: int) -> str:
             free[:] = [free[0] - 15, free[0] - 15]
             return str(size)
 
-        captured.capture(lambda: [16, 64, 128], capture)
+        captured.capture(pool, lambda: [16, 64, 128], capture)
         assert (captured.smallest_holding(1), free[0]) == ("64", 70)
         assert "short steps: sizes [64, 128] have them" in caplog.text
 
@@ -90,13 +90,13 @@ class TestRoom:
 class TestCapturedSizes:
     @pytest.fixture
     def captured(self) -> CapturedSizes[str]:
-        return CapturedSizes(GraphPool(), "short steps")
+        return CapturedSizes("short steps")
 
     @pytest.mark.parametrize(
         ("tokens", "found"), [(1, "a"), (16, "a"), (17, "b"), (64, "b"), (65, None)]
     )
     def test_the_smallest_that_holds_a_step(self, captured, tokens: int, found: str | None) -> None:
-        captured.capture(lambda: [16, 64], {16: "a", 64: "b"}.__getitem__)
+        captured.capture(GraphPool(), lambda: [16, 64], {16: "a", 64: "b"}.__getitem__)
         assert captured.smallest_holding(tokens) == found
         assert captured.largest == 64
 
@@ -111,7 +111,7 @@ class TestCapturedSizes:
             return str(size)
 
         with caplog.at_level(logging.WARNING):
-            captured.capture(lambda: [16, 64, 128], capture)
+            captured.capture(GraphPool(), lambda: [16, 64, 128], capture)
         assert "short steps: sizes [64, 128] have them" in caplog.text
         assert "--max-num-batched-tokens" in caplog.text
         assert captured.smallest_holding(16) == "64"
@@ -121,6 +121,6 @@ class TestCapturedSizes:
             raise torch.OutOfMemoryError
 
         with caplog.at_level(logging.WARNING):
-            captured.capture(sizes, str)
+            captured.capture(GraphPool(), sizes, str)
         assert "sizes none have them" in caplog.text
         assert captured.smallest_holding(1) is None

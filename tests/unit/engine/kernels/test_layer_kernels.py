@@ -17,14 +17,14 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 @pytest.fixture
 def kernels(triton_interpreter) -> SimpleNamespace:
     from kvasir_engine.kernels import add_rms_norm as norm
-    from kvasir_engine.kernels import gather_token_inputs, norm_qk, qkv, rotary_table
+    from kvasir_engine.kernels import gather_token_inputs, norm_all_heads, qkv, rotary_table
     from kvasir_engine.kernels import silu_mul as gate
 
     return SimpleNamespace(
         silu_mul=gate.silu_mul,
         add_rms_norm=norm.add_rms_norm,
         rotary_table=rotary_table.rotary_table,
-        norm_qk=norm_qk.norm_qk,
+        norm_all_heads=norm_all_heads.norm_all_heads,
         store_qkv=qkv.store_qkv,
         QKNorm=qkv.QKNorm,
         token_inputs=gather_token_inputs.token_inputs,
@@ -52,14 +52,14 @@ def test_norm_without_a_residual(kernels) -> None:
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (5, 1)])
-def test_norm_qk(kernels, heads: int, kv_heads: int) -> None:
+def test_norm_all_heads(kernels, heads: int, kv_heads: int) -> None:
     # A view of a wider projection, whose tokens lie apart.
     x = torch.randn(3, heads + 2 * kv_heads + 1, 24, device=DEVICE)[:, :-1]
     query, key = (torch.randn(n * 24, device=DEVICE) for n in (heads, kv_heads))
     q, k, v = (part.flatten(1).clone() for part in x.split((heads, kv_heads, kv_heads), dim=1))
     q = torch.nn.functional.rms_norm(q, query.shape, query, 1e-3)
     k = torch.nn.functional.rms_norm(k, key.shape, key, 1e-3)
-    kernels.norm_qk(x, query, key, 1e-3)
+    kernels.norm_all_heads(x, query, key, 1e-3)
     torch.testing.assert_close(x.flatten(1), torch.cat((q, k, v), dim=1), atol=1e-5, rtol=1e-5)
 
 

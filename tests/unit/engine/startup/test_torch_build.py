@@ -53,6 +53,11 @@ def test_the_cache_is_no_larger_than_all_rows_can_use() -> None:
     assert made(kv_cache_memory_bytes=1 << 40).num_blocks == [4 * 128 + 64 // 16 + 1]
 
 
+def test_a_context_that_blocks_asked_for_do_not_hold_names_their_size() -> None:
+    with pytest.raises(SettingsError, match=r"KV cache of 0\.01 GiB holds 1904\."):
+        made(num_blocks=120, max_model_len=2000)
+
+
 def test_unknown_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto") == torch.device("cpu")

@@ -10,7 +10,7 @@ from kvasir_engine.device.launch import begin, launch_options
 
 
 @triton.jit
-def _norm_qk(
+def _norm_all_heads(
     x_ptr,
     q_weight_ptr,
     k_weight_ptr,
@@ -35,7 +35,9 @@ def _norm_qk(
     tl.store(row + at, (x * scale * weight).to(x_ptr.dtype.element_ty), mask=inside)
 
 
-def norm_qk(x: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float) -> None:
+def norm_all_heads(
+    x: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float
+) -> None:
     """Norm queries and keys in place.
 
     x [tokens, heads + 2 kv_heads, head_dim]: queries, keys and values, tokens may lie apart;
@@ -44,7 +46,7 @@ def norm_qk(x: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps
     queries, keys = q_weight.shape[0], k_weight.shape[0]
     padded = triton.next_power_of_2(max(queries, keys))
     if x.shape[0]:
-        _norm_qk[(x.shape[0], 2)](
+        _norm_all_heads[(x.shape[0], 2)](
             x,
             q_weight,
             k_weight,
