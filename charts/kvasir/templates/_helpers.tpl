@@ -59,6 +59,36 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- default (printf "%s-keys" (include "kvasir.fullname" .)) .Values.apiKeys.existingSecret -}}
 {{- end -}}
 
+{{/* A Secret that is made where there is none. One that an older version of this chart made is in its
+     release's manifest, from which it is taken: made again by the hook, as it is, with the annotation
+     that keeps it when the manifest no longer has it. (context, name, data) */}}
+{{- define "kvasir.secretMadeOnce" -}}
+{{- $root := index . 0 -}}
+{{- $there := lookup "v1" "Secret" $root.Release.Namespace (index . 1) -}}
+{{- $notes := dict -}}
+{{- if $there -}}{{- $notes = default (dict) $there.metadata.annotations -}}{{- end -}}
+{{- $kept := eq (get $notes "helm.sh/resource-policy") "keep" -}}
+{{- $released := hasKey $notes "meta.helm.sh/release-name" -}}
+{{- if or (not $there) (and $released (not $kept)) }}
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "kvasir.labels" (list $root "router") | nindent 4 }}
+  annotations:
+    helm.sh/hook: pre-install,pre-upgrade
+    # Where nothing was found, nothing may be replaced: a render without a cluster finds nothing.
+    helm.sh/hook-delete-policy: {{ ternary "before-hook-creation" "hook-failed" (not (not $there)) }}
+    helm.sh/resource-policy: keep
+type: Opaque
+data:
+  {{- toYaml (ternary (get (default (dict) $there) "data") (index . 2) (not (not $there))) | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "kvasir.serviceUrl" -}}
 {{- $scheme := ternary "https" "http" .Values.router.tls.enabled -}}
 {{- $port := int .Values.router.service.port -}}

@@ -137,12 +137,23 @@ def test_a_releases_life(cluster, plane, charts) -> None:
     router = kubectl.json("-n", "kvasir", "get", "deployment", "kvasir-router")
     assert router["spec"]["replicas"] == 3
 
-    # Gone, all but the definition and what users made.
+    # A rollback brings back no revoked key, and takes no new one.
+    cluster("rollback", "kvasir", "1", "--namespace", "kvasir")
+    router = kubectl.json("-n", "kvasir", "get", "deployment", "kvasir-router")
+    assert router["spec"]["replicas"] == 2
+    assert secret(plane, "kvasir", "kvasir-keys") == keys | {"keys.yaml": more}
+    assert "kind: Secret" not in cluster("get", "manifest", "kvasir", "--namespace", "kvasir")
+
+    # Gone, all but the definition, the keys and what users made.
     cluster("uninstall", "kvasir", "--namespace", "kvasir")
     left = kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
     assert "kvasir" not in left
-    left = kubectl("-n", "kvasir", "get", "all,secrets,roles,networkpolicies,pdb", "-o", "name")
+    left = kubectl("-n", "kvasir", "get", "all,roles,networkpolicies,pdb", "-o", "name")
     assert "kvasir-" not in left, left
+    said = cluster("install", "kvasir", chart, *here, values=REGISTRY)
+    assert secret(plane, "kvasir", "kvasir-keys") == keys | {"keys.yaml": more}
+    cluster("uninstall", "kvasir", "--namespace", "kvasir")
+    kubectl("-n", "kvasir", "delete", "secret", "kvasir-keys", "kvasir-fleet-secret")
     assert "kvasir-tiny" in kubectl("get", "llmd", "-A", "-o", "name")
 
     # Under another name, in another namespace. The definition is left as it is...
@@ -175,6 +186,11 @@ def test_the_first_packaged_chart_is_upgraded_with_its_definition(cluster, plane
     assert _fields(_schema(plane)) == _fields(made["spec"]["versions"][0])
     assert _fields(before) < _fields(_schema(plane)), "a field was added since"
     assert secret(plane, "upgraded", "kvasir-keys") == keys
+    # Its manifest held the Secrets: they are out of it now, and stay in the cluster.
+    for values in (REGISTRY, REGISTRY | {"router": {"replicas": 3}}):
+        cluster("upgrade", "kvasir", charts / "kvasir", *here, values=values)
+        assert secret(plane, "upgraded", "kvasir-keys") == keys
+    assert "kind: Secret" not in cluster("get", "manifest", "kvasir", "--namespace", "upgraded")
     assert "kvasir-tiny" in plane.kubectl("-n", "upgraded", "get", "llmd", "-o", "name")
     cluster("uninstall", "kvasir", "--namespace", "upgraded")
     plane.kubectl("delete", "crd", CRD, "--timeout=60s")
