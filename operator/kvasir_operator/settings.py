@@ -69,6 +69,9 @@ class OperatorSettings:
         dir_okay=False,
     )
     """The secret itself; "" = they do not know each other."""
+    fleet_secret_copy: str = flag(
+        "kvasir-fleet", "Secret in each namespace by which engines know the routers.", ROUTERS
+    )
 
     images: Images = group(
         Images,

@@ -160,11 +160,13 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest.fixture(scope="session")
-def render(helm: Helm) -> Callable[[str], list[Object]]:
-    """The objects of the chart with one of SETS."""
+def render(helm: Helm) -> Callable[..., list[Object]]:
+    """The objects of the chart with one of SETS, and further values of its first level."""
     rendered: dict[str, list[Object]] = {}
 
-    def render(name: str) -> list[Object]:
+    def render(name: str, **more: Object) -> list[Object]:
+        if more:
+            return helm.template(SETS[name] | more)
         if name not in rendered:
             rendered[name] = helm.template(SETS[name])
         return rendered[name]

@@ -57,8 +57,12 @@ def identity(deployment: str, component: str) -> dict[str, str]:
 def common_labels(deployment: str, component: str) -> dict[str, str]:
     """The labels of everything made for an LLMDeployment."""
     return {
-        "app.kubernetes.io/name": "kvasir-engine",
+        **shared_labels(),
         "app.kubernetes.io/instance": deployment,
-        "app.kubernetes.io/managed-by": MANAGER,
         **identity(deployment, component),
     }
+
+
+def shared_labels() -> dict[str, str]:
+    """The labels of what is made for all LLMDeployments of a namespace."""
+    return {"app.kubernetes.io/name": "kvasir-engine", "app.kubernetes.io/managed-by": MANAGER}

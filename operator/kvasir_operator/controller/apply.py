@@ -74,7 +74,11 @@ class Applier:
                 raise ApiError(409, "Conflict", f"{_named(manifest)} is still being deleted")
             if manifest["kind"] in _CREATED_ONCE:
                 return
-        wanted = stamped(manifest)
+        shared = not label(manifest, labels.DEPLOYMENT)
+        # What several apply has no stamp, which each would write anew, and a manager for each: an
+        # apply takes away what the same manager applied before and does not any more.
+        wanted = manifest if shared else stamped(manifest)
+        manager = f"{labels.MANAGER}/{uid}" if shared else labels.MANAGER
         now = live
         if live is not None and _has_foreign_parts(manifest, live):
             where = namespace_of(live), name_of(live)
@@ -82,7 +86,7 @@ class Applier:
             self._wrote(kind, live, now, "replace")
         if now is not None and matches_live(wanted, now):
             return
-        answer = await self._cluster.apply(kind, wanted, labels.MANAGER)
+        answer = await self._cluster.apply(kind, wanted, manager)
         self._wrote(kind, live, answer, "apply" if live is not None else "create")
 
     async def _remove(self, manifest: Object, uid: str) -> None:

@@ -98,10 +98,19 @@ class Observer:
     async def _secrets(self, deployment: LLMDeployment, key: Key) -> dict[str, str | None]:
         versions: dict[str, str | None] = {}
         for name in sorted(secrets_of(deployment.spec)):
-            found = await self._cluster.get(SECRETS, key.namespace, name)
-            metadata = found["metadata"] if found is not None else None
-            versions[name] = metadata and f"{metadata['uid']}/{metadata['resourceVersion']}"
+            versions[name] = await self._secret_version(key.namespace, name)
         return versions
+
+    async def _secret_version(self, namespace: str, name: str) -> str | None:
+        """Return uid and resourceVersion; "" where the operator may not read that Secret."""
+        try:
+            found = await self._cluster.get(SECRETS, namespace, name)
+        except ApiError as error:
+            if error.status == 403:
+                return ""
+            raise
+        metadata = found["metadata"] if found is not None else None
+        return metadata and f"{metadata['uid']}/{metadata['resourceVersion']}"
 
     def _name_owners(self, deployment: LLMDeployment, resource: Object) -> dict[str, str]:
         """Return the requested names that older LLMDeployments own, with their owners."""

@@ -6,7 +6,6 @@ import base64
 
 from kvasir.kube.objects import Object
 from kvasir.resource import labels
-from kvasir_operator.plan.engine.pod_template import fleet_secret_name
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 _NAMESPACE = "kubernetes.io/metadata.name"
@@ -54,11 +53,13 @@ def _budget(inputs: PlanInputs) -> Object:
 
 
 def _fleet_secret(inputs: PlanInputs) -> Object:
+    """Return the namespace's copy: one for all its deployments, since rights to a Secret are given
+    by its name. It goes with the last of them."""
     value = base64.b64encode(inputs.settings.fleet_secret.encode()).decode()
-    return inputs.child(
+    return inputs.shared_child(
         "v1",
         "Secret",
-        fleet_secret_name(inputs.name),
+        inputs.settings.fleet_secret_copy,
         type="Opaque",
         data={"secret": value},
     )

@@ -52,7 +52,8 @@ class Observed:
     progress: Mapping[str, Progress] = field(default_factory=dict)
     """Last reports of running downloads, by the names of their Jobs."""
     secrets: Mapping[str, str | None] = field(default_factory=dict)
-    """uid and resourceVersion of each Secret that it names; None = no such Secret exists."""
+    """uid and resourceVersion of each Secret that it names; "" = one that may not be read, whose
+    changes are not seen; None = no such Secret exists."""
     name_owners: Mapping[str, str] = field(default_factory=dict)
     """Model names that older LLMDeployments have, each with its owner as namespace/name."""
     hardware: Hardware = Hardware()

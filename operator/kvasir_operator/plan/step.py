@@ -60,16 +60,28 @@ class PlanInputs:
             "labels": labels.common_labels(self.name, component),
         }
         if owned:
-            owner = {
-                "apiVersion": LLMDEPLOYMENTS.api_version,
-                "kind": "LLMDeployment",
-                "name": self.name,
-                "uid": self.observed.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-            metadata["ownerReferences"] = [owner]
+            controller = {"controller": True, "blockOwnerDeletion": True}
+            metadata["ownerReferences"] = [{**self._owner(), **controller}]
         return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
+
+    def shared_child(self, api_version: str, kind: str, name: str, **content: object) -> Object:
+        """Return a manifest that each deployment of the namespace applies, as one of its owners:
+        it is deleted with the last of them."""
+        metadata: Object = {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": labels.shared_labels(),
+            "ownerReferences": [self._owner()],
+        }
+        return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
+
+    def _owner(self) -> Object:
+        return {
+            "apiVersion": LLMDEPLOYMENTS.api_version,
+            "kind": "LLMDeployment",
+            "name": self.name,
+            "uid": self.observed.uid,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

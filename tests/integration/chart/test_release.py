@@ -311,13 +311,16 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         ("patch", "services"),
         ("delete", "jobs.batch"),
         ("patch", "pods/status"),
-        ("get", "secrets"),
+        *((verb, "secrets", "default", "kvasir-fleet") for verb in ("get", "create", "patch")),
         ("create", "podmonitors.monitoring.coreos.com"),
         ("list", "nodes"),
         ("get", "customresourcedefinitions.apiextensions.k8s.io", "", CRD),
-        ("update", "leases.coordination.k8s.io", "kvasir"),
+        ("create", "leases.coordination.k8s.io", "kvasir"),
+        ("update", "leases.coordination.k8s.io", "kvasir", "kvasir-operator"),
     ]
     refused = [
+        *((verb, "secrets") for verb in ("get", "create", "patch", "update", "delete")),
+        ("update", "leases.coordination.k8s.io", "kvasir"),
         ("list", "secrets"),
         ("watch", "secrets", "kvasir"),
         ("delete", "pods"),
@@ -334,6 +337,32 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
     ]
     assert [what for what in needed if not may(operator, *what)] == []
     assert [what for what in refused if may(operator, *what)] == []
+
+
+def test_the_operator_writes_one_secret_and_reads_those_that_are_listed(
+    render, defined, may
+) -> None:
+    kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
+    objects = [each for each in render("defaults") if each["kind"] in kinds]
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects))
+    account = "--as=system:serviceaccount:kvasir:kvasir-operator"
+    apply = ("apply", "--server-side", "--validate=false", "-n", "team-a", account, "-f", "-")
+
+    def copy(name: str) -> str:
+        metadata = {"name": name, "namespace": "team-a"}
+        return json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+
+    defined.kubectl(*apply, input=copy("kvasir-fleet"))
+    with pytest.raises(HarnessError, match="forbidden"):
+        defined.kubectl(*apply, input=copy("another"))
+
+    operator = "kvasir/kvasir-operator"
+    assert not may(operator, "get", "secrets", "team-a", "hub-token")
+    listed = render("defaults", operator={"readableSecrets": ["hub-token"]})
+    defined.apply("\n---\n".join(json.dumps(each) for each in listed if each["kind"] in kinds))
+    assert may(operator, "get", "secrets", "team-a", "hub-token")
+    assert not may(operator, "patch", "secrets", "team-a", "hub-token")
+    assert not may(operator, "get", "secrets", "team-a", "another")
 
 
 def test_rights_end_with_the_namespaces_that_are_watched(render, defined, may) -> None:

@@ -25,11 +25,6 @@ _MIN_SHM = 256 << 20
 _CACHE = "/cache"
 
 
-def fleet_secret_name(name: str) -> str:
-    """Return the name of the Secret by which the deployment's engines authenticate routers."""
-    return f"{name}-fleet"
-
-
 def pod_template(inputs: PlanInputs, tensor: int) -> Object:
     """Return metadata and spec, with the revision label that stands for all of it."""
     spec = inputs.spec
@@ -106,7 +101,7 @@ def _environment(inputs: PlanInputs) -> Iterator[Object]:
     yield {"name": "TRITON_CACHE_DIR", "value": f"{_CACHE}/triton"}
     yield {"name": "HF_HUB_OFFLINE", "value": "1"}
     if inputs.settings.fleet_secret:
-        source = {"name": fleet_secret_name(inputs.name), "key": "secret"}
+        source = {"name": inputs.settings.fleet_secret_copy, "key": "secret"}
         yield {"name": _FLEET_SECRET, "valueFrom": {"secretKeyRef": source}}
     for variable in inputs.spec.engine.env:
         yield variable.model_dump(by_alias=True, exclude_none=True)

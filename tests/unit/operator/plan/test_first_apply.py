@@ -23,7 +23,8 @@ def test_the_built_in_model_needs_no_volume_and_no_job(world: Any, make: Any) ->
         assert metadata["namespace"] == "ns"
         assert metadata["ownerReferences"][0]["uid"] == "u1"
         assert metadata["labels"]["app.kubernetes.io/managed-by"] == "kvasir-operator"
-        assert metadata["labels"]["kvasir.dev/deployment"] == "m"
+        shared = manifest["kind"] == "Secret"
+        assert metadata["labels"].get("kvasir.dev/deployment") == (None if shared else "m")
     assert make.condition(made, "ModelCached")[:2] == ("True", "NotNeeded")
     assert make.condition(made, "Ready")[:2] == ("False", "Starting")
     assert made.status["phase"] == "Pending"
