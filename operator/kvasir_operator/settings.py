@@ -107,6 +107,13 @@ class OperatorSettings:
         metavar="NAME=VALUE",
     )
 
+    download_metadata: bool = flag(
+        False,
+        "Let downloads reach the nodes' metadata service, where their rights come from it.",
+        ENGINES,
+        switch="--download-metadata/--no-download-metadata",
+    )
+
     host: str = flag("0.0.0.0", "Address that the ports below listen on.", PORTS)
     metrics_port: int = flag(
         8080, "Port of /metrics, /healthz and /readyz.", PORTS, min=0, max=65535

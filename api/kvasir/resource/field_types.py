@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -59,6 +60,14 @@ def _model_uri(text: str) -> str:
     return text
 
 
+def _cidr(text: str) -> str:
+    try:
+        ip_network(text)
+    except ValueError:
+        raise ValueError(f"{text[:80]!r} is no CIDR; write for example 192.0.2.0/24") from None
+    return text
+
+
 def int_or_string(**bounds: Any) -> WithJsonSchema:
     """The schema of a number that may be written as a string."""
     return WithJsonSchema({"x-kubernetes-int-or-string": True, **bounds})
@@ -73,6 +82,24 @@ ObjectName = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)
 ]
 """Name of another object of the cluster."""
+CIDR = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9a-fA-F:.]+/[0-9]{1,3}$", max_length=49),
+    AfterValidator(_cidr),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 49,
+            RULES: [
+                rule(
+                    "isCIDR(self) && cidr(self) == cidr(self).masked()",
+                    "write addresses as a CIDR without host bits, for example 192.0.2.0/24",
+                )
+            ],
+        }
+    ),
+]
+"""Block of addresses."""
 ServedName = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9._:/]*[A-Za-z0-9])?$", max_length=253),

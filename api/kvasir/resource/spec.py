@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from kvasir.resource.autoscaling_spec import Autoscaling
 from kvasir.resource.cache_spec import Cache
 from kvasir.resource.engine_spec import Engine
-from kvasir.resource.field_types import DNSLabel, TensorSize
+from kvasir.resource.field_types import CIDR, DNSLabel, TensorSize
 from kvasir.resource.model_spec import Model
 from kvasir.resource.pod_template import PodTemplate, Resources
 from kvasir.resource.strict_model import StrictModel, rule, rules
@@ -87,12 +87,24 @@ class NetworkPolicy(StrictModel):
     """Network policy of the engines, where the cluster's network enforces it."""
 
     enabled: bool = True
-    """Let only routers in (and the operator to a download's progress)."""
+    """Let only routers in (and the operator to a download's progress), engines nowhere out, and
+    downloads to everything but the addresses of nodes' metadata services."""
 
     allowed_namespaces: Annotated[
         list[DNSLabel], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = []
     """Namespaces whose pods may reach the engines' HTTP port too, such as Prometheus'."""
+
+    egress_namespaces: Annotated[
+        list[DNSLabel], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = []
+    """Namespaces whose pods engines may reach; by default none. An engine needs nobody: routers
+    connect to it, and the model is on its volume."""
+
+    egress_cidrs: Annotated[
+        list[CIDR], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = []
+    """Addresses that engines may reach, such as 192.0.2.0/24; by default none."""
 
 
 class Monitoring(StrictModel):

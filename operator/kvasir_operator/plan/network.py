@@ -1,4 +1,4 @@
-"""ServiceAccount, Service, disruption budget, fleet secret and NetworkPolicy of a deployment."""
+"""ServiceAccount, Service, disruption budget, fleet secret and NetworkPolicies of a deployment."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from kvasir.resource import labels
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 _NAMESPACE = "kubernetes.io/metadata.name"
+_NAMES: Object = {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+"""Leave to ask name servers, wherever a cluster has them."""
+_ANYWHERE = {
+    "0.0.0.0/0": ("169.254.0.0/16",),
+    "::/0": ("fe80::/10", "fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128"),
+}
+"""All addresses, and among them those of metadata services of AWS, Azure and Google Cloud."""
 
 
 def plan_network(inputs: PlanInputs) -> StepResult:
-    """Want ServiceAccount, Service, PodDisruptionBudget, Secret and NetworkPolicy."""
+    """Want ServiceAccount, Service, PodDisruptionBudget, Secret and NetworkPolicies."""
     account = inputs.child("v1", "ServiceAccount", inputs.name, automountServiceAccountToken=False)
     secrets = [_fleet_secret(inputs)] if inputs.settings.fleet_secret else []
     manifests = (account, _service(inputs), _budget(inputs), *secrets)
+    downloads = [_download_policy(inputs)] if inputs.storage.cached else []
+    policies = (_engine_policy(inputs), *downloads)
     if inputs.spec.network_policy.enabled:
-        return StepResult(manifests=(*manifests, _network_policy(inputs)))
-    policy = inputs.child("networking.k8s.io/v1", "NetworkPolicy", inputs.name)
-    return StepResult(manifests=manifests, deletions=(policy,))
+        return StepResult(manifests=(*manifests, *policies))
+    return StepResult(manifests=manifests, deletions=policies)
 
 
 def _service(inputs: PlanInputs) -> Object:
@@ -65,27 +73,59 @@ def _fleet_secret(inputs: PlanInputs) -> Object:
     )
 
 
-def _network_policy(inputs: PlanInputs) -> Object:
+def _engine_policy(inputs: PlanInputs) -> Object:
+    """Let routers in, and out what the spec names: code of a model reaches nobody else."""
+    wanted = inputs.spec.network_policy
     routers = _from(inputs.settings.router_namespace, labels.ROUTER)
     operator = _from(inputs.settings.namespace, labels.OPERATOR)
-    rules: list[Object] = [
+    ingress: list[Object] = [
         {"from": [routers], "ports": [_port(port) for port in labels.ENGINE_PORTS.values()]},
         {"from": [operator], "ports": [_port(labels.HTTP_PORT)]},
     ]
-    allowed = inputs.spec.network_policy.allowed_namespaces
-    if allowed:
-        peers = [{"namespaceSelector": {"matchLabels": {_NAMESPACE: name}}} for name in allowed]
-        rules.append({"from": peers, "ports": [_port(labels.HTTP_PORT)]})
+    if wanted.allowed_namespaces:
+        peers = [_namespace(name) for name in wanted.allowed_namespaces]
+        ingress.append({"from": peers, "ports": [_port(labels.HTTP_PORT)]})
+    peers = [
+        *(_namespace(name) for name in wanted.egress_namespaces),
+        *({"ipBlock": {"cidr": cidr}} for cidr in wanted.egress_cidrs),
+    ]
+    egress = [{"to": peers}, _NAMES] if peers else []
+    return _policy(inputs, inputs.name, labels.ENGINE, ingress, egress)
+
+
+def _download_policy(inputs: PlanInputs) -> Object:
+    """Let the operator ask for progress, and out to stores and registries, wherever they are; not
+    to a cloud's metadata service, which gives the node's own rights to whoever asks."""
+    operator = _from(inputs.settings.namespace, labels.OPERATOR)
+    ingress = [{"from": [operator], "ports": [_port(labels.HTTP_PORT)]}]
+    blocks: list[Object] = [{"cidr": cidr} for cidr in _ANYWHERE]
+    if not inputs.settings.download_metadata:
+        blocks = [{"cidr": cidr, "except": [*kept]} for cidr, kept in _ANYWHERE.items()]
+    # Some networks hold addresses of pods to be in no block
+    peers: list[Object] = [*({"ipBlock": block} for block in blocks), {"namespaceSelector": {}}]
+    name = f"{inputs.name}-download"
+    return _policy(inputs, name, labels.DOWNLOAD, ingress, [{"to": peers}, _NAMES])
+
+
+def _policy(
+    inputs: PlanInputs, name: str, component: str, ingress: list[Object], egress: list[Object]
+) -> Object:
     return inputs.child(
         "networking.k8s.io/v1",
         "NetworkPolicy",
-        inputs.name,
+        name,
+        component=component,
         spec={
-            "podSelector": {"matchLabels": {labels.DEPLOYMENT: inputs.name}},
-            "policyTypes": ["Ingress"],
-            "ingress": rules,
+            "podSelector": {"matchLabels": labels.identity(inputs.name, component)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": ingress,
+            "egress": egress,
         },
     )
+
+
+def _namespace(name: str) -> Object:
+    return {"namespaceSelector": {"matchLabels": {_NAMESPACE: name}}}
 
 
 def _from(namespace: str, component: str) -> Object:

@@ -184,6 +184,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "keys under kvasir.dev/ and app.kubernetes.io/ are set by Kvasir",
     ),
     "policy": (spec(router={"policy": "best"}), "Unsupported value"),
+    "addresses": (
+        spec(networkPolicy={"egressCidrs": ["192.0.2.1/24"]}),
+        "write addresses as a CIDR without host bits",
+    ),
     "replicas": (spec(replicas=65), "should be less than or equal to 64"),
 }
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvasir.resource import labels
 from kvasir_operator.kinds import (
     ACCOUNTS,
     AUTOSCALERS,
@@ -181,7 +182,7 @@ async def test_parts_that_others_add_to_what_protects_do_not_stay(site: Any, sta
         return (
             budget["spec"].get("maxUnavailable") == 1
             and "minAvailable" not in budget["spec"]
-            and policy["spec"]["podSelector"]["matchLabels"] == {"kvasir.dev/deployment": "m"}
+            and policy["spec"]["podSelector"]["matchLabels"] == labels.identity("m", labels.ENGINE)
             and "egress" not in policy["spec"]
         )
 

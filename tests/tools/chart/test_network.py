@@ -11,6 +11,7 @@ from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.settings import Images, OperatorSettings
 
 OUTSIDE = End(ip="203.0.113.7")
+METADATA = End(ip="169.254.169.254")
 STRANGER = End("default", {"app": "stranger"}, "10.0.9.1")
 NEIGHBOUR = End("kvasir", {"app": "neighbour"}, "10.0.9.2")
 PROMETHEUS = End("monitoring", {"app": "prometheus"}, "10.0.9.3")
@@ -39,16 +40,20 @@ def engine(component=labels.ENGINE) -> End:
     return End("models", labels.common_labels("tiny", component), "10.0.1.1")
 
 
-def engine_policies(**network_policy):
+def engine_policies(download_metadata=False, **network_policy):
     """Return the NetworkPolicies that the operator makes for a deployment."""
     resource = {
         "apiVersion": "kvasir.dev/v1alpha1",
         "kind": "LLMDeployment",
         "metadata": {"name": "tiny", "namespace": "models", "uid": "u", "generation": 1},
-        "spec": {"model": {"uri": "builtin://kvasir-tiny"}, "networkPolicy": network_policy},
+        "spec": {"model": {"uri": "hf://org/tiny"}, "networkPolicy": network_policy},
     }
     settings = OperatorSettings(
-        namespace="kvasir", router_namespace="kvasir", images=Images(cpu="x"), fleet_secret="s"
+        namespace="kvasir",
+        router_namespace="kvasir",
+        images=Images(cpu="x"),
+        fleet_secret="s",
+        download_metadata=download_metadata,
     )
     observed = Observed(resource, datetime(2026, 1, 1, tzinfo=UTC))
     made = plan(parse_resource(resource), observed, settings)
@@ -94,6 +99,41 @@ def test_no_other_pod_gets_in(render, policies) -> None:
     ]
     allowed = [flow for flow in flows if allows(there, *flow)]
     assert allowed == []
+
+
+def test_engines_reach_nobody_and_downloads_all_but_metadata_services(policies) -> None:
+    there = policies("defaults")
+    others = (OUTSIDE, STRANGER, METADATA, engine())
+    assert not any(allows(there, engine(), other, 443) for other in others)
+    assert not allows(there, engine(), OUTSIDE, 53, "UDP")
+    download = engine(labels.DOWNLOAD)
+    assert all(allows(there, download, other, 9000) for other in (OUTSIDE, STRANGER))
+    names = End("kube-system", {"k8s-app": "kube-dns"}, "169.254.20.10")
+    assert all(allows(there, download, names, 53, protocol) for protocol in ("UDP", "TCP"))
+    for address in ("169.254.169.254", "169.254.170.23", "fd00:ec2::254"):
+        assert not allows(there, download, End(ip=address), 80)
+    assert allows(there, download, End(ip="2001:db8::1"), 443)
+    assert allows(engine_policies(download_metadata=True), download, METADATA, 80)
+
+
+def test_who_may_not_reach_downloads(render, policies) -> None:
+    there = policies("defaults", allowedNamespaces=["monitoring"])
+    router = pod(render("defaults"), "router")
+    download = engine(labels.DOWNLOAD)
+    assert not any(
+        allows(there, each, download, port)
+        for each in (router, PROMETHEUS)
+        for port in ENGINE_PORTS
+    )
+
+
+def test_where_engines_may_go_can_be_said(policies) -> None:
+    there = policies("defaults", egressNamespaces=["apps"], egressCidrs=["203.0.113.0/24"])
+    assert allows(there, engine(), TEAM, 4317)
+    assert allows(there, engine(), OUTSIDE, 443)
+    assert allows(there, engine(), NEIGHBOUR, 53, "UDP")
+    assert not allows(there, engine(), STRANGER, 4317)
+    assert not allows(there, engine(), METADATA, 80)
 
 
 def test_who_may_be_a_client_and_who_may_read_metrics_can_be_said(render, policies) -> None:

@@ -250,6 +250,8 @@ def test_only_routers_and_named_namespaces_reach_engines(world: Any, make: Any) 
     assert routers["from"][0]["podSelector"]["matchLabels"] == {"kvasir.dev/component": "router"}
     assert operator["from"][0]["podSelector"]["matchLabels"] == {"kvasir.dev/component": "operator"}
     assert "monitoring" in str(others["from"])
+    kinds = [each["kind"] for each in world({"model": {"uri": "hf://org/m"}}).plan().manifests]
+    assert kinds.count("NetworkPolicy") == 2, "one for engines, one for downloads"
     made = one.edit({"networkPolicy": {"enabled": False}}).plan()
     assert "NetworkPolicy" in [each["kind"] for each in made.deletions]
 
