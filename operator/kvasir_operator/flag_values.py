@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from kvasir.quantity import parse_bytes
+
+DEFAULT_POD_SECURITY: dict[str, Any] = {
+    "runAsUser": 65532,
+    "runAsGroup": 65532,
+    "fsGroup": 65532,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -38,6 +48,21 @@ def profiles(given: list[str] | None) -> dict[str, int]:
 def variables(given: list[str] | None) -> dict[str, str]:
     """Return environment variables' values by name."""
     return dict(_variable(each) for each in given or ())
+
+
+def pod_security(text: str | None) -> dict[str, Any]:
+    """Return a securityContext of pods without runAsNonRoot."""
+    if text is None:
+        return DEFAULT_POD_SECURITY
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--pod-security is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise typer.BadParameter('--pod-security is no JSON object, such as {"runAsUser": 1000}')
+    if found.get("runAsUser") == 0 or found.pop("runAsNonRoot", True) is not True:
+        raise typer.BadParameter("--pod-security asks for root; name another user, or none")
+    return found
 
 
 def _profile(text: str) -> tuple[str, int]:

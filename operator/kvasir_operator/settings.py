@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvasir.cli.flags import Flag, flag, group
 from kvasir_operator import flag_values as parse
+from kvasir_operator.flag_values import DEFAULT_POD_SECURITY
 
 PANELS = CLUSTER, ROUTERS, ENGINES, PORTS, LEASE = "Cluster", "Routers", "Engines", "Ports", "Lease"
 """Groups of the flags in --help, in their order."""
@@ -107,6 +109,15 @@ class OperatorSettings:
         metavar="NAME=VALUE",
     )
 
+    pod_security: Mapping[str, Any] = flag(
+        DEFAULT_POD_SECURITY,
+        "securityContext of engine and download pods, as JSON; runAsNonRoot is always true.",
+        ENGINES,
+        type=str | None,
+        parse=parse.pod_security,
+        metavar="JSON",
+        show_default="user, group and fsGroup 65532, seccomp RuntimeDefault",
+    )
     download_metadata: bool = flag(
         False,
         "Let downloads reach the nodes' metadata service, where their rights come from it.",

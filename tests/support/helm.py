@@ -140,12 +140,18 @@ class Helm:
         return done.stdout
 
     def template(
-        self, values: Object, chart: str = "kvasir", *, release: str = "kvasir"
+        self,
+        values: Object,
+        chart: str = "kvasir",
+        *,
+        release: str = "kvasir",
+        api_versions: tuple[str, ...] = (),
     ) -> list[Object]:
-        """The chart's objects. Raises HelmError."""
+        """The chart's objects, on a cluster that has those further APIs. Raises HelmError."""
         text = self(
             *("template", release, CHARTS / chart, "--namespace", "kvasir"),
             *("--kube-version", KUBERNETES),
+            *(f"--api-versions={version}" for version in api_versions),
             values=values,
         )
         return [each for each in yaml.safe_load_all(text) if each]

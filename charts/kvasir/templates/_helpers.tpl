@@ -116,12 +116,17 @@ data:
 {{- end -}}
 
 {{- define "kvasir.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- $platform := .Values.global.platformUser -}}
+{{- $openshift := and (eq $platform "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1") -}}
+{{- $own := list "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- $context := dict "runAsNonRoot" true -}}
+{{- range $field, $value := .Values.global.podSecurity -}}
+{{- $left := and (or $openshift (eq $platform "always")) (has $field $own) -}}
+{{- if not (or (kindIs "invalid" $value) $left) -}}
+{{- $_ := set $context $field (ternary (int64 $value) $value (has $field $own)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $context -}}
 {{- end -}}
 
 {{- define "kvasir.containerSecurity" -}}

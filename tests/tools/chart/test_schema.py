@@ -35,6 +35,8 @@ def test_it_knows_every_value_and_no_other(charts, chart) -> None:
     assert {path for path in values - told if path[-2] not in open_ended} == set()
     # What a user may give though values.yaml has no default for it.
     optional = {("operator", "resources", "claims"), ("router", "resources", "claims")}
+    security = ("global", "podSecurity")
+    optional |= {(*security, field) for field in ("supplementalGroups", "seLinuxOptions")}
     optional |= {("engine", "images", image, "pullPolicy") for image in ("cpu", "cuda", "sim")}
     assert {path for path in told - values if path != ("global",)} <= optional
 

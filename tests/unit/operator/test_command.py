@@ -27,6 +27,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     flags += ["--image-cpu", "x", "--fleet-secret-file", str(secret), "--no-node-reads"]
     flags += ["--resource-profile", "NVIDIA-L40S=48Gi", "--resource-profile", "default=1Gi"]
     flags += ["--download-env", "HF_ENDPOINT=https://hub/?a=b", "--download-env", "NO_PROXY="]
+    flags += ["--pod-security", '{"runAsNonRoot": true, "fsGroup": 7}', "--download-metadata"]
     assert invoke(*flags)[0] == 0
     assert seen == [
         OperatorSettings(
@@ -36,6 +37,8 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
             images=Images(cpu="x"),
             fleet_secret="s3cret",
             node_reads=False,
+            pod_security={"fsGroup": 7},
+            download_metadata=True,
             resource_profiles={"NVIDIA-L40S": 48 << 30, "default": 1 << 30},
             download_env={"HF_ENDPOINT": "https://hub/?a=b", "NO_PROXY": ""},
         )
@@ -49,6 +52,10 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         (["--resource-profile", "a=much"], "'much' is not an amount of memory"),
         (["--download-env", "HF_ENDPOINT"], "is not of the form NAME=VALUE"),
         (["--download-env", "a b=c"], "is not of the form NAME=VALUE"),
+        (["--pod-security", "{"], "--pod-security is no JSON"),
+        (["--pod-security", "[]"], "--pod-security is no JSON object"),
+        (["--pod-security", '{"runAsUser": 0}'], "--pod-security asks for root"),
+        (["--pod-security", '{"runAsNonRoot": false}'], "--pod-security asks for root"),
         (["--fleet-secret-file", "/nowhere"], "/nowhere cannot be read"),
         (["--fleet-secret-file", "/dev/null"], "/dev/null is empty"),
     ],

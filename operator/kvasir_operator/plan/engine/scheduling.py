@@ -19,14 +19,7 @@ def pod_base(inputs: PlanInputs) -> Object:
         "serviceAccountName": inputs.name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "runAsGroup": 65532,
-            "fsGroup": 65532,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": {"runAsNonRoot": True, **inputs.settings.pod_security},
     }
     secrets = [*inputs.settings.image_pull_secrets, *(s.name for s in template.image_pull_secrets)]
     optional: dict[str, Any] = {
