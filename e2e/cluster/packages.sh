@@ -5,9 +5,10 @@
 #   iptables conntrack ebtables ethtool socat     what kubelet and kube-proxy call
 #   buildah debootstrap                           what images are made with
 #   iproute2 procps openssl                       the harness itself
+#   prometheus                                    promtool, which judges alerts
 set -euo pipefail
 packages=(containerd runc containernetworking-plugins iptables conntrack ebtables ethtool socat
-  buildah debootstrap iproute2 procps openssl ca-certificates)
+  buildah debootstrap iproute2 procps openssl ca-certificates prometheus)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || missing+=("$package")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +85,20 @@ def _kubernetes_version(go_mod: Path) -> str:
     return match[1]
 
 
+@dataclass(frozen=True)
+class DebianProgram:
+    """A program of one of the packages that e2e/cluster/packages.sh installs."""
+
+    name: str
+
+    def is_built(self) -> bool:
+        return shutil.which(self.name) is not None
+
+
 KUBE = Module("kube", {"kube": ".", "fakegpu": "./fakegpu"}, kubernetes_version=True)
 COREDNS = Module("coredns", {"coredns": "."})
 HELM = Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"})
+PROMTOOL = DebianProgram("promtool")
 PAUSE = Module("pause", {"pause": "."})
 MODULES = (KUBE, COREDNS, HELM, PAUSE)
 

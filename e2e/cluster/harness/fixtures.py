@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.binaries import HELM, KUBE, binary
+from harness.binaries import HELM, KUBE, PROMTOOL, DebianProgram, Module, binary
+from harness.commands import run
 from harness.control_plane import ControlPlane
 from harness.errors import HarnessError
 from harness.processes import guard
 
-NEEDED = {"control_plane": KUBE, "helm": HELM}
+NEEDED: dict[str, Module | DebianProgram] = {
+    "control_plane": KUBE,
+    "helm": HELM,
+    "promtool": PROMTOOL,
+}
 """Fixtures, with what they run."""
 REQUIRED = "KVASIR_CLUSTER_TESTS"
 _left_out = pytest.StashKey[int]()
@@ -56,7 +62,7 @@ def pytest_terminal_summary(
     if count := config.stash.get(_left_out, 0):
         terminalreporter.write_line(
             f"{count} tests against a real API server were left out; for them run "
-            "`make cluster-build` once (10 minutes)."
+            "`make cluster-build` once (10 minutes) and, as root, e2e/cluster/packages.sh."
         )
 
 
@@ -81,3 +87,13 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
             watcher.communicate()
             # Logs stay, for a test that failed; pytest keeps directories of three runs.
             shutil.rmtree(plane.directory / "etcd", ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Callable[..., str]:
+    """promtool(*arguments): what it prints. Raises HarnessError where it fails, or is absent."""
+
+    def call(*arguments: str | Path) -> str:
+        return run("promtool", *arguments, timeout=120)
+
+    return call

@@ -48,6 +48,13 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._wanted = Gauge(
+            "kvasir_llmdeployment_wanted_replicas",
+            "Replicas that the spec asks for.",
+            ["namespace", "name"],
+            registry=self.registry,
+        )
+
     def reconciled(self, result: str, seconds: float, waiting: int) -> None:
         """Count one reconcile that ended: ok, retry or error."""
         self._reconciles.labels(result).inc()
@@ -62,14 +69,16 @@ class Metrics:
         """Note whether the Lease is held."""
         self._leads.set(does)
 
-    def ready(self, key: Key, is_ready: bool) -> None:
-        """Note whether an LLMDeployment is Ready."""
+    def ready(self, key: Key, is_ready: bool, wanted: int) -> None:
+        """Note whether an LLMDeployment is Ready, and the replicas that it asks for."""
         self._ready.labels(key.namespace, key.name).set(is_ready)
+        self._wanted.labels(key.namespace, key.name).set(wanted)
 
     def gone(self, key: Key) -> None:
         """An LLMDeployment is no more."""
-        with suppress(KeyError):
-            self._ready.remove(key.namespace, key.name)
+        for gauge in (self._ready, self._wanted):
+            with suppress(KeyError):
+                gauge.remove(key.namespace, key.name)
 
     def text(self) -> bytes:
         """The exposition format."""

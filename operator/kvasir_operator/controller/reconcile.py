@@ -85,7 +85,8 @@ class Reconciler:
         refused = await self._apply(made, observed)
         status = with_failures(made.status, refused, observed)
         await self._write_status(resource, status)
-        self._metrics.ready(key, holds({"status": status}, "Ready"))
+        wanted = resource["spec"].get("replicas", 1)
+        self._metrics.ready(key, holds({"status": status}, "Ready"), wanted)
         return _REFUSED_AGAIN if refused else made.requeue
 
     async def _apply(self, made: Plan, observed: Observed) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kvasir.kube.objects import Object
 from kvasir.resource import labels
 from kvasir_operator.kinds import POD_MONITORS, RULES
@@ -36,18 +38,22 @@ def _pod_monitor(inputs: PlanInputs) -> Object:
 
 
 def _alerts(inputs: PlanInputs) -> Object:
-    pods = f'namespace="{inputs.namespace}",pod=~"{inputs.name}-[a-z0-9]+-[a-z0-9]{{5}}"'
+    # By the label that the PodMonitor adds: names of pods of long names are cut off
+    label = re.sub("[^a-zA-Z0-9_]", "_", labels.DEPLOYMENT)
+    pods = f'namespace="{inputs.namespace}",{label}="{inputs.name}"'
     rules = [
         _alert(
             "KvasirEngineDown",
-            f"up{{{pods}}} == 0",
+            # A Prometheus that NetworkPolicies keep out has never seen it up
+            f"up{{{pods}}} == 0 and max_over_time(up{{{pods}}}[1h]) == 1",
             "5m",
             "critical",
             "Engine {{ $labels.pod }} has not answered for 5 minutes.",
         ),
         _alert(
             "KvasirQueueGrows",
-            f"sum(kvasir_num_requests_waiting{{{pods}}}) > 20",
+            # Routers give an engine a few requests more than it runs, and keep the others
+            f"avg(kvasir_num_requests_waiting{{{pods}}}) > 2",
             "10m",
             "warning",
             f"Requests have waited at engines of {inputs.name} for 10 minutes; add replicas.",

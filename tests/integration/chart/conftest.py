@@ -1,6 +1,15 @@
-"""Hand on the fixtures of tests/support."""
+"""A control plane that was empty, and helm with it."""
 
+import shutil
+from collections.abc import Iterator
+
+import pytest
 from support.helm import charts, find, helm, helm_error, render, value_sets, values_name
+
+from harness.control_plane import ControlPlane
+from harness.errors import HarnessError
+from harness.go_modules import GATEWAY_API, PROMETHEUS_OPERATOR, module_directory
+from harness.processes import guard
 
 __all__ = [
     "charts",
@@ -11,3 +20,54 @@ __all__ = [
     "value_sets",
     "values_name",
 ]
+
+FOREIGN = (
+    (GATEWAY_API, "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
+    (
+        PROMETHEUS_OPERATOR,
+        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+    ),
+    (
+        PROMETHEUS_OPERATOR,
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+    ),
+)
+"""Definitions of other projects that the chart makes objects of."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One of its own: releases own cluster-wide objects."""
+    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
+    with guard(plane.directory) as watcher:
+        try:
+            plane.start()
+            yield plane
+        finally:
+            plane.stop()
+            watcher.communicate()
+            shutil.rmtree(plane.directory / "etcd", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(helm, plane):
+    """Helm with that cluster."""
+    return helm.on(plane.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def defined(plane, charts) -> ControlPlane:
+    """The cluster with all definitions and the namespaces that values name."""
+    files = [charts / "kvasir/files/crd.yaml"]
+    try:
+        files += [module_directory(*module) / path for module, path in FOREIGN]
+    except HarnessError as error:
+        pytest.fail(str(error), pytrace=False)
+    plane.define("\n---\n".join(file.read_text() for file in files))
+    spaces = ("kvasir", "team-a", "team-b")
+    plane.apply(
+        "\n---\n".join(
+            f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}" for name in spaces
+        )
+    )
+    return plane

@@ -13,6 +13,7 @@ import yaml
 
 import kvasir
 from kvasir_operator.command import app as operator
+from kvasir_operator.controller.metrics import Metrics as OperatorMetrics
 from kvasir_router.admission.keys import hash_key, read_keys
 from kvasir_router.command import app as router
 from kvasir_router.telemetry.router_metrics import Metrics
@@ -64,7 +65,7 @@ def test_the_first_key_is_one_that_the_router_takes(helm, find, tmp_path) -> Non
 
 
 def emitted() -> set[str]:
-    """Names of all series that router and engines have, as their sources say."""
+    """Names of all series that router, engines and operator have, as their sources say."""
     makers = {"counter": ("_total",), "gauge": ("",)}
     makers["histogram"] = makers["_histogram"] = ("_bucket", "_sum", "_count")
     found = set()
@@ -78,7 +79,7 @@ def emitted() -> set[str]:
                 if maker in makers and isinstance(name, str):
                     found |= {prefix + name + suffix for suffix in makers[maker]}
     # Those that come from a table.
-    for family in Metrics().collect():
+    for family in (*Metrics().collect(), *OperatorMetrics().registry.collect()):
         found |= {family.name + suffix for suffix in makers[family.type]}
     return found
 

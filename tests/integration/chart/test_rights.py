@@ -1,0 +1,181 @@
+"""Rights that a release gives, asked of a real API server."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from harness.commands import wait_for
+from harness.control_plane import ControlPlane
+from harness.errors import HarnessError
+from kvasir.kube.config import load_access
+
+pytestmark = pytest.mark.slow
+
+CRD = "llmdeployments.kvasir.dev"
+SECONDS = 60
+
+
+class Rights:
+    """Ask an API server what somebody may do: SubjectAccessReviews."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        access = asyncio.run(load_access(environ={"KUBECONFIG": str(plane.kubeconfig)}))
+        found = access.configuration
+        context = ssl.create_default_context(cafile=found.ssl_ca_cert)
+        context.load_cert_chain(found.cert_file, found.key_file)
+        self._http = httpx.Client(base_url=access.server, verify=context, timeout=30)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __call__(self, who: str, verb: str, what: str, where: str = "", name: str = "") -> bool:
+        """`who` is a service account, NAMESPACE/NAME, or a user; `what` as in `pods/status` or
+        `deployments.apps`; `where` a namespace, all of them if empty."""
+        user = who if "/" not in who else f"system:serviceaccount:{who.replace('/', ':')}"
+        what, _, subresource = what.partition("/")
+        resource, _, group = what.partition(".")
+        attributes = {
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": where,
+            "name": name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(self._http.post(path, json=review).json()["status"]["allowed"])
+
+
+@pytest.fixture(scope="module")
+def may(plane: ControlPlane) -> Iterator[Rights]:
+    rights = Rights(plane)
+    yield rights
+    rights.close()
+
+
+READS = ("get", "list", "watch")
+
+
+def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
+    kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    objects = [each for each in render("defaults") if each["kind"] in kinds]
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects))
+    router, operator = "kvasir/kvasir-router", "kvasir/kvasir-operator"
+    reads = [(verb, what) for verb in READS for what in ("llmdeployments.kvasir.dev", "pods")]
+    writes = [
+        (verb, what)
+        for verb in ("create", "update", "patch", "delete")
+        for what in ("pods", "secrets", "deployments.apps", "llmdeployments.kvasir.dev")
+    ]
+    secrets = [(verb, "secrets") for verb in READS]
+    assert [each for each in reads if not may(router, *each)] == []
+    assert [each for each in writes + secrets if may(router, *each)] == []
+
+    needed = [
+        *reads,
+        ("patch", "llmdeployments.kvasir.dev/status"),
+        ("create", "deployments.apps"),
+        ("patch", "services"),
+        ("delete", "jobs.batch"),
+        ("patch", "pods/status"),
+        *((verb, "secrets", "default", "kvasir-fleet") for verb in ("get", "create", "patch")),
+        ("create", "podmonitors.monitoring.coreos.com"),
+        ("list", "nodes"),
+        ("get", "customresourcedefinitions.apiextensions.k8s.io", "", CRD),
+        ("create", "leases.coordination.k8s.io", "kvasir"),
+        ("update", "leases.coordination.k8s.io", "kvasir", "kvasir-operator"),
+    ]
+    refused = [
+        *((verb, "secrets") for verb in ("get", "create", "patch", "update", "delete")),
+        ("update", "leases.coordination.k8s.io", "kvasir"),
+        ("list", "secrets"),
+        ("watch", "secrets", "kvasir"),
+        ("delete", "pods"),
+        ("create", "pods"),
+        ("create", "pods/exec"),
+        ("patch", "llmdeployments.kvasir.dev"),
+        ("patch", "llmdeployments.kvasir.dev/scale"),
+        ("delete", "persistentvolumeclaims"),
+        ("create", "clusterroles.rbac.authorization.k8s.io"),
+        ("create", "rolebindings.rbac.authorization.k8s.io", "kvasir"),
+        ("update", "leases.coordination.k8s.io", "default"),
+        ("patch", "nodes"),
+        ("list", "customresourcedefinitions.apiextensions.k8s.io"),
+    ]
+    assert [what for what in needed if not may(operator, *what)] == []
+    assert [what for what in refused if may(operator, *what)] == []
+
+
+def test_the_operator_writes_one_secret_and_reads_those_that_are_listed(
+    render, defined, may
+) -> None:
+    kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
+    objects = [each for each in render("defaults") if each["kind"] in kinds]
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects))
+    account = "--as=system:serviceaccount:kvasir:kvasir-operator"
+    apply = ("apply", "--server-side", "--validate=false", "-n", "team-a", account, "-f", "-")
+
+    def copy(name: str) -> str:
+        metadata = {"name": name, "namespace": "team-a"}
+        return json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+
+    defined.kubectl(*apply, input=copy("kvasir-fleet"))
+    with pytest.raises(HarnessError, match="forbidden"):
+        defined.kubectl(*apply, input=copy("another"))
+
+    operator = "kvasir/kvasir-operator"
+    assert not may(operator, "get", "secrets", "team-a", "hub-token")
+    listed = render("defaults", operator={"readableSecrets": ["hub-token"]})
+    defined.apply("\n---\n".join(json.dumps(each) for each in listed if each["kind"] in kinds))
+    assert may(operator, "get", "secrets", "team-a", "hub-token")
+    assert not may(operator, "patch", "secrets", "team-a", "hub-token")
+    assert not may(operator, "get", "secrets", "team-a", "another")
+
+
+def test_rights_end_with_the_namespaces_that_are_watched(render, defined, may) -> None:
+    defined.kubectl("delete", "clusterrolebinding", "-l", "app.kubernetes.io/instance=kvasir")
+    kinds = ("Role", "RoleBinding")
+    objects = [each for each in render("namespaced") if each["kind"] in kinds]
+    assert not [each for each in render("namespaced") if each["kind"].startswith("Cluster")]
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects))
+    for account in ("kvasir/kvasir-router", "kvasir/kvasir-operator"):
+        for namespace, has in (("team-a", True), ("team-b", True), ("default", False)):
+            assert may(account, "list", "pods", namespace) is has
+    assert not may("kvasir/kvasir-operator", "list", "nodes")
+    assert not may("kvasir/kvasir-operator", "patch", "deployments.apps", "kvasir")
+
+
+def test_users_get_their_part_with_view_and_edit(render, find, defined, may) -> None:
+    for name in ("view", "edit"):
+        role = find(render("defaults"), "ClusterRole", f"kvasir-kvasir-{name}")
+        defined.apply(json.dumps(role))
+        defined.kubectl(
+            *("-n", "team-a", "create", "rolebinding", f"{name}er", f"--clusterrole={name}"),
+            f"--user={name}er",
+        )
+    what = "llmdeployments.kvasir.dev"
+    for who, verb, part, allowed in (
+        ("editer", "create", "", True),
+        ("viewer", "list", "", True),
+        ("editer", "list", "", True),
+        ("editer", "patch", "/scale", True),
+        ("viewer", "create", "", False),
+        ("viewer", "patch", "/scale", False),
+        ("editer", "patch", "/status", False),
+    ):
+        if allowed:  # a controller adds roles up, in its own time
+            wait_for(
+                f"{who}'s right to {verb} {what}{part}",
+                lambda right=(who, verb, what + part, "team-a"): may(*right),
+                SECONDS,
+            )
+        assert may(who, verb, what + part, "team-a") is allowed
