@@ -1,6 +1,6 @@
 # One verb a line; `make help` lists them.
 .PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
-  cluster-build cluster-up cluster-down kind-up images faults e2e e2e-all
+  cluster-build cluster-up cluster-down kind-up images audit faults e2e e2e-all
 
 # Where it is set, every process would rewrite and compile the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,7 @@ LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emi
 # Three, on two cores too: tests of processes mostly wait. In the order of the folders: the files of
 # few long tests begin early, not last.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
-SCRIPTS := scripts/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/gpu
+SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/gpu
 E2E := $(BIN)/pytest e2e/kubernetes -s --durations=20
 
 help:  ## list the verbs
@@ -43,9 +43,9 @@ lint: install  ## ruff, mypy strict (less so over tests), the layers between pac
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks:e2e:e2e/gpu $(BIN)/mypy tests
+	MYPYPATH=benchmarks:e2e:e2e/gpu:images $(BIN)/mypy tests
 	MYPYPATH=benchmarks:benchmarks/gpu:e2e:e2e/gpu $(BIN)/mypy $(SCRIPTS)
-	$(BIN)/mypy e2e/kubernetes
+	MYPYPATH=images $(BIN)/mypy e2e/kubernetes
 	$(BIN)/lint-imports
 
 format: install  ## let ruff rewrite what it can
@@ -57,6 +57,7 @@ lock: install  ## resolve every set anew into locks/
 	  case $$set in sim|engine) extras="$$set s3";; up) extras="engine router";; *) extras=$$set;; esac; \
 	  $(LOCK) pyproject.toml $$(printf -- '--extra %s ' $$extras) -o locks/$$set.txt || exit 1; done
 	@echo "uv>=0.13.9" | $(LOCK) - -o locks/uv.txt
+	@echo "pip-audit>=2.10.1" | $(LOCK) - -o locks/audit.txt
 
 protos: install  ## generate the gRPC stubs from api/proto
 	$(BIN)/python scripts/gen_protos.py
@@ -98,8 +99,14 @@ cluster-down:  ## end that cluster and remove all it made
 kind-up:  ## the same on kind, where Docker and kind are
 	@e2e/cluster/kind/up.sh
 
-images:  ## build the container images; PUSH=registry/path pushes them
-	@images/build.sh
+images: install  ## build the container images, their bills of materials too; PUSH=registry/path pushes
+	@SBOM=$${SBOM-build/sbom} images/build.sh
+
+audit:  ## look up all pinned packages in PyPI's advisories
+	@[ -x .venv/audit/bin/python ] || .venv/tools/bin/uv venv -q --python $(BIN)/python .venv/audit
+	@.venv/tools/bin/uv pip sync -q --python .venv/audit/bin/python locks/audit.txt
+	@for lock in locks/*.txt; do echo "$$lock"; \
+	  .venv/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock || exit 1; done
 
 faults: install  ## router, engines and clients killed, stopped, lying; random HTTP for a minute
 	@$(BIN)/python e2e/router_faults.py --quick

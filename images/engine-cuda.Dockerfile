@@ -26,11 +26,15 @@ RUN uv pip install --quiet --no-deps /src && rm -f /opt/kvasir/.lock
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
 ARG REVISION=unknown
+ARG CREATED=unknown
+ARG BASE_IMAGE
 LABEL org.opencontainers.image.title="kvasir-engine-cuda" \
       org.opencontainers.image.description="Inference engine for large language models, on NVIDIA GPUs" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}"
 # Triton compiles kernels and their launchers when they are first used: a C compiler, libc's and
 # Python's headers. ptxas is in its wheel. What it makes goes to KVASIR_CACHE.
 RUN apt-get update -q && \

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
 import pytest
+import sbom
 
+import kvasir
 from harness import images
 from harness.images import Image
+from harness.places import REPOSITORY
 
 MB = 1_000_000
 MAX_BYTES = {"router": 285 * MB, "operator": 250 * MB, "engine-sim": 215 * MB}
@@ -84,6 +88,21 @@ def test_its_code_is_compiled_and_nothing_else_came_along(image: Image) -> None:
     tops = {name.parts[name.parts.index("site-packages") + 1] for name in packages}
     assert "kvasir" in tops
     assert not tops & {"torch", "transformers", "pytest", "mypy", "uv", "pip"}
+
+
+def test_its_bill_of_materials_is_what_the_lock_pins(image: Image) -> None:
+    files = sbom.contents(image.archive)
+    bill = json.loads(sbom.bill(image.name, files))
+    lock = (REPOSITORY / "locks" / f"{image.lock}.txt").read_text()
+    pins = {
+        f"pkg:pypi/{name}@{version.replace('+', '%2B')}"
+        for name, version in re.findall(r"^([^ \n=[]+)==([^ ;]+)", lock, re.MULTILINE)
+    }
+    names = {component["purl"] for component in bill["components"]}
+    python = {name for name in names if name.startswith("pkg:pypi/")}
+    assert python - pins == {f"pkg:pypi/kvasir@{kvasir.__version__}"}
+    assert len(python) > 10
+    assert any(name.startswith("pkg:deb/debian/libc6@") for name in names)
 
 
 def test_it_is_small(image: Image) -> None:

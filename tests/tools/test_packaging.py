@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -55,6 +56,24 @@ def test_an_extra_installs_alone_without_torch(extra: str, tmp_path: Path) -> No
     assert typed == {"kvasir", "kvasir_engine", "kvasir_router", "kvasir_operator"}
     version = [tmp_path / "venv" / "bin" / "kvasir", "version"]
     assert subprocess.run(version, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_a_wheel_is_the_same_wherever_and_whenever_it_is_built(tmp_path: Path) -> None:
+    digests = set()
+    for number, (place, mask) in enumerate((("a", 0o022), ("another/place", 0o077))):
+        checkout = tmp_path / place
+        shutil.copytree(TOP, checkout, ignore=shutil.ignore_patterns(".*", "build", "e2e", "tests"))
+        for file in checkout.rglob("*"):
+            os.utime(file, (number * 86400 + 1.5e9,) * 2)
+        subprocess.run(
+            [uv(), "build", "-q", "--wheel", "--out-dir", tmp_path / str(number), checkout],
+            check=True,
+            umask=mask,
+        )
+        (wheel,) = (tmp_path / str(number)).glob("*.whl")
+        digests.add((wheel.name, hashlib.sha256(wheel.read_bytes()).hexdigest()))
+    assert len(digests) == 1
 
 
 @pytest.mark.slow

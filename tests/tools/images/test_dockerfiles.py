@@ -44,5 +44,5 @@ def test_it_runs_as_nobody_in_particular_and_says_what_it_is(name: str) -> None:
     assert "USER 65532:65532" in last
     assert 'ENTRYPOINT ["kvasir"]' in last
     assert f'org.opencontainers.image.title="kvasir-{name}"' in last
-    for label in ("description", "licenses", "version", "revision"):
+    for label in ("description", "licenses", "version", "revision", "created", "base.name"):
         assert f"org.opencontainers.image.{label}=" in last
