@@ -1,5 +1,5 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install compile up test quick coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
+.PHONY: help install compile up test quick deep mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
   cluster-build cluster-up cluster-down kind-up images audit faults e2e e2e-all
 
 # Where it is set, every process would rewrite and compile the tests anew.
@@ -35,6 +35,12 @@ test: install  ## install and run every test; the slowest are named
 
 quick: install  ## the tests that take little
 	@$(PYTEST) -m "not slow"
+
+deep: install  ## property tests with 2,000 new examples each; a failure prints its @example
+	@HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n 3 -m hypothesis --timeout 3600
+
+mutants: install  ## 300 changes of scheduler, block pool, admission, parser, claims and plan: tests tell
+	@$(BIN)/python scripts/mutants.py
 
 coverage: install  ## the lines that `make test` runs, in its processes too; build/coverage/index.html
 	@$(PYTEST) --cov --cov-report=html:build/coverage --cov-report=term:skip-covered

@@ -44,6 +44,7 @@ settings.register_profile(
     deadline=None,
     max_examples=2000,
     stateful_step_count=80,
+    print_blob=True,
     report_multiple_bugs=False,
     suppress_health_check=_SLOW,
 )
