@@ -35,6 +35,7 @@ from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.registry import make_policy, policy_names
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.wire.envelope import decode_envelope
 from kvasir_router.wire.http_request import Request
@@ -160,7 +161,7 @@ def measure(size: int, count: int, name: str, *, exact: bool = False) -> dict[st
 
 async def measure_tokenising(size: int) -> dict[str, float]:
     """New questions behind known system prompts. Short ones are tokenised without a wait."""
-    tokenizing = Tokenizing(TokenizingSettings(deadline=60.0))
+    tokenizing = Tokenizing(TokenizingSettings(deadline=60.0), SupervisedTasks())
     model = Model(ModelSpec("bench", tokenizer="builtin://kvasir-tiny"), KvAware(), 0)
     tokenizing.open([model])
     source = random.Random(2)

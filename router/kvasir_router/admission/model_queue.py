@@ -80,6 +80,9 @@ class Waiter(Protocol):
     def heartbeat(self) -> None:
         """Tell the client that its request waits on."""
 
+    def defect(self, error: Exception) -> None:
+        """End the request, for which one of these has raised."""
+
 
 @dataclass(slots=True, eq=False)
 class QueueEntry:

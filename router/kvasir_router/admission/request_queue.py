@@ -46,6 +46,8 @@ class RequestQueue:
         self._rejoined = False
         self.refused: Callable[[Served, str], None] = lambda model, reason: None
         """Called with `full` or `timeout`."""
+        self.defect: Callable[[str, BaseException], None] = lambda name, error: None
+        """Called with what raised, where only one request or one look suffers from it."""
 
     # For requests
 
@@ -143,6 +145,9 @@ class RequestQueue:
             self._serving, self._rejoined = place, False
             try:
                 place.waiter.start()
+            except Exception as error:
+                self._rejoined = False
+                place.waiter.defect(error)
             finally:
                 self._serving = None
             if not self._rejoined:
@@ -158,7 +163,10 @@ class RequestQueue:
         """All others are gone."""
         for model in self._queues.keys() - set(models):
             for place in list(self._queues[model]):
-                self._end(place, "timeout")
+                try:
+                    self._end(place, "timeout")
+                except Exception as error:
+                    place.waiter.defect(error)
             del self._queues[model]
 
     async def watch(self) -> None:
@@ -170,7 +178,10 @@ class RequestQueue:
     def serve_and_expire(self) -> None:
         """Start who can be, end who has waited too long, tell the others' clients."""
         for model in list(self._queues):
-            self.serve(model)
+            try:
+                self.serve(model)
+            except Exception as error:  # the other models' requests have their turn
+                self.defect("queue", error)
         now = self._clock()
         for model, queue in list(self._queues.items()):
             beat = now + self._heartbeat(model)
@@ -178,7 +189,10 @@ class RequestQueue:
             for place in list(queue):
                 # Its replicas may have gone since it came: then it is held as others are.
                 place.deadline = max(place.deadline, place.waiter.ticket.waits_since + patience)
-                self._look_at(place, now, beat)
+                try:
+                    self._look_at(place, now, beat)
+                except Exception as error:
+                    place.waiter.defect(error)
 
     # Places
 

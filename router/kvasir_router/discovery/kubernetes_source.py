@@ -50,8 +50,10 @@ class KubernetesSource:
         policies: Container[str],
         access: ClusterAccess | None = None,
         timing: Timing | None = None,
+        tasks: SupervisedTasks | None = None,
     ) -> None:
-        """Without `access`, `load` finds the cluster."""
+        """Without `access`, `load` finds the cluster; defects count among those of `tasks`."""
+        self._tasks = SupervisedTasks() if tasks is None else tasks
         self._namespaces = namespaces
         self._reported = reported
         self._policies = policies
@@ -72,7 +74,7 @@ class KubernetesSource:
         engines = self._reflect(cluster, read_engine, _PODS, _ENGINES)
         kserve = self._reflect(cluster, read_kserve, _PODS, labels.KSERVE_SERVICE)
         reflectors: list[Reflector[Any]] = [*deployments, *engines, *kserve]
-        tasks = SupervisedTasks()
+        tasks = self._tasks.child()
         for each in reflectors:
             tasks.keep("list and watch", each.run)
         last: Snapshot | None = None

@@ -14,7 +14,6 @@ from kvasir_router.feeds.event_sockets import EventSockets
 from kvasir_router.feeds.event_subscription import Subscription
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import BlockSink, apply_event
-from kvasir_router.tasks import SupervisedTasks
 
 _log = structlog.get_logger("kvasir_router.feeds")
 
@@ -41,7 +40,7 @@ class EventFeed:
         self._plumbing = plumbing
         self._recovery = Recovery(self, can_replay=replay_address is not None)
         self._replay: Replay | None = None
-        self._tasks = SupervisedTasks()
+        self._tasks = plumbing.tasks
         self._refused = False
         self._subscription: Subscription | None = None
         self._reopening: asyncio.TimerHandle | None = None

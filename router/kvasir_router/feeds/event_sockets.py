@@ -7,6 +7,7 @@ import zmq
 from kvasir.wire.fleet_secret import secure_client
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.socket_reader import SocketPoller
+from kvasir_router.tasks import SupervisedTasks
 
 MAX_MESSAGE_BYTES = 4 * 2**20
 """A step's events are some 100 KB; a publisher that sends more is disconnected."""
@@ -20,8 +21,10 @@ _HEARTBEAT_MS = 2000
 class EventSockets:
     """Sockets that the event feeds of a process share."""
 
-    def __init__(self, fleet_secret: str | None) -> None:
-        self.pump = SocketPoller()
+    def __init__(self, fleet_secret: str | None, tasks: SupervisedTasks) -> None:
+        self.tasks = tasks
+        """Of all feeds."""
+        self.pump = SocketPoller(tasks)
         self.replays = asyncio.Semaphore(MAX_REPLAYS)
         self._context = zmq.Context(io_threads=1)
         self._secret = fleet_secret or ""

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kvasir_router.discovery.specs import EngineKind
@@ -114,6 +113,7 @@ class Feeds:
             spoke=self._silence.heard,
             connected=self._connected,
             sink=sink,
+            tasks=self._supervised,
         )
         self._keep(replica, "load stream", feed.run)
         if not self._watches_silence:
@@ -128,25 +128,28 @@ class Feeds:
         from kvasir_router.feeds.event_sockets import EventSockets
 
         if self._plumbing is None:
-            self._plumbing = EventSockets(self._secret)
+            self._plumbing = EventSockets(self._secret, self._supervised)
         self._events[replica] = EventFeed(replica, address, replay_address, sink, self._plumbing)
 
     def _connected(self, replica: Replica) -> None:
         """A load stream has begun; what it does not tell is the KV cache's size."""
-        self._keep(
-            replica,
-            "KV capacity",
-            partial(read_capacity, replica, NAMES[replica.spec.engine], self._lines),
-        )
+        names = NAMES[replica.spec.engine]
+        work = self._supervised.run("KV capacity", read_capacity(replica, names, self._lines))
+        self._own(replica, work)
 
     async def _watch_silence(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
             for replica in self._silence.expired(time.monotonic()):
                 replica.feeds["load_stream_silent"] += 1
-                self._suspect(replica)
+                try:
+                    self._suspect(replica)
+                except Exception as error:  # the others are silent, too
+                    self._supervised.defect("silence", error)
 
     def _keep(self, replica: Replica, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        task = self._supervised.keep(name, work)
+        self._own(replica, self._supervised.keep(name, work))
+
+    def _own(self, replica: Replica, task: asyncio.Task[None]) -> None:
         self._tasks[replica].add(task)
         task.add_done_callback(self._tasks[replica].discard)

@@ -49,6 +49,7 @@ class LoadFeed:
         spoke: Callable[[Replica, float], None],
         connected: Callable[[Replica], None],
         sink: BlockSink | None,
+        tasks: SupervisedTasks,
     ) -> None:
         self._replica = replica
         self._port = grpc_port
@@ -57,7 +58,7 @@ class LoadFeed:
         self._spoke = spoke
         self._connected = connected
         self._sink = sink
-        self._tasks = SupervisedTasks()
+        self._tasks = tasks
         self._backoff = _FIRST_BACKOFF
         self._reported: str | None = None
         """The last trouble in the log."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import zmq
 
+from kvasir_router.tasks import SupervisedTasks
+
 BUDGET_SECONDS = 0.0005
 _READABLE = int(zmq.POLLIN)
 """A flag's `&` costs more than the rest of the question."""
@@ -19,7 +21,9 @@ _READABLE = int(zmq.POLLIN)
 class SocketPoller:
     """Read one message from each ready socket in turn, within a time budget."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: SupervisedTasks) -> None:
+        """What a message's taker raises is told to `tasks`, and costs this message."""
+        self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._ready: deque[SocketReader] = deque()
         self._scheduled = False
@@ -41,10 +45,17 @@ class SocketPoller:
         try:
             while self._ready and time.perf_counter() < until:
                 reader = self._ready.popleft()
-                if reader.read_one():
+                if self._read_one(reader):
                     self._ready.append(reader)
         finally:
             self._schedule()
+
+    def _read_one(self, reader: "SocketReader") -> bool:
+        try:
+            return reader.read_one()
+        except Exception as error:
+            self._tasks.defect("event feed", error)
+            return reader.reading
 
 
 class SocketReader:

@@ -15,6 +15,7 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.policy.registry import check_policy, policy_names
 from kvasir_router.process.components import RouterComponents
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.tls import ReplicaTrust
 
 _log = structlog.get_logger("kvasir_router.discovery")
@@ -36,7 +37,7 @@ class FleetWatch:
             tasks.child(),
             suspect=self._health.suspect,
         )
-        self._source = _make_source(settings, router.metrics.discovery_reported)
+        self._source = _make_source(settings, router.metrics.discovery_reported, tasks.child())
         self._tasks = tasks
         fleet.came = self._came
         fleet.went = self._went
@@ -75,7 +76,9 @@ class FleetWatch:
         self._feeds.forget_replica(model, replica)
 
 
-def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> DiscoverySource:
+def _make_source(
+    settings: RouterSettings, reported: Callable[[bool], None], tasks: SupervisedTasks
+) -> DiscoverySource:
     if settings.config is not None:
         return FileSource(
             settings.config, reported, partial(check_policy, defaults=settings.policy_options)
@@ -83,4 +86,4 @@ def _make_source(settings: RouterSettings, reported: Callable[[bool], None]) -> 
     # Imported here: a router with a file does without the Kubernetes client
     from kvasir_router.discovery.kubernetes_source import KubernetesSource
 
-    return KubernetesSource(settings.watch_namespaces, reported, policy_names())
+    return KubernetesSource(settings.watch_namespaces, reported, policy_names(), tasks=tasks)

@@ -33,6 +33,7 @@ class RouterServer(RouterComponents):
     async def start(self, sock: socket.socket, admin_sock: socket.socket) -> None:
         """Listen on both sockets. Raises DiscoveryError or YamlFileError when the configuration
         or the key file is refused."""
+        self.gateway.tasks.watch_loop()
         await self.load_keys()
         await self._watch.start()
         url = await self._port.open(sock)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from kvasir_router.admission.admission_metrics import TenantMeter
 from kvasir_router.admission.outcome import Outcome
@@ -32,7 +33,10 @@ class RequestAccounting:
         signals: Signals,
         tracer: Tracer | None,
         access_log: AccessLog | None,
+        defect: Callable[[str, BaseException], None],
     ) -> None:
+        """`defect` is told what raised for one request; the others are accounted for."""
+        self._defect = defect
         self._tokenizing = tokenizing
         self._queue = queue
         self._tenants = tenants
@@ -51,7 +55,10 @@ class RequestAccounting:
         ended, self._ended = self._ended, []
         unix = time.time()
         for outcome in ended:
-            self._account(outcome, unix)
+            try:
+                self._account(outcome, unix)
+            except Exception as error:
+                self._defect("accounting", error)
 
     def _account(self, outcome: Outcome, unix: float) -> None:
         model, metrics, choice = outcome.model, outcome.metrics, outcome.choice
@@ -63,11 +70,11 @@ class RequestAccounting:
             metrics.first_byte.observe(first_byte)
         if status == CLIENT_CLOSED:
             metrics.disconnects += 1
+        self._settle(outcome, unix)
         if choice is not None:
             model.ended(query, choice, usage)
             if model.spec.tokenizer is not None and status == 200:
                 self._tokenizing.answered(model, query.chain, choice.replica)
-        self._settle(outcome, unix)
         signals = self._signals.model(model.name)
         signals.ended(status, first_byte, seconds, usage, query.streams)
         trace_id = self._tracer.ended(outcome) if self._tracer is not None else ""

@@ -55,3 +55,6 @@ class AnswerTarget(AnswerObserver):
 
     def fail(self, error: Answer) -> None:
         """End the request without a replica's whole answer."""
+
+    def defect(self, error: Exception) -> None:
+        """End the request, for which the router's own code raised."""

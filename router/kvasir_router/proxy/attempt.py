@@ -43,6 +43,9 @@ class AttemptObserver:
     def replica_suspected(self, attempt: "UpstreamRequest") -> None:
         """Take note that the replica does not answer its probes."""
 
+    def defect(self, error: Exception) -> None:
+        """End the request: one of these has raised."""
+
 
 class UpstreamRequest:
     """Counted by its replica from its making until `leave`, which every way out goes through.
@@ -157,6 +160,9 @@ class UpstreamRequest:
         self.replica.failed(reason, Health.SUSPECT)
         self._failed(broken(reason))
 
+    def response_failed(self, error: Exception) -> None:
+        self._observer.defect(error)
+
     # Sink of a held answer
 
     def take(self, data: bytes, last: bool) -> None:
@@ -186,7 +192,10 @@ class UpstreamRequest:
     # Watcher
 
     def replica_suspected(self, replica: Replica) -> None:
-        self._observer.replica_suspected(self)
+        try:
+            self._observer.replica_suspected(self)
+        except Exception as error:  # others watch the replica, too
+            self._observer.defect(error)
 
     def _connect(self) -> None:
         self._connecting = self._tasks.run("connect", self._open())
@@ -202,6 +211,9 @@ class UpstreamRequest:
             self._failed_to_connect("connect_timeout", Health.SUSPECT, Kind.UNSENT)
         except OSError:
             self._failed_to_connect("connect_error", Health.SUSPECT, Kind.UNSENT)
+        except Exception as error:
+            self._connecting = None
+            self._observer.defect(error)
 
     def _failed_to_connect(self, reason: str, health: Health, kind: Kind) -> None:
         self._connecting = None

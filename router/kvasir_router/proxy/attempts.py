@@ -137,6 +137,14 @@ class Attempts(AttemptObserver):
 
     # From an attempt
 
+    def defect(self, error: Exception) -> None:
+        """End the request: the router's own code raised for it."""
+        target: AnswerTarget | None = getattr(self, "_target", None)
+        if target is not None:
+            target.defect(error)
+        else:  # it is over
+            self._services.tasks.defect("request", error)
+
     def rendered(self, attempt: UpstreamRequest) -> tuple[bytes, bytes]:
         """Return the request's head and body for the attempt's replica."""
         request, body = self._query.request, self._body

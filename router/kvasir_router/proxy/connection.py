@@ -6,8 +6,12 @@ import select
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
+from kvasir_router.proxy import failure_responses
+from kvasir_router.proxy.client.deadlines import LINGER_SECONDS, BodyDeadline, Linger
+from kvasir_router.proxy.client.head_refusal import HeadRefusedError
 from kvasir_router.proxy.gateway import Gateway, GatewayClient
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses
@@ -19,31 +23,15 @@ _WRITE_HIGH, _WRITE_LOW = 256 * 1024, 64 * 1024
 
 # Bytes of further requests taken while one is being answered, before the client is paused.
 _MAX_PIPELINED = 256 * 1024
-
 # What one connection may do before the others have their turn: bytes parsed (the rest of a body of
 # known length costs next to nothing, and is not counted), and requests answered at once.
 _TURN_BYTES = 16 * 1024
 _TURN_ANSWERS = 16
 
-# After a refusal the client may still be sending; closing under it would reset the connection
-# before it has read why. Its bytes are thrown away until none came for so long, within limits.
-_LINGER_SECONDS = 2.0
-_MAX_LINGER_SECONDS = 30.0
-_MAX_LINGER_BYTES = 256 * 1024 * 1024
-
 _NOTHING = memoryview(b"")
 
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing waits no time for what is not sent, and says so."""
-
-
-class _HeadRefusedError(RequestError):
-    """Refusal of a request for what its header says, with its answer."""
-
-    def __init__(self, request: Request, answer: responses.Answer) -> None:
-        super().__init__(answer.status, "")
-        self.request = request
-        self.answer = answer
 
 
 class ClientConnection(GatewayClient):
@@ -64,8 +52,7 @@ class ClientConnection(GatewayClient):
         )
         self._answering = 0
         """Bytes of the body of the request in progress."""
-        self._timed = 0
-        self._body_since = 0.0
+        self._body_deadline = BodyDeadline(self._timeouts, self._parser)
         self._pipelined_bytes = 0
         self._relay: Relay | None = None
         self._busy = False
@@ -77,9 +64,7 @@ class ClientConnection(GatewayClient):
         self._reading = True
         self._writing = True
         self._closing = False
-        self._lingered = 0
-        self._linger_until = 0.0
-        self._linger_end = 0.0
+        self._linger = Linger()
         self._idle_since = self._loop.time()
         self._receiving = False
         self.deadline = 0.0
@@ -111,7 +96,7 @@ class ClientConnection(GatewayClient):
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
-            self._linger(len(data))
+            self._throw_away(len(data))
         elif len(data) <= _TURN_BYTES:
             self._take(data)
         else:
@@ -144,7 +129,7 @@ class ClientConnection(GatewayClient):
         if self._relay is not None:
             self._relay.resume()
         elif not self._busy:
-            self._next()
+            self._soon(self._next)
 
     # For those who answer
 
@@ -197,14 +182,22 @@ class ClientConnection(GatewayClient):
 
     # For the gateway
 
+    def defect(self, request: Request) -> None:
+        """GatewayClient.defect."""
+        if self._relay is not None:
+            self._relay.fail(failure_responses.defect())
+        elif self._busy and not self._closing:
+            self._gateway.answer(self, request, failure_responses.defect())
+
     def expire(self) -> None:
         """End what has passed its deadline: nothing came, or nothing was read, for too long."""
         now = self._loop.time()
-        if self._closing and self._transport.get_write_buffer_size() and now < self._linger_until:
-            self.deadline = now + _LINGER_SECONDS
+        unsent = self._transport.get_write_buffer_size()
+        if self._closing and unsent and self._linger.unread(now):
+            self.deadline = now + LINGER_SECONDS
         elif self._closing or not self._writing:
             self._left()
-            self.abort(reset=self._transport.get_write_buffer_size() > 0)
+            self.abort(reset=unsent > 0)
         elif self._receiving and not self._busy:
             self._refuse(RequestError(408, "The request did not arrive in time.", "timeout"))
         elif self.idle:
@@ -238,7 +231,7 @@ class ClientConnection(GatewayClient):
         try:
             self._gateway.check_head(request)
         except responses.RefusalError as refusal:
-            raise _HeadRefusedError(request, refusal.answer) from None
+            raise HeadRefusedError(request, refusal.answer) from None
 
     def _take(self, data: bytes | memoryview) -> None:
         was_busy = self._busy
@@ -271,7 +264,7 @@ class ClientConnection(GatewayClient):
             self._take(part)
         if self._unread:
             self._pause_reading()
-            self._loop.call_soon(self._take_turn)
+            self._soon(self._take_turn)
         else:
             self._resume_reading()
 
@@ -280,26 +273,31 @@ class ClientConnection(GatewayClient):
         if self._starting or self._resting:
             return
         self._starting = True
-        turns = _TURN_ANSWERS
-        while self._queue and self._writing and not self._busy and not self._closing:
-            if not turns:
-                self._resting = True
-                self._loop.call_soon(self._wake)
-                break
-            turns -= 1
-            item = self._queue.popleft()
-            if isinstance(item, RequestError):
-                self._refuse(item)
-                break
-            self._busy = True
-            self._answering = len(item.body)
-            self.deadline = math.inf
-            self._gateway.handle(self, item)
-        self._starting = False
+        try:
+            self._start_requests()
+        finally:
+            self._starting = False
         if not self._queue:
             self._pipelined_bytes = 0
             if not self._reading:
                 self._resume_reading()
+
+    def _start_requests(self) -> None:
+        turns = _TURN_ANSWERS
+        while self._queue and self._writing and not self._busy and not self._closing:
+            if not turns:
+                self._resting = True
+                self._soon(self._wake)
+                return
+            turns -= 1
+            item = self._queue.popleft()
+            if isinstance(item, RequestError):
+                self._refuse(item)
+                return
+            self._busy = True
+            self._answering = len(item.body)
+            self.deadline = math.inf
+            self._gateway.handle(self, item)
 
     def _wake(self) -> None:
         self._resting = False
@@ -328,16 +326,9 @@ class ClientConnection(GatewayClient):
         if self._busy or self._closing or not self._receiving:
             return
         if self._parser.in_body:
-            self.deadline = self._body_deadline()
+            self.deadline = self._body_deadline.at(self._loop.time())
         elif not was:
             self.deadline = self._loop.time() + self._timeouts.header
-
-    def _body_deadline(self) -> float:
-        now, timeouts, parser = self._loop.time(), self._timeouts, self._parser
-        if self._timed != parser.serial:
-            self._timed, self._body_since = parser.serial, now
-        whole = self._body_since + timeouts.body + parser.received / timeouts.body_rate
-        return min(now + timeouts.body, whole)
 
     # Ends
 
@@ -354,8 +345,20 @@ class ClientConnection(GatewayClient):
             self._busy = False
             relay.client_gone()
 
+    def _soon(self, step: Callable[[], None]) -> None:
+        self._loop.call_soon(self._run, step)
+
+    def _run(self, step: Callable[[], None]) -> None:
+        """Take a step. If it raises, the loop would go on and the client wait in vain."""
+        try:
+            step()
+        except Exception as error:
+            self._gateway.tasks.defect("connection", error)
+            self._left()
+            self.abort(reset=True)
+
     def _refuse(self, refusal: RequestError) -> None:
-        if isinstance(refusal, _HeadRefusedError):
+        if isinstance(refusal, HeadRefusedError):
             refusal.request.keep_alive = False
             self._gateway.answer(self, refusal.request, refusal.answer)
             return
@@ -377,10 +380,7 @@ class ClientConnection(GatewayClient):
         self._drop_bodies()
         if self._transport.is_closing():
             return
-        now = self._loop.time()
-        self._linger_until = now + self._timeouts.send
-        self._linger_end = now + _MAX_LINGER_SECONDS
-        self.deadline = now + _LINGER_SECONDS
+        self.deadline = self._linger.begin(self._loop.time(), self._timeouts.send)
         if not self._reading:
             self._reading = True
             self._transport.resume_reading()
@@ -393,8 +393,7 @@ class ClientConnection(GatewayClient):
         self._answering = 0
         self._parser.abandon()
 
-    def _linger(self, size: int) -> None:
-        self._lingered += size
-        self.deadline = min(self._loop.time() + _LINGER_SECONDS, self._linger_end)
-        if self._lingered > _MAX_LINGER_BYTES:
+    def _throw_away(self, size: int) -> None:
+        self.deadline = self._linger.received(size, self._loop.time())
+        if not self.deadline:
             self._transport.abort()

@@ -21,6 +21,12 @@ def policy_failed(model: Model) -> Answer:
     return error(500, message, "policy_failed")
 
 
+def defect() -> Answer:
+    """Answer when the router's own code raised for this request."""
+    message = "The router failed on this request by a defect of its own; its log has the reason."
+    return error(500, message, "internal_error")
+
+
 def poison() -> Answer:
     """Answer to a request that was in flight at two engine deaths, or is like one that was."""
     message = (

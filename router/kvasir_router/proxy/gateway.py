@@ -16,6 +16,7 @@ from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import rename
 from kvasir_router.options.router_settings import RouterSettings
+from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import RequestAccounting
 from kvasir_router.proxy.client_response import Client
 from kvasir_router.proxy.cors import Cors
@@ -47,6 +48,9 @@ class GatewayClient(Client):
 
     deadline: float
     """Loop time at which `expire` is called."""
+
+    def defect(self, request: Request) -> None:
+        """End the request in progress: the router's own code raised for it."""
 
     def expire(self) -> None:
         """End what has passed its deadline."""
@@ -91,6 +95,7 @@ class Gateway:
         self.transcripts = TranscriptBudget(failover.stream_bytes, failover.streams_bytes)
         self.tasks = SupervisedTasks()
         metrics.task_failures = self.tasks.failures
+        metrics.defect = self.tasks.defect
         self.bodies = BodyBudget(settings.limits.buffered_bytes)
         metrics.body_bytes = lambda: self.bodies.used
         metrics.transcript_bytes = lambda: self.transcripts.used
@@ -98,7 +103,8 @@ class Gateway:
         self.tenants = TenantMeter()
         self.queue = RequestQueue(settings.waiting)
         self.queue.refused = self._waited_in_vain
-        self.tokenizing = Tokenizing(settings.tokenizing)
+        self.queue.defect = self.tasks.defect
+        self.tokenizing = Tokenizing(settings.tokenizing, self.tasks.child())
         self.tracer: Tracer | None = None
         if settings.otlp_endpoint is not None:
             self.tracer = Tracer(
@@ -114,7 +120,13 @@ class Gateway:
             self.transcripts,
             self.tasks,
             RequestAccounting(
-                self.tokenizing, self.queue, self.tenants, self.signals, self.tracer, access_log
+                self.tokenizing,
+                self.queue,
+                self.tenants,
+                self.signals,
+                self.tracer,
+                access_log,
+                self.tasks.defect,
             ),
             self.fleet_lines,
         )
@@ -161,7 +173,11 @@ class Gateway:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = loop.time()
             for client in [client for client in self._clients if client.deadline < now]:
-                client.expire()
+                try:
+                    client.expire()
+                except Exception as error:
+                    self.tasks.defect("deadline", error)
+                    client.abort(reset=True)
 
     def keep_models(self) -> None:
         """Forget what is known of models that are gone."""
@@ -198,6 +214,9 @@ class Gateway:
             self._handle(client, request)
         except responses.RefusalError as refusal:
             self.answer(client, request, refusal.answer)
+        except Exception as error:
+            self.tasks.defect("request", error, request_id=request.request_id.decode())
+            client.defect(request)
 
     def check_head(self, request: Request) -> None:
         """Check a request before its body is read. Raises RefusalError."""
@@ -207,6 +226,9 @@ class Gateway:
             if self._cors is not None:
                 self._cors.see(request)
             raise
+        except Exception as error:
+            self.tasks.defect("request", error, request_id=request.request_id.decode())
+            raise responses.RefusalError(failure_responses.defect()) from None
 
     def _handle(self, client: GatewayClient, request: Request) -> None:
         preflight = self._cors.see(request) if self._cors is not None else None
@@ -253,6 +275,7 @@ class Gateway:
 
     def answer(self, client: GatewayClient, request: Request, answer: responses.Answer) -> None:
         """Answer a request that no replica answers."""
+        client.answer(request, answer)
         self.metrics.model("").codes[answer.status] += 1
         if self.access_log is not None:
             self.access_log.write(
@@ -264,7 +287,6 @@ class Gateway:
                     request_id=request.request_id.decode(),
                 )
             )
-        client.answer(request, answer)
 
 
 def _read(request: Request) -> tuple[Envelope, bool]:

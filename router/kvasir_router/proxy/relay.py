@@ -6,7 +6,7 @@ import time
 from kvasir_router.admission.outcome import Outcome
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.choice import Choice
-from kvasir_router.fleet.model import Model, PolicyError
+from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
@@ -99,7 +99,7 @@ class Relay(AnswerTarget):
             seconds = self.model.hedge_delay.seconds
             if seconds is not None:
                 loop = asyncio.get_running_loop()
-                self._hedge_timer = loop.call_later(seconds, self._attempts.send_hedge)
+                self._hedge_timer = loop.call_later(seconds, self._send_hedge)
         if self.model.spec.tokenizer is None or not services.tokenizing.prepare(
             self.query, self.model, self._enter
         ):
@@ -124,6 +124,18 @@ class Relay(AnswerTarget):
         """End the answer: the router stops and cannot wait for the rest."""
         self.fail(failure_responses.stopping())
 
+    def defect(self, error: Exception) -> None:
+        """End the request, and nothing else: the router's own code raised for it."""
+        tasks, request_id = self._services.tasks, self.request.request_id.decode()
+        tasks.defect("request", error, request_id=request_id, model=self.model.name)
+        if self._ended_at:
+            return
+        try:
+            self.fail(failure_responses.defect())
+        except Exception as again:
+            tasks.defect("request", again, request_id=request_id, model=self.model.name)
+            self._client.abort(reset=True)
+
     # From the queue
 
     def start(self) -> None:
@@ -141,7 +153,7 @@ class Relay(AnswerTarget):
         """Return whether the preferred replica has a free slot."""
         try:
             return self.model.prefers_room(self.query)
-        except PolicyError:
+        except Exception:
             return True  # its turn: `start` will end it
 
     def refuse(self, answer: Answer) -> None:
@@ -296,14 +308,26 @@ class Relay(AnswerTarget):
 
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
-        if not self._ended_at and self._services.queue.enter(self):
-            self.start()
+        try:
+            if not self._ended_at and self._services.queue.enter(self):
+                self.start()
+        except Exception as error:
+            self.defect(error)
+
+    def _send_hedge(self) -> None:
+        try:
+            self._attempts.send_hedge()
+        except Exception as error:
+            self.defect(error)
 
     # Ends
 
     def _expire(self, seconds: float) -> None:
         self._metrics.deadlines += 1
-        self.fail(failure_responses.too_late(seconds))
+        try:
+            self.fail(failure_responses.too_late(seconds))
+        except Exception as error:
+            self.defect(error)
 
     def _over(self, usage: Usage | None) -> None:
         """Stop all that goes on for the request, and account for it, however it ended."""

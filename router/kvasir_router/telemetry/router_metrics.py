@@ -79,6 +79,8 @@ class Metrics(Collector):
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
         self.task_failures: Counter[str] = Counter()
+        self.defect: Callable[[str, BaseException], None] = lambda name, error: None
+        """Told of a source of families that raises; the others are in the page all the same."""
         self.body_bytes: Callable[[], int] = lambda: 0
         self.transcript_bytes: Callable[[], int] = lambda: 0
         self._sources: list[Callable[[], Iterable[Metric]]] = [partial(_router_families, self)]
@@ -113,7 +115,10 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all families."""
         for source in self._sources:
-            yield from source()
+            try:
+                yield from source()
+            except Exception as error:
+                self.defect("metrics", error)
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

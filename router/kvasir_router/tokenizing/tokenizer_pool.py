@@ -33,14 +33,16 @@ class TokenizerProcess:
     `started` is called whenever there is a new process, which knows nothing yet.
     """
 
-    def __init__(self, started: Callable[["TokenizerProcess"], None]) -> None:
+    def __init__(
+        self, started: Callable[["TokenizerProcess"], None], tasks: SupervisedTasks
+    ) -> None:
         self._started = started
         self._process: asyncio.subprocess.Process | None = None
         self._jobs: dict[int, tuple[Answered, float, int]] = {}
         """Number -> whom to tell, since when, and its bytes; in the order of sending."""
         self._bytes = 0
         self._next = 0
-        self._tasks = SupervisedTasks()
+        self._tasks = tasks
         self._tasks.keep("tokenizer process", self._run)
 
     @property
@@ -98,12 +100,18 @@ class TokenizerProcess:
                 return
             answered, _, size = self._jobs.pop(made.number)
             self._bytes -= size
-            answered(made)
+            self._tell(answered, made)
 
     def _end_jobs(self) -> None:
         jobs, self._jobs, self._bytes = self._jobs, {}, 0
         for answered, _, _ in jobs.values():
-            answered(None)
+            self._tell(answered, None)
+
+    def _tell(self, answered: Answered, made: Made | None) -> None:
+        try:
+            answered(made)
+        except Exception as error:  # the other prompts are told theirs
+            self._tasks.defect("tokenizing", error)
 
     def _check_stuck(self) -> None:
         first = next(iter(self._jobs.values()), None)
@@ -115,8 +123,9 @@ class TokenizerProcess:
 class TokenizerPool:
     """Pool of tokenising processes, started when the first tokenizer is wanted."""
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, tasks: SupervisedTasks) -> None:
         self._count = processes
+        self._supervised = tasks
         self._processes: list[TokenizerProcess] = []
         self._tokenizers: dict[str, Answered] = {}
 
@@ -125,7 +134,10 @@ class TokenizerPool:
         by each of them."""
         self._tokenizers[tokenizer] = answered
         if not self._processes:
-            self._processes = [TokenizerProcess(self._load_all) for _ in range(self._count)]
+            self._processes = [
+                TokenizerProcess(self._load_all, self._supervised.child())
+                for _ in range(self._count)
+            ]
         for process in self._processes:
             process.send(Job(0, tokenizer), answered)
 

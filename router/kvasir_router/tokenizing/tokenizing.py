@@ -13,6 +13,7 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.tokenizing.job_messages import MAX_BODY_BYTES, Job, Made
 from kvasir_router.tokenizing.tokenizer_pool import TokenizerPool
 from kvasir_router.tokenizing.tokenizer_trust import TokenizerTrust
@@ -50,9 +51,9 @@ class Tokenizing:
     the rest. What comes late is learned for the next request with the same beginning.
     """
 
-    def __init__(self, settings: TokenizingSettings) -> None:
+    def __init__(self, settings: TokenizingSettings, tasks: SupervisedTasks) -> None:
         self._settings = settings
-        self._pool = TokenizerPool(settings.processes)
+        self._pool = TokenizerPool(settings.processes, tasks)
         self._states: dict[Model, _ModelState] = {}
         self._serving = False
         self._told: set[str] = set()

@@ -58,6 +58,9 @@ class Listener(Protocol):
     def response_broken(self, reason: str) -> None:
         """The connection ended first. `reason` is one of a few words, for metrics."""
 
+    def response_failed(self, error: Exception) -> None:
+        """One of these has raised; the connection is closed."""
+
 
 class UpstreamConnection(asyncio.Protocol):
     """A keep-alive connection, with at most one request on it."""
@@ -138,25 +141,21 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if not self._head_done:
             return
-        if not self._announced:
-            self._announced = True
-            if self._listener is not None:
-                self._listener.response_started(self._head)
-        parts = self._parts
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.clear()
         listener = self._listener
-        if self._complete:
-            self._finish()
-        if listener is not None:
-            listener.response_data(body, self._complete)
+        try:
+            self._hand_on()
+        except Exception as error:
+            self._failed(listener, error)
 
     def eof_received(self) -> None:
         self.usable = False
         if self._busy and self._head_done and self._until_close:
             listener, self._listener = self._listener, None
             if listener is not None:
-                listener.response_data(b"", True)
+                try:
+                    listener.response_data(b"", True)
+                except Exception as error:
+                    self._failed(listener, error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -211,6 +210,21 @@ class UpstreamConnection(asyncio.Protocol):
         self._complete = self._head_done
         self._keep_alive = self._parser.should_keep_alive()
 
+    def _hand_on(self) -> None:
+        """Hand what has come on to the listener."""
+        if not self._announced:
+            self._announced = True
+            if self._listener is not None:
+                self._listener.response_started(self._head)
+        parts = self._parts
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        listener = self._listener
+        if self._complete:
+            self._finish()
+        if listener is not None:
+            listener.response_data(body, self._complete)
+
     def _is_head_too_large(self, read: int) -> bool:
         """Counted by whole reads until it is complete, which costs nothing."""
         self._head_bytes += read
@@ -234,7 +248,15 @@ class UpstreamConnection(asyncio.Protocol):
         listener, self._listener = self._listener, None
         self.abort()
         if listener is not None:
-            listener.response_broken(reason)
+            try:
+                listener.response_broken(reason)
+            except Exception as error:
+                listener.response_failed(error)
+
+    def _failed(self, listener: Listener | None, error: Exception) -> None:
+        self.abort()
+        if listener is not None:
+            listener.response_failed(error)
 
 
 def _cut(transport: asyncio.Transport) -> None:

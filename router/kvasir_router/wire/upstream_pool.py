@@ -108,6 +108,10 @@ class _Collector:
         if not self.result.done():
             self.result.set_exception(ConnectionError(reason))
 
+    def response_failed(self, error: Exception) -> None:
+        if not self.result.done():
+            self.result.set_exception(error)
+
 
 async def fetch(
     pool: ConnectionPool, target: str, lines: bytes = b"", limit: int = 1 << 20

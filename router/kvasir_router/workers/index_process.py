@@ -94,6 +94,7 @@ class IndexProcess(RouterComponents):
 
     async def run(self, control: Control) -> None:
         """Raise DiscoveryError or YamlFileError when the configuration is refused."""
+        self.gateway.tasks.watch_loop()
         self._recall()
         await self.load_keys()
         await self._watch.start()

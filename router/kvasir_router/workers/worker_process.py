@@ -63,7 +63,11 @@ class RouterWorker(RouterComponents):
         self._column = column
         self._table = shared.load
         self._link = IndexSubscriber(
-            shared.link_path, self._handle_message, self._index_away, self._index_back
+            shared.link_path,
+            self._handle_message,
+            self._index_away,
+            self._index_back,
+            gateway.tasks,
         )
         self._follower = ReplicaState(self, shared.load, column, self._link.tell)
         self.metrics.register(partial(subscriber_families, self._link))
@@ -81,6 +85,7 @@ class RouterWorker(RouterComponents):
 
     async def run(self, control: Control) -> None:
         """Serve until told to stop, or to make room for another worker."""
+        self.gateway.tasks.watch_loop()
         await self.load_keys()
         tasks = self._tasks
         tasks.keep("index link", self._link.run, required=True)

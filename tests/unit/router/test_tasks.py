@@ -75,8 +75,59 @@ async def test_what_runs_for_ever_is_started_again(no_backoff) -> None:
             await lives.wait()
     assert starts == [set()] * 4
     assert tasks.failures == {"work": 3}
-    assert [entry["seconds"] for entry in logs] == sorted(entry["seconds"] for entry in logs)
-    assert all(entry["exc_info"] for entry in logs)
+    [entry] = logs
+    assert entry["exc_info"]
+    assert entry["again_in_seconds"] == 0.0
+
+
+async def test_one_that_ends_by_mistake_is_started_again_too(no_backoff) -> None:
+    tasks, starts, lives = SupervisedTasks(), [], asyncio.Event()
+
+    async def work() -> None:
+        starts.append(len(starts))
+        if len(starts) == 1:
+            return
+        if len(starts) == 2:
+            inner = asyncio.get_running_loop().create_future()
+            inner.cancel()
+            await inner
+        lives.set()
+        await asyncio.Future()
+
+    tasks.keep("work", work)
+    async with asyncio.timeout(10):
+        await lives.wait()
+    assert tasks.failures == {"work": 2}
+    await tasks.stop()
+    assert not tasks
+
+
+async def test_what_callbacks_raise_is_counted_and_logged() -> None:
+    tasks, done = SupervisedTasks(), asyncio.Event()
+    tasks.watch_loop()
+
+    def fail() -> None:
+        asyncio.get_running_loop().call_soon(done.set)
+        raise ZeroDivisionError("why")
+
+    with structlog.testing.capture_logs() as logs:
+        asyncio.get_running_loop().call_soon(fail)
+        await done.wait()
+    assert tasks.failures == {tasks_module.LOOP: 1}
+    assert isinstance(logs[0]["exc_info"], ZeroDivisionError)
+
+
+def test_a_defect_that_comes_again_and_again_is_counted_and_seldom_logged(monkeypatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(tasks_module.time, "monotonic", lambda: now)
+    tasks = SupervisedTasks()
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(100):
+            tasks.child().defect("request", ZeroDivisionError())
+        now += 10.0
+        tasks.defect("request", ZeroDivisionError())
+    assert tasks.failures["request"] == 101
+    assert [entry.get("unlogged") for entry in logs] == [None, 99]
 
 
 async def test_a_router_whose_required_task_is_down_is_not_ready(

@@ -187,7 +187,12 @@ class Publisher:
 
     def _handle_frame(self, worker: WorkerLink, frame: bytes) -> None:
         for message in decode_to_index(frame):
-            self._handle(worker, message)
+            try:
+                self._handle(worker, message)
+            except Exception as error:
+                # The link stays, but what the message would have changed may be missing now
+                self._tasks.defect("worker's message", error)
+                worker.resync()
 
     def _send(self, messages: list[ToWorker]) -> None:
         self.number += 1

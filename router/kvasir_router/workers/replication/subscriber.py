@@ -32,6 +32,8 @@ MAX_UNSENT = 4 * 2**20
 _ROOM = 2**18
 _TICK = 0.1
 _RECONNECT_SECONDS = 0.05
+_DEFECT_SECONDS = 0.5
+"""Before the next connection, when what came over this one could not be applied."""
 
 
 class OutOfStepError(Exception):
@@ -48,7 +50,9 @@ class IndexSubscriber:
         on_message: Callable[[ToWorker], None],
         on_loss: Callable[[], None],
         on_return: Callable[[], None],
+        tasks: SupervisedTasks,
     ) -> None:
+        self._tasks = tasks
         self._path = path
         self._on_message = on_message
         self._on_loss = on_loss
@@ -78,7 +82,7 @@ class IndexSubscriber:
 
     async def run(self) -> None:
         """Be connected, forever."""
-        tasks = SupervisedTasks()
+        tasks = self._tasks.child()
         tasks.keep("index link's watch", self._watch)
         try:
             while True:
@@ -97,8 +101,11 @@ class IndexSubscriber:
         self._send([Hello(os.getpid())])
         try:
             await link.receive_all(self._handle_frame)
+        except OutOfStepError as error:
+            _log.warning("the link to the index process is broken off", reason=str(error))
         except Exception as error:
-            _log.exception("the link to the index process is broken off", reason=repr(error))
+            self._tasks.defect("index link", error)
+            await asyncio.sleep(_DEFECT_SECONDS)
         finally:
             self._link = None
             link.close()

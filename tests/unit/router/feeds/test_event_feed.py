@@ -21,6 +21,7 @@ from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds import event_replay as replay
 from kvasir_router.feeds.event_feed import EventFeed
 from kvasir_router.feeds.event_sockets import MAX_MESSAGE_BYTES, EventSockets
+from kvasir_router.tasks import SupervisedTasks
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -62,7 +63,7 @@ async def subscribe(blocks, make_replica) -> AsyncIterator[Callable[..., EventFe
     def start(
         address: str, replay: str | None, secret: str | None = None, **spec: object
     ) -> EventFeed:
-        plumbings.append(EventSockets(secret))
+        plumbings.append(EventSockets(secret, SupervisedTasks()))
         replica = make_replica(**spec)
         feeds.append(EventFeed(replica, address, replay, blocks, plumbings[-1]))
         return feeds[-1]

@@ -13,6 +13,7 @@ from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_router.feeds.load_stream import REPORT_SECONDS, LoadFeed
 from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.index.block_sink import PromptReport
+from kvasir_router.tasks import SupervisedTasks
 
 BEAT = 0.05
 
@@ -75,7 +76,9 @@ async def listen(make_replica, blocks) -> AsyncIterator[Callable[..., Replica]]:
     def begin(engine: Engine, secret: str | None = None, **callbacks: Any) -> Replica:
         replica: Replica = make_replica(grpc_port=engine.port)
         callbacks = {"spoke": lambda *_: None, "connected": lambda *_: None} | callbacks
-        feed = LoadFeed(replica, engine.port, secret, None, sink=blocks, **callbacks)
+        feed = LoadFeed(
+            replica, engine.port, secret, None, sink=blocks, tasks=SupervisedTasks(), **callbacks
+        )
         tasks.append(asyncio.create_task(feed.run()))
         return replica
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.tokenizing import tokenizer_pool as pool_module
 from kvasir_router.tokenizing.job_messages import Job, Made
 from kvasir_router.tokenizing.tokenizer_pool import TokenizerPool
@@ -17,7 +18,7 @@ BODY = json.dumps({"model": "m", "prompt": "some words " * 100}).encode()
 
 @pytest.fixture
 async def pool() -> AsyncIterator[TokenizerPool]:
-    pool = TokenizerPool(1)
+    pool = TokenizerPool(1, SupervisedTasks())
     yield pool
     await pool.stop()
 

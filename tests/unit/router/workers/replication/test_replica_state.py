@@ -18,9 +18,11 @@ from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process.components import RouterComponents
+from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.workers.index_process import IndexProcess
 from kvasir_router.workers.replication import publisher as publisher_module
 from kvasir_router.workers.replication.messages import (
+    Complete,
     Known,
     Learned,
     ReplicaSuspected,
@@ -66,7 +68,9 @@ class Following:
         self.router = RouterComponents(shared.settings)
         self.messages: list[Any] = []
         self.away = 0
-        self.link = IndexSubscriber(shared.link_path, self._take_message, self._gone, lambda: None)
+        self.link = IndexSubscriber(
+            shared.link_path, self._take_message, self._gone, lambda: None, SupervisedTasks()
+        )
         self.follower = ReplicaState(self.router, shared.load, column, self.link.tell)
         self.task = asyncio.create_task(self.link.run())
 
@@ -253,7 +257,7 @@ async def test_a_worker_that_lags_is_told_everything_anew(start, until, monkeypa
     assert worker.away == 0, "it is the same connection"
 
 
-async def test_a_message_that_cannot_be_handled_is_told_of_and_ends_the_connection(
+async def test_a_message_that_cannot_be_handled_costs_a_snapshot_and_no_connection(
     start, until
 ) -> None:
     """Also when it is an error of files, which is none of the connection's."""
@@ -267,9 +271,29 @@ async def test_a_message_that_cannot_be_handled_is_told_of_and_ends_the_connecti
 
     index._publisher._handle = fail
     first = worker.link._link
+    await until(lambda: any(isinstance(each, Complete) for each in worker.messages))
+    worker.messages.clear()
     worker.link.tell(ReplicaSuspected(0))
-    await until(lambda: index._tasks.failures["worker's link"] == 1)
-    await until(lambda: worker.link._link not in (None, first))
+    await until(lambda: any(isinstance(each, Complete) for each in worker.messages))
+    assert index._tasks.failures == {"worker's message": 1}
+    assert worker.link._link is first
+
+
+async def test_news_that_cannot_be_applied_are_told_anew_and_the_worker_serves_on(
+    start, until
+) -> None:
+    index, worker = await start.index(), await start.worker()
+    await until(lambda: any(isinstance(each, Complete) for each in worker.messages))
+    apply = worker.follower.apply_message
+
+    def fail(*_: Any) -> None:
+        worker.follower.apply_message = apply
+        raise ZeroDivisionError("a defect")
+
+    worker.follower.apply_message = fail
+    chain, _ = tell_prompt(index, "b")
+    await until(lambda: worker.hits(chain) == {"b": (4, "exact")})
+    assert worker.link._tasks.failures == {"index link": 1}
 
 
 async def test_a_snapshot_that_cannot_be_made_ends_the_connection(start, until) -> None:

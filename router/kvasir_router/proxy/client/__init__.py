@@ -1,0 +1,1 @@
+"""Parts of a client's connection that need none of the others."""
