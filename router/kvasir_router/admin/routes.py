@@ -20,6 +20,7 @@ from kvasir_router.admin.views import fleet_view, serving_view
 from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.proxy.gateway import Gateway
+from kvasir_router.proxy.local_routes import ready_object
 from kvasir_router.scaling.signals import external_metrics
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.envelope import Envelope, refusal
@@ -73,8 +74,9 @@ class AdminRoutes:
 
     async def ready(self, request: Request) -> Response:
         """Tell whether requests are taken, as on the main port."""
-        ready = self._gateway.ready
-        return _json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+        if not self._gateway.ready:
+            return _json({"status": "not ready"}, 503)
+        return _json(ready_object(self._gateway.warnings()))
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics of all processes, in Prometheus' text format."""

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from math import ceil, isfinite
 from pathlib import Path
 
@@ -34,7 +35,14 @@ class Admission:
     `routers` that share the clients.
     """
 
-    def __init__(self, keys_file: Path | None = None, routers: int = 1) -> None:
+    def __init__(
+        self,
+        keys_file: Path | None = None,
+        routers: int = 1,
+        reported: Callable[[bool], None] = lambda good: None,
+    ) -> None:
+        """`reported` is told of each reading of the key file whether it was good."""
+        self._reported = reported
         self.keyring = None if keys_file is None else Keyring(keys_file, routers, self._keys_read)
         self.reads: Counter[str] = Counter()
         """Reads of the key file, by result."""
@@ -83,6 +91,7 @@ class Admission:
 
     def _keys_read(self, good: bool) -> None:
         self.reads["ok" if good else "refused"] += 1
+        self._reported(good)
 
 
 def forbidden(key_id: str, name: str) -> Answer:

@@ -1,22 +1,18 @@
 """The keys in use: found by what a client sends, kept as their file says."""
 
-import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import structlog
-
-from kvasir_router.admission.keys import ApiKey, hash_key, read_keys
+from kvasir_router.admission.keys import ApiKey, KeyFile, hash_key, read_keys
 from kvasir_router.admission.limits import Allowance, KeyLimits
-from kvasir_router.file_watch import FileWatch
+from kvasir_router.file_watch import FileWatch, FollowedFile
 from kvasir_router.fleet.target import Target
 from kvasir_router.yaml_file import YamlFileError
 
 _MAX_KNOWN = 4096
 _MAX_KNOWN_BYTES = 256
-
-_log = structlog.get_logger("kvasir_router.keys")
 
 
 class Holder:
@@ -50,10 +46,10 @@ class Keyring:
     """
 
     def __init__(self, path: Path, routers: int, reported: Callable[[bool], None]) -> None:
-        self._path = path
         self._routers = routers
-        self._reported = reported
-        self._watch = FileWatch(path)
+        self._file: FollowedFile[KeyFile] = FollowedFile(
+            "key file", FileWatch(path), partial(read_keys, path), reported, (YamlFileError,)
+        )
         self._holders: dict[str, Holder] = {}
         self._known: dict[bytes, Holder] = {}
         """Holders by headers that have come: clients send the same one again and again."""
@@ -79,27 +75,15 @@ class Keyring:
 
     async def load(self) -> None:
         """Read the file. Raises YamlFileError."""
-        self._watch.changed()
-        self._use((await asyncio.to_thread(read_keys, self._path)).keys)
-        self._reported(True)
+        self._use(await self._file.load())
 
     async def follow(self) -> None:
         """Read the file whenever it has changed, forever."""
-        async for _ in self._watch.changes():
-            await self.read_again()
+        await self._file.follow(self._use)
 
     async def read_again(self) -> None:
         """Read the file, or say why it cannot be used."""
-        try:
-            await self.load()
-        except YamlFileError as error:
-            self._reported(False)
-            _log.error("key file refused, the last good one stays", error=str(error))
-        except Exception:  # else nothing would follow the file any more
-            self._reported(False)
-            _log.exception("key file not read, the last good one stays")
-        else:
-            _log.info("key file read", keys=len(self._holders))
+        await self._file.look(self._use, force=True)
 
     def share(self, routers: int) -> bool:
         """Divide by another number of routers; False where it is the same one. What is used stays
@@ -112,11 +96,11 @@ class Keyring:
             holder.limits.change(holder.key.allowance.divided(routers), now)
         return True
 
-    def _use(self, keys: tuple[ApiKey, ...]) -> None:
+    def _use(self, file: KeyFile) -> None:
         """A key that stays, by its id, keeps what it has used."""
         limits = {holder.key.id: holder.limits for holder in self._holders.values()}
-        self._known = {}
-        self._holders = {key.hash: Holder(key, self._limits(key, limits)) for key in keys}
+        holders = {key.hash: Holder(key, self._limits(key, limits)) for key in file.keys}
+        self._holders, self._known = holders, {}
 
     def _limits(self, key: ApiKey, before: dict[str, KeyLimits]) -> KeyLimits:
         allowance = key.allowance.divided(self._routers)

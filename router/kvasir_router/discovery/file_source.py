@@ -25,20 +25,16 @@ canaries:
     split: {kvasir-tiny: 95, kvasir-tiny-v2: 5}
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
-
-import structlog
 
 from kvasir_router.discovery.file_schema import FileConfig
 from kvasir_router.discovery.specs import DiscoveryError, PolicySpec, Snapshot
-from kvasir_router.file_watch import FileWatch
+from kvasir_router.file_watch import FileWatch, FollowedFile
 from kvasir_router.yaml_file import YamlFileError, read_yaml
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
-
-_log = structlog.get_logger("kvasir_router.discovery")
 
 
 class FileSource:
@@ -53,30 +49,23 @@ class FileSource:
         reported: Callable[[bool], None],
         check_policy: Callable[[PolicySpec], None],
     ) -> None:
-        self._path = path
-        self._check_policy = check_policy
-        self._reported = reported
-        self._watch = FileWatch(path)
+        self._file: FollowedFile[Snapshot] = FollowedFile(
+            "discovery file",
+            FileWatch(path),
+            partial(read_snapshot, path, check_policy),
+            reported,
+            (DiscoveryError,),
+        )
 
     async def load(self) -> Snapshot:
-        self._watch.changed()
-        snapshot = await asyncio.to_thread(read_snapshot, self._path, self._check_policy)
-        self._reported(True)
-        return snapshot
+        return await self._file.load()
 
     async def watch(self) -> AsyncIterator[Snapshot]:
-        async for _ in self._watch.changes():
-            try:
-                snapshot = await self.load()
-            except DiscoveryError as error:
-                self._reported(False)
-                _log.error("discovery file refused, the last good one stays", error=str(error))
-            except Exception:
-                self._reported(False)
-                _log.exception("discovery file not read, the last good one stays")
-            else:
-                _log.info("discovery file read", models=len(snapshot))
-                yield snapshot
+        found: list[Snapshot] = []
+        async for _ in self._file.looks():
+            await self._file.look(found.append)
+            if found:
+                yield found.pop()
 
 
 def read_snapshot(path: Path, check_policy: Callable[[PolicySpec], None]) -> Snapshot:

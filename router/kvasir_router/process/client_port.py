@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from contextlib import suppress
+from functools import partial
 
 from kvasir_router.options.router_settings import Tls
 from kvasir_router.proxy.connection import ClientConnection
@@ -61,7 +62,8 @@ class ClientPort:
         tasks.keep("deadlines", gateway.sweep, required=True)
         tasks.keep("queue", gateway.queue.watch, required=True)
         if self._tls is not None:
-            tasks.keep("certificate", self._tls.follow)
+            reported = partial(gateway.metrics.file_reported, "certificate")
+            tasks.keep("certificate", partial(self._tls.follow, reported))
         return url_of(sock, "http" if self._tls is None else "https")
 
     async def close(self) -> None:

@@ -99,7 +99,9 @@ class Gateway:
         self.bodies = BodyBudget(settings.limits.buffered_bytes)
         metrics.body_bytes = lambda: self.bodies.used
         metrics.transcript_bytes = lambda: self.transcripts.used
-        self.admission = Admission(settings.keys_file, settings.routers)
+        self.admission = Admission(
+            settings.keys_file, settings.routers, partial(metrics.file_reported, "keys")
+        )
         self.tenants = TenantMeter()
         self.queue = RequestQueue(settings.waiting)
         self.queue.refused = self._waited_in_vain
@@ -130,7 +132,7 @@ class Gateway:
             ),
             self.fleet_lines,
         )
-        self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready)
+        self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready, self.warnings)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
         self._clients: set[GatewayClient] = set()
         self._full = responses.error(
@@ -144,6 +146,11 @@ class Gateway:
         waits = self.settings.config is None and self.knows_models
         known = self.fleet.ready or waits
         return known and self.serves and not (self.stopping or self.tasks.down)
+
+    def warnings(self) -> list[str]:
+        """Return sentences on what is not as it should be, though requests are served."""
+        stale = sorted(name for name, is_stale in self.metrics.stale.items() if is_stale)
+        return [f"{name}: what is there now cannot be used, see the log" for name in stale]
 
     def _not_ready(self) -> str | None:
         """Return why the router is not ready; None if it is."""

@@ -39,8 +39,11 @@ class LocalRoutes:
         admission: Admission,
         metrics: Metrics,
         not_ready: Callable[[], str | None],
+        warnings: Callable[[], list[str]],
     ) -> None:
-        """Answer from these; `not_ready` returns why the router is not ready, or None."""
+        """Answer from these; `not_ready` returns why the router is not ready, or None; `warnings`
+        what is not as it should be in a ready one."""
+        self._warnings = warnings
         self._fleet = fleet
         self._admission = admission
         self._metrics = metrics
@@ -87,7 +90,7 @@ class LocalRoutes:
     def _ready(self) -> Answer:
         reason = self._not_ready()
         if reason is None:
-            return Answer(200, b'{"status":"ready"}')
+            return Answer(200, msgspec.json.encode(ready_object(self._warnings())))
         for model, replica in self._fleet.replicas():
             if replica.served_names and model.name not in replica.served_names:
                 served = ", ".join(replica.served_names[:_MAX_NAMES])[:_MAX_NAME]
@@ -121,6 +124,11 @@ class LocalRoutes:
         if holder is not None and not holder.may_use(name, target):
             raise RefusalError(forbidden(holder.key.id, name))
         return Answer(200, msgspec.json.encode(model_card(name, target.model)))
+
+
+def ready_object(warnings: list[str]) -> dict[str, Any]:
+    """What /ready says of a router that is."""
+    return {"status": "ready", "warnings": warnings} if warnings else {"status": "ready"}
 
 
 def _no_route(request: Request) -> Answer:

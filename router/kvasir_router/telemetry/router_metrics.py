@@ -78,6 +78,8 @@ class Metrics(Collector):
         self.dropped_spans = 0
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
+        self.stale: dict[str, bool] = {}
+        """Whether an older content of a file is in use, because what is there now is not good."""
         self.task_failures: Counter[str] = Counter()
         self.defect: Callable[[str, BaseException], None] = lambda name, error: None
         """Told of a source of families that raises; the others are in the page all the same."""
@@ -101,6 +103,10 @@ class Metrics(Collector):
     def discovery_reported(self, good: bool) -> None:
         self.discovery_reads["ok" if good else "refused"] += 1
         self.discovery_good = good
+        self.file_reported("discovery", good)
+
+    def file_reported(self, name: str, good: bool) -> None:
+        self.stale[name] = not good
 
     def spans_were_dropped(self, count: int) -> None:
         self.dropped_spans += count
@@ -144,6 +150,8 @@ def _router_families(metrics: Metrics) -> Iterator[Metric]:
     yield counter("discovery_reads", text, metrics.discovery_reads, "result")
     text = "1 when what discovery said last is in use, else 0."
     yield gauge("discovery_good", text, metrics.discovery_good)
+    text = "Processes that use the last good content of a file, since that of now is not good."
+    yield gauge("stale_files", text, metrics.stale, "file")
     yield gauge("client_connections", "Open client connections.", metrics.connections)
     text = "Tasks that failed by a defect, by name."
     yield counter("task_failures", text, metrics.task_failures, "task")

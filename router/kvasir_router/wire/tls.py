@@ -1,19 +1,14 @@
 """TLS on both sides: the certificate shown to clients, and the one expected of replicas."""
 
-import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Self
 
-import structlog
-
 from kvasir.certificates import TlsError, explain_tls_error, server_context
-from kvasir_router.file_watch import FileWatch
-
-_log = structlog.get_logger("kvasir_router.wire.tls")
+from kvasir_router.file_watch import FileWatch, FollowedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +42,13 @@ class ServerTls:
 
     async def follow(self, reloaded: Callable[[bool], None] = lambda good: None) -> None:
         """Read the files whenever they change, forever; `reloaded` hears whether they were good."""
-        async for _ in self._watch.changes():
-            try:
-                # Tried apart first: a context keeps the half that it could read.
-                await asyncio.to_thread(server_context, self._cert, self._key)
-                self.context.load_cert_chain(self._cert, self._key, password="")
-            except (TlsError, OSError) as error:
-                _log.error("certificate refused, the last good one stays", error=str(error))
-                reloaded(False)
-            else:
-                _log.info("certificate read", file=str(self._cert))
-                reloaded(True)
+        # Tried apart first: a context keeps the half that it could read.
+        read = partial(server_context, self._cert, self._key)
+        file = FollowedFile("certificate", self._watch, read, reloaded, (TlsError, OSError))
+        await file.follow(self._show)
+
+    def _show(self, tried: ssl.SSLContext) -> None:
+        self.context.load_cert_chain(self._cert, self._key, password="")
 
 
 @cache
