@@ -7,7 +7,10 @@ mixed256: 256 requests of 100-1024 tokens in and out; big1000: 1000 requests, 12
 out; decode: ms a token at 1,000 tokens of context for batches of 1, 8, 64, 256; prefill: 32
 prompts of 4,096, one token out; ttft: one prompt of 4,096 and of 512, one token out; prefix: 256
 requests of 4,096 shared and 64 own tokens, 64 out, after one request that has the prefix cached;
-io: 256 requests of 1,000 in and out, and of 128 in, 2,048 out. Temperature 0.6; 8,192 tokens a
+io: 256 requests of 1,000 in and out, and of 128 in, 2,048 out; sampling: mixed256 with temperature
+alone, with top_k 50 and top_p 0.9, with all three penalties, and with logprobs 5, in one run after
+the other; long: ms a token of 8 contexts of 100,000 tokens, and to the only token of a prompt of
+120,000 (with `--max-model-len 131072`). Temperature 0.6; 8,192 tokens a
 step, 256 sequences, 90 % of the memory, prefix cache on.
 """
 
@@ -37,6 +40,17 @@ Figures = dict[str, dict[str, Any]]
 """Figures by name: the figure, then what belongs to it."""
 Runs = dict[str, list[dict[str, Any]]]
 """Each run's figures, by name."""
+SAMPLING: dict[str, dict[str, Any]] = {
+    "sampling_plain": {},
+    "sampling_top_k_top_p": {"top_k": 50, "top_p": 0.9},
+    "sampling_penalties": {
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.3,
+        "repetition_penalty": 1.1,
+    },
+    "sampling_logprobs": {"logprobs": 5},
+}
+"""mixed256's further parameters, by figure."""
 
 
 def prompts(count: int, low: int, high: int, seed: int) -> Prompts:
@@ -56,11 +70,11 @@ class Engine:
         self.steps = 0
         self.start_parts = core.built_runner.timings
 
-    def generate(self, given: Prompts, lengths: list[int]) -> float:
-        """Seconds until the last request's last token."""
+    def generate(self, given: Prompts, lengths: list[int], **sampling: Any) -> float:
+        """Seconds until the last request's last token; `sampling` are further parameters."""
         begin = time.perf_counter()
         for ids, length in zip(given, lengths, strict=True):
-            params = SamplingParams(max_tokens=length, ignore_eos=True, temperature=0.6)
+            params = SamplingParams(max_tokens=length, ignore_eos=True, temperature=0.6, **sampling)
             request = EngineRequest(f"bench-{self._next}", self._next, ids, params)
             self._core.scheduler.add(request)
             self._next += 1
@@ -89,11 +103,20 @@ class Engine:
         self._core.scheduler.kv.reset_cache()
 
 
-def mixed256(engine: Engine) -> Figures:
+def mixed256(engine: Engine, **sampling: Any) -> Figures:
     """Output tokens a second."""
     draw = random.Random(1)
     lengths = [draw.randint(100, 1024) for _ in range(256)]
-    return {"mixed256": _rate(engine, prompts(256, 100, 1024, 0), lengths)}
+    return {"mixed256": _rate(engine, prompts(256, 100, 1024, 0), lengths, **sampling)}
+
+
+def sampling(engine: Engine) -> Figures:
+    """mixed256 by kind of sampling."""
+    found = {}
+    for name, parameters in SAMPLING.items():
+        engine.forget()
+        found[name] = mixed256(engine, **parameters)["mixed256"]
+    return found
 
 
 def big1000(engine: Engine) -> dict[str, Any]:
@@ -111,8 +134,8 @@ def io(engine: Engine) -> Figures:
     return {"io_1000_1000": long_in, "io_128_2048": long_out}
 
 
-def _rate(engine: Engine, given: Prompts, lengths: list[int]) -> dict[str, Any]:
-    seconds = engine.generate(given, lengths)
+def _rate(engine: Engine, given: Prompts, lengths: list[int], **sampling: Any) -> dict[str, Any]:
+    seconds = engine.generate(given, lengths, **sampling)
     return {"out_tok_s": round(sum(lengths) / seconds, 1), "steps": engine.steps}
 
 
@@ -153,6 +176,19 @@ def prefix(engine: Engine) -> Figures:
     return {"prefix4096x256": _rate(engine, given, [64] * 256)}
 
 
+def long(engine: Engine) -> Figures:
+    """Milliseconds of a decode step and of a prompt with many tokens."""
+    decode = engine.decode_ms(prompts(8, 100_000, 100_000, 30), 64)
+    runs = []
+    for i in range(2):
+        engine.forget()
+        runs.append(engine.generate(prompts(1, 120_000, 120_000, 31 + i), [1]))
+    return {
+        "decode_8x100000": {"tpot_ms": round(decode, 3)},
+        "prefill_120000x1": {"ttft_ms": round(min(runs) * 1e3, 1)},
+    }
+
+
 WORKLOADS: dict[str, Callable[[Engine], Figures]] = {
     "mixed256": mixed256,
     "big1000": big1000,
@@ -161,7 +197,10 @@ WORKLOADS: dict[str, Callable[[Engine], Figures]] = {
     "ttft": ttft,
     "prefix": prefix,
     "io": io,
+    "sampling": sampling,
+    "long": long,
 }
+EVERY_DAY = [name for name in WORKLOADS if name not in ("sampling", "long")]
 MODELS = Path(__file__).parent / "models"
 COLUMNS = ["figure", "here", "modelled limit", "vLLM 0.24.0"]
 UNITS = {"out_tok_s": "tokens/s", "tok_s": "tokens/s", "tpot_ms": "ms", "ttft_ms": "ms"}
@@ -206,7 +245,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", required=True, help="directory with a config.json")
     parser.add_argument("--load-format", default="auto", choices=["auto", "dummy"])
-    parser.add_argument("--works", default=",".join(WORKLOADS))
+    parser.add_argument("--works", default=",".join(EVERY_DAY))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--repeat", type=int, default=1)

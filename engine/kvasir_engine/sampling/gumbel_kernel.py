@@ -27,12 +27,12 @@ def _gumbel(words, APPROXIMATE: tl.constexpr):
 
 
 @triton.jit
-def gumbel_quads(
-    first_quad, ints_row, position,
+def gumbel_of_quads(
+    quad, ints_row, position,
     PURPOSE: tl.constexpr, QUADS: tl.constexpr, ON_GPU: tl.constexpr,
 ):  # fmt: skip
-    """Noise of 4 * QUADS tokens; `ints_row` points to the row's seed and sample index."""
-    quad = first_quad + tl.arange(0, QUADS)
+    """Noise of the 4 tokens of each `quad` [QUADS]; `ints_row` points to the row's seed and sample
+    index."""
     low, high = tl.load(ints_row).to(tl.uint64), tl.load(ints_row + 1).to(tl.uint64)
     zeros = (quad * 0).to(tl.uint32)
     at, sample = zeros + position.to(tl.uint32), zeros + tl.load(ints_row + 2).to(tl.uint32)

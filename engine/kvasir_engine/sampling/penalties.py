@@ -21,7 +21,8 @@ class PenaltyCounts:
     """
 
     def __init__(self, *, max_rows: int, vocab_size: int, device: torch.device) -> None:
-        self._counts = torch.zeros(max_rows, vocab_size, dtype=torch.int32, device=device)
+        self.by_row = torch.zeros(max_rows, vocab_size, dtype=torch.int32, device=device)
+        """The counts, as `IN_PROMPT` divides them; of rows that never had penalties, anything."""
         self._vocab_size = vocab_size
         self._device = device
 
@@ -33,8 +34,8 @@ class PenaltyCounts:
         pairs = list(zip(token_ids, num_prompt, offsets, strict=True))
         prompt = [ids[:n].astype(np.int64) + offset for ids, n, offset in pairs]
         output = [ids[n:].astype(np.int64) + offset for ids, n, offset in pairs]
-        self._counts.index_fill_(0, upload(np.array(rows, dtype=np.int64), self._device), 0)
-        flat = self._counts.view(-1)
+        self.by_row.index_fill_(0, upload(np.array(rows, dtype=np.int64), self._device), 0)
+        flat = self.by_row.view(-1)
         flat.scatter_(0, upload(np.concatenate(prompt), self._device), IN_PROMPT)
         index = upload(np.concatenate(output), self._device)
         flat.scatter_add_(0, index, torch.ones_like(index, dtype=torch.int32))
@@ -42,12 +43,12 @@ class PenaltyCounts:
     def copy_rows(self, sources: list[int], destinations: list[int]) -> None:
         """Each destination row takes its source's counts."""
         pairs = upload(np.array([sources, destinations], dtype=np.int64), self._device)
-        self._counts.index_copy_(0, pairs[1], self._counts.index_select(0, pairs[0]))
+        self.by_row.index_copy_(0, pairs[1], self.by_row.index_select(0, pairs[0]))
 
     def record(self, rows: Tensor, tokens: Tensor) -> None:
         """Count one output token for each row (int64 [n] both); the rows are distinct."""
         index = rows * self._vocab_size + tokens
-        self._counts.view(-1).scatter_add_(0, index, torch.ones_like(index, dtype=torch.int32))
+        self.by_row.view(-1).scatter_add_(0, index, torch.ones_like(index, dtype=torch.int32))
 
     def apply(
         self, logits: Tensor, rows: Tensor, repetition: Tensor, presence: Tensor, frequency: Tensor
@@ -57,7 +58,7 @@ class PenaltyCounts:
         Repetition (Keskar et al. 2019, section 4.1) divides positive and multiplies negative
         logits of every token seen; frequency and presence (OpenAI) subtract by output alone.
         """
-        counts = self._counts.index_select(0, rows)
+        counts = self.by_row.index_select(0, rows)
         factor = torch.where(counts != 0, repetition, 1.0)
         penalised = torch.where(logits > 0, logits / factor, logits * factor)
         outputs = counts.bitwise_and_(IN_PROMPT - 1)

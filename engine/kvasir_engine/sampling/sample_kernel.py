@@ -15,13 +15,15 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
-from kvasir_engine.sampling.gumbel_kernel import gumbel_quads, scaled_logits
+from kvasir_engine.sampling.gumbel_kernel import gumbel_of_quads, scaled_logits
 from kvasir_engine.sampling.philox import PURPOSE_SAMPLE
 from kvasir_engine.sampling.sampling_state import GREEDY_BELOW, SamplingTables
 from kvasir_engine.sampling.truncation import sample_truncated
 
 CHUNK_QUADS = 1024
 """Philox blocks that a row's second program works on at once: 4096 tokens."""
+SPAN = 128
+"""Tokens of which the largest score is written down for rows with min-p, top-k or top-p."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,12 @@ class SampledInto:
 
 
 @triton.jit
+def _truncates(floats_row, ints_row, vocab_size):
+    top_p, min_p = tl.load(floats_row + 1), tl.load(floats_row + 2)
+    return (top_p < 1.0) | (min_p > 0.0) | (tl.load(ints_row + 3) < vocab_size)
+
+
+@triton.jit
 def _argmax_of_split(
     logits_ptr,
     rows_ptr,
@@ -43,13 +51,16 @@ def _argmax_of_split(
     ints_ptr,
     value_ptr,
     token_ptr,
+    largest_ptr,
     stride,
     vocab_size,
     parts,
+    spans,
     FLOATS: tl.constexpr,
     INTS: tl.constexpr,
     GREEDY: tl.constexpr,
     PURPOSE: tl.constexpr,
+    SPAN: tl.constexpr,
     QUADS: tl.constexpr,
     ON_GPU: tl.constexpr,
     PDL: tl.constexpr,
@@ -68,10 +79,13 @@ def _argmax_of_split(
         QUADS * 4,
     )
     if random:
+        if _truncates(floats_ptr + row * FLOATS, ints_ptr + row * INTS, vocab_size):
+            largest = tl.max(scores.reshape(QUADS * 4 // SPAN, SPAN), 1)
+            span = first // SPAN + tl.arange(0, QUADS * 4 // SPAN)
+            tl.store(largest_ptr + entry * spans + span, largest, mask=span < spans)
         position = tl.load(positions_ptr + entry)
-        scores += gumbel_quads(
-            part * QUADS, ints_ptr + row * INTS, position, PURPOSE, QUADS, ON_GPU
-        )
+        quads = part * QUADS + tl.arange(0, QUADS)
+        scores += gumbel_of_quads(quads, ints_ptr + row * INTS, position, PURPOSE, QUADS, ON_GPU)
     tl.store(value_ptr + entry * parts + part, tl.max(scores, 0))
     tl.store(token_ptr + entry * parts + part, first + tl.argmax(scores, 0))
 
@@ -85,6 +99,8 @@ def _choose(
     ints_ptr,
     value_ptr,
     token_ptr,
+    largest_ptr,
+    list_ptr,
     out_ptr,
     history_ptr,
     num_tokens_ptr,
@@ -92,14 +108,17 @@ def _choose(
     stride,
     vocab_size,
     parts,
+    spans,
     history_stride,
     padding_row,
     FLOATS: tl.constexpr,
     INTS: tl.constexpr,
     GREEDY: tl.constexpr,
     PURPOSE: tl.constexpr,
-    QUADS: tl.constexpr,
+    SPAN: tl.constexpr,
+    TOKENS: tl.constexpr,
     PADDED_PARTS: tl.constexpr,
+    PADDED_SPANS: tl.constexpr,
     ON_GPU: tl.constexpr,
     ACCEPT: tl.constexpr,
     PDL: tl.constexpr,
@@ -111,13 +130,13 @@ def _choose(
     values = tl.load(value_ptr + entry * parts + part, mask=part < parts, other=float("-inf"))
     token = tl.load(token_ptr + entry * parts + tl.argmax(values, 0))
     floats, ints = floats_ptr + row * FLOATS, ints_ptr + row * INTS
-    temperature, top_p, min_p = tl.load(floats), tl.load(floats + 1), tl.load(floats + 2)
-    top_k = tl.load(ints + 3).to(tl.int32)
-    truncates = (top_p < 1.0) | (min_p > 0.0) | (top_k < vocab_size)
-    if (temperature >= GREEDY) & truncates:
+    temperature = tl.load(floats)
+    if (temperature >= GREEDY) & _truncates(floats, ints, vocab_size):
         token = sample_truncated(
-            token, logits_ptr + entry.to(tl.int64) * stride, vocab_size, temperature, top_p,
-            min_p, top_k, ints, tl.load(positions_ptr + entry), PURPOSE, QUADS, ON_GPU,
+            token, logits_ptr + entry.to(tl.int64) * stride, vocab_size, temperature,
+            tl.load(floats + 1), tl.load(floats + 2), tl.load(ints + 3).to(tl.int32),
+            largest_ptr + entry * spans, list_ptr + entry * spans, spans, ints,
+            tl.load(positions_ptr + entry), PURPOSE, TOKENS, SPAN, PADDED_SPANS, ON_GPU,
         )  # fmt: skip
     tl.store(out_ptr + entry, token)
     if ACCEPT:  # noqa: SIM102
@@ -150,23 +169,29 @@ def sample(
         # Few rows: more programs for each.
         quads = 256 if count <= 16 else 1024
     parts = triton.cdiv(vocab_size, quads * 4)
+    span = min(SPAN, 4 * quads, 4 * chunk_quads)
+    spans = triton.cdiv(vocab_size, span)
     values = torch.empty((count, parts), dtype=torch.float32, device=logits.device)
     best = torch.empty((count, parts), dtype=torch.int32, device=logits.device)
+    largest = torch.empty((count, spans), dtype=torch.float32, device=logits.device)
+    listed = torch.empty((count, spans), dtype=torch.int32, device=logits.device)
     out = torch.empty(count, dtype=torch.int32, device=logits.device)
-    given = (logits, rows, positions, tables.floats, tables.ints, values, best)
+    given = (logits, rows, positions, tables.floats, tables.ints, values, best, largest)
     options = launch_options(logits.device)
     constants = {
         "FLOATS": tables.floats.shape[1],
         "INTS": tables.ints.shape[1],
         "GREEDY": GREEDY_BELOW,
         "PURPOSE": PURPOSE_SAMPLE,
+        "SPAN": span,
         "ON_GPU": logits.is_cuda,
     }
     _argmax_of_split[(count, parts)](
-        *given, logits.stride(0), vocab_size, parts, QUADS=quads, **constants, **options
+        *given, logits.stride(0), vocab_size, parts, spans, QUADS=quads, **constants, **options
     )
     _choose[(count,)](
         *given,
+        listed,
         out,
         out if accept is None else accept.history,
         out if accept is None else accept.num_tokens,
@@ -174,10 +199,12 @@ def sample(
         logits.stride(0),
         vocab_size,
         parts,
+        spans,
         0 if accept is None else accept.history.stride(0),
         0 if accept is None else accept.padding_row,
-        QUADS=chunk_quads,
+        TOKENS=4 * chunk_quads,
         PADDED_PARTS=triton.next_power_of_2(parts),
+        PADDED_SPANS=triton.next_power_of_2(spans),
         ACCEPT=accept is not None,
         num_warps=8,
         **constants,

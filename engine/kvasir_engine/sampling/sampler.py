@@ -23,6 +23,7 @@ from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.device.upload import upload
 from kvasir_engine.sampling import logits as edits
 from kvasir_engine.sampling.gumbel import gumbel_noise
+from kvasir_engine.sampling.penalties import PenaltyCounts
 from kvasir_engine.sampling.row_tokens import TokenLists
 from kvasir_engine.sampling.sampling_state import SamplingState, SamplingTables
 from kvasir_engine.sampling.token_logprobs import Logprobs, token_logprobs
@@ -33,16 +34,27 @@ Mask: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Maps logits [n, vocab] and their rows [n] to masked logits."""
 SampleKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, SamplingTables], Tensor]
 """`sampling.sample_kernel.sample`."""
+PenaltyKernel: TypeAlias = Callable[[Tensor, Tensor, PenaltyCounts, SamplingTables], Tensor]
+"""`sampling.penalty_kernel.penalise`."""
 
 
-def _sample_kernel(device: torch.device) -> SampleKernel | None:
-    """The kernel where it runs, else None."""
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernels that take logits of any float type."""
+
+    sample: SampleKernel
+    penalise: PenaltyKernel
+
+
+def _kernels(device: torch.device) -> Kernels | None:
+    """The kernels where they run, else None."""
     if not kernels_run_on(device):
         return None
-    # Not at the top: it imports triton, which the CPU does not need.
+    # Not at the top: they import triton, which the CPU does not need.
+    from kvasir_engine.sampling.penalty_kernel import penalise
     from kvasir_engine.sampling.sample_kernel import sample
 
-    return sample
+    return Kernels(sample, penalise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +89,20 @@ class Sampler:
         self._state = state
         self._device = state.device
         self._chunk = edits.chunk_rows(state.vocab_size)
-        self._sample_kernel = _sample_kernel(state.device)
+        self._kernels = _kernels(state.device)
 
     @property
     def by_kernel(self) -> bool:
         """True if a kernel chooses tokens."""
-        return self._sample_kernel is not None
+        return self._kernels is not None
 
     def __call__(self, logits: Tensor, batch: SampleBatch, top_logprobs: int = -1) -> Sampled:
-        """Sample from raw logits [m, vocab], which are overwritten, and count the tokens.
+        """Sample from raw logits [m, vocab], which may be overwritten, and count the tokens.
 
         `top_logprobs` is the most alternatives any row wants, 0 the sampled token's
         log-probability alone, -1 none at all.
         """
-        if not self._reads_any_type(batch, top_logprobs):
+        if self._kernels is None:
             logits = logits.float()
         edited = self._edit(logits, batch, keep_raw=top_logprobs >= 0)
         tokens = self._choose(edited, batch)
@@ -98,21 +110,19 @@ class Sampler:
         self._count(tokens, batch)
         return Sampled(tokens=tokens.to(torch.int32), logprobs=logprobs)
 
-    def _reads_any_type(self, batch: SampleBatch, top_logprobs: int) -> bool:
-        """Return True if nothing but the kernel, if that, will read the logits."""
-        plain = top_logprobs < 0 and not self._state.has_edits[batch.rows_cpu].any()
-        return plain and self._sample_kernel is not None
-
     def _edit(self, logits: Tensor, batch: SampleBatch, *, keep_raw: bool) -> Tensor:
         """Masks, bans, biases and penalties: in place, or on a copy when raw logits are needed."""
         state, rows = self._state, batch.rows_cpu
+        if not state.has_edits[rows].any():
+            return logits
         allowed = state.allowed.of_batch(rows)
         words = state.bad_words.of_batch(rows)
         stops = state.early_stops.of_batch(rows)
         bias = state.bias.of_batch(rows)
         penalised = np.flatnonzero(state.has_penalties[rows])
-        if keep_raw and (allowed or words or stops or bias or penalised.size):
-            logits = logits.clone()
+        by_kernel = None if self._kernels is None else self._kernels.penalise
+        if allowed or words or stops or bias or by_kernel is None:
+            logits = logits.to(torch.float32, copy=keep_raw)
         if allowed is not None:
             edits.keep_allowed(logits, allowed)
         if words is not None:
@@ -121,6 +131,8 @@ class Sampler:
             self._ban_early_stops(logits, batch, stops)
         if bias is not None:
             logits.view(-1).scatter_add_(0, bias.flat, bias.values)
+        if by_kernel is not None and penalised.size:
+            return by_kernel(logits, batch.rows, state.counts, state.tables)
         for start in range(0, penalised.size, self._chunk):
             self._penalise(logits, batch, penalised[start : start + self._chunk])
         return logits
@@ -155,9 +167,9 @@ class Sampler:
         entries = np.flatnonzero(random)
         if entries.size == 0:
             return logits.argmax(-1)
-        if self._sample_kernel is not None:
+        if self._kernels is not None:
             tables = self._state.tables
-            return self._sample_kernel(logits, batch.rows, batch.positions, tables).long()
+            return self._kernels.sample(logits, batch.rows, batch.positions, tables).long()
         drawn = [
             self._draw(logits, batch, entries[start : start + self._chunk])
             for start in range(0, entries.size, self._chunk)

@@ -8,9 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.sampling.logits import chunk_rows
 
 MAX_PROMPT_ROWS = 256
+MAX_KERNEL_TOP = 64
+"""Alternatives beyond which torch's own operations are used: the kernel takes one after the
+other."""
 
 
 class Logprobs(NamedTuple):
@@ -27,7 +31,10 @@ class Logprobs(NamedTuple):
 
 
 def token_logprobs(logits: Tensor, tokens: Tensor, top: int) -> Logprobs:
-    """Log-probabilities of `tokens` (int64 [n]) under raw fp32 logits [n, vocab]."""
+    """Log-probabilities of `tokens` (int64 [n]) under raw logits [n, vocab], fp32 or, on a GPU that
+    the kernels run on, of any float type."""
+    if _by_kernel(logits, top):
+        return _of_chunk(logits, tokens, top)
     rows = chunk_rows(logits.shape[1])
     return _of_chunks(torch.split(logits, rows), torch.split(tokens, rows), top)
 
@@ -54,8 +61,17 @@ def _of_chunks(logits: Iterable[Tensor], tokens: Iterable[Tensor], top: int) -> 
     return parts[0] if len(parts) == 1 else Logprobs(*map(torch.cat, zip(*parts, strict=True)))
 
 
+def _by_kernel(logits: Tensor, top: int) -> bool:
+    return kernels_run_on(logits.device) and top <= MAX_KERNEL_TOP
+
+
 def _of_chunk(logits: Tensor, tokens: Tensor, top: int) -> Logprobs:
-    target = tokens.unsqueeze(1)
+    if _by_kernel(logits, top):
+        # Not at the top: it imports triton, which the CPU does not need.
+        from kvasir_engine.sampling.logprob_kernel import row_logprobs
+
+        return Logprobs(*row_logprobs(logits, tokens, min(top, logits.shape[1])))
+    target, logits = tokens.unsqueeze(1), logits.float()
     logprobs = logits.log_softmax(-1)
     ranks = (logits > logits.gather(1, target)).sum(-1, dtype=torch.int32) + 1
     top_ids = logits.topk(min(top, logits.shape[1]), dim=-1).indices

@@ -12,12 +12,16 @@ from kvasir_engine.step_plan import Int32Array, RowInit, RowSampling, StepPlan
 
 SMALL_BATCH_ROWS, LARGE_BATCH_ROWS = 1, 32
 """Kernels are launched differently for few rows and for some."""
+PLAIN = RowSampling(seed=0, top_p=0.9)
+PENALISED = RowSampling(seed=0, top_p=0.9, presence_penalty=0.1)
+"""Penalties make other numbers of the logits, for which other kernels are compiled."""
 
 
 def largest_step(
     tokens: int, num_rows: int, max_model_len: int, groups: tuple[KVGroupSpec, ...]
 ) -> StepPlan:
-    """A step of `tokens` new tokens over as many rows as possible, each of which samples."""
+    """A step of `tokens` new tokens over as many rows as possible, each of which samples under
+    penalties and with log-probabilities."""
     rows = min(num_rows, tokens)
     lengths = [min(max_model_len - 1, tokens // rows) for _ in range(rows)]
     size, next_block, inits = groups[0].block_size, 1, []
@@ -32,7 +36,7 @@ def largest_step(
                 num_prompt=length,
                 num_computed=0,
                 block_tables=[table for _ in groups],
-                sampling=RowSampling(seed=0, top_p=0.9),
+                sampling=PENALISED,
             )
         )
     ids = np.arange(rows, dtype=np.int32)
@@ -59,12 +63,13 @@ def run_warmup_steps(runner: TorchRunner, num_rows: int, num_blocks: int) -> Non
         # The null block is nobody's.
         if tokens < 1 or rows > num_rows or rows >= num_blocks:
             return
-        prompts = replace(
-            largest_step(tokens * rows, rows, runner.max_model_len, runner.groups), top_logprobs=-1
-        )
-        for plan in (prompts, _mixed_step(prompts)):
-            runner.forward(plan)
-            runner.sample(plan).wait()
+        largest = largest_step(tokens * rows, rows, runner.max_model_len, runner.groups)
+        for sampling in (PENALISED, PLAIN):
+            inits = [replace(init, sampling=sampling) for init in largest.inits]
+            prompts = replace(largest, inits=inits, top_logprobs=-1)
+            for plan in (prompts, _mixed_step(prompts)):
+                runner.forward(plan)
+                runner.sample(plan).wait()
 
 
 def _mixed_step(prompts: StepPlan) -> StepPlan:

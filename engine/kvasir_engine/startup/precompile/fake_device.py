@@ -21,7 +21,6 @@ from triton.runtime.jit import JITFunction
 
 from kvasir_engine.device import upload
 from kvasir_engine.device.host_copy import HostCopy
-from kvasir_engine.sampling import sampler
 from kvasir_engine.startup.precompile.precompile import GpuProperties
 
 
@@ -67,8 +66,6 @@ def fake_gpu(gpu: GpuProperties) -> torch.device:
         },
         JITFunction: {"run": compile_only},
         upload: {"pack": lambda host, *_: host, "pinned": lambda host: host},
-        # Torch's own operations only, which take long to go through without values.
-        sampler: {"token_logprobs": lambda *_: None},
         HostCopy: {"wait": nothing_copied},
     }
     for owner, others in replaced.items():

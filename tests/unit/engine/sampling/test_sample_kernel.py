@@ -75,7 +75,7 @@ TRUNCATED: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("vocab", [1, 7, 200])
+@pytest.mark.parametrize("vocab", [1, 7, 200, 2500])
 @pytest.mark.parametrize("rows", [PLAIN, TRUNCATED], ids=["plain", "truncated"])
 def test_tokens_are_the_samplers(kernels, vocab: int, rows) -> None:
     torch.manual_seed(vocab)
