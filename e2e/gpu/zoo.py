@@ -4,10 +4,10 @@
 
 Each model in a process of its own, with random weights and no flags: 64 requests of 16 to 1,024
 tokens in and 16 to 128 out, then one of the longest context that the engine says it takes, then
-the time of a decode step with 1 and 64 rows at 1,000 tokens of context. Beside it stands a model
-of that step: the weights' bytes at the rate of torch's own matrix products of Llama-8B's sizes with
-as many rows, the KV cache's bytes at the rate of a long read, and the small kernels' time, each as
-measured on that kind of GPU.
+the time of a decode step with 1 and 64 rows at 1,000 tokens of context, or as many as the KV cache
+holds, if these are fewer. Beside it stands a model of that step: the weights' bytes at the rate of
+torch's own matrix products of Llama-8B's sizes with as many rows, the KV cache's bytes at the rate
+of a long read, and the small kernels' time, each as measured on that kind of GPU.
 
 A run adds rows to the file and leaves out models that it already has for this commit, so that the
 zoo can be gone through in several runs; `--seconds` ends one in time. Write a file for each kind of
@@ -22,6 +22,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +41,8 @@ CONTEXT = 1000
 """Tokens before a decode that is timed."""
 STEPS = 64
 """Decode steps that are timed."""
+ROWS = 64
+"""Rows of the larger of the two decodes that are timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Rates:
     """Llama-8B's measured parts of a step on one kind of GPU."""
 
     products_ms: dict[int, float]
-    """All matrix products of a step, by rows."""
+    """All matrix products of a step, by rows; between these as on a straight line."""
     read_bytes_per_ms: float
     small_kernels_ms: float = 0.35
     small_kernels_ms_per_row: float = 1.3e-3
@@ -67,7 +70,9 @@ def modelled_ms(shape: ModelShape, rates: Rates, rows: int) -> float:
         missed = (1 - shape.experts_per_token / shape.num_experts) ** rows
         expert = 3 * shape.hidden_size * shape.moe_intermediate_size
         weights -= 2 * int(missed * shape.num_sparse_layers * shape.num_experts * expert)
-    products = rates.products_ms[rows] * weights / _product_bytes(measured)
+    one, many = rates.products_ms[1], rates.products_ms[ROWS]
+    at_rows = one + (many - one) * (rows - 1) / (ROWS - 1)
+    products = at_rows * weights / _product_bytes(measured)
     seen = sum(min(CONTEXT, window or CONTEXT) for window in shape.layer_windows)
     cache = rows * seen * shape.kv_bytes_per_token_and_layer() / rates.read_bytes_per_ms
     layers = shape.num_layers / measured.num_layers
@@ -88,16 +93,20 @@ def row_of(name: str) -> dict[str, Any]:
     from engine import Engine, prompts
 
     from kvasir_engine.core.build import build_core
+    from kvasir_engine.models.registry import NATIVE
     from kvasir_engine.settings import make_settings
 
     begin = time.perf_counter()
-    core = build_core(make_settings(str(ZOO / name), load_format="dummy"), ZOO / name)
+    settings = make_settings(str(ZOO / name), load_format="dummy")
+    core = build_core(settings, ZOO / name)
     built = core.built_runner
     start, engine = time.perf_counter() - begin, Engine(core)
     draw = random.Random(0)
     mixed = prompts(64, 16, 1024, 1)
     engine.generate(mixed, [draw.randint(16, 128) for _ in mixed])
     longest = built.max_model_len - 16
+    chunk = settings.scheduler.max_num_batched_tokens
+    most = rows_that_fit(built.groups, built.num_blocks, chunk)
     begin = time.perf_counter()
     engine.generate(prompts(1, longest, longest, 2), [16])
     seconds = time.perf_counter() - begin
@@ -112,25 +121,39 @@ def row_of(name: str) -> dict[str, Any]:
         "longest_tokens": longest,
         "longest_s": round(seconds, 2),
         "graph_steps": built.runner.graphs.steps,  # type: ignore[attr-defined]
-        **_decodes(engine, name, gpu),
+        "code": "native" if read_shape(ZOO / name).architecture in NATIVE else "transformers",
+        "decodes": _decodes(engine, name, gpu, most),
     }
 
 
-def _decodes(engine: Any, name: str, gpu: str) -> dict[str, Any]:
+def rows_that_fit(groups: Sequence[Any], num_blocks: Sequence[int], chunk: int) -> int:
+    """Rows of CONTEXT and STEPS tokens that the KV cache holds beside a step's chunk of tokens, up
+    to ROWS: with more the engine preempts, and what is measured is no step's time."""
+    fitting = ROWS
+    for group, blocks in zip(groups, num_blocks, strict=True):
+        size = group.block_size
+        kept = CONTEXT + STEPS + 1
+        if group.window is not None:
+            kept = min(kept, group.window + 2 * size)
+        fitting = min(fitting, (blocks - 1 - chunk // size) // -(-kept // size))
+    return max(1, fitting)
+
+
+def _decodes(engine: Any, name: str, gpu: str, most: int) -> list[dict[str, Any]]:
     from engine import prompts
 
     shape = read_shape(ZOO / name)
     rates = next((each for kind, each in RATES.items() if kind in gpu), None)
-    found: dict[str, Any] = {}
+    found = []
     engine.forget()
-    for rows in (1, 64):
+    for rows in (1, most):
         given = prompts(rows, CONTEXT, CONTEXT, 3)
         best = min(engine.decode_ms(given, STEPS) for _ in range(2))
-        found[f"decode_{rows}_ms"] = round(best, 3)
+        row: dict[str, Any] = {"rows": rows, "ms": round(best, 3)}
         if rates is not None:
             model = modelled_ms(shape, rates, rows)
-            found[f"modelled_{rows}_ms"] = round(model, 3)
-            found[f"share_{rows}"] = round(model / best, 3)
+            row |= {"modelled_ms": round(model, 3), "share": round(model / best, 3)}
+        found.append(row)
     return found
 
 

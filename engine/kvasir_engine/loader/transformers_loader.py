@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from kvasir_engine.layers.weights import WeightSlot
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.models.transformers_backend import ATTENTION_NAME, TransformersForCausalLM
+
+log = logging.getLogger(__name__)
 
 
 def build_with_transformers(
@@ -45,11 +48,17 @@ def build_with_transformers(
         if with_weights and not _fill(model, Checkpoint(model_dir)):
             del model
             model = _convert(model_dir, options).to(device)
-        return TransformersForCausalLM(model.eval(), shape.layer_windows)
+        made = TransformersForCausalLM(model.eval(), shape.layer_windows)
     except ModelLoadError:
         raise
     except (ValueError, ImportError, OSError) as error:
         raise _refused(shape.architecture, str(error)) from error
+    log.info(
+        "%s runs through transformers' modelling code, with Kvasir's attention%s.",
+        shape.architecture,
+        f"; without CUDA graphs, since {made.waits}" if made.waits else "",
+    )
+    return made
 
 
 def refuse_unless_supported(

@@ -13,7 +13,8 @@ from torch import nn
 from transformers import AttentionInterface
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from kvasir_engine.attention.base import AttentionSpec, attend
+from kvasir_engine.attention.base import AttentionSpec, attend, current_context
+from kvasir_engine.models.launch_watch import WaitsForDeviceError, only_launches
 
 ATTENTION_NAME = "kvasir_paged"
 _SPEC = "kvasir_attention_spec"
@@ -52,6 +53,10 @@ def paged_attention(
         setattr(module, _SPEC, spec)
         return torch.zeros_like(query).transpose(1, 2), None
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    queries = current_context().queries
+    if queries is not None:
+        # A CUDA graph would keep memory of its own for the queries of each layer.
+        q = queries.queries_of(spec, len(q)).copy_(q)
     return attend(spec, q, k, v)[None], None
 
 
@@ -75,8 +80,6 @@ class TransformersForCausalLM(nn.Module):
     silently see too much. Raises ValueError when the model cannot run over paged KV.
     """
 
-    graph_safe = False
-
     def __init__(self, model: Any, windows: tuple[int | None, ...]) -> None:
         super().__init__()
         prefix = model.base_model_prefix
@@ -85,11 +88,18 @@ class TransformersForCausalLM(nn.Module):
         self.decoder = getattr(model, prefix)
         if any("longrope" in str(getattr(m, "rope_type", "")) for m in self.decoder.modules()):
             raise ValueError("its LongRoPE factors depend on the longest sequence of a batch")
-        self.attention_specs = self._probe(windows)
         # The head runs in the class's own forward, which may scale or cap the logits.
         self.given = _GivenHidden()
         setattr(model, prefix, self.given)
         self.head = model
+        self.attention_specs = self._probe(windows)
+        self.waits = self._waits()
+        """What keeps its steps from being captured as CUDA graphs, "" where nothing does."""
+
+    @property
+    def graph_safe(self) -> bool:
+        """CausalLM.graph_safe."""
+        return not self.waits
 
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """CausalLM.__call__."""
@@ -106,9 +116,8 @@ class TransformersForCausalLM(nn.Module):
     @torch.inference_mode()
     def _probe(self, windows: tuple[int | None, ...]) -> list[AttentionSpec]:
         """Run one token through the layers to see what each asks of attention."""
-        token = torch.zeros(1, dtype=torch.int64, device=next(self.decoder.parameters()).device)
-        self.forward(token, token)
-        found = [getattr(m, _SPEC) for m in self.decoder.modules() if hasattr(m, _SPEC)]
+        self._run_one_token()
+        found = [getattr(m, _SPEC) for m in self._attention_modules()]
         specs = sorted(found, key=lambda spec: spec.layer)
         if [spec.layer for spec in specs] != list(range(len(windows))):
             raise ValueError("some of its layers keep state other than attention's keys and values")
@@ -116,3 +125,31 @@ class TransformersForCausalLM(nn.Module):
             if spec.window is None and window is not None:
                 raise ValueError(f"layer {spec.layer} does not pass on its sliding window")
         return specs
+
+    def _attention_modules(self) -> list[nn.Module]:
+        return [module for module in self.decoder.modules() if hasattr(module, _SPEC)]
+
+    def _run_one_token(self) -> None:
+        """Run one token through layers without attention, and the head."""
+        token = torch.zeros(1, dtype=torch.int64, device=next(self.decoder.parameters()).device)
+        self.logits(self.forward(token, token))
+
+    # In inference mode the watch would see operations undivided, such as a condition's.
+    @torch.inference_mode(mode=False)
+    @torch.no_grad()
+    def _waits(self) -> str:
+        """Run one token once more, to see whether anything waits for the device, as code does that
+        looks at values: "" if nothing does, else what it is."""
+        modules = self._attention_modules()
+        specs = [getattr(module, _SPEC) for module in modules]
+        for module in modules:
+            delattr(module, _SPEC)
+        try:
+            with only_launches(next(self.decoder.parameters()).device):
+                self._run_one_token()
+        except WaitsForDeviceError as error:
+            return str(error)
+        finally:
+            for module, spec in zip(modules, specs, strict=True):
+                setattr(module, _SPEC, spec)
+        return ""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kvasir.models.hf_config import read_shape
+from kvasir_engine.kv.groups import KVGroupSpec
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,6 +39,18 @@ def test_windows_and_idle_experts_cost_nothing(zoo: Any) -> None:
     experts = read_shape(zoo.ZOO / "qwen3-30b-a3b")
     one, many = (zoo.modelled_ms(experts, rates, rows) for rows in (1, 64))
     assert one < 3 < 15 < many
+
+
+def test_no_more_rows_are_timed_than_the_kv_cache_holds(zoo: Any) -> None:
+    full, window = KVGroupSpec((0,), 16), KVGroupSpec((1,), 16, 64)
+    of_a_row = -(-(zoo.CONTEXT + zoo.STEPS + 1) // 16)
+    enough = 1 + 8192 // 16 + 64 * of_a_row
+    assert zoo.rows_that_fit((full,), [enough], 8192) == 64
+    assert zoo.rows_that_fit((full,), [enough * 9], 8192) == 64
+    assert zoo.rows_that_fit((full,), [enough - 1], 8192) == 63
+    assert zoo.rows_that_fit((full,), [of_a_row], 8192) == 1
+    # A row keeps a window and two blocks of a layer with a window.
+    assert zoo.rows_that_fit((full, window), [enough, 1 + 512 + 10 * 6], 8192) == 10
 
 
 def test_a_run_goes_on_where_the_last_one_stopped(

@@ -64,9 +64,8 @@ class _NoAttention:
 
     graph_safe = True
 
-    def write_new_kv(self, *_: Any) -> None:
-        """AttentionBackend.write_new_kv; layers that can be captured write the cache themselves."""
-        raise NotImplementedError
+    def write_new_kv(self, *given: Any) -> None:
+        """AttentionBackend.write_new_kv; most layers write the cache themselves."""
 
     def attend(self, spec: AttentionSpec, q: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         """AttentionBackend.attend."""
@@ -76,10 +75,12 @@ class _NoAttention:
 class _SplitAtAttention(_NoAttention):
     """A backend for captures: ends a graph at each attention layer and begins the next."""
 
-    def __init__(self, pool: GraphPool, out: torch.Tensor) -> None:
-        """`out` takes the attention output of one layer after the other."""
+    def __init__(self, pool: GraphPool, out: torch.Tensor, writer: AttentionBackend) -> None:
+        """`out` takes the attention output of one layer after the other; `writer` writes the keys
+        and values of layers that do not write them themselves, within the graph."""
         self.pool = pool
         self._out = out
+        self._writer = writer
         self.segments: list[_Segment] = []
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -94,6 +95,10 @@ class _SplitAtAttention(_NoAttention):
         self.pool.end(self._graph)
         self.segments.append(_Segment(self._graph))
         return hidden
+
+    def write_new_kv(self, *given: Any) -> None:
+        """AttentionBackend.write_new_kv."""
+        self._writer.write_new_kv(*given)
 
     def attend(self, spec: AttentionSpec, q: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         """AttentionBackend.attend, deferred to the replay."""
@@ -183,7 +188,8 @@ class PiecewiseGraphs:
 
     def _capture(self, size: int, out: torch.Tensor) -> _PiecewiseGraph:
         inputs = self._inputs(size)
-        backend = _SplitAtAttention(self.pool, out)
+        # The caches' sizes are all that layers differ in when they write.
+        backend = _SplitAtAttention(self.pool, out, self.context.backends[0])
         with capturing(), forward_context(self._context_for(inputs, backend)):
             # Warm-up: compiles kernels and creates handles, which a capture may not.
             self.model(inputs.token_ids, inputs.positions)

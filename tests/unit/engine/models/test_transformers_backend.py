@@ -114,3 +114,31 @@ def test_runs_remote_code_that_is_trusted(tmp_path: Path, monkeypatch: pytest.Mo
     write_config(model, **fields)
     loaded = load_model(model, load_format="dummy", trust_remote_code=True)
     assert len(loaded.model.attention_specs) == 1
+
+
+def test_dense_layers_can_be_captured_as_graphs(hf_model_dir, caplog) -> None:
+    with caplog.at_level("INFO"):
+        loaded = load_model(hf_model_dir("starcoder2"), model_impl="transformers")
+    assert loaded.model.graph_safe
+    assert "Starcoder2ForCausalLM runs through transformers' modelling code" in caplog.text
+    assert "without CUDA graphs" not in caplog.text
+
+
+def test_layers_that_look_at_values_run_without_graphs_and_say_so(
+    hf_model_dir, caplog, monkeypatch
+) -> None:
+    from transformers.models.starcoder2.modeling_starcoder2 import Starcoder2MLP
+
+    forward = Starcoder2MLP.forward
+
+    def looks(self, hidden):
+        return forward(self, hidden) if hidden.sum() < 1e9 else hidden
+
+    monkeypatch.setattr(Starcoder2MLP, "forward", looks)
+    with caplog.at_level("INFO"):
+        loaded = load_model(hf_model_dir("starcoder2"), model_impl="transformers")
+    assert not loaded.model.graph_safe
+    assert "without CUDA graphs, since" in caplog.text
+    # What each layer asks of attention is as it was found.
+    layers = range(loaded.shape.num_layers)
+    assert [spec.layer for spec in loaded.model.attention_specs] == [*layers]
