@@ -144,8 +144,11 @@ def test_a_hit_is_confirmed_by_parent_and_tokens() -> None:
     [block] = pool.allocate(1)
     pool.commit(block, b"h", b"parent", b"tokens")
     assert pool.find(b"h", b"parent", b"tokens") == block
-    assert pool.find(b"h", b"other", b"tokens") is None
-    assert pool.find(b"h", b"parent", b"other") is None
+    for lower, higher in ((b"other", b"q"), (b"", b"parent2")):
+        assert pool.find(b"h", lower, b"tokens") is None
+        assert pool.find(b"h", higher, b"tokens") is None
+    for token_bytes in (b"other", b"v"):
+        assert pool.find(b"h", b"parent", token_bytes) is None
     assert pool.find(b"g", b"parent", b"tokens") is None
 
 

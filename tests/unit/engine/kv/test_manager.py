@@ -216,3 +216,42 @@ def test_look_ups_that_begin_alike_find_the_same_as_alone(same: int) -> None:
         assert b"".join(found.hashes) == chain_hashes(ids[:12].tolist(), SIZE)
     salted = kv.find_prefix(one, root_hash(cache_salt="other"), b"")
     assert salted.num_tokens == 0
+
+
+def test_a_tail_is_copied_where_one_token_is_left_to_compute() -> None:
+    kv = make(None, None)
+    first = fill(kv, tokens(10))
+    kv.keep_tail(first, tokens(10), 10)
+    root = kv.new_tables().parent
+    hit = kv.find_prefix(tokens(11), root, b"")
+    assert hit.num_tokens == 8
+    tail = kv.find_tail(tokens(11), root, hit)
+    assert tail == [table[2] for table in first.tables]
+
+    # One token less, another token, one block more: nothing that a copy would do for.
+    assert kv.find_tail(tokens(10), root, hit) is None
+    assert kv.find_tail(np.append(tokens(9), [99, 11]).astype(np.int32), root, hit) is None
+    assert kv.find_tail(tokens(13), root, hit) is None
+
+    second = kv.new_tables()
+    kv.acquire_prefix(second, hit)
+    assert tail is not None
+    pairs = kv.copy_tail(second, tail)
+    assert [source for source, _ in pairs] == tail
+    assert [copy for _, copy in pairs] == [table[2] for table in second.tables]
+    assert [len(table) for table in second.tables] == [3, 3]
+    free(kv, first)
+    # The sources are held until the copy was made.
+    assert all(pool.num_referenced == 4 for pool in kv.pools)
+    kv.release([[block] for block in tail])
+    assert all(pool.num_referenced == 3 for pool in kv.pools)
+
+
+@pytest.mark.parametrize("length", [8, 12])
+def test_a_whole_block_is_no_tail(length: int) -> None:
+    kv = make(None)
+    tables = fill(kv, tokens(length))
+    kv.keep_tail(tables, tokens(length), length)
+    root = kv.new_tables().parent
+    hit = kv.find_prefix(tokens(length + 1), root, b"")
+    assert kv.find_tail(tokens(length + 1), root, hit) is None

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir_router.admission.limits import (
-    DAY,
     Allowance,
     DailyBudget,
     Excess,
@@ -13,7 +12,8 @@ from kvasir_router.admission.limits import (
     TokenBucket,
 )
 
-NOON = 20_000 * DAY + DAY / 2
+DAY = 86_400
+NOON = 20_000 * 86_400 + 43_200
 
 
 def test_a_bucket_holds_a_minute_and_fills_evenly() -> None:

@@ -1,0 +1,81 @@
+"""What is set aside for a request, and what it used."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvasir_router.admission.ticket import Ticket, output_estimate, prompt_estimate
+
+
+class Limits:
+    """Notes what is settled."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[float, ...]] = []
+
+    def settle(self, *numbers: float) -> None:
+        self.settled.append(numbers)
+
+
+def asked(**fields: Any) -> Any:
+    given = {"max_completion_tokens": None, "max_tokens": None, "n": None, **fields}
+    return SimpleNamespace(**given)
+
+
+@pytest.mark.parametrize(
+    ("streamed", "sent", "output"),
+    [
+        (True, 0, 0),
+        (True, 199, 0),
+        (True, 200, 1),
+        (True, 1000, 5),
+        (False, 1000, 250),
+        (False, 7, 1),
+        (True, 10**9, 300),
+        (False, 10**9, 300),
+    ],
+)
+def test_bytes_of_an_answer_are_worth_tokens_up_to_what_was_allowed(
+    streamed: bool, sent: int, output: int
+) -> None:
+    ticket = Ticket(70, 300)
+    assert ticket.used_tokens(streamed=streamed, sent_bytes=sent) == (70, output)
+
+
+def test_a_ticket_is_settled_once_by_prompt_and_output() -> None:
+    limits: Any = Limits()
+    ticket = Ticket(70, 300, limits=limits, admitted=5.0)
+    assert ticket.estimate == 370
+    ticket.settle(100, 1.0, 2.0)
+    ticket.settle(100, 1.0, 2.0)
+    assert limits.settled == [(370, 100, 5.0, 1.0, 2.0)]
+
+
+def test_a_prompt_is_estimated_from_its_bytes() -> None:
+    assert [prompt_estimate(size) for size in (0, 3, 4, 400)] == [1, 1, 2, 101]
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({}, 512),
+        ({"max_tokens": 7}, 7),
+        ({"max_completion_tokens": 9, "max_tokens": 7}, 9),
+        ({"max_completion_tokens": 0, "max_tokens": 7}, 7),
+        ({"max_tokens": 0}, 512),
+        ({"max_tokens": -1}, 512),
+        ({"max_tokens": True}, 512),
+        ({"max_tokens": "7"}, 512),
+        ({"max_tokens": 4095}, 4095),
+        ({"max_tokens": 5000}, 4096),
+        ({"max_tokens": 7, "n": 3}, 21),
+        ({"max_tokens": 7, "n": 0}, 7),
+        ({"max_tokens": 7, "n": 1.5}, 7),
+        ({"max_tokens": 4000, "n": 2}, 4096),
+    ],
+)
+def test_an_answer_is_estimated_from_what_it_may_be(fields: dict[str, Any], tokens: int) -> None:
+    assert output_estimate(asked(**fields)) == tokens
