@@ -77,6 +77,7 @@ SUBJECTS = (
         ),
         (
             "tests/unit/router/wire/test_request_parser.py",
+            "tests/unit/router/wire/test_http_request.py",
             "tests/unit/router/wire/test_known_header.py",
             "tests/unit/router/proxy/test_connection.py",
         ),

@@ -178,3 +178,28 @@ def test_no_input_does_anything_but_parse_or_be_refused(reads: list[bytes]) -> N
         for read in reads:
             parser.feed(read)
     assert all(request.path.startswith(("/", "*")) for request in requests)
+
+
+def test_limits_hold_to_the_byte() -> None:
+    limits = Limits(body_bytes=4)
+    [request] = parse(head(b"Content-Length: 4") + b"abcd", limits=limits)
+    assert request.body == b"abcd"
+    assert refusal(head(b"Content-Length: 5"), limits=limits) == 413
+    start, four = head(b"Transfer-Encoding: chunked"), b"4\r\nabcd\r\n"
+    [request] = parse(start + four + b"0\r\n\r\n", limits=limits)
+    assert request.body == b"abcd"
+    assert refusal(start + four + b"1\r\ne\r\n", limits=limits) == 413
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ((b"Connection: Upgrade", b"Upgrade: websocket"), 400),
+        ((b"Content-Length: 1e3",), 400),
+        ((b"Content-Length: " + b"1" * 19,), 400),
+        ((b"x-request-timeout: 0",), 400),
+        ((b"Authorization: a", b"Authorization: b"), 400),
+    ],
+)
+def test_headers_that_are_refused(lines: tuple[bytes, ...], status: int) -> None:
+    assert refusal(head(*lines)) == status
