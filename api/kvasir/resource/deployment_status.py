@@ -92,6 +92,9 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     PODS_REFUSED = "PodsRefused"
     APPLY_FAILED = "ApplyFailed"
+    API_ERROR = "APIError"
+    DELETION_STUCK = "DeletionStuck"
+    OPERATOR_ERROR = "OperatorError"
     AS_EXPECTED = "AsExpected"
     # RouterReady
     ROUTED = "Routed"

@@ -189,7 +189,8 @@ class Engine(StrictModel):
             },
         ),
     ] = []
-    """Environment variables of the engine's processes."""
+    """Environment variables of the engine's processes; they replace those of the same name that
+    Kvasir gives a pod, such as HOME and HF_HUB_OFFLINE."""
 
     config: EngineConfig = EngineConfig()
     """The engine's own settings."""

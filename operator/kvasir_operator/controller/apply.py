@@ -11,11 +11,18 @@ from kvasir.kube.client import Cluster
 from kvasir.kube.objects import Object, is_terminating, label, name_of, namespace_of
 from kvasir.resource import labels
 from kvasir_operator.controller.drift import matches_live, stamped
+from kvasir_operator.controller.failures import (
+    described,
+    failed_write,
+    is_about_the_server,
+    still_there,
+)
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.kinds import DEPLOYMENTS, kind_of
 from kvasir_operator.plan import Plan
+from kvasir_operator.plan.failure import Failure
 
 _CREATED_ONCE = ("Job",)
 """Kinds whose objects cannot be changed once they are made."""
@@ -34,20 +41,19 @@ class Applier:
         self._view = view
         self._metrics = metrics
 
-    async def apply(self, plan: Plan, uid: str) -> list[str]:
-        """Write everything but the status. Return a sentence for each manifest that was refused for
-        good; raise ApiError for a refusal that may pass."""
-        refused: list[str] = []
-        for manifest in plan.manifests:
+    async def apply(self, plan: Plan, uid: str) -> list[Failure]:
+        """Write everything but the status; return what failed, each object for itself. Raises
+        ApiError when the API server as a whole does not answer."""
+        failures: list[Failure] = []
+        steps = [(self._ensure, each) for each in plan.manifests]
+        for step, manifest in (*steps, *((self._remove, each) for each in plan.deletions)):
             try:
-                await self._ensure(manifest, uid)
+                await step(manifest, uid)
             except ApiError as error:
-                if error.is_transient:
+                if is_about_the_server(error):
                     raise
-                refused.append(_refusal(manifest, error))
-        for manifest in plan.deletions:
-            await self._remove(manifest, uid)
-        return refused
+                failures.append(failed_write(manifest, error))
+        return failures
 
     async def scale(self, deployment: Object, replicas: int) -> None:
         """Set only the replicas of a Deployment that must not be changed otherwise."""
@@ -71,7 +77,7 @@ class Applier:
         if live is not None:
             _require_ours(live, manifest, uid)
             if is_terminating(live):
-                raise ApiError(409, "Conflict", f"{_named(manifest)} is still being deleted")
+                raise still_there({**live, "kind": manifest["kind"]})
             if manifest["kind"] in _CREATED_ONCE:
                 return
         shared = not label(manifest, labels.DEPLOYMENT)
@@ -92,8 +98,10 @@ class Applier:
     async def _remove(self, manifest: Object, uid: str) -> None:
         kind = kind_of(manifest)
         live = await self._live(kind, manifest)
-        if live is None or is_terminating(live) or not _is_ours(live, uid):
+        if live is None or not _is_ours(live, uid):
             return
+        if is_terminating(live):
+            raise still_there({**live, "kind": manifest["kind"]})
         await self._cluster.delete(kind, namespace_of(live), name_of(live), live["metadata"]["uid"])
         self._metrics.count_write(kind.plural, "delete")
         _log.info("deleted", kind=kind.plural, namespace=namespace_of(live), name=name_of(live))
@@ -131,17 +139,9 @@ def _require_ours(live: Object, manifest: Object, uid: str) -> None:
         return
     if foreign and managed:
         # A former deployment of the same name: the garbage collector is about to take it
-        raise ApiError(409, "Conflict", f"{_named(manifest)} belongs to a deleted LLMDeployment")
+        raise ApiError(409, "Conflict", f"{described(manifest)} belongs to a deleted LLMDeployment")
     raise ApiError(
         422,
         "Foreign",
         "it exists already and is not Kvasir's; rename the LLMDeployment, or delete it",
     )
-
-
-def _named(manifest: Object) -> str:
-    return f"{manifest['kind']} {name_of(manifest)}"
-
-
-def _refusal(manifest: Object, error: ApiError) -> str:
-    return f"{_named(manifest)} was refused: {str(error).rstrip('.')}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 import structlog
 
@@ -11,12 +12,21 @@ from kvasir.kube.client import Cluster
 from kvasir.kube.objects import Object, holds, is_terminating
 from kvasir.resource import labels
 from kvasir_operator.controller.apply import Applier
+from kvasir_operator.controller.failures import (
+    Failures,
+    failed_access,
+    failed_inside,
+    failed_write,
+    foreign_finalizers,
+    still_there,
+)
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.observe import Observer
-from kvasir_operator.controller.view import View
+from kvasir_operator.controller.view import CHILDREN, View
 from kvasir_operator.controller.work_queue import Key, WorkQueue
-from kvasir_operator.kinds import JOBS, LLMDEPLOYMENTS
+from kvasir_operator.kinds import JOBS, LLMDEPLOYMENTS, name_of_kind
 from kvasir_operator.plan import Plan, plan
+from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.plan.plan import with_failures
 from kvasir_operator.settings import OperatorSettings
@@ -24,7 +34,17 @@ from kvasir_operator.settings import OperatorSettings
 _REFUSED_AGAIN = 30.0
 """Seconds after which a manifest refused for good is tried again: a quota may have grown."""
 
+_DELETION_AGAIN = 10.0
+"""Seconds after which an LLMDeployment that is being deleted is looked at again."""
+
 _log = structlog.get_logger("kvasir_operator.controller.reconcile")
+
+
+class _UnfinishedError(ApiError):
+    """Something could not be written, which the status may tell already."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "Unfinished", message)
 
 
 class Reconciler:
@@ -46,6 +66,7 @@ class Reconciler:
         self._settings = settings
         self._metrics = metrics
         self._applier = Applier(cluster, view, metrics)
+        self._failures = Failures()
 
     async def run(self) -> None:
         """Reconcile keys for ever; log a key's exception and retry it with backoff."""
@@ -58,47 +79,96 @@ class Reconciler:
     async def _try(self, key: Key) -> str:
         try:
             again = await self.reconcile(key)
+        except _UnfinishedError as error:
+            return self._failed(key, str(error))
         except ApiError as error:
-            delay = self._queue.failed(key)
-            _log.warning("to be tried again", key="/".join(key), error=str(error), seconds=delay)
-            return "retry"
-        except Exception:
+            await self._tell(key, failed_access(error))
+            return self._failed(key, str(error))
+        except Exception as error:
             # One resource that hits a fault must not end the work on all others
-            delay = self._queue.failed(key)
-            _log.exception("failed", key="/".join(key), seconds=delay)
+            _log.exception("failed", key="/".join(key))
+            await self._tell(key, failed_inside(error))
+            self._queue.failed(key)
             return "error"
         self._queue.done(key)
         if again is not None:
             self._queue.add_later(key, again)
         return "ok"
 
+    def _failed(self, key: Key, error: str) -> str:
+        delay = self._queue.failed(key)
+        _log.warning("to be tried again", key="/".join(key), error=error, seconds=delay)
+        return "retry"
+
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile once; return the seconds after which to look again, if any. Raises ApiError."""
         resource = self._view.resource(key)
-        if resource is None or is_terminating(resource):
-            self._queue.forget(key)
-            self._metrics.gone(key)
+        if resource is None:
+            self._forget(key)
             return None
+        if is_terminating(resource):
+            return await self._watch_deletion(key, resource)
         deployment = parse_resource(resource)
         observed = await self._observer.observe(key, resource, deployment)
         made = plan(deployment, observed, self._settings)
-        refused = await self._apply(made, observed)
-        status = with_failures(made.status, refused, observed)
-        await self._write_status(resource, status)
-        wanted = resource["spec"].get("replicas", 1)
-        self._metrics.ready(key, holds({"status": status}, "Ready"), wanted)
-        return _REFUSED_AGAIN if refused else made.requeue
+        failures = await self._apply(made, observed)
+        telling = self._failures.note(key, failures, time.monotonic())
+        passing = [each for each in failures if each.passing]
+        if len(telling) == len(failures):
+            # What has not been told yet may be over in a moment: until then the status stays
+            status = with_failures(made.status, telling, observed)
+            await self._write_status(resource, status)
+            wanted = resource["spec"].get("replicas", 1)
+            self._metrics.ready(key, holds({"status": status}, "Ready"), wanted)
+        if passing:
+            raise _UnfinishedError(passing[0].message)
+        return _REFUSED_AGAIN if failures else made.requeue
 
-    async def _apply(self, made: Plan, observed: Observed) -> list[str]:
-        refused = await self._applier.apply(made, observed.uid)
+    def _forget(self, key: Key) -> None:
+        self._queue.forget(key)
+        self._failures.forget(key)
+        self._metrics.gone(key)
+
+    async def _apply(self, made: Plan, observed: Observed) -> list[Failure]:
+        failures = await self._applier.apply(made, observed.uid)
         if made.scale is not None and observed.deployment is not None:
             await self._applier.scale(observed.deployment, made.scale)
         if made.note is not None:
             await self._applier.annotate(made.note[0], JOBS, made.note[1])
-        return refused
+        return failures
+
+    async def _watch_deletion(self, key: Key, resource: Object) -> float | None:
+        """Say of an LLMDeployment that is being deleted what holds it, or a part of it; return the
+        seconds after which to look again. Raises ApiError."""
+        children = (
+            {**each, "kind": name_of_kind(kind)}
+            for kind in CHILDREN
+            for each in self._view.children(kind, key)
+        )
+        held = [
+            each
+            for each in ({**resource, "kind": "LLMDeployment"}, *children)
+            if is_terminating(each) and foreign_finalizers(each)
+        ]
+        failures = [failed_write(each, still_there(each)) for each in held]
+        observed = Observed(resource, datetime.now(UTC))
+        await self._write_status(resource, with_failures(observed.status, failures, observed))
+        return _DELETION_AGAIN
+
+    async def _tell(self, key: Key, failure: Failure) -> None:
+        """Write a failure that keeps coming back into the status, which else stays as it was."""
+        resource = self._view.resource(key)
+        telling = self._failures.note(key, [failure], time.monotonic())
+        if resource is None or not telling:
+            return
+        observed = Observed(resource, datetime.now(UTC))
+        try:
+            await self._write_status(resource, with_failures(observed.status, telling, observed))
+        except ApiError as error:
+            _log.warning("the status could not be written", key="/".join(key), error=str(error))
 
     async def _write_status(self, resource: Object, status: Object) -> None:
-        if resource.get("status") == status:
+        if (resource.get("status") or {}) == status:
             return
         metadata = resource["metadata"]
         body = {

@@ -11,6 +11,7 @@ from kvasir.resource.deployment_status import ConditionType, DeploymentPhase, Re
 from kvasir_operator.plan.autoscaling import plan_autoscaling
 from kvasir_operator.plan.conditions import Conditions, ConditionValue
 from kvasir_operator.plan.engine.workload import run_engines
+from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.gpu_fit import fit_gpus
 from kvasir_operator.plan.model_download.cache_step import cache_model
 from kvasir_operator.plan.model_download.job_state import note_of
@@ -89,17 +90,18 @@ def assemble(
     )
 
 
-def with_failures(status: Object, failures: Sequence[str], observed: Observed) -> Object:
-    """Return `status` with the messages of an API server that refused some of the manifests."""
+def with_failures(status: Object, failures: Sequence[Failure], observed: Observed) -> Object:
+    """Return `status` with what failed in carrying out the plan; its other conditions stay."""
     if not failures:
         return status
-    message = " ".join(failures)
+    reason = failures[0].reason
+    message = " ".join(each.message for each in failures)
     failed = _conditions(
         observed,
-        ConditionValue(ConditionType.DEGRADED, True, Reason.APPLY_FAILED, message),
-        ConditionValue(ConditionType.READY, False, Reason.APPLY_FAILED, message),
+        ConditionValue(ConditionType.DEGRADED, True, reason, message),
+        ConditionValue(ConditionType.READY, False, reason, message),
     )
-    by_type = {each["type"]: each for each in (*status["conditions"], *failed)}
+    by_type = {each["type"]: each for each in (*(status.get("conditions") or ()), *failed)}
     phase = DeploymentPhase.DEGRADED if status.get("readyReplicas") else DeploymentPhase.FAILED
     return {**status, "conditions": list(by_type.values()), "phase": phase.value}
 

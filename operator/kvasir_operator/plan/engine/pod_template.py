@@ -95,11 +95,19 @@ def _arguments(inputs: PlanInputs, tensor: int) -> list[str]:
 
 
 def _environment(inputs: PlanInputs) -> Iterator[Object]:
-    yield {"name": "HOME", "value": "/tmp"}  # noqa: S108 - the pod's own
-    yield {"name": "KVASIR_CACHE", "value": _CACHE}
-    yield {"name": "XDG_CACHE_HOME", "value": _CACHE}
-    yield {"name": "TRITON_CACHE_DIR", "value": f"{_CACHE}/triton"}
-    yield {"name": "HF_HUB_OFFLINE", "value": "1"}
+    """Return the variables: the user's own value of one replaces ours, since an API server refuses
+    a name that is given twice."""
+    ours = {
+        "HOME": "/tmp",  # noqa: S108 - the pod's own
+        "KVASIR_CACHE": _CACHE,
+        "XDG_CACHE_HOME": _CACHE,
+        "TRITON_CACHE_DIR": f"{_CACHE}/triton",
+        "HF_HUB_OFFLINE": "1",
+    }
+    theirs = {variable.name for variable in inputs.spec.engine.env}
+    for name, value in ours.items():
+        if name not in theirs:
+            yield {"name": name, "value": value}
     if inputs.settings.fleet_secret:
         source = {"name": inputs.settings.fleet_secret_copy, "key": "secret"}
         yield {"name": _FLEET_SECRET, "valueFrom": {"secretKeyRef": source}}
