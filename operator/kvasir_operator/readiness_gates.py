@@ -8,125 +8,163 @@ with rollouts, evictions and Services, until a pod's loss or another's end would
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterable
+import time
 from datetime import UTC, datetime
+from typing import NamedTuple
 
-import httpx
 import structlog
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.objects import (
     Object,
+    annotation,
     condition,
     container_status,
     holds,
     is_terminating,
+    label,
     name_of,
     namespace_of,
 )
 from kvasir.resource import labels
-from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
+from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.kinds import PODS
 from kvasir_operator.objects import format_time
-from kvasir_operator.pod_http import NoAnswerError, ask
+from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
 
-_ASK_SECONDS = 1.0
 _EVERY_SECONDS = 0.5
-_MAX_BYTES = 4 << 20
-_SERVED, _RESTARTED = "ServedByEveryRouter", "EngineRestarted"
+_WRITE_SECONDS = 5.0
+_LONGEST_PAUSE = 10.0
+_WRITERS = 16
 
 _log = structlog.get_logger("kvasir_operator.readiness_gates")
 
 
+class Verdict(NamedTuple):
+    """Wanted state of a pod's gate."""
+
+    is_open: bool
+    reason: str
+    message: str
+
+
+_SERVED = Verdict(True, "ServedByEveryRouter", "Every Ready router serves this engine.")
+_NOT_ASKED = Verdict(True, "RoutersNotAsked", "The operator runs with --no-router-gate.")
+_RESTARTED = Verdict(False, "EngineRestarted", "The engine began anew; routers must take it again.")
+
+
+class _PodKey(NamedTuple):
+    owner: Key
+    name: str
+
+
 class ReadinessGates:
-    """The only writer of the gate's condition."""
+    """The only writer of the gate's condition.
+
+    Each pod is a key of a queue: a write that fails or hangs is tried again by itself, while other
+    pods' gates go on.
+    """
 
     def __init__(
-        self, cluster: Cluster, view: View, settings: OperatorSettings, metrics: Metrics
+        self,
+        cluster: Cluster,
+        view: View,
+        settings: OperatorSettings,
+        metrics: Metrics,
+        routers: RouterAnswers,
     ) -> None:
         self._cluster = cluster
         self._view = view
-        self._settings = settings
+        self._asks_routers = settings.router_gate
         self._metrics = metrics
+        self._routers = routers
         self._news = asyncio.Event()
+        self._queue = WorkQueue[_PodKey](longest=_LONGEST_PAUSE)
 
     def wake(self) -> None:
         """Note that a pod has changed."""
         self._news.set()
 
     async def run(self) -> None:
-        """Look for ever: whenever a pod has changed, and twice a second while one waits."""
-        headers = {FLEET_SECRET_HEADER: self._settings.fleet_secret}
-        async with httpx.AsyncClient(
-            timeout=_ASK_SECONDS, trust_env=False, headers=headers
-        ) as client:
-            while True:
-                self._news.clear()
-                try:
-                    waits = await self._look(client)
-                except ApiError as error:
-                    _log.warning("a gate could not be written", error=str(error))
-                    waits = True
-                try:
-                    await asyncio.wait_for(self._news.wait(), _EVERY_SECONDS if waits else None)
-                except TimeoutError:
-                    continue
-                # News come in bursts
-                await asyncio.sleep(_EVERY_SECONDS / 5)
-
-    async def _look(self, client: httpx.AsyncClient) -> bool:
-        """Set all gates once; tell if a pod waits for routers."""
-        pods = [pod for pod in self._view.engine_pods() if not is_terminating(pod)]
-        waiting = [pod for pod in pods if awaits_confirmation(pod)]
-        served = await self._served_by_all(client) if waiting else None
-        for pod in pods:
-            verdict = verdict_on(pod, served)
-            if verdict is not None:
-                await self._write(pod, *verdict)
-        return bool(waiting)
-
-    async def _served_by_all(self, client: httpx.AsyncClient) -> set[str] | None:
-        """Return the runs that all Ready routers serve; None if none is, or one does not answer."""
-        routers = self._view.ready_routers(self._settings.router_namespace)
-        if not routers:
-            return None
-        answers = await asyncio.gather(*(self._ask(client, router) for router in routers))
-        known = [answer for answer in answers if answer is not None]
-        return set.intersection(*known) if len(known) == len(routers) else None
-
-    async def _ask(self, client: httpx.AsyncClient, router: Object) -> set[str] | None:
-        port = self._settings.router_admin_port
+        """Look for ever: whenever a pod has changed or a router answers, and twice a second while
+        a pod waits."""
         try:
-            status, body = await ask(client, router, port, "/serving", _MAX_BYTES)
-            if status != httpx.codes.OK:
-                return None
-            return {str(each) for each in json.loads(body)["serving"]}
-        except (NoAnswerError, ValueError, KeyError, TypeError):
-            return None
+            async with self._routers.client() as client, asyncio.TaskGroup() as tasks:
+                for _ in range(_WRITERS):
+                    tasks.create_task(self._write_gates())
+                while True:
+                    self._news.clear()
+                    waits = self._look()
+                    if waits:
+                        self._routers.ask(client, self.wake)
+                        self._metrics.silent_routers(len(self._routers.silent()))
+                    try:
+                        await asyncio.wait_for(self._news.wait(), _EVERY_SECONDS if waits else None)
+                    except TimeoutError:
+                        continue
+                    # News come in bursts
+                    await asyncio.sleep(_EVERY_SECONDS / 5)
+        finally:
+            await self._routers.close()
 
-    async def _write(self, pod: Object, status: str, reason: str, run: str) -> None:
+    def _look(self) -> bool:
+        """Queue the pods whose gate shall change; tell if a pod waits for routers."""
+        waits = False
+        for pod in self._view.engine_pods():
+            if is_terminating(pod):
+                continue
+            waits = waits or (self._asks_routers and awaits_confirmation(pod))
+            if self._verdict(pod) is not None:
+                owner = Key(namespace_of(pod), label(pod, labels.DEPLOYMENT))
+                self._queue.offer(_PodKey(owner, name_of(pod)))
+        return waits
+
+    def _verdict(self, pod: Object) -> Verdict | None:
+        if not self._asks_routers:
+            return _NOT_ASKED if awaits_confirmation(pod) else None
+        return verdict_on(pod, self._routers.confirmed(run_of(pod)))
+
+    async def _write_gates(self) -> None:
+        while True:
+            key = await self._queue.next_key()
+            try:
+                async with asyncio.timeout(_WRITE_SECONDS):
+                    await self._settle(key)
+            except Exception as error:  # whatever is wrong with one pod, the others go on
+                delay = self._queue.failed(key)
+                why = repr(error)
+                _log.warning("a gate is not written", pod=key.name, error=why, seconds=delay)
+            else:
+                self._queue.done(key)
+
+    async def _settle(self, key: _PodKey) -> None:
+        """Write the gate of one pod as it shall be now, if that changes it. Raises ApiError."""
+        pod = self._view.find(PODS, key.owner, key.name)
+        verdict = self._verdict(pod) if pod is not None and not is_terminating(pod) else None
+        if pod is None or verdict is None:
+            return
         written = {
             "type": labels.ROUTED,
-            "status": status,
-            "reason": reason,
-            "message": run,
+            "status": str(verdict.is_open),
+            "reason": verdict.reason,
+            "message": verdict.message,
             "lastTransitionTime": format_time(datetime.now(UTC)),
         }
+        where, run = (namespace_of(pod), name_of(pod)), {labels.ROUTED_RUN: run_of(pod)}
         try:
-            await self._cluster.merge_status(
-                PODS, namespace_of(pod), name_of(pod), {"conditions": [written]}
-            )
+            status = {"conditions": [written]}
+            answer = await self._cluster.merge_status(PODS, *where, status, run)
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
             return
+        self._view.wrote(PODS, pod, answer, time.monotonic())
         self._metrics.count_write(PODS.plural, "gate")
-        _log.info("gate", namespace=namespace_of(pod), pod=name_of(pod), status=status)
+        _log.info("gate", namespace=where[0], pod=where[1], status=written["status"])
 
 
 def run_of(pod: Object) -> str:
@@ -144,8 +182,9 @@ def awaits_confirmation(pod: Object) -> bool:
     return gated and holds(pod, "ContainersReady") and not _is_open(pod)
 
 
-def verdict_on(pod: Object, served: Iterable[str] | None) -> tuple[str, str, str] | None:
-    """Return the status, reason and message that the gate shall have; None = as it is.
+def verdict_on(pod: Object, confirmed: bool) -> Verdict | None:
+    """Return what the gate shall be, if the routers have `confirmed` this run of the engine; None =
+    as it is.
 
     A gate that is open stays so whatever routers say later, but for a restart of the engine: a
     router that is new or slow is no reason to take pods out of rotation everywhere.
@@ -153,14 +192,15 @@ def verdict_on(pod: Object, served: Iterable[str] | None) -> tuple[str, str, str
     run = run_of(pod)
     if not run or _is_open(pod):
         return None
-    if awaits_confirmation(pod) and served is not None and run in served:
-        return "True", _SERVED, run
-    if holds(pod, labels.ROUTED):
-        return "False", _RESTARTED, run
+    if confirmed and awaits_confirmation(pod):
+        return _SERVED
+    about = annotation(pod, labels.ROUTED_RUN)
+    if holds(pod, labels.ROUTED) and about and about != run:
+        return _RESTARTED
     return None
 
 
 def _is_open(pod: Object) -> bool:
     """Tell if the gate is open for this run of the engine."""
-    gate = condition(pod, labels.ROUTED)
-    return gate.get("status") == "True" and gate.get("message") == run_of(pod)
+    is_about = annotation(pod, labels.ROUTED_RUN) == run_of(pod)
+    return condition(pod, labels.ROUTED).get("status") == "True" and is_about

@@ -20,11 +20,12 @@ from kvasir_operator.controller.observe import Observer
 from kvasir_operator.controller.reconcile import Reconciler
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.watches import WatchError, Watching
-from kvasir_operator.controller.work_queue import WorkQueue
+from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.health_server import serve
 from kvasir_operator.kinds import LLMDEPLOYMENTS
 from kvasir_operator.lease import Leadership, LeaseLostError
 from kvasir_operator.readiness_gates import ReadinessGates
+from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
 
 _WORKERS = 4
@@ -74,10 +75,11 @@ async def _lead(
     await leadership.acquire()
     leads.set()
     metrics.leads(True)
-    view, queue = View(), WorkQueue()
+    view, queue = View(), WorkQueue[Key]()
     await _check_crd(cluster)
-    observer = Observer(cluster, view, settings)
-    gatekeeper = ReadinessGates(cluster, view, settings, metrics)
+    routers = RouterAnswers(view, settings)
+    observer = Observer(cluster, view, settings, routers)
+    gatekeeper = ReadinessGates(cluster, view, settings, metrics, routers)
     watching = Watching(view, queue, settings, gatekeeper.wake)
     reconciler = Reconciler(cluster, view, queue, observer, settings, metrics)
     try:
@@ -131,7 +133,7 @@ async def _serve_external_metrics(cluster: Cluster, view: View, settings: Operat
         raise OperatorError(f"--external-metrics-port {port} cannot be used: {error}") from None
 
 
-async def _resync(view: View, queue: WorkQueue, seconds: float) -> None:
+async def _resync(view: View, queue: WorkQueue[Key], seconds: float) -> None:
     """Every LLMDeployment again, evenly spread, though nothing may have happened."""
     while True:
         keys = view.keys()

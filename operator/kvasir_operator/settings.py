@@ -55,6 +55,13 @@ class OperatorSettings:
     router_admin_port: int = flag(
         8081, "Port on which routers say whom they serve.", ROUTERS, min=1, max=65535
     )
+    router_gate: bool = flag(
+        True,
+        "Engine pods are Ready only when every router serves them; without it, as where engines are"
+        " used without Kvasir's routers, as soon as they can serve.",
+        ROUTERS,
+        switch="--router-gate/--no-router-gate",
+    )
     router_admin_service: str = flag(
         "kvasir-router-admin",
         "Service of that port, in --router-namespace, by which KEDA finds the routers.",

@@ -109,11 +109,20 @@ class Cluster:
         return await self._send("PUT", path, {"fieldManager": manager}, body)
 
     async def merge_status(
-        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        status: Mapping[str, Any],
+        annotations: Mapping[str, str] | None = None,
     ) -> Object:
-        """Strategic merge into the status: conditions are merged by type."""
+        """Strategic merge into the status, where conditions are merged by type; a pod's status
+        takes annotations in the same write."""
         path = kind.path(namespace, name, "status")
-        return await self._send("PATCH", path, {}, {"status": status}, _STRATEGIC)
+        body: Object = {"status": status}
+        if annotations:
+            body["metadata"] = {"annotations": annotations}
+        return await self._send("PATCH", path, {}, body, _STRATEGIC)
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
         """JSON merge patch: null removes."""

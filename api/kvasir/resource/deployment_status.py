@@ -100,6 +100,7 @@ class Reason(StrEnum):
     ROUTED = "Routed"
     NOT_ROUTED = "NotRouted"
     NO_ROUTER = "NoRouter"
+    ROUTERS_SILENT = "RoutersSilent"
     # Ready
     SERVING = "Serving"
 

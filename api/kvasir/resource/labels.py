@@ -25,6 +25,9 @@ KSERVE_SERVICE: Final = "serving.kserve.io/inferenceservice"
 ROUTED: Final = "kvasir.dev/routed"
 """Condition of an engine pod, and its readiness gate: every Ready router serves it."""
 
+ROUTED_RUN: Final = "kvasir.dev/routed-run"
+"""Annotation of an engine pod: the run of its engine (uid/restarts) that the condition is about."""
+
 ENGINE_CONTAINER: Final = "engine"
 """Name of the engine's container."""
 

@@ -41,6 +41,12 @@ class Metrics:
             "1 while this process holds the Lease.",
             registry=self.registry,
         )
+        self._silent_routers = Gauge(
+            "kvasir_operator_silent_routers",
+            "Ready routers that did not answer for 15 s when they were asked last: readiness gates"
+            " do not wait for them.",
+            registry=self.registry,
+        )
         self._ready = Gauge(
             "kvasir_llmdeployment_ready",
             "1 while the condition Ready is True.",
@@ -68,6 +74,10 @@ class Metrics:
     def leads(self, does: bool) -> None:
         """Note whether the Lease is held."""
         self._leads.set(does)
+
+    def silent_routers(self, count: int) -> None:
+        """Note how many Ready routers do not answer."""
+        self._silent_routers.set(count)
 
     def ready(self, key: Key, is_ready: bool, wanted: int) -> None:
         """Note whether an LLMDeployment is Ready, and the replicas that it asks for."""

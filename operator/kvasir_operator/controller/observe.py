@@ -19,6 +19,7 @@ from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, NODES, OPTIONAL, PODS, SECRETS
 from kvasir_operator.plan.observed import Hardware, Observed
+from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
 from kvasir_operator.spec_facts import device_of, secrets_of, storage_of
 
@@ -47,8 +48,11 @@ class TimedCache(Generic[Value]):
 class Observer:
     """Maker of `Observed`, the state of an LLMDeployment and its surroundings."""
 
-    def __init__(self, cluster: Cluster, view: View, settings: OperatorSettings) -> None:
+    def __init__(
+        self, cluster: Cluster, view: View, settings: OperatorSettings, routers: RouterAnswers
+    ) -> None:
         self._cluster = cluster
+        self._routers = routers
         self._view = view
         self._settings = settings
         seconds = min(_REMEMBER_SECONDS, settings.resync_seconds)
@@ -85,6 +89,7 @@ class Observer:
             hardware=await self._hardware(deployment),
             optional=await self._optional.get(),
             ready_routers=len(view.ready_routers(self._settings.router_namespace)),
+            silent_routers=self._routers.silent(),
             crd_lacks=await self._crd_lacks.get(),
         )
 

@@ -54,7 +54,7 @@ class Reconciler:
         self,
         cluster: Cluster,
         view: View,
-        queue: WorkQueue,
+        queue: WorkQueue[Key],
         observer: Observer,
         settings: OperatorSettings,
         metrics: Metrics,

@@ -107,9 +107,9 @@ class View:
         """Return the engine pods of all LLMDeployments."""
         return [
             pod
-            for key, pods in dict(self._index(PODS)).items()
+            for key in list(self._index(PODS))
             if key != ROUTERS
-            for pod in pods
+            for pod in self._seen(PODS, key)
             if label(pod, labels.COMPONENT) == labels.ENGINE
         ]
 

@@ -33,7 +33,7 @@ class Watching:
     def __init__(
         self,
         view: View,
-        queue: WorkQueue,
+        queue: WorkQueue[Key],
         settings: OperatorSettings,
         pod_changed: Callable[[], None],
     ) -> None:

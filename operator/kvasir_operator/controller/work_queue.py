@@ -4,7 +4,8 @@ failures."""
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, TypeVar
 
 FIRST_DELAY = 0.5
 MAX_DELAY = 60.0
@@ -17,23 +18,26 @@ class Key(NamedTuple):
     name: str
 
 
-class WorkQueue:
-    """Keys to reconcile, first in first out, without duplicates."""
+KeyType = TypeVar("KeyType", bound=Hashable)
+
+
+class WorkQueue(Generic[KeyType]):
+    """Keys to work on, first in first out, without duplicates."""
 
     def __init__(self, first_delay: float = FIRST_DELAY, longest: float = MAX_DELAY) -> None:
         self._first_delay = first_delay
         self._longest = longest
-        self._ready: asyncio.Queue[Key] = asyncio.Queue()
-        self._waiting: set[Key] = set()
-        self._active: set[Key] = set()
-        self._again: set[Key] = set()
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._failures: dict[Key, int] = {}
+        self._ready: asyncio.Queue[KeyType] = asyncio.Queue()
+        self._waiting: set[KeyType] = set()
+        self._active: set[KeyType] = set()
+        self._again: set[KeyType] = set()
+        self._timers: dict[KeyType, asyncio.TimerHandle] = {}
+        self._failures: dict[KeyType, int] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, key: Key) -> None:
+    def add(self, key: KeyType) -> None:
         """Queue `key` now, or as soon as the work on it that is under way is done."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
@@ -43,7 +47,12 @@ class WorkQueue:
             self._waiting.add(key)
             self._ready.put_nowait(key)
 
-    def add_later(self, key: Key, seconds: float) -> None:
+    def offer(self, key: KeyType) -> None:
+        """Queue `key` now, unless it is in work or waits for its next time after a failure."""
+        if key not in self._active and key not in self._timers:
+            self.add(key)
+
+    def add_later(self, key: KeyType, seconds: float) -> None:
         """Queue `key` after `seconds`, unless it is due before."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
@@ -53,19 +62,19 @@ class WorkQueue:
             timer.cancel()
         self._timers[key] = loop.call_later(seconds, self.add, key)
 
-    async def next_key(self) -> Key:
+    async def next_key(self) -> KeyType:
         """The next key; say `done` or `failed` when the work on it has ended."""
         key = await self._ready.get()
         self._waiting.discard(key)
         self._active.add(key)
         return key
 
-    def done(self, key: Key) -> None:
+    def done(self, key: KeyType) -> None:
         """The work went well."""
         self._failures.pop(key, None)
         self._release(key)
 
-    def failed(self, key: Key) -> float:
+    def failed(self, key: KeyType) -> float:
         """The work is to be tried again: after the seconds that are returned, or at once if there
         was news meanwhile."""
         count = self._failures.get(key, 0)
@@ -76,13 +85,13 @@ class WorkQueue:
         self.add_later(key, delay)
         return delay
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: KeyType) -> None:
         """The key stands for nothing any more."""
         self._failures.pop(key, None)
         if timer := self._timers.pop(key, None):
             timer.cancel()
 
-    def _release(self, key: Key) -> None:
+    def _release(self, key: KeyType) -> None:
         self._active.discard(key)
         if key in self._again:
             self._again.discard(key)

@@ -61,6 +61,8 @@ class Observed:
     """Plurals of the optional kinds that the cluster has."""
     ready_routers: int = 0
     """Router pods that get requests."""
+    silent_routers: tuple[str, ...] = ()
+    """Names of those that did not answer when they were asked whom they serve."""
     crd_lacks: tuple[str, ...] = ()
     """Fields that the installed CRD does not know."""
 

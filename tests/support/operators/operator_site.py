@@ -228,13 +228,13 @@ class Site:
                 await self.cluster.merge_status(PODS, self.namespace, name, DONE)
         return bool(pods)
 
-    async def start_router(self) -> None:
-        """A Ready router's pod at 127.0.0.1."""
+    async def start_router(self, name: str = "router", address: str = "127.0.0.1") -> None:
+        """A Ready router's pod at `address`."""
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": "router",
+                "name": name,
                 "namespace": self.namespace,
                 "labels": {labels.COMPONENT: labels.ROUTER},
             },
@@ -242,8 +242,8 @@ class Site:
         }
         await self.cluster.apply(PODS, pod, "test")
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": _NOW}
-        status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [ready]}
-        await self.cluster.merge_status(PODS, self.namespace, "router", status)
+        status = {"phase": "Running", "podIP": address, "conditions": [ready]}
+        await self.cluster.merge_status(PODS, self.namespace, name, status)
 
 
 DONE = {
@@ -272,7 +272,8 @@ DONE = {
 
 def running(pod: dict[str, Any]) -> dict[str, Any]:
     """The status of a pod whose engine is up, with Ready as a kubelet works it out."""
-    routed = condition(pod, labels.ROUTED).get("status") == "True"
+    gated = bool(pod["spec"].get("readinessGates"))
+    routed = not gated or condition(pod, labels.ROUTED).get("status") == "True"
     engine = {
         "name": labels.ENGINE,
         "image": pod["spec"]["containers"][0]["image"],

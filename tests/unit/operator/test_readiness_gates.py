@@ -8,41 +8,43 @@ from kvasir_operator.readiness_gates import awaits_confirmation, verdict_on
 
 
 def gated(make: Any, *, gate: tuple[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    """A pod whose gate is (status, the run it is about)."""
+    """A pod whose gate is (status, the run it is about); "" = no annotation says which."""
     pod = make.pod("a", **more)
     pod["spec"]["readinessGates"] = [{"conditionType": "kvasir.dev/routed"}]
     conditions = [c for c in pod["status"]["conditions"] if c["type"] != "kvasir.dev/routed"]
     if gate is not None:
-        conditions.append({"type": "kvasir.dev/routed", "status": gate[0], "message": gate[1]})
+        conditions.append({"type": "kvasir.dev/routed", "status": gate[0]})
+        pod["metadata"]["annotations"] = {"kvasir.dev/routed-run": gate[1]} if gate[1] else {}
     pod["status"]["conditions"] = conditions
     return pod  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
-    ("pod", "served", "verdict"),
+    ("pod", "confirmed", "verdict"),
     [
-        ({"up": True}, {"uid-a/0"}, "True"),
-        ({"up": True}, {"uid-a/1", "other/0"}, None),
-        ({"up": True}, None, None),
-        ({"up": False}, {"uid-a/0"}, None),
+        ({"up": True}, True, True),
+        ({"up": True}, False, None),
+        ({"up": False}, True, None),
         # Open: routers that come later, or forget it, do not close it
-        ({"up": True, "gate": ("True", "uid-a/0")}, set(), None),
-        ({"up": True, "gate": ("True", "uid-a/0")}, None, None),
-        ({"up": False, "gate": ("True", "uid-a/0")}, set(), None),
+        ({"up": True, "gate": ("True", "uid-a/0")}, False, None),
+        ({"up": False, "gate": ("True", "uid-a/0")}, False, None),
         # The engine began anew: closed until routers serve its new run
-        ({"up": False, "restarts": 1, "gate": ("True", "uid-a/0")}, set(), "False"),
-        ({"up": True, "restarts": 1, "gate": ("True", "uid-a/0")}, {"uid-a/0"}, "False"),
-        ({"up": True, "restarts": 1, "gate": ("True", "uid-a/0")}, {"uid-a/1"}, "True"),
-        ({"up": True, "restarts": 1, "gate": ("False", "uid-a/1")}, {"uid-a/1"}, "True"),
-        ({"up": False, "restarts": 1, "gate": ("False", "uid-a/1")}, None, None),
+        ({"up": False, "restarts": 1, "gate": ("True", "uid-a/0")}, False, False),
+        ({"up": True, "restarts": 1, "gate": ("True", "uid-a/0")}, False, False),
+        ({"up": True, "restarts": 1, "gate": ("True", "uid-a/0")}, True, True),
+        ({"up": True, "restarts": 1, "gate": ("False", "uid-a/1")}, True, True),
+        ({"up": False, "restarts": 1, "gate": ("False", "uid-a/1")}, False, None),
+        # Whoever opened it did not say for which run: it stays so, and is written anew
+        ({"up": True, "gate": ("True", "")}, False, None),
+        ({"up": True, "gate": ("True", "")}, True, True),
     ],
 )
-def test_verdicts(make: Any, pod: Any, served: set[str] | None, verdict: str | None) -> None:
-    found = verdict_on(gated(make, **pod), served)
-    assert (found and found[0]) == verdict
+def test_verdicts(make: Any, pod: Any, confirmed: bool, verdict: bool | None) -> None:
+    found = verdict_on(gated(make, **pod), confirmed)
+    assert (found and found.is_open) == verdict
 
 
 def test_pods_without_the_gate_wait_for_nobody(make: Any) -> None:
     pod = make.pod("a", up=True)
     assert not awaits_confirmation(pod)
-    assert verdict_on(pod, {"uid-a/0"}) is None
+    assert verdict_on(pod, True) is None

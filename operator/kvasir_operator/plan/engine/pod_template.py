@@ -38,10 +38,11 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
     content: Object = {
         **pod_base(inputs),
         "terminationGracePeriodSeconds": ending(spec.lifecycle).grace,
-        "readinessGates": [{"conditionType": labels.ROUTED}],
         "containers": [_container(inputs, tensor)],
         "volumes": list(_volumes(inputs, tensor)),
     }
+    if inputs.settings.router_gate:
+        content["readinessGates"] = [{"conditionType": labels.ROUTED}]
     own = labels.common_labels(inputs.name, labels.ENGINE)
     metadata: Object = {"labels": {**given.labels, **own}, "annotations": annotations}
     metadata["labels"][REVISION] = short_hash([metadata, content])

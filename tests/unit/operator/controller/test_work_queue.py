@@ -12,7 +12,7 @@ A, B = Key("n", "a"), Key("n", "b")
 
 
 async def test_a_key_that_is_named_twice_comes_once() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[Key]()
     for key in (A, B, A):
         queue.add(key)
     assert [await queue.next_key(), await queue.next_key()] == [A, B]
@@ -20,7 +20,7 @@ async def test_a_key_that_is_named_twice_comes_once() -> None:
 
 
 async def test_news_of_a_key_at_work_brings_it_back_and_not_to_a_second_worker() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[Key]()
     queue.add(A)
     await queue.next_key()
     queue.add(A)
@@ -30,7 +30,7 @@ async def test_news_of_a_key_at_work_brings_it_back_and_not_to_a_second_worker()
 
 
 async def test_failures_wait_longer_each_time_and_news_do_not_wait() -> None:
-    queue = WorkQueue(first_delay=10, longest=35)
+    queue = WorkQueue[Key](first_delay=10, longest=35)
     delays = []
     for _ in range(4):
         queue.add(A)
@@ -46,7 +46,7 @@ async def test_failures_wait_longer_each_time_and_news_do_not_wait() -> None:
 
 
 async def test_the_earlier_of_two_times_holds() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[Key]()
     queue.add_later(A, 3600)
     queue.add_later(A, 0.01)
     queue.add_later(A, 7200)
@@ -54,11 +54,26 @@ async def test_the_earlier_of_two_times_holds() -> None:
 
 
 async def test_what_is_forgotten_does_not_come() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[Key]()
     queue.add_later(A, 0.01)
     queue.forget(A)
     queue.add_later(B, 0.02)
     assert await asyncio.wait_for(queue.next_key(), 5) == B
+
+
+async def test_an_offer_neither_disturbs_work_nor_a_pause_after_a_failure() -> None:
+    queue = WorkQueue[Key](first_delay=10)
+    for key in (A, A, B):
+        queue.offer(key)
+    assert await queue.next_key() == A
+    queue.offer(A)
+    queue.failed(A)
+    queue.offer(A)
+    assert await queue.next_key() == B
+    queue.done(B)
+    queue.offer(B)
+    assert len(queue) == 1
+    assert await queue.next_key() == B
 
 
 class Queue(RuleBasedStateMachine):
@@ -67,7 +82,7 @@ class Queue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.queue = WorkQueue(first_delay=3600)
+        self.queue = WorkQueue[Key](first_delay=3600)
         self.wanted: set[Key] = set()
         self.active: set[Key] = set()
 
