@@ -49,17 +49,19 @@ async def run(settings: OperatorSettings) -> None:
     metrics = Metrics()
     leads = asyncio.Event()
     try:
-        async with (
-            Cluster(await load_access()) as cluster,
-            serve(settings.host, settings.metrics_port, metrics, leads.is_set) as port,
-        ):
-            _log.info("serving metrics", port=port)
-            leadership = Leadership(cluster, settings)
-            try:
-                await _until(stop, _lead(cluster, settings, leadership, metrics, leads, stop))
-            finally:
-                await leadership.release()
-    except (AccessError, CRDMissingError, LeaseLostError) as error:
+        # A connection of its own for the Lease: what else is sent must not hold up its renewal
+        async with Cluster(await load_access()) as for_lease:
+            leadership = Leadership(for_lease, settings)
+            async with (
+                Cluster(await load_access(), may_write=leadership.may_write) as cluster,
+                serve(settings.host, settings.metrics_port, metrics, leads.is_set) as port,
+            ):
+                _log.info("serving metrics", port=port)
+                try:
+                    await _until(stop, _lead(cluster, settings, leadership, metrics, leads, stop))
+                finally:
+                    await leadership.release()
+    except (AccessError, LeaseLostError) as error:
         raise OperatorError(str(error)) from error
 
 
@@ -76,7 +78,6 @@ async def _lead(
     leads.set()
     metrics.leads(True)
     view, queue = View(), WorkQueue[Key]()
-    await _check_crd(cluster)
     routers = RouterAnswers(view, settings)
     observer = Observer(cluster, view, settings, routers)
     gatekeeper = ReadinessGates(cluster, view, settings, metrics, routers)
@@ -84,7 +85,9 @@ async def _lead(
     reconciler = Reconciler(cluster, view, queue, observer, settings, metrics)
     try:
         async with asyncio.TaskGroup() as tasks:
+            # First: whatever the rest waits for, the Lease is renewed meanwhile
             tasks.create_task(leadership.hold())
+            await _check_crd(cluster)
             tasks.create_task(gatekeeper.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
             if settings.external_metrics_port:
@@ -93,7 +96,7 @@ async def _lead(
                 tasks.create_task(reconciler.run())
             # Last: when kopf ends it cancels all tasks that were made after its own
             tasks.create_task(_watch(watching, stop))
-    except* (LeaseLostError, OperatorError, WatchError) as group:
+    except* (LeaseLostError, OperatorError, WatchError, CRDMissingError) as group:
         raise OperatorError(str(group.exceptions[0])) from None
     finally:
         await observer.close()

@@ -7,7 +7,7 @@ answer, and what is cancelled ends at once.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -36,10 +36,19 @@ class Cluster:
     """Client of one API server. Every method raises ApiError."""
 
     def __init__(
-        self, access: ClusterAccess, *, timeout: float = 10.0, agent: str = "kvasir"
+        self,
+        access: ClusterAccess,
+        *,
+        timeout: float = 10.0,
+        agent: str = "kvasir",
+        may_write: Callable[[], bool] | None = None,
     ) -> None:
-        """Raises AccessError when certificates cannot be used."""
+        """`may_write` is asked when a write begins and again when its bytes are about to leave, at
+        each attempt; if it says no, nothing is sent. Raises AccessError when certificates cannot be
+        used."""
         configuration = access.configuration
+        if may_write is not None:
+            configuration.trace_configs = [_fence(may_write)]
         configuration.connection_pool_maxsize = 0  # no limit: each watch holds a connection
         # Only a kubeconfig's own proxy: the environment's leads out of the cluster
         configuration.client_session_kwargs = {"trust_env": False}
@@ -230,6 +239,24 @@ class Cluster:
         if not isinstance(found, dict):
             raise refusal(response.status, content)
         return found
+
+
+def _fence(may_write: Callable[[], bool]) -> aiohttp.TraceConfig:
+    """Return hooks that keep a request other than GET from leaving unless `may_write`."""
+
+    async def check(
+        _session: aiohttp.ClientSession,
+        _context: Any,
+        request: aiohttp.TraceRequestStartParams | aiohttp.TraceRequestChunkSentParams,
+    ) -> None:
+        if request.method != "GET" and not may_write():
+            raise ApiError(0, "Fenced", "this process may not write any more")
+
+    hooks = aiohttp.TraceConfig()
+    hooks.on_request_start.append(check)
+    # The head waits for the first part of the body, and every write has one: this comes last
+    hooks.on_request_chunk_sent.append(check)
+    return hooks
 
 
 async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -160,3 +160,53 @@ async def test_answers_that_are_none(answer: bytes, status: int, words: str) -> 
         with pytest.raises(ApiError, match=words) as error:
             await cluster.serves("apps/v1", "deployments")
     assert error.value.status == status
+
+
+@pytest.mark.parametrize("still_allowed", [0, 1])
+async def test_a_write_that_may_not_be_made_any_more_never_leaves(still_allowed: int) -> None:
+    """Also when that is found only as its bytes are about to go, and when it would be sent anew."""
+    received = bytearray()
+    serving: set[asyncio.Task[Any] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.current_task())
+        with suppress(ConnectionError):
+            received.extend(await reader.read())
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async def load(configuration: Configuration, rejected: bool) -> None:
+        """There are no credentials."""
+
+    answers = iter([True] * still_allowed)
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        access = ClusterAccess(Configuration(host=f"http://127.0.0.1:{port}"), load, "default")
+        async with Cluster(access, may_write=lambda: next(answers, False)) as cluster:
+            for write in (
+                lambda: cluster.merge(MAPS, "n", "m", {}),
+                lambda: cluster.apply(MAPS, configmap("n"), "one"),
+                lambda: cluster.create(MAPS, configmap("n"), "one"),
+                lambda: cluster.replace(MAPS, configmap("n"), "one"),
+                lambda: cluster.delete(MAPS, "n", "m"),
+            ):
+                answers = iter([True] * still_allowed)
+                with pytest.raises(ApiError) as error:
+                    await write()
+                assert error.value.status == 0
+        await asyncio.gather(*filter(None, serving))
+    assert bytes(received) == b""
+
+
+async def test_reads_and_allowed_writes_pass_the_fence(
+    control_plane: Any, access: ClusterAccess
+) -> None:
+    namespace = control_plane.namespace("fence")
+    allowed = True
+    async with Cluster(access, timeout=60, may_write=lambda: allowed) as cluster:
+        await cluster.create(MAPS, configmap(namespace), "one")
+        allowed = False
+        with pytest.raises(ApiError, match="may not write any more"):
+            await cluster.delete(MAPS, namespace, "m")
+        assert await cluster.get(MAPS, namespace, "m") is not None
