@@ -60,7 +60,7 @@ class Write:
 
 @dataclass
 class Round:
-    """What came of one freeze."""
+    """Outcome of one freeze."""
 
     frozen_seconds: float
     taken_after_seconds: float
@@ -69,7 +69,7 @@ class Round:
     """From the end of the freeze to the end of the process."""
     exit_code: int
     writes_before: int
-    """Of the leader, until it was frozen."""
+    """Writes of the leader until it was frozen."""
     writes_of_the_next: int
     overlapping: list[str] = field(default_factory=list)
     """Writes of the first one after the second had the Lease, and of the second before."""

@@ -45,6 +45,8 @@ class ConditionType(StrEnum):
     """Engines of the newest revision are up, as many as asked for."""
     ROUTER_READY = "RouterReady"
     """Every Ready router serves each of them."""
+    SCALING_ACTIVE = "ScalingActive"
+    """The autoscaler has its metric; only with spec.autoscaling, and nothing waits for it."""
     PROGRESSING = "Progressing"
     """A change is under way; normally False."""
     DEGRADED = "Degraded"
@@ -89,6 +91,7 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG = "ContainerConfigError"
     CRASHING = "Crashing"
+    PROGRESS_DEADLINE = "ProgressDeadlineExceeded"
     QUOTA_EXCEEDED = "QuotaExceeded"
     PODS_REFUSED = "PodsRefused"
     APPLY_FAILED = "ApplyFailed"
@@ -101,6 +104,8 @@ class Reason(StrEnum):
     NOT_ROUTED = "NotRouted"
     NO_ROUTER = "NoRouter"
     ROUTERS_SILENT = "RoutersSilent"
+    # ScalingActive
+    METRICS_MISSING = "MetricsMissing"
     # Ready
     SERVING = "Serving"
 

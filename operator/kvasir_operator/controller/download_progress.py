@@ -42,11 +42,13 @@ class Downloads:
 
     async def _progress(self, pod: Object) -> Progress | None:
         uid, now = str(pod["metadata"]["uid"]), time.monotonic()
-        asked, answer = self._answers.get(uid, (0.0, None))
-        if answer is None or now - asked >= POLL_SECONDS:
-            answer = await self._ask(pod)
+        asked, answer = self._answers.get(uid, (-POLL_SECONDS, None))
+        if now - asked >= POLL_SECONDS:
             if len(self._answers) >= _MAX_CONCURRENT:
                 self._answers.clear()
+            # Noted before the answer: one that does not come is not asked for any sooner
+            self._answers[uid] = (now, answer)
+            answer = await self._ask(pod) or answer
             self._answers[uid] = (now, answer)
         return answer
 

@@ -17,7 +17,17 @@ from kvasir_operator.controller.download_progress import Downloads
 from kvasir_operator.controller.node_gpus import hardware_for
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.work_queue import Key
-from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, NODES, OPTIONAL, PODS, SECRETS
+from kvasir_operator.kinds import (
+    AUTOSCALERS,
+    CLAIMS,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    OPTIONAL,
+    PODS,
+    SCALED_OBJECTS,
+    SECRETS,
+)
 from kvasir_operator.plan.observed import Hardware, Observed
 from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
@@ -88,6 +98,7 @@ class Observer:
             name_owners=self._name_owners(deployment, resource),
             hardware=await self._hardware(deployment),
             optional=await self._optional.get(),
+            autoscaler=await self._autoscaler(deployment, key),
             ready_routers=len(view.ready_routers(self._settings.router_namespace)),
             silent_routers=self._routers.silent(),
             crd_lacks=await self._crd_lacks.get(),
@@ -99,6 +110,13 @@ class Observer:
             return None
         seen = self._view.find(CLAIMS, key, name)
         return seen or await self._cluster.get(CLAIMS, key.namespace, name)
+
+    async def _autoscaler(self, deployment: LLMDeployment, key: Key) -> Object | None:
+        if deployment.spec.autoscaling is None:
+            return None
+        has_keda = SCALED_OBJECTS.plural in await self._optional.get()
+        kind = SCALED_OBJECTS if has_keda else AUTOSCALERS
+        return await self._cluster.get(kind, key.namespace, key.name)
 
     async def _secrets(self, deployment: LLMDeployment, key: Key) -> dict[str, str | None]:
         versions: dict[str, str | None] = {}

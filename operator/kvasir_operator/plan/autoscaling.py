@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from kvasir.kube.objects import Object
+from kvasir.kube.objects import Object, condition
 from kvasir.resource.autoscaling_spec import Autoscaling
+from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.kinds import AUTOSCALERS, LLMDEPLOYMENTS, SCALED_OBJECTS
+from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.step import PlanInputs, StepResult
 
 _AGGREGATIONS = {"concurrency": "sum", "queue": "sum", "in_flight_tokens": "max"}
@@ -25,11 +27,39 @@ def plan_autoscaling(inputs: PlanInputs) -> StepResult:
     autoscaler = inputs.child(AUTOSCALERS.api_version, "HorizontalPodAutoscaler", inputs.name)
     if wanted is None:
         return StepResult(deletions=(scaled_object, autoscaler) if has_keda else (autoscaler,))
+    active, message = _is_active(inputs, has_keda)
+    reason = Reason.AS_EXPECTED if active else Reason.METRICS_MISSING
     if has_keda:
         scaled_object["spec"] = _scaled_object(inputs, wanted)
-        return StepResult(manifests=(scaled_object,), deletions=(autoscaler,))
-    autoscaler["spec"] = _autoscaler(inputs, wanted)
-    return StepResult(manifests=(autoscaler,))
+    else:
+        autoscaler["spec"] = _autoscaler(inputs, wanted)
+    return StepResult(
+        manifests=(scaled_object if has_keda else autoscaler,),
+        deletions=(autoscaler,) if has_keda else (),
+        conditions=(ConditionValue(ConditionType.SCALING_ACTIVE, active, reason, message),),
+        requeue=None if active else _LOOK_AGAIN,
+    )
+
+
+_LOOK_AGAIN = 30.0
+"""Seconds after which an autoscaler that does not work is looked at again: none is watched."""
+
+
+def _is_active(inputs: PlanInputs, has_keda: bool) -> tuple[bool | None, str]:
+    """Tell if replicas follow the metric, by what the autoscaler says of itself, and why not."""
+    live = inputs.observed.autoscaler or {"metadata": {}}
+    told = condition(live, "Ready" if has_keda else "ScalingActive")
+    if told.get("status") == "True":
+        return True, ""
+    stays = f"replicas stay at {inputs.spec.replicas}"
+    if not has_keda and not inputs.settings.external_metrics_port:
+        return False, (
+            f"The operator serves no metrics to autoscalers and KEDA is not installed: {stays}."
+            " Set externalMetrics.enabled=true in the chart, or install KEDA."
+        )
+    if told.get("status") == "False":
+        return False, f"The autoscaler cannot work: {told.get('message') or told.get('reason')}"
+    return None, "The autoscaler has not said yet if it has its metric."
 
 
 def _target(inputs: PlanInputs) -> Object:

@@ -59,6 +59,8 @@ class Observed:
     hardware: Hardware = Hardware()
     optional: frozenset[str] = frozenset()
     """Plurals of the optional kinds that the cluster has."""
+    autoscaler: Object | None = None
+    """Its ScaledObject or HorizontalPodAutoscaler, where one is wanted."""
     ready_routers: int = 0
     """Router pods that get requests."""
     silent_routers: tuple[str, ...] = ()

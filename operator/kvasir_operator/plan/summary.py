@@ -37,7 +37,7 @@ def summarise(
     cached = all(each.status for each in conditions if each.type is ConditionType.MODEL_CACHED)
     return StepResult(
         conditions=(
-            _degraded(inputs, hindrance if bad else None),
+            _degraded(inputs, hindrance if bad else None, _not_scaling(conditions)),
             _normally_false(ConditionType.PROGRESSING, None if bad else hindrance),
             ready,
         ),
@@ -47,6 +47,8 @@ def summarise(
 
 def _passes(inputs: PlanInputs, condition: ConditionValue, blocked: bool) -> bool:
     """Tell if a condition lets Ready be True."""
+    if condition.type is ConditionType.SCALING_ACTIVE:
+        return True
     if condition.type is ConditionType.FITS and not blocked:
         return True
     if condition.type is ConditionType.ROUTER_READY and inputs.spec.replicas == 0:
@@ -66,13 +68,22 @@ def _ready(
     return ConditionValue(ConditionType.READY, True, Reason.SERVING, message)
 
 
-def _degraded(inputs: PlanInputs, cause: ConditionValue | None) -> ConditionValue:
+def _not_scaling(conditions: Sequence[ConditionValue]) -> ConditionValue | None:
+    return next(
+        (it for it in conditions if it.type is ConditionType.SCALING_ACTIVE and it.status is False),
+        None,
+    )
+
+
+def _degraded(
+    inputs: PlanInputs, cause: ConditionValue | None, not_scaling: ConditionValue | None
+) -> ConditionValue:
     lost = sorted(inputs.observed.name_owners.items())
     if cause is None and lost:
         owners = ", ".join(f"{name!r} ({owner})" for name, owner in lost)
         message = f"Older LLMDeployments have these aliases: {owners}; remove them here."
         return ConditionValue(ConditionType.DEGRADED, True, Reason.NAME_CONFLICT, message)
-    return _normally_false(ConditionType.DEGRADED, cause)
+    return _normally_false(ConditionType.DEGRADED, cause or not_scaling)
 
 
 def _normally_false(kind: ConditionType, cause: ConditionValue | None) -> ConditionValue:

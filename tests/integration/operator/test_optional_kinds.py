@@ -71,6 +71,8 @@ async def test_what_others_define_comes_and_goes(site: Any, start: Any, foreign:
     foreign(False)
     await site.eventually(autoscaler_alone, "an autoscaler again")
     await site.until("Ready", "True")
-    await site.until("Degraded", "False")
+    # Of the HorizontalPodAutoscaler nobody serves the metric
+    await site.until("ScalingActive", "False", "MetricsMissing")
+    await site.until("Degraded", "True", "MetricsMissing")
     assert operator.stop() == 0
     assert '"level": "error"' not in operator.log

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 
 from kvasir.models.cache.layout import MANIFEST
+
+logger = logging.getLogger(__name__)
 
 
 def hold(directory: Path) -> int | None:
@@ -28,12 +31,19 @@ def hold(directory: Path) -> int | None:
 
 
 def is_held(directory: Path) -> bool:
-    """True while an engine holds the model in `directory`."""
+    """True while an engine holds the model in `directory`, and where that cannot be found out.
+
+    The manifest is opened for writing, though nothing is written: on NFS an exclusive flock is a
+    lock for writing, which a descriptor that only reads is refused.
+    """
     try:
-        with (directory / MANIFEST).open("rb") as file:
+        with (directory / MANIFEST).open("r+b") as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        logger.warning("cannot tell if %s is in use: %s", directory.name, error)
         return True
     return False

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-from kvasir.kube.objects import Object, is_terminating, label
+from kvasir.kube.objects import Object, annotation, is_terminating, label
 from kvasir.kube.pod_problems import lacks_gpu_since
 from kvasir.resource import labels
+from kvasir.resource.spec import Spec
 from kvasir_operator.plan.engine.pod_template import REVISION
+from kvasir_operator.plan.gpu_fit import FITTED, fitted_for
 from kvasir_operator.plan.step import PlanInputs
 
+SURGE = "kvasir.dev/surge"
+"""Annotation of the Deployment while a rollout has given up its surge pod: why."""
 SURGE_PATIENCE = 60.0
 """Seconds that a surge pod may wait for a GPU before a replica is given up for it."""
 _HISTORY = 3
@@ -35,7 +38,8 @@ def strategy_of(inputs: PlanInputs, revision: str) -> Strategy:
     if first.surge == 0 or first.unavailable > 0 or not _is_rolling(inputs, revision):
         return first
     instead = Strategy(0, 1, gave_up_surge=True)
-    if _live_strategy(inputs.observed.deployment) == (0, 1):
+    live = inputs.observed.deployment
+    if live is not None and annotation(live, SURGE):
         return instead
     waited = _longest_wait_for_gpu(inputs, revision)
     if waited is None:
@@ -49,19 +53,29 @@ def deployment_manifest(inputs: PlanInputs, template: Object, strategy: Strategy
     """Return the Deployment; its replicas are those of the spec, which autoscalers change there."""
     spec = inputs.spec
     rolling = {"maxSurge": strategy.surge, "maxUnavailable": strategy.unavailable}
-    return inputs.child(
+    manifest = inputs.child(
         "apps/v1",
         "Deployment",
         inputs.name,
         spec={
             "replicas": spec.replicas,
             "revisionHistoryLimit": _HISTORY,
-            "progressDeadlineSeconds": spec.lifecycle.startup_seconds + 600,
+            "progressDeadlineSeconds": progress_deadline(spec),
             "selector": {"matchLabels": labels.identity(inputs.name, labels.ENGINE)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "template": template,
         },
     )
+    annotations = {FITTED: fitted_for(inputs)}
+    if strategy.gave_up_surge:
+        annotations[SURGE] = "no GPU for a pod more"
+    manifest["metadata"]["annotations"] = annotations
+    return manifest
+
+
+def progress_deadline(spec: Spec) -> int:
+    """Return the seconds after which a rollout without a new engine counts as failed."""
+    return spec.lifecycle.startup_seconds + 600
 
 
 def _is_rolling(inputs: PlanInputs, revision: str) -> bool:
@@ -69,12 +83,6 @@ def _is_rolling(inputs: PlanInputs, revision: str) -> bool:
     return any(
         label(pod, REVISION) != revision and not is_terminating(pod) for pod in inputs.observed.pods
     )
-
-
-def _live_strategy(deployment: Object | None) -> tuple[Any, Any]:
-    spec = deployment["spec"] if deployment is not None else {}
-    rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-    return rolling.get("maxSurge"), rolling.get("maxUnavailable")
 
 
 def _longest_wait_for_gpu(inputs: PlanInputs, revision: str) -> float | None:

@@ -16,8 +16,12 @@ from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.plan.conditions import ConditionValue
 from kvasir_operator.plan.engine.pod_template import REVISION, pod_template
-from kvasir_operator.plan.engine.rollout import Strategy, deployment_manifest, strategy_of
-from kvasir_operator.plan.gpu_fit import FITTED, fitted_for
+from kvasir_operator.plan.engine.rollout import (
+    Strategy,
+    deployment_manifest,
+    progress_deadline,
+    strategy_of,
+)
 from kvasir_operator.plan.model_download.storage import is_tied_to_a_node
 from kvasir_operator.plan.observed import Observed
 from kvasir_operator.plan.step import PlanInputs, StepResult
@@ -59,7 +63,6 @@ def run_engines(inputs: PlanInputs, tensor: int, blocked: bool) -> Workload:
     revision = template["metadata"]["labels"][REVISION]
     strategy = strategy_of(inputs, revision)
     manifest = deployment_manifest(inputs, template, strategy)
-    manifest["metadata"]["annotations"] = {FITTED: fitted_for(inputs)}
     pods = _engine_pods(inputs.observed, revision)
     verdict = _verdict(inputs, pods, strategy, tensor, blocked)
     live = inputs.observed.deployment
@@ -110,6 +113,7 @@ def _verdict(
     told = f"{up} of {wanted} engines of the newest revision are up"
     if wanted == 0 and not pods.current and not pods.old:
         return True, Reason.SCALED_TO_ZERO, "spec.replicas is 0."
+    late = _past_deadline(inputs)
     problem = _problem(inputs.observed, pods.current or pods.old)
     if problem is not None and (up < wanted or pods.old):
         message = f"{told}. {problem.message}{_about_gpus(inputs, problem, tensor)}"
@@ -119,12 +123,29 @@ def _verdict(
     if strategy.gave_up_surge:
         message = f"{told}. There is no GPU for a surge pod: one goes before one comes."
         return False, Reason.SURGE_UNSCHEDULABLE, message
+    if late is not None and pods.old:
+        return False, Reason.PROGRESS_DEADLINE, f"{told}. {late}"
     if pods.old or up > wanted:
         message = f"{told}; {len(pods.old)} of older revisions are still there."
         return False, Reason.ROLLING_OUT, message
+    if late is not None and up < wanted:
+        return False, Reason.PROGRESS_DEADLINE, f"{told}. {late}"
     if up < wanted:
         return False, Reason.STARTING, f"{told}."
     return True, Reason.AVAILABLE, f"{told}."
+
+
+def _past_deadline(inputs: PlanInputs) -> str | None:
+    """Return a sentence if the Deployment's controller has given up waiting for the rollout."""
+    live = inputs.observed.deployment
+    progressing = condition(live, "Progressing") if live is not None else {}
+    if progressing.get("reason") != "ProgressDeadlineExceeded":
+        return None
+    seconds = progress_deadline(inputs.spec)
+    return (
+        f"None has come up for {seconds} s (lifecycle.startupSeconds and 600 s for the pod's place"
+        " and image); see the log of the newest pod, or allow more startupSeconds."
+    )
 
 
 def _about_gpus(inputs: PlanInputs, problem: Problem, tensor: int) -> str:

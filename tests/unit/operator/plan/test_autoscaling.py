@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,3 +70,50 @@ def test_keda_asks_all_routers(world: Any, make: Any) -> None:
     )
     assert trigger["metadata"]["aggregateFromKubeServiceEndpoints"] == "true"
     assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (1, 8)
+
+
+def said(kind: str, status: str, message: str = "") -> dict[str, Any]:
+    condition = {"type": kind, "status": status, "message": message}
+    return {"metadata": {"name": "m"}, "status": {"conditions": [condition]}}
+
+
+@pytest.mark.parametrize(
+    ("port", "optional", "live", "status", "words"),
+    [
+        (0, (), None, "False", "The operator serves no metrics to autoscalers"),
+        (0, (), said("ScalingActive", "False", "none"), "False", "externalMetrics.enabled=true"),
+        # Somebody else serves them
+        (0, (), said("ScalingActive", "True"), "True", ""),
+        (8443, (), None, "Unknown", "has not said yet"),
+        (
+            8443,
+            (),
+            said("ScalingActive", "False", "no metric."),
+            "False",
+            "cannot work: no metric.",
+        ),
+        (8443, (), said("ScalingActive", "True"), "True", ""),
+        (0, KEDA, None, "Unknown", "has not said yet"),
+        (0, KEDA, said("Ready", "False", "no trigger."), "False", "cannot work: no trigger."),
+        (0, KEDA, said("Ready", "True"), "True", ""),
+    ],
+)
+def test_whether_it_works_is_told(
+    world: Any, make: Any, port: int, optional: Any, live: Any, status: str, words: str
+) -> None:
+    settings = replace(make.SETTINGS, external_metrics_port=port)
+    one = world(SCALED, settings).see(optional=frozenset(optional), autoscaler=live)
+    one.step()
+    one.pods(*(make.pod(name, one.revision, up=True, routed=True) for name in "abcd"))
+    made = one.step()
+    found = make.condition(made, "ScalingActive")
+    assert found[0] == status
+    assert words in found[2]
+    # It serves all the same
+    assert make.condition(made, "Ready")[0] == "True"
+    assert make.condition(made, "Degraded")[0] == str(status == "False")
+
+
+def test_without_an_autoscaler_there_is_nothing_to_tell(world: Any) -> None:
+    made = world({"model": SCALED["model"]}).plan()
+    assert "ScalingActive" not in [each["type"] for each in made.status["conditions"]]

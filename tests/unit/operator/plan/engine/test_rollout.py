@@ -177,3 +177,32 @@ def test_evictions_take_one_at_a_time(world: Any, make: Any, replicas: int) -> N
     budget = make.manifest(made, "PodDisruptionBudget")["spec"]
     assert budget["maxUnavailable"] == 1
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_a_strategy_of_the_users_is_no_memory_of_missing_gpus(world: Any, make: Any) -> None:
+    """From 0/1 to 1/0 in one edit that also changes the pods: the surge is tried first."""
+    one = world({**SPEC, "rolloutStrategy": {"maxSurge": 0, "maxUnavailable": 1}})
+    one.step()
+    old = one.revision
+    one.pods(*(make.pod(name, old, up=True, routed=True) for name in "ab")).step()
+    one.edit(NEW, {"rolloutStrategy": {"maxSurge": 1, "maxUnavailable": 0}})
+    made = one.step()
+    assert strategy(make, made) == (1, 0)
+    assert make.condition(made, "WorkloadReady")[1] == "RollingOut"
+
+
+def test_a_rollout_beyond_its_deadline_is_no_start_any_more(serving: Any, make: Any) -> None:
+    serving.edit(NEW).step()
+    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    serving.see(deployment={**serving.observed.deployment, "status": {"conditions": [late]}})
+    serving.pods(*serving.both, make.pod("c", serving.revision))
+    made = serving.plan()
+    status, reason, message = make.condition(made, "WorkloadReady")
+    assert (status, reason) == ("False", "ProgressDeadlineExceeded")
+    assert "None has come up for 2400 s" in message
+    assert make.condition(made, "Degraded")[:2] == ("True", "ProgressDeadlineExceeded")
+    assert made.status["phase"] == "Degraded"
+    serving.pods(make.pod("c", serving.revision), make.pod("d", serving.revision))
+    assert make.condition(serving.plan(), "WorkloadReady")[1] == "ProgressDeadlineExceeded"
+    up = [make.pod(name, serving.revision, up=True, routed=True) for name in "cd"]
+    assert make.condition(serving.pods(*up).plan(), "Ready")[0] == "True"
