@@ -59,8 +59,8 @@ format: install  ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 lock: install  ## resolve every set anew into locks/
-	@for set in sim engine router operator docs dev up; do \
-	  case $$set in sim|engine) extras="$$set s3";; up) extras="engine router";; *) extras=$$set;; esac; \
+	@for set in sim engine download router operator docs dev up; do \
+	  case $$set in sim|engine|download) extras="$$set s3";; up) extras="engine router";; *) extras=$$set;; esac; \
 	  $(LOCK) pyproject.toml $$(printf -- '--extra %s ' $$extras) -o locks/$$set.txt || exit 1; done
 	@echo "uv>=0.13.9" | $(LOCK) - -o locks/uv.txt
 	@echo "pip-audit>=2.10.1" | $(LOCK) - -o locks/audit.txt

@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 names=("$@")
-[ $# -gt 0 ] || names=(router operator engine-sim engine-cpu engine-cuda)
+[ $# -gt 0 ] || names=(router operator downloader engine-sim engine-cpu engine-cuda)
 for name in "${names[@]}"; do
   [ -f "images/$name.Dockerfile" ] || { echo "images: there is no image $name" >&2; exit 2; }
 done

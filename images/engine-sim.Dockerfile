@@ -1,4 +1,4 @@
-# The engine without torch: `kvasir serve --device sim`, and `kvasir download`.
+# The engine without torch: `kvasir serve --device sim`.
 #
 #   docker build -f images/engine-sim.Dockerfile -t kvasir/engine-sim .
 ARG BASE_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
@@ -36,7 +36,7 @@ ARG REVISION=unknown
 ARG CREATED=unknown
 ARG BASE_IMAGE
 LABEL org.opencontainers.image.title="kvasir-engine-sim" \
-      org.opencontainers.image.description="Simulated inference engine for tests, and the model downloader" \
+      org.opencontainers.image.description="Simulated inference engine for tests" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \

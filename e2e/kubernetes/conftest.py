@@ -65,10 +65,11 @@ def values(model_server: ModelServer) -> dict[str, Any]:
         },
         "engine": {"images": {"sim": ours}},
         "downloads": {
+            "image": ours,
             "env": {
                 "HF_ENDPOINT": f"http://{model_server.host}",
                 "KVASIR_HTTP_REGISTRIES": model_server.host,
-            }
+            },
         },
         "test": {"device": "sim"},
     }

@@ -10,6 +10,7 @@ from kvasir.resource import labels
 LLMDEPLOYMENTS = Kind(f"{labels.GROUP}/{labels.VERSION}", labels.PLURAL)
 DEPLOYMENTS = Kind("apps/v1", "deployments")
 PODS = Kind("v1", "pods")
+EVENTS = Kind("v1", "events")
 JOBS = Kind("batch/v1", "jobs")
 CLAIMS = Kind("v1", "persistentvolumeclaims")
 SERVICES = Kind("v1", "services")

@@ -17,11 +17,12 @@ PANELS = CLUSTER, ROUTERS, ENGINES, PORTS, LEASE = "Cluster", "Routers", "Engine
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Engine images by the device they run on; "" = none is set."""
+    """Engine images by the device they run on, and the downloads'; "" = none is set."""
 
     cpu: str = ""
     cuda: str = ""
     sim: str = ""
+    download: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,9 @@ class OperatorSettings:
         cpu=Flag("Engine image for CPUs.", ENGINES, "image_cpu"),
         cuda=Flag("Engine image for NVIDIA GPUs.", ENGINES, "image_cuda"),
         sim=Flag("Engine image for simulated devices.", ENGINES, "image_sim"),
+        download=Flag(
+            "Image that downloads models; by default each engine's.", ENGINES, "image_download"
+        ),
     )
     image_pull_secrets: tuple[str, ...] = flag(
         (),

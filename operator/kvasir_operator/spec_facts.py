@@ -42,6 +42,12 @@ def image_of(spec: Spec, images: Images) -> str:
     return spec.engine.image or getattr(images, device_of(spec))
 
 
+def download_image_of(spec: Spec, images: Images) -> str:
+    """The image of the model's download; "" when none is known."""
+    own = (spec.cache or Cache()).download.image
+    return own or images.download or image_of(spec, images)
+
+
 def device_of(spec: Spec) -> str:
     """cpu, cuda or sim: what the engine will run on."""
     if spec.engine.config.device != "auto":

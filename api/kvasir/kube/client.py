@@ -85,11 +85,14 @@ class Cluster:
             raise
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, selector: str = ""
+        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = ""
     ) -> list[Object]:
-        """All objects in `namespace`, or everywhere, with labels as `selector` says."""
+        """All objects in `namespace`, or everywhere, with labels as `selector` says, and with
+        `fields` as a field selector says."""
         found: list[Object] = []
         query = {"limit": _PAGE_OBJECTS, **({"labelSelector": selector} if selector else {})}
+        if fields:
+            query["fieldSelector"] = fields
         while True:
             page = await self._send("GET", kind.path(namespace), query)
             found += page.get("items") or []

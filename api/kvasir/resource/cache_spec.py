@@ -6,7 +6,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kvasir.resource.field_types import ObjectName, Quantity
+from kvasir.resource.field_types import (
+    Image,
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    Quantity,
+    Text,
+)
+from kvasir.resource.pod_template import Toleration
 from kvasir.resource.strict_model import StrictModel, rule, rules
 
 AccessMode = Literal["ReadWriteOnce", "ReadWriteMany"]
@@ -73,8 +81,83 @@ class ClaimTemplate(StrictModel):
         return self
 
 
+class DownloadAmounts(StrictModel):
+    """Amounts of CPU and memory."""
+
+    cpu: Quantity | None = None
+    """CPU cores."""
+
+    memory: Quantity | None = None
+    """Main memory."""
+
+
+class DownloadResources(StrictModel):
+    """Resources of a download's pod."""
+
+    requests: DownloadAmounts = DownloadAmounts(cpu="500m", memory="512Mi")
+    """Resources set aside for it."""
+
+    limits: DownloadAmounts = DownloadAmounts()
+    """Maximum resources that it may use; none by default, but some quotas demand them."""
+
+
+class DownloadAccount(StrictModel):
+    """ServiceAccount of a download's pod, for clouds that give its name rights on a bucket."""
+
+    model_config = rules(
+        rule(
+            "!has(self.name) || !has(self.annotations) || size(self.annotations) == 0",
+            "annotations are of the ServiceAccount that is made; remove them or name",
+        )
+    )
+
+    name: ObjectName | None = None
+    """An existing ServiceAccount in the deployment's namespace."""
+
+    annotations: Annotated[dict[LabelKey, Text], Field(max_length=32)] = {}
+    """Annotations of a ServiceAccount that is made for the downloads alone, such as
+    eks.amazonaws.com/role-arn."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.name is not None and self.annotations:
+            raise ValueError(
+                "annotations are of the ServiceAccount that is made; remove them or name"
+            )
+        return self
+
+
+class DownloadPod(StrictModel):
+    """Settings of the pod that downloads the model. It needs no GPU: of podTemplate it has labels,
+    annotations, pull secrets and tolerations, and of nodeSelector the architecture and where a
+    volume is (zone, region, host name)."""
+
+    image: Image | None = None
+    """Image with `kvasir download`; by default the operator's for downloads."""
+
+    resources: DownloadResources = DownloadResources()
+    """Resources of the pod."""
+
+    node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=32)] = {}
+    """Further labels that a node must have."""
+
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = None
+    """Taints that the pod may run in spite of; podTemplate's if absent, since a volume of one node
+    may be on an engine's."""
+
+    service_account: DownloadAccount = DownloadAccount()
+    """ServiceAccount of the pod; by default the engines', without a token."""
+
+    deadline_seconds: Annotated[int, Field(ge=60, le=7 * 86400)] | None = None
+    """Seconds after which a download that still runs counts as failed and is begun anew, keeping
+    what it has; no limit by default."""
+
+
 class Cache(StrictModel):
     """Volume in which a downloaded model is kept, on a cluster."""
+
+    download: DownloadPod = DownloadPod()
+    """The pod that downloads the model."""
 
     pvc: ClaimTemplate = ClaimTemplate()
     """The volume claim."""

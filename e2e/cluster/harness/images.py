@@ -88,9 +88,10 @@ class Image:
 
 
 SIM = Image("engine-sim", "sim", "engine")
+DOWNLOADER = Image("downloader", "download", "engine")
 ROUTER = Image("router", "router", "router")
 OPERATOR = Image("operator", "operator", "operator")
-CLUSTER_IMAGES = (SIM, ROUTER, OPERATOR)
+CLUSTER_IMAGES = (SIM, DOWNLOADER, ROUTER, OPERATOR)
 """Images that every cluster has; the engines with torch are gigabytes that its tests need not."""
 
 

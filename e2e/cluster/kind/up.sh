@@ -13,7 +13,7 @@ export BUILDX_NO_DEFAULT_ATTESTATIONS=1
 
 clusters=$(kind get clusters)
 grep -qx kvasir <<< "$clusters" || kind create cluster --config e2e/cluster/kind/kind.yaml --wait 180s
-for name in engine-sim router operator; do
+for name in engine-sim downloader router operator; do
   docker build -q -f "images/$name.Dockerfile" -t "localhost/kvasir/$name:dev" .
   kind load docker-image --name kvasir "localhost/kvasir/$name:dev"
 done
@@ -27,5 +27,5 @@ cat << 'END'
 up: kubectl --context kind-kvasir get nodes
 next: helm --kube-context kind-kvasir install kvasir charts/kvasir -n kvasir --create-namespace --wait \
   --set global.imageRegistry=localhost/kvasir --set operator.image.tag=dev --set router.image.tag=dev \
-  --set engine.images.sim.tag=dev --set test.device=sim
+  --set engine.images.sim.tag=dev --set downloads.image.tag=dev --set test.device=sim
 END

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
-from kvasir.kube.objects import Object, name_of, namespace_of
+from kvasir.kube.objects import Object, holds, label, name_of, namespace_of
 from kvasir.resource import LLMDeployment, labels
 from kvasir.resource.name_claims import claim_of, owners
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
@@ -21,6 +21,7 @@ from kvasir_operator.kinds import (
     AUTOSCALERS,
     CLAIMS,
     DEPLOYMENTS,
+    EVENTS,
     JOBS,
     NODES,
     OPTIONAL,
@@ -85,13 +86,15 @@ class Observer:
             return Observed(resource, now)  # the plan says what is wrong with it
         live = next((it for it in view.children(DEPLOYMENTS, key) if name_of(it) == key.name), None)
         downloads = view.children(PODS, key, labels.DOWNLOAD)
+        jobs = view.children(JOBS, key)
         return Observed(
             resource,
             now,
             deployment=live,
             pods=view.children(PODS, key, labels.ENGINE),
-            jobs=view.children(JOBS, key),
+            jobs=jobs,
             job_pods=downloads,
+            refused_pods=await self._refused_pods(jobs, downloads),
             claim=await self._claim(deployment, key),
             progress=await self._downloads.ask(downloads),
             secrets=await self._secrets(deployment, key),
@@ -110,6 +113,29 @@ class Observer:
             return None
         seen = self._view.find(CLAIMS, key, name)
         return seen or await self._cluster.get(CLAIMS, key.namespace, name)
+
+    async def _refused_pods(self, jobs: Iterable[Object], pods: Iterable[Object]) -> dict[str, str]:
+        """Return why Jobs have no pod, by their names: only events tell, no Job's status."""
+        with_pods = {label(pod, "job-name") for pod in pods}
+        found: dict[str, str] = {}
+        for job in jobs:
+            ended = holds(job, "Complete") or holds(job, "Failed")
+            if name_of(job) not in with_pods and not ended:
+                message = await self._last_refusal(job)
+                if message:
+                    found[name_of(job)] = message
+        return found
+
+    async def _last_refusal(self, job: Object) -> str:
+        fields = f"involvedObject.uid={job['metadata']['uid']},reason=FailedCreate"
+        try:
+            events = await self._cluster.list(EVENTS, namespace_of(job), fields=fields)
+        except ApiError as error:
+            if error.status == 403:
+                return ""
+            raise
+        last = max(events, key=lambda it: str(it.get("lastTimestamp") or ""), default={})
+        return str(last.get("message") or "")
 
     async def _autoscaler(self, deployment: LLMDeployment, key: Key) -> Object | None:
         if deployment.spec.autoscaling is None:

@@ -119,6 +119,19 @@ ACCEPTED = {
     "sim": spec(TINY, engine={"config": {"device": "sim"}}),
     "existing claim": spec(cache={"pvc": {"claimName": "c"}}),
     "new claim": spec(cache={"pvc": {"size": "5Gi", "accessModes": ["ReadWriteMany"]}}),
+    "download": spec(
+        cache={
+            "download": {
+                "image": "dl:1",
+                "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+                "nodeSelector": {"pool": "cpu"},
+                "tolerations": [],
+                "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn"}},
+                "deadlineSeconds": 3600,
+            }
+        }
+    ),
+    "download's account": spec(cache={"download": {"serviceAccount": {"name": "reader"}}}),
     "image's directory": spec("file:///models/x", engine={"image": "registry:5000/own:1"}),
     "volume": spec("pvc://claim/dir"),
     "no surge": spec(rolloutStrategy={"maxSurge": 0, "maxUnavailable": 1}),
@@ -170,6 +183,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "auto": (spec(TINY, parallelism={"tensor": "auto"}), "needs a model that is downloaded"),
     "cache": (spec(TINY, cache={}), "cache is for models that are downloaded"),
     "claim": (spec(cache={"pvc": {"claimName": "c", "size": "1Gi"}}), "names an existing claim"),
+    "account": (
+        spec(cache={"download": {"serviceAccount": {"name": "a", "annotations": {"b.c/d": "e"}}}}),
+        "annotations are of the ServiceAccount that is made",
+    ),
+    "deadline": (spec(cache={"download": {"deadlineSeconds": 5}}), "greater than or equal to 60"),
     "file": (spec("file:///models/x"), "file:// names a directory inside the engine's image"),
     "rollout": (
         spec(rolloutStrategy={"maxSurge": 0}),

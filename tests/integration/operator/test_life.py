@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvasir.kube.objects import condition
 from kvasir.resource import labels
 from kvasir_operator.kinds import (
     ACCOUNTS,
@@ -225,6 +226,22 @@ async def test_a_quota_and_a_bad_field(site: Any, start: Any, plane: Any) -> Non
     await site.until("Degraded", "True", "ApplyFailed")
     await site.apply(podTemplate={})
     await site.until("Ready", "False", "QuotaExceeded")
+
+
+async def test_a_quota_that_refuses_the_download_is_told_until_it_is_met(
+    site: Any, start: Any, plane: Any
+) -> None:
+    hard = "--hard=limits.cpu=4,limits.memory=8Gi"
+    plane.kubectl("-n", site.namespace, "create", "quota", "q", hard)
+    start()
+    await site.apply(model={"uri": "hf://org/model"})
+    await site.until("ModelCached", "False", "QuotaExceeded")
+    told = str(condition(await site.get(), "ModelCached")["message"])
+    assert "must specify limits.cpu for: download" in told
+    limits = {"limits": {"cpu": "1", "memory": "1Gi"}}
+    await site.apply(model={"uri": "hf://org/model"}, cache={"download": {"resources": limits}})
+    await site.eventually(site.finish_downloads, "a download's pod")
+    await site.until("ModelCached", "True", "Cached")
 
 
 async def test_a_model_is_downloaded_before_engines_start(

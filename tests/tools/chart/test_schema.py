@@ -38,6 +38,7 @@ def test_it_knows_every_value_and_no_other(charts, chart) -> None:
     security = ("global", "podSecurity")
     optional |= {(*security, field) for field in ("supplementalGroups", "seLinuxOptions")}
     optional |= {("engine", "images", image, "pullPolicy") for image in ("cpu", "cuda", "sim")}
+    optional.add(("downloads", "image", "pullPolicy"))
     assert {path for path in told - values if path != ("global",)} <= optional
 
 

@@ -41,7 +41,7 @@ def test_a_cluster_with_images_that_can_be_loaded_and_gpus(tmp_path: Path) -> No
     assert status == 0, said
     config = "e2e/cluster/kind/kind.yaml"
     assert f"kind create cluster --config {config} --wait 180s 1" in asked
-    for name in ("engine-sim", "router", "operator"):
+    for name in ("engine-sim", "downloader", "router", "operator"):
         image = f"localhost/kvasir/{name}:dev"
         # Without attestations (1), which kind could not load.
         build = f"docker build -q -f images/{name}.Dockerfile -t {image} . 1"

@@ -47,15 +47,22 @@ def _affinity(inputs: PlanInputs) -> Object:
     """Return the user's affinity, and one to the node where a single node's volume is mounted."""
     given = inputs.spec.pod_template.affinity
     affinity: Object = given.model_dump(by_alias=True, exclude_none=True) if given else {}
-    if is_tied_to_a_node(inputs.observed.claim):
-        near: Object = {
-            "weight": 100,
-            "podAffinityTerm": {
-                "labelSelector": {"matchLabels": {labels.DEPLOYMENT: inputs.name}},
-                "topologyKey": _HOSTNAME,
-            },
-        }
+    near = near_volume(inputs)
+    if near:
         pods = dict(affinity.get("podAffinity") or {})
-        wished = "preferredDuringSchedulingIgnoredDuringExecution"
-        affinity["podAffinity"] = {**pods, wished: [*(pods.get(wished) or ()), near]}
+        affinity["podAffinity"] = {**pods, _WISHED: [*(pods.get(_WISHED) or ()), *near]}
     return affinity
+
+
+_WISHED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def near_volume(inputs: PlanInputs) -> list[Object]:
+    """Return the wish to be where the deployment's pods have a volume of a single node mounted."""
+    if not is_tied_to_a_node(inputs.observed.claim):
+        return []
+    term = {
+        "labelSelector": {"matchLabels": {labels.DEPLOYMENT: inputs.name}},
+        "topologyKey": _HOSTNAME,
+    }
+    return [{"weight": 100, "podAffinityTerm": term}]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvasir.kube.objects import Object, name_of
+from kvasir.kube.objects import Object, annotation, condition, name_of
 from kvasir.kube.pod_problems import pod_problem
 from kvasir.models.download.progress import Progress
 from kvasir.quantity import format_bytes
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType, Reason
 from kvasir_operator.plan.conditions import ConditionValue
-from kvasir_operator.plan.model_download.job_manifest import job_manifest
+from kvasir_operator.plan.model_download.job_manifest import account_manifest, job_manifest
 from kvasir_operator.plan.model_download.job_state import (
+    POD_ANNOTATION,
     Download,
     JobState,
     download_of,
@@ -37,12 +38,15 @@ class CachedModel(StepResult):
 def cache_model(inputs: PlanInputs, accepted: StepResult) -> CachedModel:
     """Set ModelCached and status.cache."""
     storage = inputs.storage
-    claims = (claim_manifest(inputs),) if storage.cached and not has_own_claim(inputs.spec) else ()
+    makes_claim = storage.cached and not has_own_claim(inputs.spec)
+    made: tuple[Object, ...] = (claim_manifest(inputs),) if makes_claim else ()
+    account = account_manifest(inputs) if storage.cached else None
+    made += (account,) if account is not None else ()
     if storage.cached and inputs.observed.claim is not None:
-        return _download(inputs, accepted, claims)
-    there, reason, message = _verdict_on_storage(inputs, bool(claims))
+        return _download(inputs, accepted, made)
+    there, reason, message = _verdict_on_storage(inputs, makes_claim)
     return CachedModel(
-        manifests=claims,
+        manifests=made,
         deletions=() if storage.cached else inputs.observed.jobs,  # of a former model
         conditions=(ConditionValue(ConditionType.MODEL_CACHED, there, reason, message),),
         blocked=not there,
@@ -62,12 +66,16 @@ def _verdict_on_storage(inputs: PlanInputs, claim_is_made: bool) -> tuple[bool, 
     return False, Reason.CLAIM_MISSING, message
 
 
-def _download(inputs: PlanInputs, accepted: StepResult, claims: tuple[Object, ...]) -> CachedModel:
+def _download(inputs: PlanInputs, accepted: StepResult, others: tuple[Object, ...]) -> CachedModel:
     name = job_name(inputs)
     download = download_of(inputs.observed, name)
-    manifests, requeue = claims, None
+    wanted = job_manifest(inputs, name)
+    manifests, requeue = others, None
     deletions = [job for job in inputs.observed.jobs if name_of(job) != name]
-    if download.state is JobState.FAILED and download.job is not None:
+    if download.job is not None and _is_outdated(download, download.job, wanted):
+        deletions.append(download.job)
+        download, requeue = Download(JobState.ABSENT), 1.0
+    elif download.state is JobState.FAILED and download.job is not None:
         requeue = retry_delay(inputs, download.job, download.progress)
         if requeue == 0:
             deletions.append(download.job)
@@ -75,8 +83,8 @@ def _download(inputs: PlanInputs, accepted: StepResult, claims: tuple[Object, ..
     elif download.state is JobState.RUNNING:
         requeue = POLL_SECONDS
     elif download.state is JobState.ABSENT and not accepted.blocked:
-        manifests = (*claims, job_manifest(inputs, name))
-    done, reason, message = _verdict_on_download(download)
+        manifests = (*others, wanted)
+    done, reason, message = _verdict_on_download(download, inputs.observed.refused_pods.get(name))
     return CachedModel(
         manifests=manifests,
         deletions=tuple(deletions),
@@ -88,17 +96,28 @@ def _download(inputs: PlanInputs, accepted: StepResult, claims: tuple[Object, ..
     )
 
 
-def _verdict_on_download(download: Download) -> tuple[bool, Reason, str]:
+def _is_outdated(download: Download, job: Object, wanted: Object) -> bool:
+    """Tell if a Job that has failed, or whose pod does not run, asks for another pod than now."""
+    idle = download.state is JobState.RUNNING and download.progress is None
+    if not (idle or download.state is JobState.FAILED):
+        return False
+    before = annotation(job, POD_ANNOTATION)
+    return before != "" and before != annotation(wanted, POD_ANNOTATION)
+
+
+def _verdict_on_download(download: Download, refused: str | None) -> tuple[bool, Reason, str]:
     progress, pod = download.progress, download.pod
     if download.state is JobState.DONE:
         message = f"{format_bytes(progress.total_bytes)} are there." if progress else ""
         return True, Reason.CACHED, message
     if download.state is JobState.FAILED:
-        why = (progress and progress.error) or "see the logs of its pod"
+        why = (progress and progress.error) or _why_failed(download)
         again = "" if progress and progress.permanent else " It is tried again."
         return False, Reason.DOWNLOAD_FAILED, f"The download failed: {why.rstrip('.')}.{again}"
     if download.state is JobState.ABSENT:
         return False, Reason.DOWNLOAD_PENDING, "The download is about to begin."
+    if pod is None and refused is not None:
+        return False, *_refusal(refused)
     problem = pod_problem(pod, labels.DOWNLOAD) if pod is not None else None
     if problem is not None:
         return False, problem.reason, problem.message
@@ -106,6 +125,23 @@ def _verdict_on_download(download: Download) -> tuple[bool, Reason, str]:
         wait = "its pod is starting" if pod is not None else "it has no pod yet"
         return False, Reason.DOWNLOAD_PENDING, f"The download has begun; {wait}."
     return False, Reason.DOWNLOADING, _words(progress)
+
+
+def _refusal(message: str) -> tuple[Reason, str]:
+    """Return what keeps the Job's controller from making its pod, in the API server's words."""
+    by_quota = "quota" in message
+    reason = Reason.QUOTA_EXCEEDED if by_quota else Reason.PODS_REFUSED
+    remedy = " Raise the quota, or set spec.cache.download.resources." if by_quota else ""
+    return reason, f"The download's pod cannot be made: {message.rstrip('.')}.{remedy}"
+
+
+def _why_failed(download: Download) -> str:
+    """Return the Job's own reason, for a download that has left no report."""
+    failed = condition(download.job, "Failed") if download.job is not None else {}
+    if failed.get("reason") == "DeadlineExceeded":
+        return "it did not end within spec.cache.download.deadlineSeconds"
+    told = f"{failed['message']}; " if failed.get("message") else ""
+    return f"{told}see the logs of its pod"
 
 
 def _words(progress: Progress) -> str:

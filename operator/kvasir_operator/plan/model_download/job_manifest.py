@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from kvasir.kube.objects import Object
 from kvasir.resource import labels
-from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
-from kvasir_operator.plan.model_download.job_state import SECRET_ANNOTATION, secret_version
+from kvasir.resource.cache_spec import Cache, DownloadPod, DownloadResources
+from kvasir_operator.objects import short_hash
+from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, near_volume, pod_base
+from kvasir_operator.plan.model_download.job_state import (
+    POD_ANNOTATION,
+    SECRET_ANNOTATION,
+    secret_version,
+)
 from kvasir_operator.plan.model_download.storage import has_own_claim
 from kvasir_operator.plan.step import PlanInputs
-from kvasir_operator.spec_facts import image_of
+from kvasir_operator.spec_facts import download_image_of
 
 PERMANENT_EXIT = 2
 """Exit code of `kvasir download` when another attempt cannot succeed."""
@@ -37,13 +43,14 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
     general = {"HOME": "/tmp", **inputs.settings.download_env}  # noqa: S108
     container: Object = {
         "name": labels.DOWNLOAD,
-        "image": image_of(spec, inputs.settings.images),
+        "image": download_image_of(spec, inputs.settings.images),
         "args": [*args, "--progress-port", str(labels.HTTP_PORT)],
         "env": [
             *({"name": name, "value": each} for name, each in general.items() if name not in own),
             *env.get("env", ()),
         ],
         "ports": [{"name": "progress", "containerPort": labels.HTTP_PORT, "protocol": "TCP"}],
+        "resources": _resources(_settings(inputs).resources),
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -55,7 +62,7 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
     if "envFrom" in env:
         container["envFrom"] = env["envFrom"]
     pod: Object = {
-        **pod_base(inputs),
+        **_placement(inputs),
         "restartPolicy": "Never",
         "containers": [container],
         "volumes": [
@@ -67,9 +74,81 @@ def job_manifest(inputs: PlanInputs, name: str) -> Object:
     return _job(inputs, name, pod)
 
 
+def account_manifest(inputs: PlanInputs) -> Object | None:
+    """Return the ServiceAccount of the downloads alone; None = they need none of their own."""
+    annotations = _settings(inputs).service_account.annotations
+    if not annotations:
+        return None
+    name = account_of(inputs)
+    account = inputs.child(
+        "v1",
+        "ServiceAccount",
+        name,
+        component=labels.DOWNLOAD,
+        automountServiceAccountToken=False,
+    )
+    account["metadata"]["annotations"] = dict(annotations)
+    return account
+
+
+def account_of(inputs: PlanInputs) -> str:
+    """Return the name of the ServiceAccount of the download's pod."""
+    given = _settings(inputs).service_account
+    own = f"{inputs.name}-download" if given.annotations else inputs.name
+    return given.name or own
+
+
+def _settings(inputs: PlanInputs) -> DownloadPod:
+    return (inputs.spec.cache or Cache()).download
+
+
+def _placement(inputs: PlanInputs) -> Object:
+    """Return the fields of a PodSpec that say as whom and where it runs: not where the GPUs are."""
+    base, given = pod_base(inputs), _settings(inputs)
+    found: Object = {name: base[name] for name in _COMMON if name in base}
+    places = {name: it for name, it in base.get("nodeSelector", {}).items() if name in _PLACES}
+    found["serviceAccountName"] = account_of(inputs)
+    if selector := {**places, **given.node_selector}:
+        found["nodeSelector"] = selector
+    if given.tolerations is not None:
+        found["tolerations"] = [
+            each.model_dump(by_alias=True, exclude_none=True) for each in given.tolerations
+        ]
+    if near := near_volume(inputs):
+        wished = "preferredDuringSchedulingIgnoredDuringExecution"
+        found["affinity"] = {"podAffinity": {wished: near}}
+    return found
+
+
+_COMMON = (
+    "automountServiceAccountToken",
+    "enableServiceLinks",
+    "securityContext",
+    "imagePullSecrets",
+    "tolerations",
+)
+"""Fields that downloads have in common with engines; tolerations, which draw a pod nowhere, since a
+volume of one node may be mounted on an engine's."""
+_PLACES = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "kubernetes.io/hostname",
+    "kubernetes.io/arch",
+)
+"""Labels of nodes that say where a volume can be mounted, and what runs there."""
+
+
+def _resources(given: DownloadResources) -> Object:
+    parts = {"requests": given.requests, "limits": given.limits}
+    amounts = {name: part.model_dump(exclude_none=True) for name, part in parts.items()}
+    return {name: each for name, each in amounts.items() if each}
+
+
 def _job(inputs: PlanInputs, name: str, pod: Object) -> Object:
     template = inputs.spec.pod_template
     own = labels.common_labels(inputs.name, labels.DOWNLOAD)
+    deadline = _settings(inputs).deadline_seconds
+    limit = {} if deadline is None else {"activeDeadlineSeconds": deadline}
     job = inputs.child(
         "batch/v1",
         "Job",
@@ -77,6 +156,7 @@ def _job(inputs: PlanInputs, name: str, pod: Object) -> Object:
         component=labels.DOWNLOAD,
         spec={
             "backoffLimit": _ATTEMPTS,
+            **limit,
             "podFailurePolicy": {"rules": list(_FAILURE_RULES)},
             "template": {
                 "metadata": {
@@ -87,7 +167,10 @@ def _job(inputs: PlanInputs, name: str, pod: Object) -> Object:
             },
         },
     )
-    job["metadata"]["annotations"] = {SECRET_ANNOTATION: secret_version(inputs)}
+    job["metadata"]["annotations"] = {
+        SECRET_ANNOTATION: secret_version(inputs),
+        POD_ANNOTATION: short_hash(job["spec"]),
+    }
     return job
 
 

@@ -26,6 +26,8 @@ from kvasir_operator.plan.step import PlanInputs
 RETRY_AFTER = timedelta(minutes=5)
 """Time that a Job that failed for a passing reason stays before a new one is made."""
 SECRET_ANNOTATION = "kvasir.dev/secret"  # noqa: S105 - an annotation's name
+POD_ANNOTATION = "kvasir.dev/download-pod"
+"""Annotation of the Job: a hash of how its pod was asked for."""
 CONFIG_ANNOTATION = "kvasir.dev/model-config"
 """Annotation of the Job: its model's config.json and size, kept for as long as the model."""
 _HASH = 7  # a Job's name may have 63 characters, of which the deployment's has up to 52

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,70 +90,61 @@ def test_first_the_claim_then_the_job_then_engines(hub: Any, make: Any) -> None:
     assert "--revision" not in engine["args"]
 
 
-def test_the_job_has_the_token_and_the_engines_places(world: Any, make: Any) -> None:
-    where = {"nodeSelector": {"gpu": "h200"}, "tolerations": [{"operator": "Exists"}]}
-    one = world({**HUB, "podTemplate": where}).see(secrets=SECRETS, claim=claim())
-    pod = make.manifest(one.plan(), "Job")["spec"]["template"]["spec"]
-    assert pod["nodeSelector"] == {"gpu": "h200"}
-    assert pod["tolerations"] == [{"operator": "Exists"}]
-    (container,) = pod["containers"]
-    assert container["args"] == [
-        *("download", "hf://org/model", "--to", "/models", "--evict", "--progress-port", "8000")
-    ]
-    token = {"secretKeyRef": {"name": "hub", "key": "token"}}
-    assert {"name": "HF_TOKEN", "valueFrom": token} in container["env"]
-
-
-def test_code_is_downloaded_where_it_is_trusted_and_others_volumes_stay_full(
-    world: Any, make: Any
-) -> None:
-    plain = world(HUB).see(secrets=SECRETS, claim=claim())
-    trusted = {**HUB["model"], "trustRemoteCode": True}
-    shared = {**HUB, "model": trusted, "cache": {"pvc": {"claimName": "shared"}}}
-    one = world(shared).see(secrets=SECRETS, claim=claim())
-    job = make.manifest(one.plan(), "Job")
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["args"][4:6] == ["--include", "*.py"]
-    assert "--evict" not in container["args"]
-    assert job["metadata"]["name"] != make.manifest(plain.plan(), "Job")["metadata"]["name"]
+def test_another_wish_for_the_pod_makes_another_job_unless_it_runs(cached: Any, make: Any) -> None:
+    name = cached.observed.jobs[0]["metadata"]["name"]
+    more = {"cache": {"download": {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}}}
+    cached.edit(more)
+    assert removed(cached.plan()) == [name]
+    running = Progress(DownloadPhase.DOWNLOADING, 1, 2)
+    assert not removed(cached.see(progress={name: running}).plan())
+    words = Progress(DownloadPhase.FAILED, error="no", permanent=True)
+    failed = ended(cached.observed.jobs[0], "Failed", format_time(make.NOW))
+    pod = job_pod(name, words.termination_message())
+    assert removed(cached.see(progress={}, jobs=(failed,), job_pods=(pod,)).plan()) == [name]
+    done = ended(cached.observed.jobs[0], "Complete", format_time(make.NOW))
+    assert not removed(cached.see(jobs=(done,), job_pods=()).plan())
 
 
 @pytest.mark.parametrize(
-    ("uri", "shown"),
+    ("message", "reason", "remedy"),
     [
-        ("s3://bucket/model", {"envFrom": [{"secretRef": {"name": "hub"}}]}),
-        ("https://host/model", {"name": "KVASIR_HTTP_TOKEN"}),
-        ("oci://host/model:1", {"mountPath": "/credentials"}),
+        (
+            'pods "x" is forbidden: failed quota: q: must specify limits.cpu for: download',
+            "QuotaExceeded",
+            "spec.cache.download.resources",
+        ),
+        ('pods "x" is forbidden: exceeded quota: q', "QuotaExceeded", "Raise the quota"),
+        ("admission webhook denied the request", "PodsRefused", "denied the request."),
     ],
 )
-def test_each_source_gets_its_secret_in_its_own_form(
-    world: Any, make: Any, uri: str, shown: dict[str, Any]
+def test_a_pod_that_may_not_be_made_is_told(
+    cached: Any, make: Any, message: str, reason: str, remedy: str
 ) -> None:
-    spec = {"model": {"uri": uri, "secretRef": {"name": "hub"}}}
-    one = world(spec).see(secrets=SECRETS, claim=claim())
-    (container,) = make.manifest(one.plan(), "Job")["spec"]["template"]["spec"]["containers"]
-    places = [container, *container["env"], *container["volumeMounts"]]
-    assert any(shown.items() <= place.items() for place in places)
+    name = cached.observed.jobs[0]["metadata"]["name"]
+    made = cached.see(refused_pods={name: message}).plan()
+    status, why, words = make.condition(made, "ModelCached")
+    assert (status, why) == ("False", reason)
+    assert words.startswith(f"The download's pod cannot be made: {message}.")
+    assert remedy in words
+    assert make.condition(made, "Degraded")[:2] == ("True", reason)
 
 
-def test_the_operators_variables_are_every_downloads(world: Any, make: Any) -> None:
-    """But for what a deployment's own Secret says; other ones are a reason to try again."""
-    settings = replace(make.SETTINGS, download_env={"HF_ENDPOINT": "http://hub", "HF_TOKEN": "x"})
-    one = world(HUB, settings).see(secrets=SECRETS, claim=claim())
-    job = make.manifest(one.plan(), "Job")
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    token = {"secretKeyRef": {"name": "hub", "key": "token"}}
-    assert container["env"] == [
-        {"name": "HOME", "value": "/tmp"},
-        {"name": "HF_ENDPOINT", "value": "http://hub"},
-        {"name": "HF_TOKEN", "valueFrom": token},
-    ]
-    words = Progress(DownloadPhase.FAILED, error="no hub", permanent=True)
-    failed = ended(job, "Failed", format_time(make.NOW))
-    pod = job_pod(job["metadata"]["name"], words.termination_message())
-    assert not removed(one.see(jobs=(failed,), job_pods=(pod,)).plan())
-    one.settings = replace(settings, download_env={"HF_ENDPOINT": "http://another"})
-    assert removed(one.plan()) == [job["metadata"]["name"]]
+@pytest.mark.parametrize(
+    ("reason", "message", "words"),
+    [
+        ("DeadlineExceeded", "Job was active too long", "within spec.cache.download.deadline"),
+        ("BackoffLimitExceeded", "Job has reached the limit", "Job has reached the limit; see"),
+        ("", "", "failed: see the logs of its pod"),
+    ],
+)
+def test_a_job_that_ended_without_a_report_has_its_own_reason(
+    cached: Any, make: Any, reason: str, message: str, words: str
+) -> None:
+    job = ended(cached.observed.jobs[0], "Failed", format_time(make.NOW))
+    job["status"]["conditions"][0] |= {"reason": reason, "message": message}
+    made = cached.see(jobs=(job,)).plan()
+    assert make.condition(made, "ModelCached")[1] == "DownloadFailed"
+    assert words in make.condition(made, "ModelCached")[2]
 
 
 def test_engines_never_see_the_downloads_secret(cached: Any, make: Any) -> None:
