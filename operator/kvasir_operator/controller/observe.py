@@ -29,6 +29,7 @@ from kvasir_operator.kinds import (
     SCALED_OBJECTS,
     SECRETS,
 )
+from kvasir_operator.plan.model_download.job_state import job_suffix
 from kvasir_operator.plan.observed import Hardware, Observed
 from kvasir_operator.router_answers import RouterAnswers
 from kvasir_operator.settings import OperatorSettings
@@ -87,6 +88,7 @@ class Observer:
         live = next((it for it in view.children(DEPLOYMENTS, key) if name_of(it) == key.name), None)
         downloads = view.children(PODS, key, labels.DOWNLOAD)
         jobs = view.children(JOBS, key)
+        claim = await self._claim(deployment, key)
         return Observed(
             resource,
             now,
@@ -95,7 +97,8 @@ class Observer:
             jobs=jobs,
             job_pods=downloads,
             refused_pods=await self._refused_pods(jobs, downloads),
-            claim=await self._claim(deployment, key),
+            claim=claim,
+            same_downloads=view.same_downloads(key, job_suffix(deployment.spec, claim)),
             progress=await self._downloads.ask(downloads),
             secrets=await self._secrets(deployment, key),
             name_owners=self._name_owners(deployment, resource),

@@ -90,6 +90,17 @@ class View:
         ]
         return tuple(sorted(found, key=name_of))
 
+    def same_downloads(self, key: Key, suffix: str) -> tuple[Object, ...]:
+        """Return the Jobs of other LLMDeployments in the namespace whose names end in `suffix`."""
+        others = [it for it in list(self._index(JOBS)) if it != key]
+        return tuple(
+            job
+            for other in others
+            if other.namespace == key.namespace
+            for job in self.children(JOBS, other)
+            if name_of(job).endswith(suffix) and not is_terminating(job)
+        )
+
     def find(self, kind: Kind, owner: Key, name: str) -> Object | None:
         """Return an object of a watched kind that has our labels, or that we have just written."""
         same = (it for it in self._index(kind).get(owner, ()) if name_of(it) == name)

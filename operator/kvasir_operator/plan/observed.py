@@ -51,6 +51,8 @@ class Observed:
     """The volume claim for its model."""
     progress: Mapping[str, Progress] = field(default_factory=dict)
     """Last reports of running downloads, by the names of their Jobs."""
+    same_downloads: tuple[Object, ...] = ()
+    """Jobs of other LLMDeployments that download the same model onto the same volume."""
     refused_pods: Mapping[str, str] = field(default_factory=dict)
     """Reasons why download jobs get no pod, by the names of those Jobs."""
     secrets: Mapping[str, str | None] = field(default_factory=dict)

@@ -244,6 +244,54 @@ async def test_a_quota_that_refuses_the_download_is_told_until_it_is_met(
     await site.until("ModelCached", "True", "Cached")
 
 
+async def test_two_that_share_a_claim_and_a_model_download_it_once(site: Any, start: Any) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "shared", "namespace": site.namespace},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    await site.cluster.apply(CLAIMS, claim, "test")
+    start()
+    wanted = {"model": {"uri": "hf://org/model"}, "cache": {"pvc": {"claimName": "shared"}}}
+    await site.apply("first", **wanted)
+    selector = "kvasir.dev/component=download"
+
+    async def runs() -> bool:
+        pods = await site.cluster.list(PODS, site.namespace, selector)
+        for pod in pods:
+            ready = {
+                "type": "Ready",
+                "status": "True",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            status = {"phase": "Running", "conditions": [ready]}
+            await site.cluster.merge_status(PODS, site.namespace, pod["metadata"]["name"], status)
+        jobs = await site.cluster.list(JOBS, site.namespace)
+        return any((job.get("status") or {}).get("ready") for job in jobs)
+
+    await site.eventually(runs, "a running download")
+    await site.apply("second", **wanted)
+
+    async def waits() -> bool:
+        told = condition(await site.get(name="second"), "ModelCached").get("message")
+        return told == "LLMDeployment first is downloading the same model onto the same claim."
+
+    await site.eventually(waits, "the second to wait")
+    assert len(await site.cluster.list(JOBS, site.namespace)) == 1
+    await site.eventually(site.finish_downloads, "the end of the first")
+    await site.until("ModelCached", "True", "Cached", name="first")
+
+    async def second_is_there() -> bool:
+        await site.finish_downloads()
+        return await site.condition("ModelCached", "second") == ("True", "Cached")
+
+    await site.eventually(second_is_there, "the second's own look at the volume")
+
+
 async def test_a_model_is_downloaded_before_engines_start(
     site: Any, start: Any, plane: Any
 ) -> None:

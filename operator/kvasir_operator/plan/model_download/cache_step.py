@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvasir.kube.objects import Object, annotation, condition, name_of
+from kvasir.kube.objects import Object, annotation, condition, label, name_of
 from kvasir.kube.pod_problems import pod_problem
 from kvasir.models.download.progress import Progress
 from kvasir.quantity import format_bytes
@@ -68,23 +68,20 @@ def _verdict_on_storage(inputs: PlanInputs, claim_is_made: bool) -> tuple[bool, 
 
 def _download(inputs: PlanInputs, accepted: StepResult, others: tuple[Object, ...]) -> CachedModel:
     name = job_name(inputs)
-    download = download_of(inputs.observed, name)
-    wanted = job_manifest(inputs, name)
-    manifests, requeue = others, None
+    download, wanted = download_of(inputs.observed, name), job_manifest(inputs, name)
+    same = _same_download(inputs) if download.state is JobState.ABSENT else None
     deletions = [job for job in inputs.observed.jobs if name_of(job) != name]
-    if download.job is not None and _is_outdated(download, download.job, wanted):
-        deletions.append(download.job)
-        download, requeue = Download(JobState.ABSENT), 1.0
-    elif download.state is JobState.FAILED and download.job is not None:
-        requeue = retry_delay(inputs, download.job, download.progress)
-        if requeue == 0:
+    manifests, requeue = others, POLL_SECONDS if same else None
+    if download.job is not None:
+        goes, requeue = _life_of(inputs, download, download.job, wanted)
+        if goes:
             deletions.append(download.job)
-            download, requeue = Download(JobState.ABSENT), 1.0
-    elif download.state is JobState.RUNNING:
-        requeue = POLL_SECONDS
-    elif download.state is JobState.ABSENT and not accepted.blocked:
+            download = Download(JobState.ABSENT)
+    elif same is None and not accepted.blocked:
         manifests = (*others, wanted)
     done, reason, message = _verdict_on_download(download, inputs.observed.refused_pods.get(name))
+    if same is not None:
+        message = f"LLMDeployment {same} is downloading the same model onto the same claim."
     return CachedModel(
         manifests=manifests,
         deletions=tuple(deletions),
@@ -94,6 +91,27 @@ def _download(inputs: PlanInputs, accepted: StepResult, others: tuple[Object, ..
         requeue=requeue,
         download=download,
     )
+
+
+def _life_of(
+    inputs: PlanInputs, download: Download, job: Object, wanted: Object
+) -> tuple[bool, float | None]:
+    """Tell if the Job shall make room for another one, and when to look again."""
+    if _is_outdated(download, job, wanted):
+        return True, 1.0
+    if download.state is JobState.FAILED:
+        delay = retry_delay(inputs, job, download.progress)
+        return (True, 1.0) if delay == 0 else (False, delay)
+    return False, POLL_SECONDS if download.state is JobState.RUNNING else None
+
+
+def _same_download(inputs: PlanInputs) -> str | None:
+    """Return the name of another LLMDeployment whose pod downloads the same at this moment: a Job
+    of our own would only wait for it. When it has ended, ours finds the model, or goes on."""
+    for job in inputs.observed.same_downloads:
+        if int((job.get("status") or {}).get("ready") or 0):
+            return label(job, labels.DEPLOYMENT)
+    return None
 
 
 def _is_outdated(download: Download, job: Object, wanted: Object) -> bool:

@@ -19,6 +19,7 @@ from kvasir.kube.objects import (
 )
 from kvasir.models.download.progress import Progress, parse_progress
 from kvasir.resource import labels
+from kvasir.resource.spec import Spec
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.observed import Observed
 from kvasir_operator.plan.step import PlanInputs
@@ -55,12 +56,18 @@ class Download:
 
 def job_name(inputs: PlanInputs) -> str:
     """Return the name that stands for model, revision, volume and trust in remote code."""
-    model, claim = inputs.spec.model, inputs.observed.claim
+    return f"{inputs.name}{job_suffix(inputs.spec, inputs.observed.claim)}"
+
+
+def job_suffix(spec: Spec, claim: Object | None) -> str:
+    """Return the end of a Job's name: the same for every deployment that wants the same model on
+    the same volume."""
+    model = spec.model
     volume = claim["metadata"]["uid"] if claim is not None else ""
     content = [str(model.parsed_uri), model.revision, volume]
     if model.trust_remote_code:
         content.append("code")
-    return f"{inputs.name}-dl-{short_hash(content, _HASH)}"
+    return f"-dl-{short_hash(content, _HASH)}"
 
 
 def download_of(observed: Observed, name: str) -> Download:

@@ -271,3 +271,25 @@ def test_pods_wish_to_be_where_a_volume_of_one_node_is(cached: Any, make: Any) -
     made = cached.see(claim=claim(["ReadWriteMany"])).plan()
     pod = make.manifest(made, "Deployment")["spec"]["template"]["spec"]
     assert "affinity" not in pod
+
+
+def test_one_that_wants_what_another_downloads_waits_while_that_ones_pod_runs(
+    hub: Any, make: Any
+) -> None:
+    hub.see(claim=claim())
+    ours = make.manifest(hub.plan(), "Job")
+    name = ours["metadata"]["name"].replace("m-dl-", "first-dl-")
+    labels = {**ours["metadata"]["labels"], "kvasir.dev/deployment": "first"}
+    theirs = {**ours, "metadata": {**ours["metadata"], "name": name, "labels": labels}}
+    made = hub.see(same_downloads=({**theirs, "status": {"active": 1, "ready": 1}},)).plan()
+    assert "Job" not in [each["kind"] for each in made.manifests]
+    assert made.requeue == 5.0
+    assert make.condition(made, "ModelCached") == (
+        "False",
+        "DownloadPending",
+        "LLMDeployment first is downloading the same model onto the same claim.",
+    )
+    # One that is only waiting for a place may wait for ever
+    for status in ({"active": 1, "ready": 0}, {}, ended(theirs, "Complete", "")["status"]):
+        made = hub.see(same_downloads=({**theirs, "status": status},)).plan()
+        assert make.manifest(made, "Job")["metadata"]["name"] == ours["metadata"]["name"]
