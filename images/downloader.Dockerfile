@@ -33,11 +33,15 @@ RUN uv pip install --quiet --no-deps /src && \
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
 ARG REVISION=unknown
+ARG CREATED=unknown
+ARG BASE_IMAGE
 LABEL org.opencontainers.image.title="kvasir-downloader" \
       org.opencontainers.image.description="Model downloader of Kvasir" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}"
 COPY --from=build /opt/kvasir /opt/kvasir
 # Everything belongs to root: what runs here writes to mounted volumes alone.
 ENV PATH=/opt/kvasir/bin:$PATH \

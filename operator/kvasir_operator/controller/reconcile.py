@@ -118,8 +118,6 @@ class Reconciler:
             # What has not been told yet may be over in a moment: until then the status stays
             status = with_failures(made.status, telling, observed)
             await self._write_status(resource, status)
-            wanted = resource["spec"].get("replicas", 1)
-            self._metrics.ready(key, holds({"status": status}, "Ready"), wanted)
         if passing:
             raise _UnfinishedError(passing[0].message)
         return _REFUSED_AGAIN if failures else made.requeue
@@ -168,9 +166,12 @@ class Reconciler:
             _log.warning("the status could not be written", key="/".join(key), error=str(error))
 
     async def _write_status(self, resource: Object, status: Object) -> None:
+        metadata = resource["metadata"]
+        key = Key(metadata["namespace"], metadata["name"])
+        is_ready, replicas = holds({"status": status}, "Ready"), resource["spec"].get("replicas", 1)
+        self._metrics.ready(key, is_ready, replicas)
         if (resource.get("status") or {}) == status:
             return
-        metadata = resource["metadata"]
         body = {
             "apiVersion": LLMDEPLOYMENTS.api_version,
             "kind": "LLMDeployment",

@@ -126,28 +126,32 @@ async def test_what_may_not_be_read_is_told(site: Any, start: Any, plane: Any) -
     )
     for field in ("managedFields", "resourceVersion"):
         rights["metadata"].pop(field, None)
-    fewer = [rule for rule in rights["rules"] if "secrets" not in rule["resources"]]
-    reference = {"secretKeyRef": {"name": "s", "key": "k"}}
-    start()
+    fewer = json.loads(json.dumps(rights))
+    for rule in fewer["rules"]:
+        if "persistentvolumeclaims" in rule["resources"]:
+            rule["verbs"].remove("get")
+    operator = start()
     await site.apply()
     await site.until("Ready", "True")
     before = (await site.get())["status"]["observedGeneration"]
-    plane.apply(json.dumps({**rights, "rules": fewer}))
+    plane.apply(json.dumps(fewer))
     try:
-        await site.apply(engine={"env": [{"name": "A", "valueFrom": reference}]})
+        await site.apply(model={"uri": "pvc://mine/m"})
 
         async def told() -> bool:
             found = condition(await site.get(), "Degraded")
-            return found.get("reason") == "APIError" and 'secrets "s" is forbidden' in str(found)
+            words = 'persistentvolumeclaims "mine" is forbidden'
+            return found.get("reason") == "APIError" and words in str(found)
 
-        await site.eventually(told, "the forbidden Secret")
+        await site.eventually(told, "the forbidden claim")
         status = (await site.get())["status"]
         # Nothing of the new generation is planned yet, and nothing says that it is
         assert status["observedGeneration"] == before
         assert await site.condition("Ready") == ("False", "APIError")
+        assert operator.metric("kvasir_llmdeployment_ready") == 0
     finally:
         plane.apply(json.dumps(rights))
-    await site.until("Accepted", "False", "SecretMissing")
+    await site.until("ModelCached", "False", "ClaimMissing")
 
 
 async def test_variables_of_the_operators_own_are_the_users_to_change(
