@@ -59,4 +59,7 @@ else
 fi
 $uv pip install --quiet --python $venv/bin/python --no-deps --editable .
 $venv/bin/python -m compileall -q api engine router operator
+case $name in
+  up|dev|router) $venv/bin/python -m kvasir_router.wire.long_bodies.body_scan ;;  # with a C compiler, if one is here
+esac
 echo "$wanted" > "$stamp"

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from kvasir_router import compiled
+from kvasir_router.wire.long_bodies import body_scan
 
 
 def build(folder: Path) -> Path:
@@ -42,6 +43,7 @@ def build(folder: Path) -> Path:
 
 def main() -> None:
     """Build what is not there, and drop what was there for other sources."""
+    body_scan.build()
     wanted = compiled.FOLDER / compiled.digest()
     if wanted.is_dir():
         return

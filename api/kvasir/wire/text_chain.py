@@ -50,9 +50,9 @@ CHAT_FIELDS = (
 """Body fields besides the messages that may change a chat prompt's tokens or their KV."""
 COMPLETION_FIELDS = ("add_special_tokens", "cache_salt")
 
-_TEXT = b"\xff"
-"""Stand before and behind a string content."""
-_JSON = b"\xfe"
+TEXT_CONTENT = b"\xff"
+"""Stand before a string content, and behind any content."""
+JSON_CONTENT = b"\xfe"
 """Stand before a content of any other type, as JSON."""
 
 _encode = msgspec.json.Encoder().encode
@@ -73,6 +73,11 @@ def chat_pieces(body: Mapping[str, Any], *, lora: str = "") -> list[bytes]:
     if isinstance(messages, list):
         pieces += [b"".join(_message_parts(message)) for message in messages]
     return pieces
+
+
+def chat_head(fields: Mapping[str, Any], *, lora: str = "") -> bytes:
+    """The first piece of a chat body whose CHAT_FIELDS are `fields`."""
+    return _first_line("chat", fields, CHAT_FIELDS, lora)
 
 
 def chat_text(fields: Mapping[str, Any], messages: Any, *, lora: str = "") -> bytes:
@@ -121,7 +126,7 @@ def text_hashes(text: bytes) -> list[int]:
 def content_start(piece: bytes, content: str) -> int:
     """Return the byte at which a string content begins in its message's piece; it ends one byte
     before it."""
-    return len(piece) - len(_TEXT) - len(_utf8(content))
+    return len(piece) - len(TEXT_CONTENT) - len(_utf8(content))
 
 
 def _first_line(kind: str, body: Mapping[str, Any], fields: Sequence[str], lora: str) -> bytes:
@@ -146,16 +151,23 @@ def _plain_line(kind: str, lora: str) -> bytes:
 
 def _message_parts(message: Any) -> tuple[bytes, ...]:
     if not isinstance(message, dict):
-        return _JSON, _encode(message), _TEXT
+        return JSON_CONTENT, _encode(message), TEXT_CONTENT
     role, content = message.get("role"), message.get("content")
     if len(message) == 2 and type(content) is str and type(role) is str:
         head = _HEADS.get(role) or _encode([role, {}])
-        return head, _TEXT, content.encode("utf-8", "surrogatepass"), _TEXT
+        return head, TEXT_CONTENT, content.encode("utf-8", "surrogatepass"), TEXT_CONTENT
     others = {key: value for key, value in message.items() if key not in ("role", "content")}
     head = _encode([role, others])
     if isinstance(content, str):
-        return head, _TEXT, _utf8(content), _TEXT
-    return head, _JSON, _encode(content), _TEXT
+        return head, TEXT_CONTENT, _utf8(content), TEXT_CONTENT
+    return head, JSON_CONTENT, _encode(content), TEXT_CONTENT
+
+
+def message_head(message: Mapping[str, Any]) -> bytes:
+    """The piece of a message up to its content, which may be any."""
+    others = {key: value for key, value in message.items() if key not in ("role", "content")}
+    role = message.get("role")
+    return (not others and type(role) is str and _HEADS.get(role)) or _encode([role, others])
 
 
 def _utf8(text: str) -> bytes:

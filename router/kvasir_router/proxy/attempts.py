@@ -150,7 +150,7 @@ class Attempts(AttemptObserver):
         request, body = self._query.request, self._body
         has_usage = request.endpoint.usage == "completion"
         if self._query.streams and not attempt.contract and has_usage:
-            asking = ask_for_usage(body, self._query.envelope.stream_options)
+            asking = ask_for_usage(body, self._query.envelope.stream_options, request.outline)
             if asking is not None:
                 body, attempt.asks_for_usage = asking, True
         head = (

@@ -31,9 +31,16 @@ from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 from kvasir_router.wire import responses
-from kvasir_router.wire.envelope import DenseBodyError, Envelope, decode_envelope, refusal
+from kvasir_router.wire.envelope import (
+    DenseBodyError,
+    Envelope,
+    decode_envelope,
+    read_outline,
+    refusal,
+)
 from kvasir_router.wire.form import FormError, form_type, read_form
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
+from kvasir_router.wire.long_bodies.body_scan import BodyError
 from kvasir_router.wire.query import Query
 
 _SWEEP_SECONDS = 0.5
@@ -300,16 +307,30 @@ def _read(request: Request) -> tuple[Envelope, bool]:
     """Read what decides where a request goes, and whether its body is a form. Raises
     RefusalError."""
     form = form_type(request)
+    scan, request.scan = request.scan, None
     try:
-        return read_form(request.body, form) if form else decode_envelope(request.body), bool(form)
+        if form:
+            return read_form(request.body, form), True
+        if scan is None:
+            return decode_envelope(request.body), False
+        request.outline = scan.end()
+        return read_outline(request.body, request.outline), False
     except FormError as error:
         raise _bad_body(str(error)) from None
+    except BodyError as error:
+        raise _bad_body(str(error), error.param) from None
     except _UNREADABLE as error:
         raise _bad_body(*refusal(request.body, error)) from None
 
 
 def _rename(request: Request, name: str) -> None:
     """Name the model in the body as its replicas do. Raises RefusalError."""
+    outline = request.outline
+    if outline is not None:
+        value = msgspec.json.encode(name)
+        request.body = outline.replaced(request.body, "model", value)
+        request.outline = outline.after_replacing("model", len(value))
+        return
     try:
         request.body = rename(request.body, name)
     except DenseBodyError as error:

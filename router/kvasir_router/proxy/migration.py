@@ -17,7 +17,14 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.wire.envelope import is_dense
+from kvasir_router.wire.long_bodies.long_prompt import token_ids_in
 from kvasir_router.wire.query import Query
+
+_DECIDING = (
+    *("resume", "n", "best_of", "use_beam_search", "stream_options"),
+    *("logprobs", "prompt_logprobs", "return_token_ids"),
+)
+_MAX_FIELD = 1024
 
 # What a unary answer says of each token, which a resumed engine does not know of earlier ones.
 _TOLD_OF_TOKENS = ("logprobs", "prompt_logprobs", "return_token_ids")
@@ -209,10 +216,8 @@ def _movable_body(query: Query) -> Mapping[str, Any]:
     """Raises ObstacleError for requests whose answers cannot be resumed."""
     if not query.request.endpoint.resumed:
         raise ObstacleError(Obstacle.ROUTE)
-    if is_dense(query.request.body):
-        raise ObstacleError(Obstacle.TOO_LARGE)
     try:
-        body = query.body
+        body = _deciding(query)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise ObstacleError(Obstacle.ROUTE) from None
     if "resume" in body:
@@ -222,6 +227,27 @@ def _movable_body(query: Query) -> Mapping[str, Any]:
     if several or body.get("use_beam_search") or _prompts(body) > 1:
         raise ObstacleError(Obstacle.CHOICES)
     return body
+
+
+def _deciding(query: Query) -> Mapping[str, Any]:
+    """Return the fields that decide whether a stream can move. Raises what decoding does."""
+    request = query.request
+    outline = request.outline
+    if outline is None:
+        if is_dense(request.body):
+            raise ObstacleError(Obstacle.TOO_LARGE)
+        return query.body
+    fields = {name: outline.raw(request.body, name) for name in _DECIDING}
+    found: dict[str, Any] = {
+        name: msgspec.json.decode(raw) if len(raw) <= _MAX_FIELD else True
+        for name, raw in fields.items()
+        if raw
+    }
+    prompt = outline.members.get("prompt")
+    if prompt is not None and request.body[prompt.start] == ord("["):
+        ids = token_ids_in(request.body, outline)
+        found["prompt"] = [0] if ids else [""] * min(prompt.values - 1, 2)
+    return found
 
 
 def _prompts(body: Any) -> int:

@@ -180,6 +180,7 @@ class Relay(AnswerTarget):
             self.fail(failure_responses.policy_failed(self.model))
             return
         self._attempts.forget_tried()
+        self.query.read_prompt()
         self._services.queue.join(self)
 
     def asked(self, replica: Replica) -> None:
@@ -309,8 +310,12 @@ class Relay(AnswerTarget):
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
         try:
-            if not self._ended_at and self._services.queue.enter(self):
+            if self._ended_at:
+                return
+            if self._services.queue.enter(self):
                 self.start()
+            elif not self._ended_at:
+                self.query.read_prompt()
         except Exception as error:
             self.defect(error)
 

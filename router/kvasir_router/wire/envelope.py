@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from kvasir_router.wire.long_bodies.body_scan import BodyError, Outline
+
 MAX_VALUES = 256 * 1024
 """JSON values that are decoded, about: each may take 32 times its bytes in memory. Of a body with
 more, only what does not depend on its prompt is read."""
@@ -54,6 +56,30 @@ _Outline: Any = msgspec.defstruct(
 
 _decode_all = msgspec.json.Decoder(Envelope).decode
 _decode_outline = msgspec.json.Decoder(_Outline).decode
+
+
+OUTLINED = (
+    *("messages", "model", "prompt", *_OUTLINED, *Envelope.__struct_fields__[10:]),
+    # What keeps a stream from being resumed.
+    *("resume", "best_of", "use_beam_search"),
+    *("logprobs", "prompt_logprobs", "return_token_ids"),
+)
+"""Members that the outline of a long body tells of."""
+
+
+def read_outline(body: bytes, outline: Outline) -> Envelope:
+    """The envelope of a body by its outline; its prompt is UNREAD. Raises BodyError when `model` is
+    no string, msgspec.DecodeError when it is no UTF-8."""
+    model = outline.raw(body, "model")
+    if model and (not model.startswith(b'"') or len(model) > _MAX_QUOTED):
+        raise BodyError("`model` must be a string.", "model")
+    envelope = Envelope(messages=UNREAD, prompt=UNREAD)
+    envelope.model = msgspec.json.decode(model, type=str) if model else None
+    for name in _OUTLINED:
+        raw = outline.raw(body, name)
+        if 0 < len(raw) <= _MAX_FIELD:
+            setattr(envelope, name, msgspec.json.decode(raw))
+    return envelope
 
 
 def decode_envelope(body: bytes) -> Envelope:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import inf
 
 from kvasir_router.wire.endpoints import Endpoint, endpoint_of
+from kvasir_router.wire.long_bodies.body_scan import BodyScan, Outline
 
 # Longer targets are looked at anew each time, so that the cache stays small.
 _MAX_CACHED = 256
@@ -123,6 +124,10 @@ class Request:
         self.keep_alive = True
         self.http10 = False
         self.body = b""
+        self.scan: BodyScan | None = None
+        """Scan of its body, if that is long; taken by `read_outline`."""
+        self.outline: Outline | None = None
+        """Outline of its body, if that was scanned."""
         self.timeout = 0.0
         """Seconds that its answer may take; 0 = the router's default."""
 
@@ -135,6 +140,7 @@ class Request:
         """One with the same header, its body to come."""
         made = Request.__new__(Request)
         made.answer_lines = made.body = b""
+        made.scan = made.outline = None
         made.authorization = self.authorization
         made.method = self.method
         made.target = self.target

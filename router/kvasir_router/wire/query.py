@@ -17,6 +17,8 @@ from kvasir.wire.text_chain import (
 )
 from kvasir_router.wire.envelope import UNREAD, Envelope
 from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.long_bodies.body_scan import Outline
+from kvasir_router.wire.long_bodies.long_prompt import read_long_prompt, token_ids_in
 
 BYTES_PER_TOKEN = 4.0
 """Length of a token in a prompt's text, until a model's answers say better."""
@@ -65,6 +67,8 @@ class Query:
         return self._text_bytes
 
     def _read_prompt(self) -> Sequence[int]:
+        if self.request.outline is not None:
+            return self._read_outline(self.request.outline)
         envelope = self.envelope
         text, prompt, messages = self._text(), envelope.prompt, envelope.messages
         if text and not (isinstance(messages, list) and len(messages) > MAX_MESSAGES):
@@ -76,6 +80,14 @@ class Query:
         # As large as the body, and not needed again
         envelope.messages = envelope.prompt = None
         return text_hashes(text)
+
+    def _read_outline(self, outline: Outline) -> Sequence[int]:
+        request = self.request
+        source = request.endpoint.prompt
+        prompt = read_long_prompt(request.body, outline, source, self.lora)
+        ids = token_ids_in(request.body, outline) if source == "prompt" else 0
+        self._text_bytes = int(ids * BYTES_PER_TOKEN) or prompt.size
+        return text_hashes(prompt.text)
 
     def _text(self) -> bytes:
         """The canonical text of the prompt; empty if there is none, or it is too dense or nested
@@ -98,9 +110,18 @@ class Query:
             return b"".join(completion_pieces(fields, envelope.prompt, lora=self.lora))
         return b""
 
+    def read_prompt(self) -> None:
+        """Read the prompt, if that has not been done, and free what it was decoded to: a request
+        that waits holds its body alone."""
+        if self._chain is None:
+            self._chain = self._read_prompt()
+        self._body = None
+
     def release_body(self) -> None:
         """Free what is as large as the body, and the way to replicas: nobody asks for it again."""
         self.request.body = b""
+        self.request.outline = None
+        self._body = None
         self.kept = None
         self.envelope.messages = self.envelope.prompt = None
 

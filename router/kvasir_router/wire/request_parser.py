@@ -15,6 +15,7 @@ from random import getrandbits
 
 import httptools
 
+from kvasir_router.wire.envelope import OUTLINED
 from kvasir_router.wire.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
 from kvasir_router.wire.http_request import (
     BodyBudget,
@@ -25,6 +26,7 @@ from kvasir_router.wire.http_request import (
     seconds_of,
 )
 from kvasir_router.wire.known_header import KnownHead
+from kvasir_router.wire.long_bodies.body_scan import SCANNED_BYTES, BodyScan, is_available
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"OPTIONS"})
 
@@ -60,6 +62,7 @@ class RequestParser:
         self._on_head = on_head
         self._budget = budget or BodyBudget(limits.buffered_bytes)
         self._held = 0
+        self._scans = is_available()
         self._parser = httptools.HttpRequestParser(self)
         # A made request id is the connection's random bits and a number: cheaper than new bits.
         self._id = b"%024x" % getrandbits(96)
@@ -246,6 +249,18 @@ class RequestParser:
         self._body.append(part)
         self._held += len(part)
         self._budget.take(len(part), self._body_bytes)
+        if self._body_bytes > SCANNED_BYTES and self._scans:
+            self._scan(part)
+
+    def _scan(self, part: bytes | memoryview) -> None:
+        """Read a long body as it comes: at its end that would take long at once."""
+        scan = self._request.scan
+        if scan is not None:
+            scan.feed(bytes(part))
+            return
+        self._request.scan = scan = BodyScan(OUTLINED)
+        for each in self._body:
+            scan.feed(bytes(each))
 
     def on_message_complete(self) -> None:
         body = self._body

@@ -13,6 +13,7 @@ import msgspec
 
 from kvasir_router.wire.engine_json import UsageFields, read_usage
 from kvasir_router.wire.envelope import is_dense
+from kvasir_router.wire.long_bodies.body_scan import Outline
 
 TAIL_BYTES = 1024
 """Length of the end of a unary body that is searched for its usage."""
@@ -71,7 +72,9 @@ def usage_in_body(tail: bytes) -> Usage | None:
         return None
 
 
-def ask_for_usage(body: bytes, stream_options: object) -> bytes | None:
+def ask_for_usage(
+    body: bytes, stream_options: object, outline: Outline | None = None
+) -> bytes | None:
     """The body of a streamed request with `stream_options.include_usage`; None if it has it
     already, if its `stream_options` are nothing an engine would accept, or it cannot be edited."""
     options = {} if stream_options is None else stream_options
@@ -80,7 +83,12 @@ def ask_for_usage(body: bytes, stream_options: object) -> bytes | None:
     at = body.find(b"{") + 1
     if not at or body[: at - 1].strip():
         return None
-    if b'"stream_options"' not in body:
+    asked = msgspec.json.encode({**options, "include_usage": True})
+    if outline is not None and "stream_options" in outline.members:
+        if stream_options is None and outline.raw(body, "stream_options") != b"null":
+            return None  # longer than any that would be read
+        return outline.replaced(body, "stream_options", asked)
+    if outline is not None or b'"stream_options"' not in body:
         return body[:at] + _INCLUDE + body[at:]
     if is_dense(body):
         return None
@@ -88,5 +96,5 @@ def ask_for_usage(body: bytes, stream_options: object) -> bytes | None:
         fields = _decode_fields(body)
     except _UNREADABLE:
         return None
-    fields["stream_options"] = msgspec.Raw(msgspec.json.encode({**options, "include_usage": True}))
+    fields["stream_options"] = msgspec.Raw(asked)
     return msgspec.json.encode(fields)

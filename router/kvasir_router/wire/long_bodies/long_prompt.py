@@ -1,0 +1,179 @@
+"""The prompt of a long body, read from its outline: the leading part of its canonical text
+(kvasir.wire.text_chain), of which no more is decoded than is hashed, and little at a time.
+
+Whatever would take far more memory than its bytes ends the text: what stands before it is hashed.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from kvasir.wire.text_chain import (
+    BLOCK_ENDS,
+    CHAT_FIELDS,
+    COMPLETION_FIELDS,
+    JSON_CONTENT,
+    TEXT_CONTENT,
+    chat_head,
+    chat_text,
+    completion_pieces,
+    message_head,
+)
+from kvasir_router.wire.long_bodies.body_scan import BodyError, Outline, ValueSpan, outline_of
+
+_MAX_TEXT = BLOCK_ENDS[-1]
+_MAX_VALUES = 8192
+"""JSON values that are decoded at once: each may take 130 bytes."""
+_MAX_DECODED = 64 * 1024
+"""Bytes of JSON that are decoded at once."""
+_MAX_FIELD = 256 * 1024
+_MAX_ASCII = 16 * 1024 * 1024
+"""The same for a list of parts that is ASCII, as images in base64 are: it takes no more memory when
+decoded."""
+_MAX_WIDE = 128 * 1024
+"""The same for any other list of parts: each of its characters may take four bytes."""
+
+_HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BodyError)
+
+
+class LongPrompt:
+    """What is known of a long prompt."""
+
+    def __init__(self, text: bytes, size: int) -> None:
+        self.text = text
+        """Leading part of the canonical text."""
+        self.size = size
+        """Bytes of text that the whole prompt is worth."""
+
+
+def read_long_prompt(body: bytes, outline: Outline, source: str, lora: str) -> LongPrompt:
+    """Return the prompt of a body; `source` is its endpoint's `prompt`. Its `size` is the body's
+    where the prompt is not read to its end."""
+    text, whole = b"", False
+    try:
+        if source == "messages":
+            text, whole = _chat(body, outline, lora)
+        elif source == "prompt":
+            text, whole = _completion(body, outline, lora)
+    except _UNREADABLE:
+        text = b""
+    return LongPrompt(text[:_MAX_TEXT], len(text) if whole else len(body))
+
+
+def token_ids_in(body: bytes, outline: Outline) -> int:
+    """Return the number of token ids that are the prompt of a completion; 0 if it is a text."""
+    span = outline.members.get("prompt")
+    if span is None or body[span.start] != ord("["):
+        return 0
+    first = body[span.start + 1 : span.start + 64].lstrip()[:1]
+    return span.values - 1 if first.isdigit() else 0
+
+
+def _fields(body: bytes, outline: Outline, names: tuple[str, ...]) -> dict[str, Any]:
+    """Decode what a prompt's first line is made of. Raises BodyError for too much of it."""
+    spans = {name: outline.members[name] for name in names if name in outline.members}
+    values = sum(span.values for span in spans.values())
+    if values > _MAX_VALUES or any(span.end - span.start > _MAX_FIELD for span in spans.values()):
+        raise BodyError
+    return {name: msgspec.json.decode(body[span.start : span.end]) for name, span in spans.items()}
+
+
+def _completion(body: bytes, outline: Outline, lora: str) -> tuple[bytes, bool]:
+    span = outline.members.get("prompt")
+    if span is None or body[span.start] != ord('"'):
+        return b"", False
+    pieces = completion_pieces(_fields(body, outline, COMPLETION_FIELDS), "", lora=lora)
+    text, whole = string_text(body, span, _MAX_TEXT)
+    return b"".join((*pieces, text)), whole
+
+
+def _chat(body: bytes, outline: Outline, lora: str) -> tuple[bytes, bool]:
+    parts = [chat_head(_fields(body, outline, CHAT_FIELDS), lora=lora)]
+    room = _MAX_TEXT - len(parts[0])
+    messages = outline.members.get("messages")
+    if messages is None or body[messages.start] != ord("["):
+        return b"".join(parts), True
+    last = messages.start + 1
+    for span in outline.elements():
+        if room <= 0:
+            return b"".join(parts), False
+        added, whole = _message(body, span, room)
+        parts += added
+        if not whole:
+            return b"".join(parts), False
+        room -= sum(map(len, added))
+        last = span.end
+    return b"".join(parts), not body[last : last + 64].lstrip().startswith(b",")
+
+
+def _message(body: bytes, span: ValueSpan, room: int) -> tuple[list[bytes], bool]:
+    """Return the text of one message, and whether it is all of it."""
+    raw = body[span.start : span.end] if span.end - span.start <= _MAX_DECODED else b""
+    if raw and span.values <= _MAX_VALUES:
+        return [chat_text({}, [msgspec.json.decode(raw)]).removeprefix(_NO_FIELDS)], True
+    view = memoryview(body)[span.start : span.end]
+    inner = outline_of(view, ("content", "role"))
+    content = inner.members.get("content")
+    if content is None:
+        raise BodyError
+    rest = b"".join((view[: content.start], b'""', view[content.end :]))
+    if len(rest) > _MAX_DECODED or span.values - content.values > _MAX_VALUES:
+        raise BodyError
+    head = message_head(msgspec.json.decode(rest))
+    if view[content.start] == ord('"'):
+        text, whole = string_text(view, content, room)
+        return [head, TEXT_CONTENT, text, *([TEXT_CONTENT] if whole else [])], whole
+    listed = bytes(view[content.start : content.end])
+    if content.values > _MAX_VALUES or len(listed) > _decoded_limit(listed):
+        return [head, JSON_CONTENT], False
+    decoded = msgspec.json.decode(listed)
+    del listed
+    return [head, JSON_CONTENT, msgspec.json.encode(decoded), TEXT_CONTENT], True
+
+
+def _decoded_limit(raw: bytes) -> int:
+    plain = raw.isascii() and b"\\u" not in raw
+    return _MAX_ASCII if plain else _MAX_WIDE
+
+
+def string_text(body: bytes | memoryview, span: ValueSpan, limit: int) -> tuple[bytes, bool]:
+    """Return the first `limit` bytes or so of a JSON string's text, and whether that is all."""
+    start, end = span.start + 1, span.end - 1
+    raw = bytes(body[start : min(end, start + limit)])
+    if b"\\" not in raw:
+        return raw, len(raw) == end - start
+    parts, at = [], 0
+    while at < len(raw):
+        stop = min(at + _MAX_DECODED, len(raw))
+        if start + stop != end:
+            stop = _whole_characters(raw, stop)
+        if stop <= at:
+            break
+        parts.append(msgspec.json.decode(b'"%b"' % raw[at:stop], type=str).encode())
+        at = stop
+    return b"".join(parts), start + at == end
+
+
+def _whole_characters(raw: bytes, stop: int) -> int:
+    """Return the last place up to `stop` at which no character of a JSON string is cut."""
+    for at in range(stop - 1, max(stop - 7, -1), -1):
+        if raw[at] == ord("\\"):
+            before = raw[max(at - 4096, 0) : at]
+            if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
+                stop = at
+                break
+    for back in range(1, min(4, stop + 1)):
+        lead = raw[stop - back]
+        if lead >= 0xC0:  # of 2, 3 or 4 bytes
+            stop -= back if back < 2 + (lead >= 0xE0) + (lead >= 0xF0) else 0
+            break
+        if lead < 0x80:
+            break
+    if _HIGH_SURROGATE.search(raw, max(stop - 6, 0), stop):
+        stop -= 6
+    return stop
+
+
+_NO_FIELDS = chat_head({}, lora="")
