@@ -32,15 +32,17 @@ from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 from kvasir_router.wire import responses
 from kvasir_router.wire.envelope import (
+    OUTLINED,
     DenseBodyError,
     Envelope,
     decode_envelope,
+    is_bracketed,
     read_outline,
     refusal,
 )
 from kvasir_router.wire.form import FormError, form_type, read_form
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
-from kvasir_router.wire.long_bodies.body_scan import BodyError
+from kvasir_router.wire.long_bodies.body_scan import BodyError, is_available, outline_of
 from kvasir_router.wire.query import Query
 
 _SWEEP_SECONDS = 0.5
@@ -311,9 +313,9 @@ def _read(request: Request) -> tuple[Envelope, bool]:
     try:
         if form:
             return read_form(request.body, form), True
-        if scan is None:
+        if scan is None and not (is_bracketed(request.body) and is_available()):
             return decode_envelope(request.body), False
-        request.outline = scan.end()
+        request.outline = scan.end() if scan else outline_of(request.body, OUTLINED)
         return read_outline(request.body, request.outline), False
     except FormError as error:
         raise _bad_body(str(error)) from None

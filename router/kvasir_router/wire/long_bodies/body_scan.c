@@ -35,18 +35,25 @@ struct span {
   uint64_t values;       // values in it, itself included
 };
 
+// An element of the array that member 0 is, and its own member `content` if it is an object.
+struct part {
+  uint32_t start, end, values;
+  uint32_t content_start, content_end, content_values;
+};
+
 struct scan {
   uint64_t at;           // bytes read
   uint64_t values;
   uint32_t status, depth, elements;
   uint32_t names;
   struct span members[MAX_NAMES];
-  struct span parts[MAX_ELEMENTS];   // elements of the array that member 0 is
+  struct part parts[MAX_ELEMENTS];
   // Private from here on.
-  uint64_t value_start, value_count, part_start, part_count;
+  uint64_t value_start, value_count, part_start, part_count, content_start, content_count;
   const char *rest;
   int32_t member;        // of the object, whose value is being read; -1 = another
-  uint32_t state, hex, in_name, name_size;
+  uint32_t state, hex, in_name, name_size, is_content;
+  struct part part;
   uint8_t is_array[MAX_DEPTH];
   char name[MAX_NAME];
   char known[MAX_NAMES][MAX_NAME];
@@ -90,15 +97,36 @@ static const uint8_t *plain(const uint8_t *p, const uint8_t *end) {
   return p;
 }
 
+// Whether the next thing is an element to note, or a member of one.
+static int at_element(const struct scan *s) {
+  return s->depth == 2 && s->member == 0 && s->is_array[1];
+}
+
+static int in_element(const struct scan *s) {
+  return s->depth == 3 && s->member == 0 && s->is_array[1] && !s->is_array[2];
+}
+
 static void value_begins(struct scan *s, uint64_t at) {
   if (s->depth == 1) {
     s->value_start = at;
     s->value_count = s->values;
-  } else if (s->depth == 2 && s->member == 0 && s->is_array[1]) {
+  } else if (at_element(s)) {
+    memset(&s->part, 0, sizeof s->part);
     s->part_start = at;
     s->part_count = s->values;
+  } else if (in_element(s)) {
+    s->content_start = at;
+    s->content_count = s->values;
   }
   s->values++;
+}
+
+static void element_ends(struct scan *s, uint64_t at) {
+  if (s->elements == MAX_ELEMENTS || at > UINT32_MAX) return;
+  s->part.start = (uint32_t)s->part_start;
+  s->part.end = (uint32_t)at;
+  s->part.values = (uint32_t)(s->values - s->part_count);
+  s->parts[s->elements++] = s->part;
 }
 
 // `at`: behind its last byte.
@@ -113,22 +141,27 @@ static void value_ends(struct scan *s, uint64_t at) {
       m->end = at;
       m->values = s->values - s->value_count;
     }
-  } else if (s->depth == 2 && s->member == 0 && s->is_array[1] && s->elements < MAX_ELEMENTS) {
-    struct span *part = &s->parts[s->elements++];
-    part->start = s->part_start;
-    part->end = at;
-    part->values = s->values - s->part_count;
+  } else if (at_element(s)) {
+    element_ends(s, at);
+  } else if (in_element(s) && s->is_content) {
+    s->part.content_start = (uint32_t)s->content_start;
+    s->part.content_end = (uint32_t)at;
+    s->part.content_values = (uint32_t)(s->values - s->content_count);
   }
+}
+
+static int is_name(const struct scan *s, const char *name) {
+  return strlen(name) == s->name_size && !memcmp(name, s->name, s->name_size);
 }
 
 static void name_ends(struct scan *s) {
   s->state = COLON;
   s->in_name = 0;
+  if (s->depth == 3) s->is_content = is_name(s, "content");
   if (s->depth != 1) return;
   s->member = -1;
   for (uint32_t i = 0; i < s->names; i++)
-    if (strlen(s->known[i]) == s->name_size && !memcmp(s->known[i], s->name, s->name_size))
-      s->member = (int32_t)i;
+    if (is_name(s, s->known[i])) s->member = (int32_t)i;
   if (s->member == 0) s->elements = 0;   // the last one of a name counts
 }
 
@@ -176,7 +209,7 @@ static int number(uint32_t state, uint8_t c) {
 static size_t string(struct scan *s, const uint8_t *p, const uint8_t *end, uint64_t at) {
   const uint8_t *stop = plain(p, end);
   size_t size = (size_t)(stop - p);
-  if (s->in_name && s->depth == 1 && size) {
+  if (s->in_name && s->depth <= 3 && size) {
     if (s->name_size + size < MAX_NAME) memcpy(s->name + s->name_size, p, size);
     s->name_size = s->name_size + size < MAX_NAME ? s->name_size + (uint32_t)size : MAX_NAME;
   }
@@ -186,6 +219,7 @@ static size_t string(struct scan *s, const uint8_t *p, const uint8_t *end, uint6
     else value_ends(s, at + size + 1);
   } else if (*stop == '\\') {
     if (s->in_name && s->depth == 1) s->status = ESCAPED_NAME;
+    s->name_size = MAX_NAME;   // of what is not looked for
     s->state = ESCAPE;
   } else {
     s->status = NOT_JSON;

@@ -33,6 +33,8 @@ FOLDER = Path(sys.prefix) / "lib" / "kvasir_body_scan"
 """Hold the compiled scanner, named by a digest of its source."""
 
 _PIECE = 64 * 1024
+_PART_NUMBERS = 6
+_PART = f"={_PART_NUMBERS}I"
 _MAX_NAMES = 48
 _READING, _WHOLE, _NOT_JSON, _TOO_DEEP, _NO_OBJECT, _ESCAPED_NAME = range(6)
 
@@ -55,6 +57,18 @@ class ValueSpan(NamedTuple):
     """JSON values in it, itself included; names are not counted."""
 
 
+class Element(NamedTuple):
+    """Bytes of a body that are an element of the first member, and those that are the `content` of
+    it; an end of 0 = it has none."""
+
+    start: int
+    end: int
+    values: int
+    content_start: int
+    content_end: int
+    content_values: int
+
+
 class _Span(ctypes.Structure):
     _fields_ = (
         ("start", ctypes.c_uint64),
@@ -74,7 +88,7 @@ class _State(ctypes.Structure):
         ("elements", ctypes.c_uint32),
         ("names", ctypes.c_uint32),
         ("members", _Span * _MAX_NAMES),
-        ("parts", _Span * MAX_ELEMENTS),
+        ("parts", ctypes.c_uint32 * (MAX_ELEMENTS * _PART_NUMBERS)),
     )
 
 
@@ -108,7 +122,7 @@ class BodyScan:
             if each.end
         }
         start = _State.parts.offset
-        stop = start + state.elements * ctypes.sizeof(_Span)
+        stop = start + state.elements * struct.calcsize(_PART)
         parts = bytes(memoryview(self._memory)[start:stop])
         return Outline(members, parts, state.at)
 
@@ -125,10 +139,10 @@ class Outline:
         self.size = size
         """Bytes of the body."""
 
-    def elements(self) -> Iterator[ValueSpan]:
+    def elements(self) -> Iterator[Element]:
         """Return the elements, up to MAX_ELEMENTS. A list of them would be larger than many a body
         that they are in."""
-        return starmap(ValueSpan, struct.iter_unpack("=QQQ", self._parts))
+        return starmap(Element, struct.iter_unpack(_PART, self._parts))
 
     def raw(self, body: bytes, name: str) -> bytes:
         """Return the JSON of a member; empty if the body has none of this name."""
@@ -151,8 +165,17 @@ class Outline:
                 return ValueSpan(span.start + grown, span.end + grown, span.values)
             return ValueSpan(at, at + size, span.values) if span.start == at else span
 
+        def moved_element(each: Element) -> bytes:
+            by = grown if each.start > at else 0
+            inner = by if each.content_end else 0
+            return struct.pack(
+                _PART,
+                *(each.start + by, each.end + by, each.values),
+                *(each.content_start + inner, each.content_end + inner, each.content_values),
+            )
+
         members = {key: moved(span) for key, span in self.members.items()}
-        parts = b"".join(struct.pack("=QQQ", *moved(span)) for span in self.elements())
+        parts = b"".join(map(moved_element, self.elements()))
         return Outline(members, parts, self.size + grown)
 
 

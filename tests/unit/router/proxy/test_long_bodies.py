@@ -100,3 +100,15 @@ async def test_a_canary_is_renamed(one, client, eventually) -> None:
     response = await client.post(f"{router.url}/v1/chat/completions", json=body)
     assert response.status_code == 200
     assert json.loads(replica.requests[0].body) == {**body, "model": "m"}
+
+
+@pytest.mark.parametrize("unit", [b"{}", b"[[[]]]"])
+async def test_a_shorter_body_of_brackets_is_scanned_too(one, client, unit: bytes) -> None:
+    router, replica = await one()
+    body = b'{"model":"m","messages":[%b]}' % b",".join([unit] * (40_000 // len(unit)))
+    response = await client.post(f"{router.url}/v1/chat/completions", content=body)
+    assert response.status_code == 200
+    assert replica.requests[0].body == body
+    broken = body.replace(b"]}", b"}", 1) if unit == b"{}" else body[:-1]
+    refused = await client.post(f"{router.url}/v1/chat/completions", content=broken)
+    assert "malformed at byte" in refused.json()["error"]["message"]

@@ -13,11 +13,13 @@ from kvasir.wire.text_chain import (
     chat_pieces,
     chat_text,
 )
+from kvasir_router.wire import envelope
 from kvasir_router.wire.envelope import (
     MAX_VALUES,
     UNREAD,
     Envelope,
     decode_envelope,
+    is_bracketed,
     is_dense,
 )
 from kvasir_router.wire.http_request import Request
@@ -159,3 +161,20 @@ def test_a_body_that_is_nested_too_deeply_has_no_chain_wherever_it_is_asked_for(
             has_chain.append(asked_below(100, Query(request, decode_envelope(body))))
     assert True in has_chain
     assert False in has_chain
+
+
+@pytest.mark.parametrize(
+    ("unit", "bracketed"),
+    [("{},", True), ("[[]],", True), ("word ", False), ('{"role":"user"},', False)],
+)
+def test_bodies_of_many_brackets_are_not_decoded_at_once(unit: str, bracketed: bool) -> None:
+    body = unit.encode() * (60_000 // len(unit))
+    assert is_bracketed(body) is bracketed
+    assert not is_bracketed(body[:1000])
+
+
+def test_numbers_are_read_by_python_s_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    """msgspec takes 9 us for each of these."""
+    body = b'{"messages":[1e308,1.5e300,5e-324]}'
+    assert decode_envelope(body).messages == [1e308, 1.5e300, 5e-324]
+    assert envelope._decode_all.__self__.float_hook is float  # type: ignore[attr-defined]

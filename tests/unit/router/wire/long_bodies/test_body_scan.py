@@ -29,7 +29,12 @@ values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=12,
 )
-bodies = st.dictionaries(st.sampled_from(NAMES) | st.text('abcé"\\', max_size=3), values)
+members = st.dictionaries(st.sampled_from(["content", "role", "contents"]), values)
+bodies = st.builds(
+    lambda body, listed: body if listed is None else {**body, "messages": listed},
+    st.dictionaries(st.sampled_from(NAMES) | st.text('abcé"\\', max_size=3), values),
+    st.none() | st.lists(members | values, max_size=4),
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -51,7 +56,10 @@ def scan_in_pieces(data: bytes, size: int) -> Outline:
 
 
 def found(data: bytes, outline: Outline) -> object:
-    elements = [data[span.start : span.end] for span in outline.elements()]
+    elements = [
+        (data[span.start : span.end], data[span.content_start : span.content_end], span.values)
+        for span in outline.elements()
+    ]
     return {name: outline.raw(data, name) for name in outline.members}, elements
 
 
@@ -75,6 +83,12 @@ def test_members_are_where_json_finds_them(
     expected = listed if isinstance(listed, list) else []
     assert [json.loads(data[span.start : span.end]) for span in outline.elements()] == expected
     assert [span.values for span in outline.elements()] == [count(each) for each in expected]
+    for each, span in zip(expected, outline.elements(), strict=True):
+        content = data[span.content_start : span.content_end]
+        assert bool(content) is (isinstance(each, dict) and "content" in each)
+        if content:
+            assert json.loads(content) == each["content"]
+            assert span.content_values == count(each["content"])
     assert found(data, outline) == found(data, outline_of(data, NAMES))
 
 
