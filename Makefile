@@ -1,6 +1,6 @@
 # One verb a line; `make help` lists them.
 .PHONY: help install compile up test quick deep mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
-  cluster-build cluster-up cluster-down kind-up images audit faults e2e e2e-all
+  cluster-build cluster-up cluster-down kind-up images audit faults attacks e2e e2e-all
 
 # Where it is set, every process would rewrite and compile the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,7 @@ LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emi
 # Three, on two cores too: tests of processes mostly wait. In the order of the folders: the files of
 # few long tests begin early, not last.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
-SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/gpu
+SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/gpu
 E2E := $(BIN)/pytest e2e/kubernetes -s --durations=20
 
 help:  ## list the verbs
@@ -117,6 +117,9 @@ audit:  ## look up all pinned packages in PyPI's advisories
 faults: install  ## router, engines and clients killed, stopped, lying; random HTTP for a minute
 	@$(BIN)/python e2e/router_faults.py --quick
 	@$(BIN)/python e2e/http_fuzz.py --seconds 60
+
+attacks: install  ## slow clients, floods, smuggling, bombs and mutated bodies, for two minutes
+	@$(BIN)/python e2e/attack_suite.py
 
 e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
 	@$(E2E)

@@ -6,9 +6,11 @@
 #   buildah debootstrap                           what images are made with
 #   iproute2 procps openssl                       the harness itself
 #   prometheus                                    promtool, which judges alerts
+#   slowhttptest nghttp2-client                   what e2e/attack_suite.py attacks with
 set -euo pipefail
 packages=(containerd runc containernetworking-plugins iptables conntrack ebtables ethtool socat
-  buildah debootstrap iproute2 procps openssl ca-certificates prometheus)
+  buildah debootstrap iproute2 procps openssl ca-certificates prometheus
+  slowhttptest nghttp2-client)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || missing+=("$package")

@@ -63,6 +63,12 @@ class Process:
                 env=_ENVIRONMENT | {"KVASIR_FLEET_SECRET": self._secret},
             )
 
+    @property
+    def group(self) -> int:
+        """Its process group: whatever it has started, too."""
+        assert self._process is not None
+        return self._process.pid
+
     def signal(self, number: signal.Signals) -> None:
         """Send the signal to all of its processes."""
         if self._process is not None:

@@ -13,7 +13,18 @@ import pytest
 import yaml
 
 TOP = Path(__file__).parents[2]
-STAGES = ["install", "lint", "docs", "readme", "packages", "cluster", "test", "faults", "e2e"]
+STAGES = [
+    "install",
+    "lint",
+    "docs",
+    "readme",
+    "packages",
+    "cluster",
+    "test",
+    "faults",
+    "attacks",
+    "e2e",
+]
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BodyErr
 
 
 class LongPrompt:
-    """What is known of a long prompt."""
+    """A long prompt, as far as it was read."""
 
     def __init__(self, text: bytes, size: int) -> None:
         self.text = text
