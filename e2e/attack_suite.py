@@ -128,6 +128,7 @@ class Run:
         row.expect(row.sent == count, f"{count - row.sent} of {count} were not answered")
 
     async def smuggled(self, row: Row) -> None:
+        before = {each.name: await smuggling.seen(each.port) for each in self.target.backends}
         models = [backend.name for backend in self.target.backends] or [self.target.model]
         for model in models:
             sent, twice = await smuggling.attack(self.target.port, model)
@@ -136,7 +137,9 @@ class Run:
         for backend in self.target.backends:
             told = await smuggling.seen(backend.port)
             row.expect(not told["hidden"], f"{backend.name} saw {told['hidden']} hidden requests")
-            row.note += f"{backend.name} saw {told['count']}, none hidden; "
+            seen = told["count"] - before[backend.name]["count"]
+            row.expect(seen > 0, f"{backend.name} saw nothing: no spelling was sent on")
+            row.note += f"{backend.name} saw {seen} requests, {told['hidden']} hidden; "
 
     async def bombs(self, row: Row) -> None:
         model = self.target.cheap_model

@@ -13,6 +13,12 @@ from itertools import product
 from faults.processes import get
 
 HIDDEN = b"/score?hidden"
+PATH = b"/v1/audio/transcriptions"
+_FORM = (
+    b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n'
+    b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n'
+    b"\r\n\r\n\r\n%b\r\n--x--\r\n"
+)
 _AT_ONCE = 64
 _ANSWER_SECONDS = 0.3
 """Time in which backends answer: nothing tells that no second answer comes."""
@@ -174,12 +180,14 @@ def corpus(model: str) -> list[bytes]:
 
 
 def _spellings(model: str) -> Iterator[bytes]:
-    body = b'{"model": "%b", "prompt": "p"}' % model.encode()
+    asked = b'{"model": "%b", "prompt": "p"}' % model.encode()
     hidden = b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (
-        *(HIDDEN, len(body)),
-        body,
+        *(HIDDEN, len(asked)),
+        asked,
     )
-    first = b"POST /v1/completions HTTP/1.1"
+    # A form may hold any bytes, so it is sent on; what is behind its end belongs to it.
+    body = _FORM % (model.encode(), hidden)
+    first = b"POST %b HTTP/1.1" % PATH
     inside = len(body) + len(hidden)
     for chunked, length in product(_CHUNKED, (None, *_LENGTH[:5])):
         # Read by its length, the hidden request is body; read by its chunks, it comes after them,
@@ -204,7 +212,7 @@ def _spellings(model: str) -> Iterator[bytes]:
         data = data.replace(b"%b", body + hidden).replace(b"\0", b"%")
         yield _request(first, [b"Transfer-Encoding: chunked"], data)
     for start in _FIRST:
-        line = start % b"/v1/completions" if b"%b" in start else start
+        line = start % PATH if b"%b" in start else start
         yield _request(line, [b"Content-Length: %d" % inside], body + hidden)
     for upgrade in _UPGRADES:
         yield _request(first, [upgrade, b"Content-Length: %d" % inside], body + hidden)
@@ -218,7 +226,8 @@ def _filled(line: bytes, length: int) -> bytes:
 
 
 def _request(first: bytes, lines: list[bytes], content: bytes, end: bytes = b"\r\n\r\n") -> bytes:
-    return b"\r\n".join((first, b"Host: a", *lines)) + end + content
+    kind = b"Content-Type: multipart/form-data; boundary=x"
+    return b"\r\n".join((first, b"Host: a", kind, *lines)) + end + content
 
 
 async def attack(port: int, model: str) -> tuple[int, list[bytes]]:
