@@ -42,10 +42,10 @@ class Run:
 
     target: Target
     seconds: int
-    """Of mutated bodies, on all targets."""
+    """Seconds of mutated bodies, on all targets."""
     folder: Path
     times: bool
-    """Whether the growth of p99 is judged, which takes a quiet machine."""
+    """True if p99 may grow by no more than it may on a quiet machine."""
     baseline: float = 0.0
     resident: int = 0
     rows: list[Row] = field(default_factory=list)

@@ -24,7 +24,7 @@ class Row:
     """Good answers of the well-behaved client meanwhile."""
     lost: int = 0
     p99: float = 0.0
-    """Of its answers, in seconds."""
+    """The 99th percentile of its answers, in seconds."""
     baseline_p99: float = 0.0
     note: str = ""
     failed: list[str] = field(default_factory=list)

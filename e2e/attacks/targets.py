@@ -1,4 +1,4 @@
-"""What is attacked: a router in front of an engine and of two backends, or an engine by itself."""
+"""Servers under attack: a router before an engine and two backends, or an engine by itself."""
 
 import os
 from pathlib import Path
@@ -42,7 +42,7 @@ class Target:
         self.server: Process = self.engine
         self.backends: list[Backend] = []
         self.model = MODEL
-        """Of the well-behaved client's requests."""
+        """Model that the well-behaved client asks for."""
         self.cheap_model = MODEL
         """One whose answers cost little."""
 

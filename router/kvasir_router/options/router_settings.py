@@ -294,6 +294,12 @@ class RouterSettings:
         dir_okay=False,
         envvar="KVASIR_KEYS_FILE",
     )
+    shared_prompts: bool = flag(
+        False,
+        "Let tenants find their prompts in each other's KV cache. Without it, each tenant's "
+        "requests get a `cache_salt` of its own: no answer's delay tells what others have asked.",
+        KEYS,
+    )
     routers: int = flag(
         1, "Routers that share the clients: each enforces its part of limits.", KEYS, min=1
     )

@@ -1,5 +1,7 @@
 """An event stream on its way to the client: whole events, remembered for as long as it runs."""
 
+import re
+
 from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.client_response import AnswerObserver, Client, ClientAnswer
 from kvasir_router.proxy.failure import Failure, Kind, interrupted
@@ -10,8 +12,18 @@ from kvasir_router.wire.sse import EventCutter
 from kvasir_router.wire.stream_end import ContractEnd, ForeignEnd, StreamEnd
 from kvasir_router.wire.upstream import ResponseHead
 
+_COMMENT = b": kvasir "
+_COMMENTS = re.compile(rb"^: kvasir [^\n]*\n", re.MULTILINE)
+
 DONE = b"data: [DONE]\n\n"
 _UNFINISHED = Failure("unfinished", Kind.CHARGED)
+
+
+def without_comments(events: bytes) -> bytes:
+    """Return whole events without what their engine tells the router alone: token ids, the seed."""
+    if events.startswith(_COMMENT) and b"\n: kvasir " not in events:
+        return events[events.find(b"\n") + 1 :]
+    return _COMMENTS.sub(b"", events) if _COMMENT in events else events
 
 
 def waiting_head() -> ResponseHead:
@@ -27,10 +39,11 @@ class EventStream(ClientAnswer):
     """One to the client, though several replicas may have a part in it.
 
     Per part of the stream: a cut at the last whole event, one look for the end's mark, one append
-    to the transcript, one write. Nothing is parsed before the end.
+    to the transcript, a cut behind the engine's comment, one write. Nothing is parsed before the
+    end.
     """
 
-    __slots__ = ("_cutter", "_end", "_mark", "_query", "_transcripts", "transcript")
+    __slots__ = ("_contract", "_cutter", "_end", "_mark", "_query", "_transcripts", "transcript")
 
     def __init__(
         self,
@@ -43,6 +56,7 @@ class EventStream(ClientAnswer):
         super().__init__(observer, client, query.request, head)
         self._query = query
         self._transcripts = transcripts
+        self._contract = False
         self.transcript: Transcript | None = Transcript(NO_BUDGET)
         """None once there was no room for it."""
 
@@ -54,7 +68,7 @@ class EventStream(ClientAnswer):
     def read_from(self, attempt: UpstreamRequest) -> None:
         """Let the events of the attempt's replica follow the whole events of the one before."""
         self._cutter = EventCutter()
-        contract = attempt.contract
+        self._contract = contract = attempt.contract
         self._end: StreamEnd = ContractEnd() if contract else ForeignEnd(attempt.asks_for_usage)
         self._mark = self._end.mark
         if self.blank:
@@ -71,7 +85,11 @@ class EventStream(ClientAnswer):
             transcript = self.transcript
             if transcript is not None and not transcript.add(data):
                 self.transcript = None
+            if self._contract:
+                data = without_comments(data)
             size = len(data)
+            if not size:
+                return
             self.sent_bytes += size
             self._client.write(b"%x\r\n%b\r\n" % (size, data))
 
@@ -112,7 +130,7 @@ class EventStream(ClientAnswer):
         # An engine with another fleet secret does not know the router and tells it nothing.
         told = self.transcript is not None and b": kvasir" in self.transcript.content() + data
         if (self._end.whole or not told) and not self._lacks_all(data):
-            self._write(data, last=True)
+            self._write_events(data, last=True)
             self._observer.answer_ended(self._end.usage)
         else:
             self._pass(data)
@@ -130,4 +148,7 @@ class EventStream(ClientAnswer):
     def _pass(self, data: bytes) -> None:
         if self.transcript is not None and not self.transcript.add(data):
             self.transcript = None
-        self._write(data, last=False)
+        self._write_events(data, last=False)
+
+    def _write_events(self, data: bytes, last: bool) -> None:
+        self._write(without_comments(data) if self._contract else data, last)

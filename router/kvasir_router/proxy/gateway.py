@@ -12,6 +12,8 @@ from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.admission_metrics import TenantMeter
 from kvasir_router.admission.model_queue import Served
 from kvasir_router.admission.request_queue import RequestQueue
+from kvasir_router.admission.tenant_salt import TenantSalt
+from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import rename
@@ -112,6 +114,7 @@ class Gateway:
             settings.keys_file, settings.routers, partial(metrics.file_reported, "keys")
         )
         self.tenants = TenantMeter()
+        self._salt = None if settings.shared_prompts else TenantSalt(settings.fleet_secret or "")
         self.queue = RequestQueue(settings.waiting)
         self.queue.refused = self._waited_in_vain
         self.queue.defect = self.tasks.defect
@@ -282,12 +285,24 @@ class Gateway:
         if target.renamed and not form:
             _rename(request, target.model.name)
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target)
+        if self._salt is not None and ticket.key_id:
+            self._add_salt(self._salt, request, envelope, ticket)
         query = Query(request, envelope, lora=target.adapter)
         model = target.model
         metrics = self.metrics.model(model.name)
         if self.tracer is not None:
             self.tracer.began(request)
         client.relay(Relay(self._relay_services, client, query, model, metrics, ticket))
+
+    def _add_salt(
+        self, salt: TenantSalt, request: Request, envelope: Envelope, ticket: Ticket
+    ) -> None:
+        """Keep the prompt out of other tenants' caches. Raises RefusalError."""
+        try:
+            salt.add(request, envelope, ticket.tenant)
+        except BodyError as error:
+            ticket.settle(0, time.monotonic(), time.time())
+            raise _bad_body(str(error), error.param) from None
 
     def answer(self, client: GatewayClient, request: Request, answer: responses.Answer) -> None:
         """Answer a request that no replica answers."""

@@ -355,6 +355,8 @@ class Relay(AnswerTarget):
         self._attempts.release()
 
     def _outcome(self, usage: Usage | None) -> Outcome:
+        if usage is not None and self.query.resumed:
+            usage = usage._replace(cached_tokens=None)  # it is what the client has said
         return Outcome(
             self.query,
             self.model,

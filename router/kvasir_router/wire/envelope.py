@@ -13,6 +13,10 @@ more, only what does not depend on its prompt is read."""
 UNREAD: Any = object()
 """Stand for a prompt that was not decoded."""
 
+_GIVEN = msgspec.Raw(b"true")
+NOT_GIVEN = msgspec.Raw()
+"""Stand for a field that the body does not have."""
+
 _MAX_FIELD = 1024
 _MAX_BRACKETS = 1024
 _MAX_SHOWN = 60
@@ -47,6 +51,9 @@ class Envelope(msgspec.Struct):
     add_special_tokens: Any = None
     cache_salt: Any = None
 
+    resume: msgspec.Raw = msgspec.Raw()
+    """Not decoded: that it is there is enough."""
+
 
 _OUTLINED = Envelope.__struct_fields__[1 : Envelope.__struct_fields__.index("messages")]
 """Fields besides the model and those of the prompt."""
@@ -63,7 +70,7 @@ _decode_outline = msgspec.json.Decoder(_Outline).decode
 OUTLINED = (
     *("messages", "model", "prompt", *_OUTLINED, *Envelope.__struct_fields__[10:]),
     # What keeps a stream from being resumed.
-    *("resume", "best_of", "use_beam_search"),
+    *("best_of", "use_beam_search"),
     *("logprobs", "prompt_logprobs", "return_token_ids"),
 )
 """Members that the outline of a long body tells of."""
@@ -76,6 +83,8 @@ def read_outline(body: bytes, outline: Outline) -> Envelope:
     if model and (not model.startswith(b'"') or len(model) > _MAX_QUOTED):
         raise BodyError("`model` must be a string.", "model")
     envelope = Envelope(messages=UNREAD, prompt=UNREAD)
+    if "resume" in outline.members:
+        envelope.resume = _GIVEN
     envelope.model = msgspec.json.decode(model, type=str) if model else None
     for name in _OUTLINED:
         raw = outline.raw(body, name)
@@ -91,6 +100,8 @@ def decode_envelope(body: bytes) -> Envelope:
         return _decode_all(body)
     outline = _decode_outline(body)
     envelope = Envelope(model=outline.model, messages=UNREAD, prompt=UNREAD)
+    if b'"resume"' in body:
+        envelope.resume = _GIVEN
     for name in _OUTLINED:
         raw = getattr(outline, name)
         if 0 < len(raw) <= _MAX_FIELD:

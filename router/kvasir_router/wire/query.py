@@ -15,7 +15,7 @@ from kvasir.wire.text_chain import (
     completion_pieces,
     text_hashes,
 )
-from kvasir_router.wire.envelope import UNREAD, Envelope
+from kvasir_router.wire.envelope import NOT_GIVEN, UNREAD, Envelope
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies.body_scan import Outline
 from kvasir_router.wire.long_bodies.long_prompt import read_long_prompt, token_ids_in
@@ -36,6 +36,10 @@ class Query:
         self.envelope = envelope
         self.streams = envelope.stream is True
         """True when the answer is asked for as server-sent events."""
+        self.resumed = len(envelope.resume) > 0
+        """True when the client goes on with a stream of its own: what it says of the cache is the
+        engine's answer."""
+        envelope.resume = NOT_GIVEN
         self.lora = lora
         """Adapter that the model's name stands for; empty = the model itself."""
         self.kept: Any = None

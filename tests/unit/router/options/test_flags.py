@@ -49,7 +49,7 @@ def changed(monkeypatch):
 
 def test_there_are_numbers_and_switches() -> None:
     assert len(NUMBERS) > 25
-    assert set(SWITCHES) == {"migration", "hedging", "access_log"}
+    assert set(SWITCHES) == {"migration", "hedging", "access_log", "shared_prompts"}
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -1,5 +1,7 @@
 """Keys and limits, from a client's side."""
 
+import json
+
 import pytest
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
@@ -236,3 +238,25 @@ async def test_limits_are_divided_by_the_routers_that_a_name_leads_to(
     answers = [await client.post(url, json=BODY, headers=bearer("a")) for _ in range(6)]
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert "4 requests a minute" in refused.json()["error"]["message"]
+
+
+async def test_tenants_do_not_share_a_cache_unless_told_to(start, client) -> None:
+    router = await start(
+        {"id": "one", "tenant": "a"}, {"id": "two", "tenant": "a"}, {"id": "three", "tenant": "b"}
+    )
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+    for name in ("one", "two", "three"):
+        await client.post(f"{router.url}/v1/chat/completions", json=body, headers=bearer(name))
+    one, two, three = (json.loads(request.body) for request in router.engine.requests)
+    assert one == two == {**body, "cache_salt": one["cache_salt"]}
+    assert three["cache_salt"] != one["cache_salt"]
+    refused = await client.post(
+        f"{router.url}/v1/chat/completions",
+        json={**body, "cache_salt": 7},
+        headers=bearer("one"),
+    )
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "cache_salt"
+    router = await start({"id": "one"}, shared_prompts=True)
+    await client.post(f"{router.url}/v1/chat/completions", json=body, headers=bearer("one"))
+    assert json.loads(router.engine.requests[0].body) == body
