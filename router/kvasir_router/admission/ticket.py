@@ -18,6 +18,9 @@ _EVENT_BYTES = 200
 
 _TEXT_BYTES = 4
 
+_TOKENS_A_SECOND = 100
+"""Tokens that an engine computes for one request in a second, about."""
+
 
 class Priority(IntEnum):
     """Classes in the order in which waiting requests are served."""
@@ -66,11 +69,16 @@ class Ticket:
         """Tokens set aside in its key's limits."""
         return self.prompt_tokens + self.output_tokens
 
-    def used_tokens(self, *, streamed: bool, sent_bytes: int) -> tuple[int, int]:
+    def used_tokens(
+        self, *, streamed: bool, sent_bytes: int, seconds: float = 0.0
+    ) -> tuple[int, int]:
         """Return the prompt and output tokens of a request that has reached an engine which did not
         tell: the prompt's estimate, and what `sent_bytes` of an answer are worth. A client that
-        leaves, or an engine that dies, has used what was computed so far."""
+        leaves, or an engine that dies, has used what was computed so far: of an answer that would
+        have come as a whole, as much as `seconds` are worth."""
         output = sent_bytes // (_EVENT_BYTES if streamed else _TEXT_BYTES)
+        if not streamed:
+            output = max(output, int(seconds * _TOKENS_A_SECOND))
         return self.prompt_tokens, min(output, self.output_tokens)
 
     def settle(self, tokens: int, now: float, unix: float) -> None:

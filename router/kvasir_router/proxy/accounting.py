@@ -17,7 +17,7 @@ CLIENT_CLOSED = 499
 """The status in log and metrics when the client left first (nginx's)."""
 
 # Statuses after which an engine has computed something.
-_COMPUTED = frozenset({200, CLIENT_CLOSED})
+_COMPUTED = frozenset({200, CLIENT_CLOSED, 504})
 _NOTHING_USED = Usage(0, 0)
 
 
@@ -93,7 +93,9 @@ class RequestAccounting:
                 metrics.cached_tokens += cached
         elif outcome.replica_id and outcome.status in _COMPUTED:
             prompt, output = ticket.used_tokens(
-                streamed=outcome.query.streams, sent_bytes=outcome.sent_bytes
+                streamed=outcome.query.streams,
+                sent_bytes=outcome.sent_bytes,
+                seconds=0.0 if outcome.status == 200 else outcome.seconds,
             )
         if ticket.limits is not None:
             ticket.settle(prompt + output, outcome.ended_at, unix)

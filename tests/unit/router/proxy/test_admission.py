@@ -1,7 +1,10 @@
 """Keys and limits, from a client's side."""
 
+import asyncio
 import json
+from contextlib import suppress
 
+import httpx
 import pytest
 
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
@@ -260,3 +263,28 @@ async def test_tenants_do_not_share_a_cache_unless_told_to(start, client) -> Non
     router = await start({"id": "one"}, shared_prompts=True)
     await client.post(f"{router.url}/v1/chat/completions", json=body, headers=bearer("one"))
     assert json.loads(router.engine.requests[0].body) == body
+
+
+@pytest.mark.parametrize(("seconds", "code"), [("0.05", 504), ("9", 499)])
+async def test_what_a_client_does_not_wait_for_is_charged(
+    start_replica, start_router, model_entry, keys_file, client, scripts, seconds, code
+) -> None:
+    """Of a unary answer nothing is sent before its end: a deadline or a client that leaves must not
+    make it free."""
+    write_keys(keys_file, {"id": "one", "tokens_per_minute": 1000})
+    replica = await start_replica(script=scripts.silent)
+    router = await start_router([model_entry("m", replica)], keys_file=keys_file)
+    body = {"model": "m", "prompt": "x" * 2400, "max_tokens": 1}
+    url, headers = f"{router.url}/v1/completions", bearer("one") | {"x-request-timeout": seconds}
+    with suppress(httpx.ReadTimeout):
+        await client.post(url, json=body, headers=headers, timeout=5 if code == 504 else 0.3)
+
+    async def ended() -> bool:
+        return await router.metric("requests_total", model="m", code=str(code)) == 1
+
+    async with asyncio.timeout(10):
+        while not await ended():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    refused = await client.post(url, json=body, headers=headers)
+    assert refused.status_code == 429
+    assert "1000 tokens a minute" in refused.json()["error"]["message"]
