@@ -12,6 +12,7 @@ from kvasir_router.admission.ticket import Ticket, output_estimate, prompt_estim
 from kvasir_router.fleet.target import Target
 from kvasir_router.wire import responses
 from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.long_bodies.media import NONE, Media
 from kvasir_router.wire.responses import Answer, RefusalError
 
 _MESSAGES = {
@@ -60,13 +61,19 @@ class Admission:
         return holder
 
     def admit(
-        self, holder: Holder | None, envelope: Envelope, size: int, name: str, target: Target
+        self,
+        holder: Holder | None,
+        envelope: Envelope,
+        size: int,
+        name: str,
+        target: Target,
+        media: Media = NONE,
     ) -> Ticket:
         """Return a ticket for a request of `size` bytes to the model that the client calls `name`.
 
         Raises RefusalError.
         """
-        prompt, output = prompt_estimate(size), output_estimate(envelope)
+        prompt, output = prompt_estimate(size, media), output_estimate(envelope)
         if holder is None:
             return Ticket(prompt, output)
         key = holder.key

@@ -5,6 +5,7 @@ from enum import IntEnum
 
 from kvasir_router.admission.limits import KeyLimits
 from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.long_bodies.media import NONE, Media
 from kvasir_router.wire.query import BYTES_PER_TOKEN
 
 OUTPUT_RESERVED = 512
@@ -88,9 +89,9 @@ class Ticket:
             limits.settle(self.estimate, tokens, self.admitted, now, unix)
 
 
-def prompt_estimate(body_bytes: int) -> int:
-    """Tokens of a prompt, from the size of the body that holds it."""
-    return int(body_bytes / BYTES_PER_TOKEN) + 1
+def prompt_estimate(body_bytes: int, media: Media = NONE) -> int:
+    """Tokens of a prompt, from the size of the body that holds it, and of the `media` in that."""
+    return int(max(body_bytes - media.size, 0) / BYTES_PER_TOKEN) + media.tokens + 1
 
 
 def output_estimate(envelope: Envelope) -> int:

@@ -45,6 +45,7 @@ from kvasir_router.wire.envelope import (
 from kvasir_router.wire.form import FormError, form_type, read_form
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
 from kvasir_router.wire.long_bodies.body_scan import BodyError, is_available, outline_of
+from kvasir_router.wire.long_bodies.media import media_in
 from kvasir_router.wire.query import Query
 
 _SWEEP_SECONDS = 0.5
@@ -284,10 +285,11 @@ class Gateway:
             raise self._local.unknown_model(name, holder)
         if target.renamed and not form:
             _rename(request, target.model.name)
-        ticket = self.admission.admit(holder, envelope, len(request.body), name, target)
+        media = media_in(request.body, request.endpoint, form)
+        ticket = self.admission.admit(holder, envelope, len(request.body), name, target, media)
         if self._salt is not None and ticket.key_id:
             self._add_salt(self._salt, request, envelope, ticket)
-        query = Query(request, envelope, lora=target.adapter)
+        query = Query(request, envelope, lora=target.adapter, media=media)
         model = target.model
         metrics = self.metrics.model(model.name)
         if self.tracer is not None:

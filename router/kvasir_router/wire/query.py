@@ -19,6 +19,7 @@ from kvasir_router.wire.envelope import NOT_GIVEN, UNREAD, Envelope
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies.body_scan import Outline
 from kvasir_router.wire.long_bodies.long_prompt import read_long_prompt, token_ids_in
+from kvasir_router.wire.long_bodies.media import NONE, Media
 
 BYTES_PER_TOKEN = 4.0
 """Length of a token in a prompt's text, until a model's answers say better."""
@@ -31,7 +32,9 @@ _NO_CHAT_FIELDS = (None,) * len(CHAT_FIELDS)
 class Query:
     """A request for a known model. Everything beyond the envelope is read when first asked for."""
 
-    def __init__(self, request: Request, envelope: Envelope, *, lora: str = "") -> None:
+    def __init__(
+        self, request: Request, envelope: Envelope, *, lora: str = "", media: Media = NONE
+    ) -> None:
         self.request = request
         self.envelope = envelope
         self.streams = envelope.stream is True
@@ -42,6 +45,8 @@ class Query:
         envelope.resume = NOT_GIVEN
         self.lora = lora
         """Adapter that the model's name stands for; empty = the model itself."""
+        self.media = media
+        """Images and sound in the body."""
         self.kept: Any = None
         """The `fleet.choice.Kept` made while the request waits, for the fleet alone to read."""
         self._chain: Sequence[int] | None = None
@@ -65,10 +70,14 @@ class Query:
 
     @property
     def text_bytes(self) -> int:
-        """Length of the prompt's text; of a body without one, a guess of what it would be."""
+        """Length of the prompt's text; of a body without one, a guess of what it would be. Images
+        and sound count as a text of as many tokens."""
         if self._chain is None:
             self._chain = self._read_prompt()
-        return self._text_bytes
+        media = self.media
+        if not media.size:
+            return self._text_bytes
+        return max(self._text_bytes - media.size, 0) + int(media.tokens * BYTES_PER_TOKEN)
 
     def _read_prompt(self) -> Sequence[int]:
         if self.request.outline is not None:
