@@ -11,6 +11,7 @@ written anew, with one Content-Length and no header that is meant for this hop o
 import re
 from binascii import hexlify
 from collections.abc import Callable
+from io import BytesIO
 from random import getrandbits
 
 import httptools
@@ -63,6 +64,8 @@ class RequestParser:
         self._budget = budget or BodyBudget(limits.buffered_bytes)
         self._held = 0
         self._scans = is_available()
+        self._long: BytesIO | None = None
+        """A body of more than SCANNED_BYTES, instead of its parts."""
         self._parser = httptools.HttpRequestParser(self)
         # A made request id is the connection's random bits and a number: cheaper than new bits.
         self._id = b"%024x" % getrandbits(96)
@@ -100,6 +103,8 @@ class RequestParser:
     def abandon(self) -> None:
         """Nothing that was received is of use."""
         self._body.clear()
+        self._long = None
+        self._request.scan = None
         self.give_back(self._held)
 
     def feed(self, data: bytes | memoryview) -> None:
@@ -188,6 +193,7 @@ class RequestParser:
         self._length = self._body_bytes = self._raw_body_bytes = self._body_at = 0
         self._connection: set[bytes] | None = None
         self._body: list[bytes | memoryview] = []
+        self._long = None
 
     def on_url(self, url: bytes) -> None:
         request = self._request
@@ -246,25 +252,34 @@ class RequestParser:
         self._hold(data)
 
     def _hold(self, part: bytes | memoryview) -> None:
-        self._body.append(part)
         self._held += len(part)
         self._budget.take(len(part), self._body_bytes)
-        if self._body_bytes > SCANNED_BYTES and self._scans:
-            self._scan(part)
+        if self._long is not None:
+            self._hold_long(self._long, part)
+            return
+        self._body.append(part)
+        if self._body_bytes > SCANNED_BYTES:
+            self._long = BytesIO()
+            if self._scans:
+                self._request.scan = BodyScan(OUTLINED)
+            for each in self._body:
+                self._hold_long(self._long, each)
+            self._body.clear()
 
-    def _scan(self, part: bytes | memoryview) -> None:
-        """Read a long body as it comes: at its end that would take long at once."""
+    def _hold_long(self, long: BytesIO, part: bytes | memoryview) -> None:
+        """Join and read a long body as it comes: at its end either would take long at once."""
+        long.write(part)
         scan = self._request.scan
         if scan is not None:
             scan.feed(bytes(part))
-            return
-        self._request.scan = scan = BodyScan(OUTLINED)
-        for each in self._body:
-            scan.feed(bytes(each))
 
     def on_message_complete(self) -> None:
         body = self._body
-        self._request.body = bytes(body[0]) if len(body) == 1 else b"".join(body)
+        if self._long is not None:
+            self._request.body = self._long.getvalue()  # its own bytes, not a copy
+            self._long = None
+        else:
+            self._request.body = bytes(body[0]) if len(body) == 1 else b"".join(body)
         self._body = []
         self.receiving = False
         self._on_request(self._request)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -203,3 +204,33 @@ def test_limits_hold_to_the_byte() -> None:
 )
 def test_headers_that_are_refused(lines: tuple[bytes, ...], status: int) -> None:
     assert refusal(head(*lines)) == status
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_long_body_is_joined_as_it_comes(chunked: bool) -> None:
+    """At its end, joining would take as long at once as it is long, and its memory once more."""
+    size, piece = 16 << 20, bytes(range(256)) * 256
+    requests: list[Request] = []
+    parser = RequestParser(Limits(), requests.append, lambda: None)
+    parser.feed(head(b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size))
+    tracemalloc.start()
+    for _ in range(size // len(piece)):
+        parser.feed(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+    if chunked:
+        parser.feed(b"0\r\n\r\n")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert requests[0].body == piece * (size // len(piece))
+    assert peak < 1.5 * size
+
+
+def test_a_body_that_is_given_up_is_held_no_longer() -> None:
+    parser = RequestParser(Limits(), lambda request: None, lambda: None)
+    parser.feed(head(b"Content-Length: 1000000") + b"x" * 500_000)
+    tracemalloc.start()
+    parser.abandon()
+    parser.feed(b"")
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 10_000
+    assert parser._long is None
