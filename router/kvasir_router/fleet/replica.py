@@ -89,6 +89,8 @@ class Replica:
         self.in_flight = 0
         self.served = 0
         """Requests sent to it since it was found."""
+        self.parts = 0
+        """Parts of answers that it has sent: its progress, as whoever waits for one sees it."""
         self.failures: Counter[str] = Counter()
         """By reason, since it was found."""
         self.feeds: Counter[str] = Counter()

@@ -1,12 +1,13 @@
 """One request to one replica, up to its answer."""
 
 import asyncio
+import time
 from abc import abstractmethod
 from typing import Protocol
 
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.choice import Choice
-from kvasir_router.fleet.replica import Health, Replica
+from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.proxy.failure import Failure, Kind, broken
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
@@ -15,6 +16,11 @@ HELD_BYTES = 256 * 1024
 """Answers up to this length are passed on when they are whole: half of one can still be replaced
 by another replica's. Of an unknown length only JSON may be: events, text or sound are of use as
 they come. As much as may wait for a client that reads slowly."""
+
+
+STALLED_SECONDS = 10.0
+"""A replica that is not heard of by a load stream, and has sent nothing to anybody for so long, is
+taken to be stuck when a client gives up: its /health may answer all the same."""
 
 
 class Sink(Protocol):
@@ -75,6 +81,8 @@ class UpstreamRequest:
         self._sink: Sink | None = None  # not itself: a circle would have to be collected
         replica.acquire()
         replica.watchers.add(self)
+        self._sent_at = 0.0
+        self._parts_before = 0
         self._credit = choice.new_tokens
         replica.load.give(self._credit)
 
@@ -112,6 +120,8 @@ class UpstreamRequest:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
+            if self._head is None and self._is_stalled():
+                self.replica.failed("no_progress")
         self.replica.watchers.discard(self)
         self.replica.release()
 
@@ -134,6 +144,7 @@ class UpstreamRequest:
 
     def response_started(self, head: ResponseHead) -> None:
         self._head = head
+        self.replica.parts += 1
         if self._credit:
             self._return_credit()
         length = head.content_length
@@ -145,6 +156,7 @@ class UpstreamRequest:
     def response_data(self, data: bytes, last: bool) -> None:
         if last:
             self._connection = None
+        self.replica.parts += 1
         (self._sink or self).take(data, last)
 
     def response_broken(self, reason: str) -> None:
@@ -226,8 +238,20 @@ class UpstreamRequest:
 
     def _send(self, connection: UpstreamConnection) -> None:
         self._connection = connection
+        self._sent_at = time.monotonic()
+        self._parts_before = self.replica.parts
         head, body = self._observer.rendered(self)
         connection.send(self, head, body)
+
+    def _is_stalled(self) -> bool:
+        """Return whether nobody has had anything of the replica since the request was sent, long
+        ago."""
+        replica = self.replica
+        return (
+            replica.parts == self._parts_before
+            and replica.load_stream_state is LoadStreamState.NONE
+            and time.monotonic() - self._sent_at >= STALLED_SECONDS
+        )
 
     def _return_credit(self) -> None:
         """Its prompt is computed, or never will be here."""
