@@ -10,7 +10,7 @@ loopback.
 --seconds: of mutated bodies, a fifth of them on the engine (default 30; 600 are to make a million
 where nothing else runs); from 120 on, the other attacks last longer, too. --save FILE writes the
 rows as JSON. Without --times, as on a machine that does other work, an attack may raise the p99 by
-half a second: more means that it stood still.
+a second: more means that it stood still.
 """
 
 import argparse
