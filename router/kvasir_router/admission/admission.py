@@ -60,6 +60,12 @@ class Admission:
             raise RefusalError(_UNAUTHORIZED)
         return holder
 
+    def without_models(self, holder: Holder) -> Answer:
+        """Return the refusal of a key that may use no model."""
+        self.refusals[holder.key.tenant, "forbidden"] += 1
+        message = f"The API key `{holder.key.id}` may use no model."
+        return responses.error(403, message, "model_forbidden")
+
     def admit(
         self,
         holder: Holder | None,

@@ -31,6 +31,13 @@ class Timeouts:
     header: float = flag(
         10.0, "Seconds for a request's whole header to arrive.", CLIENTS, "header_timeout", min=0.1
     )
+    handshake: float = flag(
+        10.0,
+        "Seconds for a client's whole TLS handshake.",
+        CLIENTS,
+        "handshake_timeout",
+        min=0.1,
+    )
     body: float = flag(
         30.0, "Seconds without a byte of a request's body.", CLIENTS, "body_timeout", min=0.1
     )

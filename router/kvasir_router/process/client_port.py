@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from kvasir_router.options.router_settings import Tls
+from kvasir_router.process.tls_listener import TlsListener
 from kvasir_router.proxy.connection import ClientConnection
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.wire.tls import ServerTls
@@ -46,17 +47,18 @@ class ClientPort:
         self._tls = ServerTls(tls.cert, tls.key) if tls.cert and tls.key else None
         self._tasks = gateway.tasks.child()
         self._sock: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsListener | None = None
 
     async def open(self, sock: socket.socket) -> str:
         """Accept connections on a bound socket, which is closed by `close`. Returns its URL."""
         self._sock = sock
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: ClientConnection(self._gateway),
-            sock=sock,
-            backlog=_BACKLOG,
-            ssl=self._tls.context if self._tls else None,
-        )
+        if self._tls is None:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: ClientConnection(self._gateway), sock=sock, backlog=_BACKLOG
+            )
+        else:
+            sock.listen(_BACKLOG)
+            self._server = TlsListener(self._gateway, self._tls.context, sock, self._tasks.child())
         self._gateway.tokenizing.open(self._gateway.fleet.models.values())
         gateway, tasks = self._gateway, self._tasks
         tasks.keep("deadlines", gateway.sweep, required=True)

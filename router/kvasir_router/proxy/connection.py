@@ -45,10 +45,10 @@ class ClientConnection(GatewayClient):
         self._queue: deque[Request | RequestError] = deque()
         self._parser = RequestParser(
             gateway.settings.limits,
+            gateway.bodies,
             self._queue.append,
             self._continue,
-            self._check_head if gateway.admission.keyring is not None else None,
-            gateway.bodies,
+            self._check_head,
         )
         self._answering = 0
         """Bytes of the body of the request in progress."""

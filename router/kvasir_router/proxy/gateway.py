@@ -148,6 +148,8 @@ class Gateway:
         self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready, self.warnings)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
         self._clients: set[GatewayClient] = set()
+        self.handshakes = 0
+        """TLS handshakes under way."""
         self._full = responses.error(
             503, "The router has all the connections it may.", "overloaded", retry_after=1
         )
@@ -178,13 +180,31 @@ class Gateway:
     def connected(self, client: GatewayClient) -> responses.Answer | None:
         """Register a connection; return a refusal when there are too many."""
         self._clients.add(client)
-        self.metrics.connections = len(self._clients)
-        return self._full if len(self._clients) > self.settings.max_connections else None
+        self.metrics.connections = len(self._clients) + self.handshakes
+        if len(self._clients) <= self.settings.max_connections:
+            return None
+        self.metrics.refused_connections += 1
+        return self._full
+
+    def handshake_began(self) -> bool:
+        """Count a TLS handshake as a connection, until `handshake_ended`; return False when there
+        are too many of both."""
+        if len(self._clients) + self.handshakes >= self.settings.max_connections:
+            self.metrics.refused_connections += 1
+            return False
+        self.handshakes += 1
+        self.metrics.connections = len(self._clients) + self.handshakes
+        return True
+
+    def handshake_ended(self) -> None:
+        """Count it no more: it is a connection now, or nothing."""
+        self.handshakes -= 1
+        self.metrics.connections = len(self._clients) + self.handshakes
 
     def disconnected(self, client: GatewayClient) -> None:
         """Remove a connection."""
         self._clients.discard(client)
-        self.metrics.connections = len(self._clients)
+        self.metrics.connections = len(self._clients) + self.handshakes
 
     async def sweep(self) -> None:
         """Enforce deadlines, forever: one look at all connections costs less than a timer each."""
@@ -241,7 +261,11 @@ class Gateway:
     def check_head(self, request: Request) -> None:
         """Check a request before its body is read. Raises RefusalError."""
         try:
-            self.admission.holder(request.authorization)
+            holder = self.admission.holder(request.authorization)
+            if request.method != b"POST" or "POST" not in request.endpoint.methods:
+                raise self._local.unwanted_body(request)
+            if holder is not None and not holder.key.models:
+                raise responses.RefusalError(self.admission.without_models(holder))
         except responses.RefusalError:
             if self._cors is not None:
                 self._cors.see(request)

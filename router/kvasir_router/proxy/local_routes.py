@@ -68,6 +68,14 @@ class LocalRoutes:
             return self._one_model(unquote(request.path.removeprefix(MODEL_PREFIX)), holder)
         return self._models(holder)
 
+    def unwanted_body(self, request: Request) -> RefusalError:
+        """Make the refusal of a request that has a body and is for no replica."""
+        method = request.method.decode()
+        if method == "OPTIONS" or method in request.endpoint.methods:
+            message = f"A {method} request has no body here; leave it out."
+            return RefusalError(answers.error(400, message, "invalid_body"))
+        return RefusalError(_no_route(request))
+
     def is_metrics(self, request: Request) -> bool:
         """Return whether the request is for metrics, and they are given on this port."""
         is_open = self._admission.keyring is None

@@ -74,6 +74,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.models: dict[str, ModelMetrics] = {}
         self.connections = 0
+        self.refused_connections = 0
         self.dropped_log_lines = 0
         self.dropped_spans = 0
         self.discovery_reads: Counter[str] = Counter()
@@ -152,7 +153,10 @@ def _router_families(metrics: Metrics) -> Iterator[Metric]:
     yield gauge("discovery_good", text, metrics.discovery_good)
     text = "Processes that use the last good content of a file, since that of now is not good."
     yield gauge("stale_files", text, metrics.stale, "file")
-    yield gauge("client_connections", "Open client connections.", metrics.connections)
+    text = "Open client connections, TLS handshakes included."
+    yield gauge("client_connections", text, metrics.connections)
+    text = "Client connections refused because there were too many."
+    yield counter("connections_refused", text, metrics.refused_connections)
     text = "Tasks that failed by a defect, by name."
     yield counter("task_failures", text, metrics.task_failures, "task")
     yield gauge("body_bytes", "Memory given to the bodies of requests.", metrics.body_bytes())

@@ -66,7 +66,15 @@ class BodyBudget:
         """Count `size` more bytes of a body of which `received` are here now. Raises
         RequestError."""
         self.used += size
-        if self.used > self._limit and received > _ALWAYS_TAKEN:
+        self._check(self.used, received)
+
+    def check(self, length: int) -> None:
+        """Check whether a body of this length, which has not begun to come, may. Raises
+        RequestError."""
+        self._check(self.used + length, length)
+
+    def _check(self, used: int, size: int) -> None:
+        if used > self._limit and size > _ALWAYS_TAKEN:
             raise RequestError(
                 503,
                 "The router holds all the bytes of requests that it may; try again soon.",

@@ -52,16 +52,17 @@ class RequestParser:
     def __init__(
         self,
         limits: Limits,
+        budget: BodyBudget,
         on_request: Callable[[Request], None],
         on_continue: Callable[[], None],
         on_head: Callable[[Request], None] | None = None,
-        budget: BodyBudget | None = None,
     ) -> None:
+        """`budget` is that of all connections of the process."""
         self._limits = limits
         self._on_request = on_request
         self._on_continue = on_continue
         self._on_head = on_head
-        self._budget = budget or BodyBudget(limits.buffered_bytes)
+        self._budget = budget
         self._held = 0
         self._scans = is_available()
         self._long: BytesIO | None = None
@@ -165,6 +166,7 @@ class RequestParser:
         self._body_bytes = 0
         if self._on_head is not None:
             self._on_head(self._request)
+        self._budget.check(self._length)
         return True
 
     def _take_body(self, data: bytes | memoryview) -> bytes | memoryview:
@@ -242,6 +244,7 @@ class RequestParser:
             return
         if self._on_head is not None:
             self._on_head(request)
+        self._budget.check(self._length)
         if self._expect_continue and not request.http10:
             self._on_continue()
 

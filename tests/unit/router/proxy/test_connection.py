@@ -83,7 +83,7 @@ class TestBudget:
         bodies = router.server.gateway.bodies
         held = [await router.connect() for _ in range(2)]
         for _, writer in held:
-            writer.write(self.HEAD % 1_000_000 + b"x" * 45_000)
+            writer.write(self.HEAD % 50_000 + b"x" * 45_000)
         await eventually(lambda: bodies.used == 90_000)
         assert await router.metric("body_bytes") == 90_000
         refused = await router.exchange(self.HEAD % 50_000 + b"x" * 50_000)

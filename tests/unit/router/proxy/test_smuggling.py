@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from kvasir_router.wire.http_request import Limits, RequestError
+from kvasir_router.wire.http_request import BodyBudget, Limits, RequestError
 from kvasir_router.wire.request_parser import RequestParser
 
 
@@ -111,7 +111,7 @@ def expected(name: str) -> int:
 
 @pytest.mark.parametrize("name", SMUGGLING)
 def test_it_is_refused_when_it_comes_byte_by_byte(name: str) -> None:
-    parser = RequestParser(Limits(), lambda request: None, lambda: None)
+    parser = RequestParser(Limits(), BodyBudget(2**30), lambda request: None, lambda: None)
     data = SMUGGLING[name]
 
     def feed_bytes() -> None:

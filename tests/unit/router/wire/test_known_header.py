@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvasir_router.wire.http_request import Limits, Request, RequestError
+from kvasir_router.wire.http_request import BodyBudget, Limits, Request, RequestError
 from kvasir_router.wire.known_header import MAX_BYTES, KnownHead
 from kvasir_router.wire.request_parser import RequestParser
 
@@ -28,10 +28,10 @@ def seen(request: Request) -> tuple[object, ...]:
 def parse(reads: list[bytes], *, each_new: bool = False) -> list[Request]:
     """All on one connection, or each read on one of its own."""
     requests: list[Request] = []
-    parser = RequestParser(Limits(), requests.append, lambda: None)
+    parser = RequestParser(Limits(), BodyBudget(2**30), requests.append, lambda: None)
     for read in reads:
         if each_new:
-            parser = RequestParser(Limits(), requests.append, lambda: None)
+            parser = RequestParser(Limits(), BodyBudget(2**30), requests.append, lambda: None)
         parser.feed(read)
     return requests
 
@@ -67,7 +67,7 @@ def test_a_request_of_another_kind_between_them_is_parsed() -> None:
 
 def test_what_one_request_gets_the_next_does_not() -> None:
     requests: list[Request] = []
-    parser = RequestParser(Limits(), requests.append, lambda: None)
+    parser = RequestParser(Limits(), BodyBudget(2**30), requests.append, lambda: None)
     for _ in range(3):
         parser.feed(message(b"body"))
         requests[-1].lines.append(b"X-Added: 1\r\n")
@@ -86,7 +86,7 @@ def test_what_one_request_gets_the_next_does_not() -> None:
     ],
 )
 def test_a_header_that_only_begins_alike_is_judged_anew(second: bytes, status: int) -> None:
-    parser = RequestParser(Limits(), lambda request: None, lambda: None)
+    parser = RequestParser(Limits(), BodyBudget(2**30), lambda request: None, lambda: None)
     parser.feed(message(b"x" * 12_345_678))
     with pytest.raises(RequestError) as refused:
         parser.feed(second)
@@ -99,7 +99,7 @@ def test_a_header_that_only_begins_alike_is_judged_anew(second: bytes, status: i
 )
 def test_what_is_about_one_request_is_parsed_each_time(line: bytes) -> None:
     head = HEAD.replace(b"X-Own: 1", b"X-Own: 1\r\n" + line)
-    parser = RequestParser(Limits(), lambda request: None, lambda: None)
+    parser = RequestParser(Limits(), BodyBudget(2**30), lambda request: None, lambda: None)
     parser.feed(message(b"body", head))
     assert parser._known is None
 

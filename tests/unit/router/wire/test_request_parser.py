@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvasir_router.wire.http_request import Limits, Request, RequestError
+from kvasir_router.wire.http_request import BodyBudget, Limits, Request, RequestError
 from kvasir_router.wire.request_parser import RequestParser
 
 
 def parse(*reads: bytes, limits: Limits | None = None) -> list[Request]:
     requests: list[Request] = []
-    parser = RequestParser(limits or Limits(), requests.append, lambda: None)
+    parser = RequestParser(limits or Limits(), BodyBudget(2**30), requests.append, lambda: None)
     for read in reads:
         parser.feed(read)
     return requests
@@ -174,7 +174,7 @@ FRAGMENTS = st.sampled_from(
 @pytest.mark.slow
 def test_no_input_does_anything_but_parse_or_be_refused(reads: list[bytes]) -> None:
     requests: list[Request] = []
-    parser = RequestParser(Limits(), requests.append, lambda: None)
+    parser = RequestParser(Limits(), BodyBudget(2**30), requests.append, lambda: None)
     with suppress(RequestError):
         for read in reads:
             parser.feed(read)
