@@ -140,10 +140,17 @@ class AdminRoutes:
             raise _ProblemError(404, str(error), "model_not_found") from None
 
     def _authorize(self, request: Request) -> None:
-        """Check the fleet secret, if there is one: what changes something needs it."""
+        """Check the fleet secret: what changes something needs it."""
         secret = self._gateway.settings.fleet_secret
+        if not secret:
+            raise _ProblemError(
+                403,
+                "nothing can be changed here: this router has no fleet secret to know you by; "
+                "start it with --fleet-secret-file",
+                "no_fleet_secret",
+            )
         sent = request.headers.get(FLEET_SECRET_HEADER, "")
-        if secret and not hmac.compare_digest(sent.encode(), secret.encode()):
+        if not hmac.compare_digest(sent.encode(), secret.encode()):
             raise _ProblemError(
                 401, f"send the fleet secret in the header {FLEET_SECRET_HEADER}", "unauthorized"
             )

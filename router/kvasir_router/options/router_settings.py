@@ -32,11 +32,7 @@ class Timeouts:
         10.0, "Seconds for a request's whole header to arrive.", CLIENTS, "header_timeout", min=0.1
     )
     handshake: float = flag(
-        10.0,
-        "Seconds for a client's whole TLS handshake.",
-        CLIENTS,
-        "handshake_timeout",
-        min=0.1,
+        10.0, "Seconds for a client's whole TLS handshake.", CLIENTS, "handshake_timeout", min=0.1
     )
     body: float = flag(
         30.0, "Seconds without a byte of a request's body.", CLIENTS, "body_timeout", min=0.1
@@ -233,6 +229,9 @@ class RouterSettings:
     )
     host: str = flag("127.0.0.1", "Address to listen on.", ROUTING)
     port: int = flag(8080, "Port of the API.", ROUTING, min=0, max=65535)
+    admin_host: str = flag(
+        "127.0.0.1", "Address for --admin-port. What it answers is for operators alone.", ROUTING
+    )
     admin_port: int = flag(
         8081,
         "Port for operators: a page at /, /metrics, /serving, /scaling, /debug/fleet, "

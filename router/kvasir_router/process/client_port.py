@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from kvasir_router.options.router_settings import Tls
+from kvasir_router.options.router_settings import RouterSettings, Tls
 from kvasir_router.process.tls_listener import TlsListener
 from kvasir_router.proxy.connection import ClientConnection
 from kvasir_router.proxy.gateway import Gateway
@@ -93,9 +93,11 @@ class ClientPort:
         await self._tasks.stop()
 
 
-def listen(host: str, port: int, option: str, *, shared: bool = False) -> socket.socket:
+def listen(
+    host: str, port: int, option: str, *, shared: bool = False, host_option: str = "--host"
+) -> socket.socket:
     """A bound socket; `shared`: others of this user may bind the port too (SO_REUSEPORT). Raises
-    ListenError."""
+    ListenError, which names the options."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -107,10 +109,17 @@ def listen(host: str, port: int, option: str, *, shared: bool = False) -> socket
         sock.close()
         raise ListenError(
             error.errno,
-            f"cannot listen on {host}:{port}: {error.strerror}; see --host and {option}",
+            f"cannot listen on {host}:{port}: {error.strerror}; see {host_option} and {option}",
         ) from None
     sock.setblocking(False)
     return sock
+
+
+def listen_for_operators(settings: RouterSettings) -> socket.socket:
+    """The admin port's bound socket. Raises ListenError."""
+    return listen(
+        settings.admin_host, settings.admin_port, "--admin-port", host_option="--admin-host"
+    )
 
 
 def turn_away(sock: socket.socket) -> None:

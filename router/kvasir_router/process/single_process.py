@@ -11,7 +11,7 @@ from kvasir_router.admin.admin_server import AdminServer
 from kvasir_router.admin.statistics import Statistics
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.process import malloc_settings
-from kvasir_router.process.client_port import ClientPort, listen, url_of
+from kvasir_router.process.client_port import ClientPort, listen, listen_for_operators, url_of
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
 from kvasir_router.tasks import SupervisedTasks
@@ -65,7 +65,7 @@ async def serve(settings: RouterSettings) -> None:
     """
     with (
         listen(settings.host, settings.port, "--port") as sock,
-        listen(settings.host, settings.admin_port, "--admin-port") as admin_sock,
+        listen_for_operators(settings) as admin_sock,
     ):
         server = RouterServer(settings)
         stop = _stop_signals()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kvasir_router.options.router_settings import RouterSettings
-from kvasir_router.process.client_port import listen
+from kvasir_router.process.client_port import listen, listen_for_operators
 from kvasir_router.workers.child import INDEX
 from kvasir_router.workers.shared_memory.load_table import LoadTable
 from kvasir_router.workers.shared_memory.shared_limits import SharedLimitTable
@@ -51,7 +51,7 @@ def _sockets(settings: RouterSettings) -> Iterator[tuple[list[socket.socket], so
         for _ in range(settings.workers):
             sockets.append(listen(settings.host, port, "--port", shared=True))
             port = sockets[0].getsockname()[1]
-        admin_sock = listen(settings.host, settings.admin_port, "--admin-port")
+        admin_sock = listen_for_operators(settings)
         admin_sock.listen(_BACKLOG)
         sockets.append(admin_sock)
         yield sockets[:-1], admin_sock

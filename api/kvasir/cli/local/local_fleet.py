@@ -88,7 +88,7 @@ def plan_fleet(
         ),
         url=f"http://{reachable}:{port}",
         models=[d.served_names[0] for d in deployments],
-        admin_url=f"http://{reachable}:{admin_port}",
+        admin_url=f"http://127.0.0.1:{admin_port}",
     )
 
 

@@ -158,11 +158,16 @@ async def test_the_index_process_fails_under_load(
 
 
 async def test_a_policy_that_is_set_reaches_all_and_outlives_the_index_process(
-    config, fleet_of_two, start_workers, client, until
+    config, fleet_of_two, start_workers, client, until, monkeypatch
 ) -> None:
     replicas = await fleet_of_two()
+    monkeypatch.setenv("KVASIR_FLEET_SECRET", "s3cret")
     router = await start_workers(config)
-    answer = await client.put(f"{router.admin_url}/policy/m", json={"policy": "round_robin"})
+    answer = await client.put(
+        f"{router.admin_url}/policy/m",
+        json={"policy": "round_robin"},
+        headers={"x-kvasir-fleet-secret": "s3cret"},
+    )
     assert answer.status_code == 200
     pid = router.send("index", signal.SIGKILL)
     await router.replaced("index", pid)

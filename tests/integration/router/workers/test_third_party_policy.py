@@ -14,6 +14,7 @@ from kvasir_engine.kv.event_publisher import KVEventPublisher
 
 pytestmark = pytest.mark.slow
 
+SECRET = "s3cret"
 POLICY = '''
 import os
 from collections import defaultdict
@@ -77,8 +78,9 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def publishers():
-    made = [KVEventPublisher(*["tcp://127.0.0.1:*"] * 2) for _ in range(2)]
+def publishers(monkeypatch):
+    monkeypatch.setenv("KVASIR_FLEET_SECRET", SECRET)
+    made = [KVEventPublisher(*["tcp://127.0.0.1:*"] * 2, fleet_secret=SECRET) for _ in range(2)]
     yield made
     for each in made:
         each.close()
@@ -126,7 +128,8 @@ async def test_it_routes_in_one_process(
     fleet = (await client.get(f"{router.admin_url}/debug/fleet")).json()
     assert fleet["models"][0]["policy"] == "most_blocks"
     body = {"policy": "most_blocks", "options": {"folder": str(tmp_path / "seen"), "least": True}}
-    answer = await client.put(f"{router.admin_url}/policy/m", json=body)
+    headers = {"x-kvasir-fleet-secret": SECRET}
+    answer = await client.put(f"{router.admin_url}/policy/m", json=body, headers=headers)
     assert answer.status_code == 200, answer.text
     await until(lambda: seen.read_text() == "r0=3 r1=2")
     assert await chosen(router.url, replicas) == [0, 24]

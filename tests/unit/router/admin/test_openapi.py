@@ -9,7 +9,7 @@ from openapi_spec_validator import validate
 
 @pytest.fixture
 async def router(start_replica, start_router, model_entry):
-    return await start_router([model_entry("llama", await start_replica())])
+    return await start_router([model_entry("llama", await start_replica())], fleet_secret="s3cret")
 
 
 async def test_every_route_is_described_and_every_example_runs(router, client) -> None:
@@ -25,7 +25,10 @@ async def test_every_route_is_described_and_every_example_runs(router, client) -
             assert (method == "get") == ("" in examples), path
             for example in examples.values():
                 url = router.admin_url + path.replace("{model}", "llama")
-                answer = await client.request(method, url, json=example.get("value"))
+                headers = {"x-kvasir-fleet-secret": "s3cret"}
+                answer = await client.request(
+                    method, url, json=example.get("value"), headers=headers
+                )
                 assert answer.status_code == 200, (path, answer.text)
                 kind = answer.headers["content-type"].partition(";")[0]
                 schema = operation["responses"]["200"]["content"][kind]["schema"]

@@ -9,13 +9,14 @@ from kvasir_router.fleet.replica_load import LoadReport
 
 pytestmark = pytest.mark.slow
 
+SECRET = {"x-kvasir-fleet-secret": "s3cret"}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
 @pytest.fixture
 async def router(start_replica, start_router, model_entry):
     replicas = [await start_replica(), await start_replica()]
-    return await start_router([model_entry("m", *replicas, aliases=["a"])])
+    return await start_router([model_entry("m", *replicas, aliases=["a"])], fleet_secret="s3cret")
 
 
 async def test_the_fleet_as_the_router_sees_it(router, client) -> None:
@@ -86,7 +87,7 @@ async def test_scaling_of_what_is_not_there(router, client, path, status) -> Non
 async def test_a_policy_is_changed_while_the_router_runs(router, client) -> None:
     url = f"{router.admin_url}/policy/m"
     for method, name in (("PUT", "round_robin"), ("POST", "least_load")):
-        response = await client.request(method, url, json={"policy": name})
+        response = await client.request(method, url, json={"policy": name}, headers=SECRET)
         assert response.json() == {"model": "m", "policy": name}
         fleet = (await client.get(f"{router.admin_url}/debug/fleet")).json()
         assert fleet["models"][0]["policy"] == name
@@ -105,23 +106,29 @@ async def test_a_policy_is_changed_while_the_router_runs(router, client) -> None
     ],
 )
 async def test_what_is_no_policy_change_is_refused(router, client, model, body, status, word):
-    response = await client.put(f"{router.admin_url}/policy/{model}", json=body)
+    url = f"{router.admin_url}/policy/{model}"
+    response = await client.put(url, json=body, headers=SECRET)
     assert response.status_code == status
     assert word in response.json()["error"]["message"]
 
 
-async def test_changes_need_the_fleet_secret_if_there_is_one(
-    start_replica, start_router, model_entry, client
-) -> None:
-    replica = await start_replica()
-    router = await start_router([model_entry("m", replica)], fleet_secret="s3cret")
+async def test_without_a_fleet_secret_nothing_can_be_changed(start_router, client) -> None:
+    router = await start_router([])
+    for headers in ({}, {"x-kvasir-fleet-secret": ""}, SECRET):
+        for method in ("PUT", "POST"):
+            url, body = f"{router.admin_url}/policy/m", {"policy": "round_robin"}
+            response = await client.request(method, url, json=body, headers=headers)
+            assert response.status_code == 403
+            assert "--fleet-secret-file" in response.json()["error"]["message"]
+
+
+async def test_changes_need_the_fleet_secret(router, client) -> None:
     url, body = f"{router.admin_url}/policy/m", {"policy": "round_robin"}
     for headers in ({}, {"x-kvasir-fleet-secret": "other"}):
         response = await client.put(url, json=body, headers=headers)
         assert response.status_code == 401
         assert "s3cret" not in response.text
-    headers = {"x-kvasir-fleet-secret": "s3cret"}
-    assert (await client.put(url, json=body, headers=headers)).status_code == 200
+    assert (await client.put(url, json=body, headers=SECRET)).status_code == 200
 
 
 async def test_a_choice_is_explained_and_nothing_is_sent(router, client) -> None:
