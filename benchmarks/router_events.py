@@ -84,7 +84,12 @@ def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, float]]
     write_workload(folder / work.name, work, random.Random(1))
     ports, events = ([free_port() for _ in range(REPLICAS)] for _ in range(2))
     entries = [
-        {"id": f"r{i}", "url": f"http://127.0.0.1:{port}", "kv_events": f"tcp://127.0.0.1:{event}"}
+        {
+            "id": f"r{i}",
+            "url": f"http://127.0.0.1:{port}",
+            "engine": "kvasir",
+            "kv_events": f"tcp://127.0.0.1:{event}",
+        }
         for i, (port, event) in enumerate(zip(ports, events, strict=True))
     ]
     config, port, admin = folder / "fleet.json", free_port(), free_port()

@@ -239,7 +239,8 @@ def kvasir_router(
     """`kvasir router` in front of replicas at these ports, with API_KEY as the only key."""
     config, port = folder / f"{name}.yaml", free_port()
     entries = [
-        {"id": f"r{i}", "url": f"http://127.0.0.1:{port}"} for i, port in enumerate(replicas)
+        {"id": f"r{i}", "url": f"http://127.0.0.1:{port}", "engine": "kvasir"}
+        for i, port in enumerate(replicas)
     ]
     config.write_text(json.dumps({"models": [{"name": MODEL, "replicas": entries}]}))
     keys = folder / f"{name}-keys.yaml"

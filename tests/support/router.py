@@ -120,7 +120,10 @@ def model_entry(name: str, *replicas: FakeReplica, aliases: list[str] | None = N
     return {
         "name": name,
         "aliases": aliases or [],
-        "replicas": [{"id": f"r{i}", "url": replica.url} for i, replica in enumerate(replicas)],
+        "replicas": [
+            {"id": f"r{i}", "url": replica.url, "engine": "kvasir"}
+            for i, replica in enumerate(replicas)
+        ],
     }
 
 

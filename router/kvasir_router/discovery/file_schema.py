@@ -35,7 +35,8 @@ class FileReplica(_Strict):
     draining: bool = False
     """Send it no new requests; let those in flight end."""
     engine: EngineKind = EngineKind.KVASIR
-    """Kind of engine; it decides what is read beside OpenAI's API."""
+    """Kind of engine; it decides what is read beside OpenAI's API. A router with a fleet secret
+    wants it said, unless grpc_port says it: only a Kvasir engine is sent the secret."""
     grpc_port: Port | None = None
     """Port of a Kvasir engine's load and prompt reports. Without it the load is unknown."""
     kv_events: str | None = None
@@ -59,6 +60,11 @@ class FileReplica(_Strict):
                 f"grpc_port is only for engine kvasir; leave it out with {self.engine.value}"
             )
         return self
+
+    @property
+    def says_engine(self) -> bool:
+        """Return whether the file says what it is, rather than that nobody thought of it."""
+        return not self.model_fields_set.isdisjoint(("engine", "grpc_port"))
 
     def address(self) -> tuple[str, int, bool]:
         """Host, port and whether it is TLS. Raises ValueError for anything but
@@ -177,6 +183,18 @@ class FileConfig(_Strict):
             for name in canary.split.keys() - models:
                 raise ValueError(f"canary {canary.name!r} splits to {name!r}, which is no model")
         return self
+
+    def unsaid_engine(self) -> str | None:
+        """Return a sentence on a replica that does not say its engine, if there is one."""
+        for model in self.models:
+            for replica in model.replicas:
+                if not replica.says_engine:
+                    return (
+                        f"replica {replica.id!r} of model {model.name!r} does not say its engine, "
+                        "and Kvasir engines are sent the fleet secret; "
+                        f"give it engine: {', '.join(kind.value for kind in EngineKind)}"
+                    )
+        return None
 
     def snapshot(self) -> Snapshot:
         """Return the models and canaries in the file's order, models first."""

@@ -48,11 +48,14 @@ class FileSource:
         path: Path,
         reported: Callable[[bool], None],
         check_policy: Callable[[PolicySpec], None],
+        *,
+        has_secret: bool = False,
     ) -> None:
+        """`has_secret`: there is a fleet secret, which only engines that are named get."""
         self._file: FollowedFile[Snapshot] = FollowedFile(
             "discovery file",
             FileWatch(path),
-            partial(read_snapshot, path, check_policy),
+            partial(read_snapshot, path, check_policy, has_secret=has_secret),
             reported,
             (DiscoveryError,),
         )
@@ -68,7 +71,9 @@ class FileSource:
                 yield found.pop()
 
 
-def read_snapshot(path: Path, check_policy: Callable[[PolicySpec], None]) -> Snapshot:
+def read_snapshot(
+    path: Path, check_policy: Callable[[PolicySpec], None], *, has_secret: bool = False
+) -> Snapshot:
     """Raises DiscoveryError."""
     try:
         content = read_yaml(
@@ -76,4 +81,7 @@ def read_snapshot(path: Path, check_policy: Callable[[PolicySpec], None]) -> Sna
         )
     except YamlFileError as error:
         raise DiscoveryError(str(error)) from None
+    problem = content.unsaid_engine() if has_secret else None
+    if problem is not None:
+        raise DiscoveryError(f"discovery file {path}: {problem}")
     return content.snapshot()

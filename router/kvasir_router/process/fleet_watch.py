@@ -81,7 +81,10 @@ def _make_source(
 ) -> DiscoverySource:
     if settings.config is not None:
         return FileSource(
-            settings.config, reported, partial(check_policy, defaults=settings.policy_options)
+            settings.config,
+            reported,
+            partial(check_policy, defaults=settings.policy_options),
+            has_secret=bool(settings.fleet_secret),
         )
     # Imported here: a router with a file does without the Kubernetes client
     from kvasir_router.discovery.kubernetes_source import KubernetesSource

@@ -45,7 +45,10 @@ async def routed(
 
     async def start(**options: Any) -> Any:
         cutters, plan = await behind_cutters(pair)
-        replicas = [{"id": f"r{i}", "url": cutter.url} for i, cutter in enumerate(cutters)]
+        replicas = [
+            {"id": f"r{i}", "url": cutter.url, "engine": "kvasir"}
+            for i, cutter in enumerate(cutters)
+        ]
         router = await start_router(
             [{"name": "m", "replicas": replicas}],
             fleet_secret=SECRET,

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kvasir_router.discovery.file_source import MAX_FILE_BYTES, read_snapshot
 from kvasir_router.discovery.specs import (
@@ -255,3 +256,20 @@ async def test_a_replica_that_is_taken_out_ends_its_streams(
     go_on.set()
     assert (await reader.readuntil(b"0\r\n\r\n")).endswith(b"data: 2\n\n\r\n0\r\n\r\n")
     writer.close()
+
+
+@pytest.mark.parametrize("said", [{"engine": "vllm"}, {"engine": "kvasir"}, {"grpc_port": 8001}])
+def test_with_a_fleet_secret_each_replica_says_its_engine(tmp_path, said) -> None:
+    """Else one forgotten line would send the secret to somebody else's server."""
+    path = tmp_path / "fleet.yaml"
+    replica = {"id": "r0", "url": "http://127.0.0.1:1"}
+    for fields, refused in (({}, True), (said, False)):
+        path.write_text(yaml.safe_dump({"models": [{"name": "m", "replicas": [replica | fields]}]}))
+        assert read_snapshot(path, check_policy)
+        if refused:
+            with pytest.raises(
+                DiscoveryError, match=r"replica 'r0' of model 'm' .* engine: kvasir,"
+            ):
+                read_snapshot(path, check_policy, has_secret=True)
+        else:
+            assert read_snapshot(path, check_policy, has_secret=True)
