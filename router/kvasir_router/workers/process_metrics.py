@@ -7,6 +7,7 @@ from prometheus_client.core import Metric
 from kvasir_router.telemetry.router_metrics import counter, gauge
 from kvasir_router.workers.replication.publisher import Publisher
 from kvasir_router.workers.replication.subscriber import IndexSubscriber
+from kvasir_router.workers.shared_memory.shared_limits import SharedLimitTable
 
 
 def publisher_families(publisher: Publisher) -> Iterator[Metric]:
@@ -22,3 +23,9 @@ def subscriber_families(link: IndexSubscriber) -> Iterator[Metric]:
     yield counter("worker_untold", text, link.dropped)
     text = "Times that a worker missed the index process."
     yield counter("index_process_losses", text, link.losses)
+
+
+def limit_families(table: SharedLimitTable) -> Iterator[Metric]:
+    """Yield the keys whose limits are not common to all workers."""
+    text = "Keys that each worker limits by itself, since the common table is full."
+    yield gauge("unshared_limits", text, len(table.unshared))

@@ -18,7 +18,7 @@ from kvasir_router.telemetry.metric_families import families_of
 from kvasir_router.telemetry.router_metrics import CONTENT_TYPE
 from kvasir_router.wire.responses import Answer, error
 from kvasir_router.workers.control_channel import GO, LEAVING, READY, TERM, Control
-from kvasir_router.workers.process_metrics import subscriber_families
+from kvasir_router.workers.process_metrics import limit_families, subscriber_families
 from kvasir_router.workers.process_stats import ProcessStats
 from kvasir_router.workers.replication.messages import (
     Ask,
@@ -82,6 +82,7 @@ class RouterWorker(RouterComponents):
         gateway.ask_metrics = self._ask_metrics
         if gateway.admission.keyring is not None:
             gateway.admission.keyring.make_limits = shared.ledger.limits
+            self.metrics.register(partial(limit_families, shared.ledger))
 
     async def run(self, control: Control) -> None:
         """Serve until told to stop, or to make room for another worker."""

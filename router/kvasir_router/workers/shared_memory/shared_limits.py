@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 
+import structlog
+
 from kvasir_router.admission.limits import Allowance, Excess, KeyLimits
 
 RECORDS = 131_072
@@ -22,6 +24,10 @@ _RECORD = struct.Struct("=Q7d")
 _TAG = struct.Struct("=Q")
 _STATE = struct.Struct("=6d")
 _TRIES = 2000
+_PROBES = 512
+"""Records that a key is looked for in; the table counts as full for one that is in none of them."""
+
+_log = structlog.get_logger("kvasir_router.keys")
 
 
 class SharedLimitTable:
@@ -31,6 +37,8 @@ class SharedLimitTable:
     def __init__(self, records: int = RECORDS) -> None:
         size = records * _RECORD.size
         self._records = records
+        self.unshared: set[str] = set()
+        """Ids of keys for which there was no record: each process limits them by itself."""
         self._fd = os.memfd_create("kvasir-router-ledger")
         os.ftruncate(self._fd, size)
         self._memory = mmap.mmap(self._fd, size)
@@ -42,6 +50,14 @@ class SharedLimitTable:
         record = self._find(key_id)
         if record is None:
             # More ids than key files ever hold came and went: what is known is kept for them
+            if not self.unshared:
+                _log.error(
+                    "the workers' table of limits is full: each worker limits further keys by "
+                    "itself, so they get up to as many times their limits as there are workers; "
+                    "restart the router",
+                    key=key_id,
+                )
+            self.unshared.add(key_id)
             return KeyLimits(allowance, now)
         return SharedKeyLimits(self, record, allowance, now)
 
@@ -74,7 +90,7 @@ class SharedLimitTable:
     def _find(self, key_id: str) -> int | None:
         """The key's record, made if there is none; None if there is no place for it."""
         tag = int.from_bytes(blake2b(key_id.encode(), digest_size=8).digest(), "little") or 1
-        for step in range(self._records):
+        for step in range(min(self._records, _PROBES)):
             record = (tag + step) % self._records * _RECORD.size
             with self.locked(record):
                 (found,) = _TAG.unpack_from(self._memory, record)

@@ -267,9 +267,7 @@ def test_with_a_fleet_secret_each_replica_says_its_engine(tmp_path, said) -> Non
         path.write_text(yaml.safe_dump({"models": [{"name": "m", "replicas": [replica | fields]}]}))
         assert read_snapshot(path, check_policy)
         if refused:
-            with pytest.raises(
-                DiscoveryError, match=r"replica 'r0' of model 'm' .* engine: kvasir,"
-            ):
+            with pytest.raises(DiscoveryError, match=r"'r0' of model 'm' .* engine: kvasir,"):
                 read_snapshot(path, check_policy, has_secret=True)
         else:
             assert read_snapshot(path, check_policy, has_secret=True)

@@ -4,9 +4,11 @@ import fcntl
 import os
 
 import pytest
+import structlog
 
 from kvasir_router.admission.limits import Allowance, Limit
-from kvasir_router.workers.shared_memory.shared_limits import SharedLimitTable
+from kvasir_router.workers.process_metrics import limit_families
+from kvasir_router.workers.shared_memory.shared_limits import SharedKeyLimits, SharedLimitTable
 
 NOON = 20_000 * 86_400 + 43_200.0
 
@@ -109,3 +111,17 @@ def test_a_process_that_was_stopped_with_a_record_locked_does_not_hold_others_fo
     os.waitpid(pid, 0)
     for fd in (*ready, *go_on):
         os.close(fd)
+
+
+def test_a_key_without_a_place_is_limited_here_alone_and_that_is_told() -> None:
+    ledger, allowance = SharedLimitTable(4), Allowance(requests_per_minute=1)
+    with structlog.testing.capture_logs() as logs:
+        made = [ledger.limits(f"key{number}", allowance, 1.0) for number in range(6)]
+    assert [isinstance(each, SharedKeyLimits) for each in made] == [True] * 4 + [False] * 2
+    assert ledger.unshared == {"key4", "key5"}
+    [entry] = logs
+    assert "table of limits is full" in entry["event"]
+    [family] = limit_families(ledger)
+    assert [sample.value for sample in family.samples] == [2]
+    assert made[5].admit(1, 1.0, NOON) is None
+    assert made[5].admit(1, 1.0, NOON) is not None
