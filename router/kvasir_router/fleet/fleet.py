@@ -44,6 +44,7 @@ class Fleet:
         self.emptied: Callable[[Model, Replica], None] = lambda model, replica: None
         self.policy_changed: Callable[[Model], None] = lambda model: None
         self.room: Callable[[Model], None] = lambda model: None
+        self.policy_raised: Callable[[], None] = lambda: None
         self.make_model: Callable[[ModelSpec, Policy, int], Model] = Model
         self.make_replica: ReplicaMaker = _make_replica
 
@@ -91,6 +92,7 @@ class Fleet:
         if model is None:
             made = self.make_model(spec, self._make_policy(spec.policy), int(time.time()))
             made.room = lambda: self.room(made)
+            made.policy_raised = self.policy_raised
             return made
         if spec.policy != model.spec.policy:
             self.set_policy(model, spec.policy)

@@ -61,6 +61,8 @@ class Model:
         """True if a replica that is not down may take a request now."""
         self.room: Callable[[], None] = lambda: None
         """Called when there is room after there was none."""
+        self.policy_raised: Callable[[], None] = lambda: None
+        """Called when the policy raised, after the log has said so."""
 
     @property
     def sink(self) -> BlockSink | None:
@@ -140,6 +142,7 @@ class Model:
     def _policy_failed(self, method: str) -> None:
         name = type(self.policy).__name__
         _log.exception("the policy raised", model=self.name, policy=name, method=method)
+        self.policy_raised()
 
     @property
     def capacity(self) -> int:

@@ -119,7 +119,7 @@ async def test_what_callbacks_raise_is_counted_and_logged() -> None:
 
 def test_a_defect_that_comes_again_and_again_is_counted_and_seldom_logged(monkeypatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(tasks_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr("kvasir_router.tasks.time.monotonic", lambda: now)
     tasks = SupervisedTasks()
     with structlog.testing.capture_logs() as logs:
         for _ in range(100):
