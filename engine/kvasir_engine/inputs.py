@@ -79,6 +79,7 @@ class RequestMaker:
                 "cache_salt",
                 f"cache_salt takes at most {MAX_SALT_CHARS} characters, got {len(cache_salt)}.",
             )
+        params.verify_lists()  # before each of their entries is looked at
         params = params.clone(bad_words_token_ids=self.bad_word_ids(params.bad_words))
         params.verify(vocab_size=self.vocab_size, max_logprobs=self.max_logprobs)
         made = EngineRequest(

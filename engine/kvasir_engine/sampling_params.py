@@ -19,6 +19,7 @@ MAX_STOP_TOKEN_IDS = 128
 MAX_LOGIT_BIAS = 1024
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_TOKENS = 32
+MAX_BAD_WORD_CHARS = 1024
 MAX_N = 256
 MAX_SEED = 2**63 - 1
 
@@ -149,7 +150,7 @@ class SamplingParams:
         """Raise ParameterError for the first field that is out of its range."""
         self._verify_numbers()
         self._verify_limits(max_logprobs)
-        self._verify_lists()
+        self.verify_lists()
         self._verify_biases()
         self.verify_vocabulary(vocab_size)
         if self.use_beam_search:
@@ -176,7 +177,8 @@ class SamplingParams:
                     "the server's --max-logprobs raises the limit.",
                 )
 
-    def _verify_lists(self) -> None:
+    def verify_lists(self) -> None:
+        """Raise ParameterError for the first list that is too long or has a bad text."""
         for name, limit in _MAX_ITEMS.items():
             size = len(getattr(self, name))
             if size > limit:
@@ -187,6 +189,12 @@ class SamplingParams:
                     "stop",
                     f"a stop string must have 1 to {MAX_STOP_STRING_CHARS} characters, "
                     f"got {len(text)}.",
+                )
+        for text in self.bad_words:
+            if len(text) > MAX_BAD_WORD_CHARS:
+                raise ParameterError(
+                    "bad_words",
+                    f"a bad word takes at most {MAX_BAD_WORD_CHARS} characters, got {len(text)}.",
                 )
         for ids in self.bad_words_token_ids:
             if not 1 <= len(ids) <= MAX_BAD_WORD_TOKENS:
@@ -199,7 +207,14 @@ class SamplingParams:
         """Raise ParameterError for the first token id that the model lacks."""
         check_token_ids("logit_bias", self.logit_bias, vocab_size)
         check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
-        check_token_ids("allowed_token_ids", self.allowed_token_ids or (), vocab_size)
+        allowed = self.allowed_token_ids or ()
+        if len(allowed) > vocab_size:
+            raise ParameterError(
+                "allowed_token_ids",
+                f"allowed_token_ids takes at most {vocab_size} entries, the vocabulary's size, "
+                f"got {len(allowed)}.",
+            )
+        check_token_ids("allowed_token_ids", allowed, vocab_size)
         for ids in self.bad_words_token_ids:
             check_token_ids("bad_words", ids, vocab_size)
 

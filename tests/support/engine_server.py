@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -271,16 +272,27 @@ def byte_tokenizer_fixture() -> Tokenizer:
     return byte_tokenizer()
 
 
+def write_model(directory: Path) -> Path:
+    """Write what a server reads of the byte tokenizer's model; a body worker reads it too."""
+    directory.mkdir()
+    byte_tokenizer().backend.save(str(directory / "tokenizer.json"))
+    named = {"bos_token": "<s>", "eos_token": "</s>"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(named))
+    (directory / "chat_template.jinja").write_text(TEMPLATE)
+    return directory
+
+
 @pytest.fixture
-async def start_server() -> AsyncIterator[StartServer]:
+async def start_server(tmp_path: Path) -> AsyncIterator[StartServer]:
     """await start_server(ready=True, model={...}, **settings): a RunningServer."""
+    directory = write_model(tmp_path / "model")
     stack: list[Any] = []
 
     async def start(
         *, ready: bool = True, model: dict[str, Any] | None = None, **settings: Any
     ) -> RunningServer:
         given = {"served_model_names": ("tiny", "alias"), **settings}
-        made = ServerSettings(model="builtin://tiny", model_dir=Path("/nowhere"), **given)
+        made = ServerSettings(model="builtin://tiny", model_dir=directory, **given)
         core = ScriptedCore()
         if ready:
             core.become_ready()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.messages import CoreInfo
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
+from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
+from kvasir_engine.server.large_bodies.worker_messages import Setup
 from kvasir_engine.server.lifecycle import Lifecycle, ServerPhase
 from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.intake import Intake
+from kvasir_engine.server.openai.preparer import Preparer
 from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.served_model import ServedModel
 from kvasir_engine.server.server_settings import ServerSettings
@@ -39,6 +43,8 @@ class ServerState:
         self.reporter: PromptReporter | None = None
         """Reporter that takes prompts for the routers that watch them; only where gRPC is
         served."""
+        self.preparer = Preparer(self.intake, model.defaults)
+        self.body_workers = BodyWorkers(self._worker_setup, settings.max_body_bytes)
         self._intake: Intake | None = None
 
     def make_reporter(
@@ -66,13 +72,22 @@ class ServerState:
         Raises ApiError: 404 for another name, 503 while requests are not taken.
         """
         self.check_model(name)
-        if not self.lifecycle.ready:
-            raise self._not_ready()
+        self.check_ready()
         if self._intake is None:
             info = self.lifecycle.served_info
             maker = self.model.request_maker(info, self.settings.max_logprobs)
             self._intake = Intake(maker, info)
         return self._intake
+
+    def check_ready(self) -> None:
+        """Raise a 503 while requests are not taken."""
+        if not self.lifecycle.ready:
+            raise self._not_ready()
+
+    def _worker_setup(self) -> Setup:
+        # A worker has no use for what proves a caller.
+        settings = replace(self.settings, api_keys=(), fleet_secret=None)
+        return Setup(settings, self.lifecycle.served_info)
 
     def loaded_info(self) -> CoreInfo:
         """Return what the core said of the model. Raises a 503 while it loads, and at its end."""
@@ -87,11 +102,16 @@ class ServerState:
 
     def check_model(self, name: str | None) -> None:
         """Raise a 404 for a model that is not served here."""
-        if name is not None and name not in self.model.names:
-            raise ApiError(
-                404,
-                f"The model {name[:200]!r} does not exist here; this server has "
-                f"{', '.join(map(repr, self.model.names))}.",
-                param="model",
-                code="model_not_found",
-            )
+        check_model(self.model, name)
+
+
+def check_model(model: ServedModel, name: str | None) -> None:
+    """Raise a 404 for a name that is not one of `model`; None is any."""
+    if name is not None and name not in model.names:
+        raise ApiError(
+            404,
+            f"The model {name[:200]!r} does not exist here; this server has "
+            f"{', '.join(map(repr, model.names))}.",
+            param="model",
+            code="model_not_found",
+        )

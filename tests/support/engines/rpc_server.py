@@ -22,9 +22,12 @@ from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.request import EngineRequest, SampleDelta
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
+from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
+from kvasir_engine.server.large_bodies.worker_messages import Setup
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.rpc.engine_service import EngineService
+from kvasir_engine.server.rpc.generate_reader import GenerateReader
 from kvasir_engine.server.rpc.grpc_server import GrpcServer
 
 BLOCK = 4
@@ -138,6 +141,10 @@ async def failure(call: Any) -> grpc.aio.AioRpcError:
     pytest.fail("the call succeeded")
 
 
+def _no_setup() -> Setup:
+    raise OSError("this rig's model has no files that a worker could read")
+
+
 class Rig:
     """A server on a free port, its scripted core and a channel to it."""
 
@@ -153,11 +160,10 @@ class Rig:
         maker = RequestMaker(TOKENIZER, None, (EOS or 0,), TOKENIZER.vocab_size, BLOCK, 5)
         service = EngineService(
             self.core,
-            maker,
+            GenerateReader(maker, CONTEXT, BodyWorkers(_no_setup, 2**20)),
             self.lifecycle,
             ApiMetrics(MetricRegistry("kvasir_", "m")),
             self.reporter,
-            max_model_len=CONTEXT,
         )
         keyring = Keyring(api_keys, secret)
         self.server = GrpcServer(

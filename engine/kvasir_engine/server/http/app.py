@@ -29,7 +29,7 @@ from kvasir_engine.server.http.oip_routes import OipRoutes
 from kvasir_engine.server.http.ops_routes import OpsRoutes
 from kvasir_engine.server.http.routes import ApiRoutes, json_response
 from kvasir_engine.server.oip.infer import InferBody, error_body
-from kvasir_engine.server.openai.api_error import ApiError
+from kvasir_engine.server.openai.api_error import FAILED_SENTENCE, ApiError
 from kvasir_engine.server.openai.schema import (
     ChatBody,
     CompletionBody,
@@ -70,6 +70,7 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
             starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await starting
+            await state.body_workers.close()
 
     endpoints = _endpoints(state)
     http_metrics = HttpMetrics(registry, [each.path for each in endpoints])
@@ -154,5 +155,4 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 async def _crash(request: Request, _error: Exception) -> Response:
     # Answered outside of the gate, which sets this header otherwise.
     headers = {"x-request-id": request.scope["state"]["request_id"]}
-    message = "The server failed on this request; its log says why."
-    return ApiError(500, message, headers=headers).response()
+    return ApiError(500, FAILED_SENTENCE, headers=headers).response()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -11,15 +10,8 @@ from starlette.responses import Response
 from kvasir import __version__
 from kvasir_engine.server.http.ops_routes import OpsRoutes
 from kvasir_engine.server.http.routes import ApiRoutes, json_response
-from kvasir_engine.server.oip.infer import (
-    INPUT,
-    OUTPUT,
-    InferAnswer,
-    InferBody,
-    completion_body,
-)
+from kvasir_engine.server.oip.infer import INPUT, OUTPUT
 from kvasir_engine.server.openai.api_error import invalid
-from kvasir_engine.server.openai.sampling import completion_params
 from kvasir_engine.server.server_state import ServerState
 
 
@@ -68,14 +60,7 @@ class OipRoutes:
         name = self._name(request)
         if "inference-header-content-length" in request.headers:
             raise invalid("Tensors in binary are not supported; send the data as JSON.", "inputs")
-        given: InferBody = await self._api.read(request, InferBody)
-        body = completion_body(given, name)
-        intake = self._state.intake(name)
-        params = completion_params(body, self._state.model.defaults)
-        special = True if body.add_special_tokens is None else body.add_special_tokens
-        prompts = await intake.prompts(body.prompt, add_special_tokens=special)
-        kind = partial(InferAnswer, infer_id=given.id)
-        return self._api.respond(kind, request, body, intake, prompts, params)
+        return await self._api.generate(request, "infer", model=name)
 
     def _name(self, request: Request) -> str:
         name: str = request.path_params["name"]

@@ -12,7 +12,9 @@ import msgspec
 
 from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.openai.api_error import ApiError, invalid
+from kvasir_engine.server.openai.body_parser import parse_body
 from kvasir_engine.server.openai.completions import CompletionAnswer
+from kvasir_engine.server.openai.preparer import PreparedRequest, Preparer
 from kvasir_engine.server.openai.schema import CompletionBody
 
 OUTPUT = "text_output"
@@ -79,6 +81,16 @@ def _texts(inputs: list[Tensor]) -> list[str]:
             "inputs",
         )
     return tensor.data
+
+
+async def prepare_infer(
+    preparer: Preparer, raw: bytes, model: str, request_id: str
+) -> PreparedRequest:
+    """Prepare an inference by `model`. Raises ApiError."""
+    given = parse_body(raw, InferBody)
+    prepared = await preparer.completion_of(completion_body(given, model), request_id)
+    prepared.answer_id = given.id
+    return prepared
 
 
 class InferAnswer(CompletionAnswer):

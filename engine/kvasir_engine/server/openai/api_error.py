@@ -8,16 +8,22 @@ import msgspec
 from starlette.responses import Response
 
 from kvasir_engine.core.client import EngineDeadError, RequestRejectedError
+from kvasir_engine.server.large_bodies.worker_messages import BodyRefusal, Result
 
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "invalid_request_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
     503: "service_unavailable_error",
 }
+
+FAILED_SENTENCE = "The server failed on this request; its log says why."
+MAX_MESSAGE_CHARS = 2000
+"""Longer messages are cut: a chat template's own may hold the whole prompt."""
 
 
 class ApiError(Exception):
@@ -33,6 +39,8 @@ class ApiError(Exception):
         headers: dict[str, str] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
+        if len(message) > MAX_MESSAGE_CHARS:
+            message = f"{message[:MAX_MESSAGE_CHARS]}..."
         super().__init__(message)
         self.status = status
         self.message = message
@@ -60,6 +68,19 @@ class ApiError(Exception):
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """400: the request is wrong; `param` names the field."""
     return ApiError(400, message, param=param, code=code)
+
+
+def refused(result: Result) -> ApiError:
+    """Return the error that a body worker answered with."""
+    if not isinstance(result, BodyRefusal):
+        return ApiError(500, FAILED_SENTENCE)
+    return ApiError(
+        result.status,
+        result.message,
+        param=result.param,
+        code=result.code,
+        headers=result.headers,
+    )
 
 
 def from_engine(error: RequestRejectedError | EngineDeadError) -> ApiError:

@@ -24,7 +24,10 @@ INLINE_CHARS = 8192
 INLINE_MESSAGES = 32
 """Longer conversations are rendered in a thread, for the same reason."""
 MAX_PROMPTS = 256
+MAX_PROMPT_TOKENS = 2**20
+"""Tokens of all prompts of one request, where the context is not longer."""
 MAX_CHOICES = 1024
+MAX_ANSWER_ID_CHARS = 256
 MAX_PRIORITY = 2**31 - 1
 
 
@@ -99,7 +102,8 @@ class Intake:
             entries = [entries]
         if len(entries) > MAX_PROMPTS:
             raise invalid(f"prompt takes at most {MAX_PROMPTS} prompts.", "prompt")
-        made = []
+        most = max(MAX_PROMPT_TOKENS, self.max_model_len)
+        made: list[TokenPrompt] = []
         for number, entry in enumerate(entries):
             param = f"prompt[{number}]" if len(entries) > 1 else "prompt"
             if isinstance(entry, str):
@@ -107,9 +111,19 @@ class Intake:
                 made.append(TokenPrompt(ids, entry))
             else:
                 made.append(TokenPrompt(self._token_ids(entry, param), None))
+            most -= len(made[-1].token_ids)
+            if most < 0:
+                raise invalid(
+                    f"The prompts have more than {max(MAX_PROMPT_TOKENS, self.max_model_len)} "
+                    "tokens together; send fewer at once.",
+                    "prompt",
+                )
         return made
 
     def _token_ids(self, entry: Any, param: str) -> list[int]:
+        if isinstance(entry, list) and len(entry) > self.max_model_len:
+            # Before each is looked at: there may be millions.
+            raise too_long(len(entry), None, self.max_model_len)
         if not isinstance(entry, list) or any(type(token) is not int for token in entry):
             raise invalid(
                 f"{param} must be a string or a list of token ids, all of one kind.", param
@@ -173,6 +187,14 @@ class Intake:
             )
         if resume.sent_chars < 0:
             raise invalid("resume.sent_chars must be at least 0.", "resume.sent_chars")
+        if len(resume.output_token_ids) > self.max_model_len:
+            raise invalid(
+                f"resume.output_token_ids has {len(resume.output_token_ids)} tokens, but the "
+                f"model's context is {self.max_model_len}.",
+                "resume.output_token_ids",
+            )
+        if resume.id is not None and len(resume.id) > MAX_ANSWER_ID_CHARS:
+            raise invalid(f"resume.id has more than {MAX_ANSWER_ID_CHARS} characters.", "resume.id")
 
     def _run(
         self,

@@ -11,18 +11,16 @@ from kvasir.text.chat_template import ChatTemplate
 from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.openai.intake import render_chat
 from kvasir_engine.server.openai.schema import ChatBody, CompletionBody
-from kvasir_engine.server.reports.reporter import PromptReporter
+from kvasir_engine.server.reports.reporter import PromptTaker
 
 
 def report_runs(
-    reporter: PromptReporter,
+    reporter: PromptTaker,
     template: ChatTemplate | None,
     body: ChatBody | CompletionBody,
     runs: Sequence[PromptRun],
 ) -> None:
-    """Queue a report of each run whose prompt was text."""
-    if not reporter.watched:
-        return
+    """Have each run reported whose prompt was text."""
     fields = msgspec.structs.asdict(body)
     for run in runs:
         request, text = run.request, run.prompt_text

@@ -50,7 +50,54 @@ class Subscription:
         return taken
 
 
-class PromptReporter:
+class PromptTaker:
+    """Take prompts from the routes."""
+
+    def put(self, prompt: TokenisedPrompt) -> None:
+        """Report `prompt`."""
+        raise NotImplementedError
+
+    def completion(
+        self,
+        body: Mapping[str, Any],
+        prompt: str,
+        token_ids: Sequence[int],
+        block_hashes: bytes,
+        *,
+        add_special_tokens: bool,
+    ) -> None:
+        """A string prompt of a completion was tokenised. `body` is the parsed JSON."""
+        pieces = completion_pieces(body, prompt)
+        self.put(
+            TokenisedPrompt(pieces, (), prompt, token_ids, block_hashes, add_special_tokens, None)
+        )
+
+    def chat(
+        self,
+        body: Mapping[str, Any],
+        rendered: str,
+        token_ids: Sequence[int],
+        block_hashes: bytes,
+        render: Render,
+        *,
+        add_special_tokens: bool = False,
+    ) -> None:
+        """A chat was rendered and tokenised. `render` renders other messages in its place, with
+        everything else as it was, and is called on another thread."""
+        self.put(
+            TokenisedPrompt(
+                chat_pieces(body),
+                body["messages"],
+                rendered,
+                token_ids,
+                block_hashes,
+                add_special_tokens,
+                render,
+            )
+        )
+
+
+class PromptReporter(PromptTaker):
     """Take prompts from the routes and give reports to the watchers. Not thread-safe."""
 
     def __init__(
@@ -68,6 +115,12 @@ class PromptReporter:
         self._subscriptions: set[Subscription] = set()
         self._thread: ThreadPoolExecutor | None = None
         self._queued = 0
+        self._watch = 0
+
+    @property
+    def watch(self) -> int:
+        """Number of the latest watch, under which all is reported anew; 0 = nobody watches."""
+        return self._watch if self._subscriptions else 0
 
     @property
     def watched(self) -> bool:
@@ -79,6 +132,7 @@ class PromptReporter:
         """Reports of prompts from now on; text that was reported to others is reported again."""
         subscription = Subscription(self.count_dropped)
         self._maker = self._maker.fresh()
+        self._watch += 1
         self._subscriptions.add(subscription)
         self._on_watch(True)
         try:
@@ -88,60 +142,15 @@ class PromptReporter:
             if not self._subscriptions:
                 self._on_watch(False)
 
-    def completion(
-        self,
-        body: Mapping[str, Any],
-        prompt: str,
-        token_ids: Sequence[int],
-        block_hashes: bytes,
-        *,
-        add_special_tokens: bool,
-    ) -> None:
-        """A string prompt of a completion was tokenised. `body` is the parsed JSON."""
-        if self.watched:
-            self._queue(
-                TokenisedPrompt(
-                    completion_pieces(body, prompt),
-                    (),
-                    prompt,
-                    token_ids,
-                    block_hashes,
-                    add_special_tokens,
-                    None,
-                )
-            )
-
-    def chat(
-        self,
-        body: Mapping[str, Any],
-        rendered: str,
-        token_ids: Sequence[int],
-        block_hashes: bytes,
-        render: Render,
-        *,
-        add_special_tokens: bool = False,
-    ) -> None:
-        """A chat was rendered and tokenised. `render` renders other messages in its place, with
-        everything else as it was, and is called on another thread."""
-        if self.watched:
-            self._queue(
-                TokenisedPrompt(
-                    chat_pieces(body),
-                    body["messages"],
-                    rendered,
-                    token_ids,
-                    block_hashes,
-                    add_special_tokens,
-                    render,
-                )
-            )
-
     def close(self) -> None:
         """End the worker thread."""
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _queue(self, prompt: TokenisedPrompt) -> None:
+    def put(self, prompt: TokenisedPrompt) -> None:
+        """Have the report of `prompt` made; without watchers nothing is."""
+        if not self.watched:
+            return
         if self._queued >= MAX_QUEUED_PROMPTS:
             self.count_dropped(1)
             return

@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from kvasir.wire.prompt_report.report import PromptReport
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.core.client import LoadSnapshot
@@ -14,6 +16,9 @@ from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import LogprobEntry, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.openai.api_error import invalid
+from kvasir_engine.server.openai.preparer import PreparedRequest
+from kvasir_engine.server.openai.schema import CompletionBody
 from kvasir_engine.text.output_assembler import OutputAssembler
 from kvasir_engine.text.sample_state import SampleUpdate
 
@@ -21,6 +26,20 @@ MAX_REQUEST_ID_CHARS = 256
 _LISTS = frozenset({"stop", "stop_token_ids", "bad_words"})
 _INLINE_CHARS = 4096
 """Text up to this long is tokenised on the event loop: a thread would cost more than it saves."""
+
+
+async def prepare_generate(raw: bytes, maker: RequestMaker, max_model_len: int) -> PreparedRequest:
+    """Return the run of a GenerateRequest's bytes, with its flags as a completion's. Raises
+    ApiError (400)."""
+    try:
+        message = pb.GenerateRequest.FromString(raw)
+        run = await prompt_run(message, maker, max_model_len)
+    except ParameterError as error:
+        raise invalid(str(error), error.param) from error
+    except DecodeError as error:
+        raise invalid(f"the message is no GenerateRequest: {error}.") from error
+    flags = CompletionBody(return_token_ids=message.return_token_ids)
+    return PreparedRequest(flags, [run])
 
 
 async def prompt_run(

@@ -10,8 +10,6 @@ import grpc
 
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.core.client import CoreClient, EngineDeadError, RequestRejectedError
-from kvasir_engine.inputs import RequestMaker
-from kvasir_engine.sampling_params import ParameterError
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.generation.generation import (
     Generation,
@@ -20,8 +18,10 @@ from kvasir_engine.server.generation.generation import (
     Interruption,
 )
 from kvasir_engine.server.lifecycle import Lifecycle
+from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.rpc import convert
+from kvasir_engine.server.rpc.generate_reader import GenerateReader
 from kvasir_engine.server.rpc.responses import ResponseStream
 
 LOAD_TICK_SECONDS = 0.02
@@ -51,19 +51,16 @@ class EngineService:
     def __init__(
         self,
         client: CoreClient,
-        maker: RequestMaker,
+        reader: GenerateReader,
         lifecycle: Lifecycle,
         metrics: ApiMetrics,
         reporter: PromptReporter,
-        *,
-        max_model_len: int,
     ) -> None:
         self._client = client
-        self._maker = maker
+        self._reader = reader
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._reporter = reporter
-        self._max_model_len = max_model_len
         self._running: dict[str, Generation] = {}
 
     def close(self) -> None:
@@ -72,23 +69,26 @@ class EngineService:
 
     # The handlers write instead of yielding: so a cancelled call ends within them, at once.
 
-    async def Generate(self, message: pb.GenerateRequest, context: Context) -> None:  # noqa: N802
+    async def Generate(self, raw: bytes, context: Context) -> None:  # noqa: N802
         """Generate and stream. A request that cannot run ends the call with its status."""
         try:
-            run = await convert.prompt_run(message, self._maker, self._max_model_len)
+            prepared = await self._reader.read(raw)
+            [run] = prepared.runs
             request_id = run.request.request_id
             if request_id in self._running:
-                raise ParameterError("request_id", f"request_id {request_id!r} runs already.")
-        except ParameterError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+                raise invalid(f"request_id {request_id!r} runs already.", "request_id")
+        except ApiError as error:
+            status = _STATUS.get(error.status, grpc.StatusCode.INTERNAL)
+            await context.abort(status, error.message)
             raise
+        with_token_ids = bool(prepared.body.return_token_ids)
         generation = Generation(self._client, self._metrics, [run])
         self._running[request_id] = generation
         try:
             with self._lifecycle.run(generation):
                 await generation.admit()
                 await context.send_initial_metadata(())
-                stream = ResponseStream(generation, with_token_ids=message.return_token_ids)
+                stream = ResponseStream(generation, with_token_ids=with_token_ids)
                 async with contextlib.aclosing(stream.messages()) as messages:
                     async for response in messages:
                         await context.write(response)

@@ -11,7 +11,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
-from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
+from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.rpc.engine_service import EngineService
@@ -57,7 +57,7 @@ class GrpcServer:
             maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
         )
         self._health = health.aio.HealthServicer()
-        engine_pb2_grpc.add_EngineServicer_to_server(service, self._server)
+        self._server.add_generic_rpc_handlers((_handlers(service),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._address = f"{host}:{port}"
         self._follower: asyncio.Task[None] | None = None
@@ -97,6 +97,26 @@ class GrpcServer:
         status = statuses.SERVING if self._lifecycle.ready else statuses.NOT_SERVING
         for name in ("", SERVICE_NAME):
             await self._health.set(name, status)
+
+
+def _handlers(service: EngineService) -> Any:
+    """Return the service's methods. A Generate call's message comes as it was sent: a large one
+    is not parsed on the event loop."""
+    calls = (
+        ("Generate", grpc.unary_stream_rpc_method_handler, None),
+        ("Abort", grpc.unary_unary_rpc_method_handler, pb.AbortRequest.FromString),
+        ("WatchLoad", grpc.unary_stream_rpc_method_handler, pb.WatchLoadRequest.FromString),
+        ("WatchPrompts", grpc.unary_stream_rpc_method_handler, pb.WatchPromptsRequest.FromString),
+    )
+    methods = {
+        name: make(
+            getattr(service, name),
+            request_deserializer=parse,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+        for name, make, parse in calls
+    }
+    return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
 
 class _AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.rpc.engine_service import EngineService
+from kvasir_engine.server.rpc.generate_reader import GenerateReader
 from kvasir_engine.server.rpc.grpc_server import GrpcServer
 from kvasir_engine.server.server_state import ServerState
 
@@ -19,13 +20,13 @@ async def start_grpc(
     """
     info, settings = await state.client.wait_ready(), state.settings
     reporter = state.make_reporter(info, on_watch)
+    maker = state.model.request_maker(info, settings.max_logprobs)
     service = EngineService(
         state.client,
-        state.model.request_maker(info, settings.max_logprobs),
+        GenerateReader(maker, info.max_model_len, state.body_workers),
         state.lifecycle,
         state.metrics,
         reporter,
-        max_model_len=info.max_model_len,
     )
     server = GrpcServer(
         service,

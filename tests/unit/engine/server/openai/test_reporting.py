@@ -18,7 +18,7 @@ async def queued(server: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The prompts that were given to the server's reporter."""
     reporter = server.app.state.server.make_reporter(await server.core.wait_ready())
     given: list[Any] = []
-    monkeypatch.setattr(reporter, "_queue", given.append)
+    monkeypatch.setattr(reporter, "put", given.append)
     return given
 
 

@@ -1,0 +1,144 @@
+"""One body worker, as the API process that started it sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Callable
+
+from kvasir.wire.prompt_report.report import PromptReport
+from kvasir_engine.server.large_bodies.shared_body import read_all
+from kvasir_engine.server.large_bodies.worker_messages import (
+    MAX_PACKET_BYTES,
+    Answered,
+    FromWorker,
+    Job,
+    Next,
+    Setup,
+    decode_from_worker,
+    decode_reports,
+    encode,
+)
+
+ENDING_SECONDS = 2.0
+_MODULE = "kvasir_engine.server.process.body_worker"
+
+
+class WorkerEndedError(Exception):
+    """The worker has ended with `status` (negative: by that signal) in the middle of a job."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"exit status {status}")
+        self.status = status
+
+
+class BodyWorkerProcess:
+    """A process that reads one body at a time. Make it with `start`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, connection: socket.socket) -> None:
+        self._process = process
+        self._connection = connection
+
+    @classmethod
+    async def start(cls, setup: Setup) -> BodyWorkerProcess:
+        """Start one; it loads its tokenizer while the first job waits for it."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                fd = theirs.fileno()
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", _MODULE, str(fd), str(os.getpid())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(fd,),
+                )
+        except BaseException:
+            ours.close()
+            raise
+        ours.setblocking(False)
+        ours.send(encode(setup))
+        return cls(process, ours)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    async def work(
+        self,
+        job: Job,
+        body: int,
+        answer: Callable[[bytes], None],
+        report: Callable[[PromptReport], None],
+    ) -> bool:
+        """Have the body in descriptor `body` read; `answer` gets the result before any report.
+
+        Returns False when the worker takes no more. Raises WorkerEndedError.
+        """
+        await self._send(encode(job), body)
+        then = Next.REPORT
+        while then is Next.REPORT:
+            message, content = await self._receive()
+            then = message.then
+            if isinstance(message, Answered):
+                answer(content)
+            else:
+                for each in decode_reports(content):
+                    report(each)
+        return then is Next.FREE
+
+    async def _send(self, packet: bytes, descriptor: int) -> None:
+        try:
+            # A free worker has read everything: there is room for a packet.
+            socket.send_fds(self._connection, [packet], [descriptor])
+        except OSError as error:
+            raise WorkerEndedError(await self._ended()) from error
+
+    async def _receive(self) -> tuple[FromWorker, bytes]:
+        """Return the next message and the content of its descriptor."""
+        await _readable(self._connection)
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self._connection, MAX_PACKET_BYTES, 1)
+        except OSError:
+            packet, descriptors = b"", []
+        content = read_all(descriptors[0]) if descriptors else b""
+        if not packet:
+            raise WorkerEndedError(await self._ended())
+        return decode_from_worker(packet), content
+
+    async def _ended(self) -> int:
+        """Return its exit status; one that has closed its socket gets a moment to end by itself."""
+        try:
+            async with asyncio.timeout(ENDING_SECONDS):
+                return await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
+
+    def kill(self) -> None:
+        """End it now."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> None:
+        """End it, and return when it is gone."""
+        self.kill()
+        await self._process.wait()
+        self._connection.close()
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def set_ready() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(connection.fileno(), set_ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection.fileno())

@@ -1,0 +1,106 @@
+"""From a body's bytes to what the core takes: parsed, checked, rendered, tokenised, hashed.
+
+The same in an API process, for small bodies, and in a body worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kvasir_engine.sampling_params import ParameterError, check_token_ids
+from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.openai.api_error import ApiError, invalid
+from kvasir_engine.server.openai.body_parser import parse_body
+from kvasir_engine.server.openai.intake import Intake, TokenPrompt
+from kvasir_engine.server.openai.sampling import chat_params, completion_params
+from kvasir_engine.server.openai.schema import (
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    TokenizeBody,
+)
+
+
+@dataclass(slots=True)
+class PreparedRequest:
+    """Request that can go to the core. Of `body` only what the answer looks like is needed."""
+
+    body: CompletionBody | ChatBody
+    runs: list[PromptRun]
+    answer_id: str | None = None
+    """The id that an OIP caller gave."""
+
+
+class Preparer:
+    """Prepare the requests for the models that `intake` knows by name (None = the only one)."""
+
+    def __init__(self, intake: Callable[[str | None], Intake], defaults: dict[str, Any]) -> None:
+        self._intake = intake
+        self._defaults = defaults
+
+    async def completion(self, raw: bytes, request_id: str) -> PreparedRequest:
+        """Prepare POST /v1/completions. Raises ApiError."""
+        return await self.completion_of(parse_body(raw, CompletionBody), request_id)
+
+    async def completion_of(self, body: CompletionBody, request_id: str) -> PreparedRequest:
+        """Prepare a completion from its parsed body. Raises ApiError."""
+        intake = self._intake(body.model)
+        params = completion_params(body, self._defaults)
+        special = True if body.add_special_tokens is None else body.add_special_tokens
+        prompts = await intake.prompts(body.prompt, add_special_tokens=special)
+        runs = intake.runs(prompts, params, body, request_id, echo=bool(body.echo))
+        return PreparedRequest(body, runs)
+
+    async def chat(self, raw: bytes, request_id: str) -> PreparedRequest:
+        """Prepare POST /v1/chat/completions. Raises ApiError."""
+        body = parse_body(raw, ChatBody)
+        intake = self._intake(body.model)
+        params = chat_params(body, self._defaults)
+        prompt = await _chat_prompt(intake, body)
+        return PreparedRequest(body, intake.runs([prompt], params, body, request_id))
+
+    async def tokenize(self, raw: bytes) -> bytes:
+        """Return the answer to POST /tokenize. Raises ApiError."""
+        body = parse_body(raw, TokenizeBody)
+        intake = self._intake(body.model)
+        if (body.prompt is None) == (body.messages is None):
+            raise invalid("Give either prompt or messages.", "prompt")
+        if body.prompt is not None:
+            special = True if body.add_special_tokens is None else body.add_special_tokens
+            ids = await intake.encode(body.prompt, add_special_tokens=special, param="prompt")
+        else:
+            ids = (await _chat_prompt(intake, body)).token_ids
+        made: dict[str, Any] = {
+            "count": len(ids),
+            "max_model_len": intake.max_model_len,
+            "tokens": ids,
+        }
+        if body.return_token_strs:
+            made["token_strs"] = [intake.maker.tokenizer.token_text(i) for i in ids]
+        return msgspec.json.encode(made)
+
+    async def detokenize(self, raw: bytes) -> bytes:
+        """Return the answer to POST /detokenize. Raises ApiError."""
+        body = parse_body(raw, DetokenizeBody)
+        intake = self._intake(body.model)
+        try:
+            [prompt] = await intake.prompts([body.tokens], add_special_tokens=False)
+            check_token_ids("tokens", prompt.token_ids, intake.maker.vocab_size)
+        except ApiError as error:
+            raise invalid(error.message, "tokens", error.code) from None
+        except ParameterError as error:
+            raise invalid(str(error), error.param) from None
+        text = intake.maker.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
+        return msgspec.json.encode({"prompt": text})
+
+
+async def _chat_prompt(intake: Intake, body: ChatBody | TokenizeBody) -> TokenPrompt:
+    text = await intake.chat_text(body)
+    ids = await intake.encode(
+        text, add_special_tokens=bool(body.add_special_tokens), param="messages"
+    )
+    return TokenPrompt(ids, text)
