@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 
 from kvasir.wire.prompt_report.report import PromptReport
-from kvasir_engine.server.large_bodies.shared_body import read_all
+from kvasir_engine.server.large_bodies.shared_body import SharedBody, read_all
 from kvasir_engine.server.large_bodies.worker_messages import (
     MAX_PACKET_BYTES,
     Answered,
@@ -38,20 +38,21 @@ class WorkerEndedError(Exception):
 class BodyWorkerProcess:
     """A process that reads one body at a time. Make it with `start`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, connection: socket.socket) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
         self._process = process
         self._connection = connection
 
     @classmethod
-    async def start(cls, setup: Setup) -> BodyWorkerProcess:
+    def start(cls, setup: Setup) -> BodyWorkerProcess:
         """Start one; it loads its tokenizer while the first job waits for it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
                 fd = theirs.fileno()
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", _MODULE, str(fd), str(os.getpid())),
-                    stdin=asyncio.subprocess.DEVNULL,
+                # Not the event loop's way: uvloop forks, which copies the page tables first.
+                process = subprocess.Popen(
+                    [sys.executable, "-m", _MODULE, str(fd), str(os.getpid())],
+                    stdin=subprocess.DEVNULL,
                     pass_fds=(fd,),
                 )
         except BaseException:
@@ -69,15 +70,17 @@ class BodyWorkerProcess:
     async def work(
         self,
         job: Job,
-        body: int,
+        body: SharedBody,
         answer: Callable[[bytes], None],
         report: Callable[[PromptReport], None],
     ) -> bool:
-        """Have the body in descriptor `body` read; `answer` gets the result before any report.
+        """Have `body` read; `answer` gets the result before any report.
 
         Returns False when the worker takes no more. Raises WorkerEndedError.
         """
-        await self._send(encode(job), body)
+        await self._send(encode(job), body.fd)
+        # Freeing so much memory takes the last holder 10 ms, which is not to be this process.
+        body.close_file()
         then = Next.REPORT
         while then is Next.REPORT:
             message, content = await self._receive()
@@ -98,7 +101,7 @@ class BodyWorkerProcess:
 
     async def _receive(self) -> tuple[FromWorker, bytes]:
         """Return the next message and the content of its descriptor."""
-        await _readable(self._connection)
+        await _readable(self._connection.fileno())
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._connection, MAX_PACKET_BYTES, 1)
         except OSError:
@@ -112,24 +115,34 @@ class BodyWorkerProcess:
         """Return its exit status; one that has closed its socket gets a moment to end by itself."""
         try:
             async with asyncio.timeout(ENDING_SECONDS):
-                return await self._process.wait()
+                return await self._exited()
         except TimeoutError:
             self.kill()
-            return await self._process.wait()
+            return await self._exited()
+
+    async def _exited(self) -> int:
+        """Return the exit status, when there is one."""
+        if (status := self._process.poll()) is not None:
+            return status
+        descriptor = os.pidfd_open(self._process.pid)
+        try:
+            await _readable(descriptor)
+        finally:
+            os.close(descriptor)
+        return self._process.wait()
 
     def kill(self) -> None:
         """End it now."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
 
     async def close(self) -> None:
         """End it, and return when it is gone."""
         self.kill()
-        await self._process.wait()
+        await self._exited()
         self._connection.close()
 
 
-async def _readable(connection: socket.socket) -> None:
+async def _readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
@@ -137,8 +150,8 @@ async def _readable(connection: socket.socket) -> None:
         if not ready.done():
             ready.set_result(None)
 
-    loop.add_reader(connection.fileno(), set_ready)
+    loop.add_reader(descriptor, set_ready)
     try:
         await ready
     finally:
-        loop.remove_reader(connection.fileno())
+        loop.remove_reader(descriptor)

@@ -122,11 +122,11 @@ class BodyWorkers:
             work.settle(_unavailable("it cannot start the process that reads large ones"))
 
     async def _on_worker(self, work: _Work) -> None:
-        worker = self.idle.pop() if self.idle else await BodyWorkerProcess.start(self._setup())
+        worker = self.idle.pop() if self.idle else BodyWorkerProcess.start(self._setup())
         free = False
         try:
             async with asyncio.timeout(self._max_seconds) as work.limit:
-                free = await worker.work(work.job, work.body.fd, work.answer, work.report)
+                free = await worker.work(work.job, work.body, work.answer, work.report)
         finally:
             work.limit = None
             if free:

@@ -53,11 +53,15 @@ class SharedBody:
         self.size += len(chunk)
         write_all(self.fd, chunk)
 
-    def close(self) -> None:
-        """Free the memory; safe to call twice."""
+    def close_file(self) -> None:
+        """Leave the memory to the process that has the descriptor, too; it still counts."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def close(self) -> None:
+        """Free the memory; safe to call twice."""
+        self.close_file()
         self._budget.give_back(self.size)
         self.size = 0
 
