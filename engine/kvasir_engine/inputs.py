@@ -11,7 +11,7 @@ from kvasir.text.chat_template import ChatTemplate, load_chat_template
 from kvasir.text.tokenizer import Tokenizer, eos_token_ids
 from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.request import EngineRequest, Resume
-from kvasir_engine.sampling_params import ParameterError, SamplingParams
+from kvasir_engine.sampling_params import ParameterError, SamplingParams, UnknownTokenError
 from kvasir_engine.settings import EngineSettings
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
@@ -81,7 +81,6 @@ class RequestMaker:
             )
         params.verify_lists()  # before each of their entries is looked at
         params = params.clone(bad_words_token_ids=self.bad_word_ids(params.bad_words))
-        params.verify(vocab_size=self.vocab_size, max_logprobs=self.max_logprobs)
         made = EngineRequest(
             request_id=request_id,
             handle=0,
@@ -93,10 +92,19 @@ class RequestMaker:
             priority=priority,
             resume=resume,
         )
-        made.verify_vocabulary(self.vocab_size)
+        self._verify(made)
         root = root_hash(cache_salt=cache_salt)
         made.block_hashes = chain_hashes(prompt_token_ids, self.block_size, root=root)
         return made
+
+    def _verify(self, made: EngineRequest) -> None:
+        """Raise ParameterError; for a token that the model lacks with the text that gave it."""
+        try:
+            made.params.verify(vocab_size=self.vocab_size, max_logprobs=self.max_logprobs)
+            made.verify_vocabulary(self.vocab_size)
+        except UnknownTokenError as error:
+            text = self.tokenizer.token(error.token)
+            raise UnknownTokenError(error.param, error.token, self.vocab_size, text) from None
 
     def bad_word_ids(self, words: Iterable[str]) -> list[list[int]]:
         """Token ids of each word, at the start of a text and after a space, as in vLLM."""

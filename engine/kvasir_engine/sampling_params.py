@@ -21,6 +21,7 @@ MAX_BAD_WORDS = 128
 MAX_BAD_WORD_TOKENS = 32
 MAX_BAD_WORD_CHARS = 1024
 MAX_N = 256
+MAX_SHOWN_CHARS = 60
 MAX_SEED = 2**63 - 1
 
 
@@ -32,14 +33,23 @@ class ParameterError(ValueError):
         self.param = param
 
 
+class UnknownTokenError(ParameterError):
+    """A parameter names a token that the model lacks; `text` is the token's, if it is known."""
+
+    def __init__(self, param: str, token: int, vocab_size: int, text: str | None = None) -> None:
+        shown = token if text is None else f"{token} ({text[:MAX_SHOWN_CHARS]!r})"
+        super().__init__(
+            param, f"{param} names token {shown}, but the vocabulary is 0 to {vocab_size - 1}."
+        )
+        self.token = token
+
+
 def check_token_ids(param: str, ids: Collection[int], vocab_size: int) -> None:
-    """Raise ParameterError for the first of a parameter's token ids that the model lacks."""
+    """Raise UnknownTokenError for the first of a parameter's token ids that the model lacks."""
     # Two passes in C: a prompt may have a hundred thousand.
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         token = next(each for each in ids if not 0 <= each < vocab_size)
-        raise ParameterError(
-            param, f"{param} names token {token}, but the vocabulary is 0 to {vocab_size - 1}."
-        )
+        raise UnknownTokenError(param, token, vocab_size)
 
 
 @dataclass(slots=True)

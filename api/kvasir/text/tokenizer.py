@@ -90,6 +90,10 @@ class Tokenizer:
         token = self.special_tokens.get(name)
         return None if token is None else self.backend.token_to_id(token)
 
+    def token(self, token_id: int) -> str | None:
+        """Return how the vocabulary spells a token; None for an id that it lacks."""
+        return self.backend.id_to_token(token_id) if 0 <= token_id < 2**32 else None
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`. Raises ValueError for text that is not valid Unicode."""
         try:

@@ -46,9 +46,11 @@ def test_a_text_with_a_token_that_the_model_lacks_is_refused(maker: RequestMaker
     """As Gemma 3's <image_soft_token>, which its tokenizer has and its embedding lacks."""
     small = dataclasses.replace(maker, vocab_size=2)
     _, ids = small.tokenise("<|im_end|>")
-    with pytest.raises(ParameterError, match=r"prompt names token \d+, .* 0 to 1\."):
+    with pytest.raises(
+        ParameterError, match=r"prompt names token \d+ \('<\|im_end\|>'\), .* 0 to 1\."
+    ):
         small.request("r", ids, SamplingParams())
-    with pytest.raises(ParameterError, match=r"bad_words names token \d+, .* 0 to 1\."):
+    with pytest.raises(ParameterError, match=r"bad_words names token \d+ \('sort'\), .* 0 to 1\."):
         small.request("r", [1], SamplingParams(bad_words=["sort"]))
     assert small.request("r", [1], SamplingParams()).eos_token_ids == [0]
 

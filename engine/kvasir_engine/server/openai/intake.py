@@ -279,5 +279,5 @@ def _named_as_sent(error: ParameterError, body: SamplingBody) -> ApiError:
     other = _SENT_AS.get(param, param)
     if isinstance(body, ChatBody) and getattr(body, other, None) is not None:
         # Not in the name of a flag
-        return invalid(re.sub(rf"(?<!-){param}", other, str(error)), other)
+        return invalid(re.sub(rf"(?<!-){param}", other, str(error), count=1), other)
     return invalid(str(error), param)

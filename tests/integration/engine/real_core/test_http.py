@@ -64,7 +64,8 @@ async def test_a_token_that_the_model_lacks_is_named(start_real, fields, param):
         answer = await server.post(path, {**fields, "max_tokens": 2}, headers=SECRET)
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (400, param)
-        assert error["message"] == f"{param} names token 258, but the vocabulary is 0 to 257."
+        named = "token 258 ('<image>')"
+        assert error["message"] == f"{param} names {named}, but the vocabulary is 0 to 257."
         good = await server.post("/v1/completions", {"prompt": "x", "max_tokens": 2})
         assert good.status_code == 200
 

@@ -127,3 +127,34 @@ async def test_abort_frees_the_core(engine: Any) -> None:
             load = await watch.read()
     watch.cancel()
     assert last.HasField("usage")
+
+
+async def test_a_large_message_is_answered_as_a_small_one_is(engine: Any) -> None:
+    stub, _ = engine
+    fields = {"text": "hello", "sampling": pb.SamplingParams(max_tokens=4, seed=5, stop=["never"])}
+    small, _ = await generate(stub, **fields)
+    message = pb.GenerateRequest(return_token_ids=True, **fields)
+    # What no message has is skipped: field 1000, of 200,000 bytes.
+    padding = b"\xc2\x3e" + b"\xc0\x9a\x0c" + bytes(200_000)
+    padded = pb.GenerateRequest.FromString(message.SerializeToString() + padding)
+    large: list[int] = []
+    async with asyncio.timeout(60):
+        async for answer in stub.Generate(padded):
+            large += [token for chunk in answer.chunks for token in chunk.token_ids]
+    assert large == small
+    assert len(large) == 4
+
+
+async def test_a_large_message_that_cannot_run_ends_with_its_status(engine: Any) -> None:
+    stub, _ = engine
+    ids = pb.TokenIds(ids=[1] * 200_000)
+    for message in (
+        pb.GenerateRequest(token_ids=ids),
+        pb.GenerateRequest(token_ids=pb.TokenIds(ids=[258]), cache_salt="x" * 200_000),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async with asyncio.timeout(60):
+                _ = [answer async for answer in stub.Generate(message)]
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    ids_out, _ = await generate(stub, text="hello", sampling=pb.SamplingParams(max_tokens=2))
+    assert len(ids_out) <= 2

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from kvasir_engine.metric_registry import MetricRegistry
-from kvasir_engine.request import EngineRequest
+from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.generation.generation import (
+    INLINE_TOKENS,
     Generation,
     GenerationInterruptedError,
     Interruption,
@@ -109,4 +111,27 @@ async def test_deltas_that_arrive_together_are_one_update(core):
     assert [update.text for update in first] == ["The q"]
     assert len(first[0].token_ids) == 5
     await updates.aclose()
+    await made.close()
+
+
+async def test_a_long_resumed_output_is_replayed_beside_the_loop(core, monkeypatch):
+    ids = core.tokenizer.encode("ab" * INLINE_TOKENS)
+    request = EngineRequest(
+        "r", 0, [1], SamplingParams(max_tokens=len(ids)), [257], resume=Resume(ids, 1)
+    )
+    run = PromptRun(request, OutputAssembler(request, core.tokenizer), None, 3)
+    made = Generation(core, ApiMetrics(MetricRegistry("kvasir_", "tiny")), [run])
+    threads = []
+    replay = OutputAssembler.resume
+
+    def resume(self, sent_chars):
+        threads.append(threading.current_thread())
+        return replay(self, sent_chars)
+
+    monkeypatch.setattr(OutputAssembler, "resume", resume)
+    await made.admit()
+    assert threads != [threading.main_thread()]
+    assert run.resumed.text == "ab" * INLINE_TOKENS
+    assert run.resumed.index == 3
+    assert core.requests == []  # its output is whole already
     await made.close()
