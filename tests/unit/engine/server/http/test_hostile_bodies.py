@@ -70,6 +70,7 @@ def check_error(path: str, answer: httpx.Response) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # of a deep search
 @settings(
     max_examples=settings.default.max_examples,
     suppress_health_check=list(HealthCheck),  # the server is the same for every example
