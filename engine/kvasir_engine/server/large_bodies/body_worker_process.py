@@ -53,6 +53,8 @@ class BodyWorkerProcess:
                 process = subprocess.Popen(
                     [sys.executable, "-m", _MODULE, str(fd), str(os.getpid())],
                     stdin=subprocess.DEVNULL,
+                    # Without memory a backtrace may never end, and the process with it.
+                    env={**os.environ, "RUST_BACKTRACE": "0"},
                     pass_fds=(fd,),
                 )
         except BaseException:
