@@ -279,3 +279,23 @@ def test_a_taken_port_is_named(serve: Callable[..., Any]) -> None:
     assert second.process.wait(timeout=30) == 2
     assert f"127.0.0.1:{port}" in second.log.read_text()
     assert "--port" in second.log.read_text()
+
+
+def test_a_large_body_is_read_beside_the_api_process_and_ends_with_it(
+    serve: Callable[..., Any],
+) -> None:
+    served = serve(*SIM)
+    core = served.core_pid()
+    (api,) = api_pids(served)
+    body = b'{"prompt": "Hello", "max_tokens": 1}'.ljust(200_000)
+    large = served.client.post("/v1/completions", content=body)
+    assert (large.status_code, large.json()["usage"]["completion_tokens"]) == (200, 1)
+    children = Path(f"/proc/{api}/task/{api}/children").read_text().split()
+    (worker,) = [int(pid) for pid in children]
+    os.kill(api, signal.SIGKILL)
+    served.until(lambda: not Path(f"/proc/{worker}").exists())
+    served.client.close()
+    served.client = httpx.Client(base_url=served.url, timeout=60)
+    served.until(lambda: answers(served))
+    assert served.core_pid() == core
+    assert served.stop() == 0
