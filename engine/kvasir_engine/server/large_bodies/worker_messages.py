@@ -15,7 +15,7 @@ MAX_PACKET_BYTES = 64 * 1024
 
 
 class Next(StrEnum):
-    """What comes of the worker after a message."""
+    """State of the worker after a message."""
 
     REPORT = "report"
     """It reports the prompts."""

@@ -30,7 +30,7 @@ _BULKY: dict[str, Any] = {
     "allowed_token_ids": None,
     "cache_salt": None,
 }
-"""What of a body the runs have already, and what to have in its place."""
+"""Fields that the runs hold already, and what takes their place in the body."""
 _AnyBody = TypeVar("_AnyBody", bound=CompletionBody | ChatBody)
 
 
