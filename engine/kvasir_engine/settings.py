@@ -26,6 +26,7 @@ from kvasir_engine.errors import UserError
 from kvasir_engine.serve_panels import CACHE, HTTP, MODEL, OPS, STEP
 
 ModelImpl = Literal["auto", "native", "transformers"]
+KernelChoice = Literal["auto", "torch"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 
 
@@ -132,6 +133,9 @@ class EngineSettings:
     load_format: LoadFormat = flag("auto", "dummy = random weights, for benchmarks.", MODEL)
     model_impl: ModelImpl = flag(
         "auto", "Whose model code runs; auto = ours where we have it.", MODEL
+    )
+    kernels: KernelChoice = flag(
+        "auto", "torch = torch's own operations: any GPU, several times slower.", MODEL
     )
     enforce_eager: bool = flag(
         False, "No CUDA graphs: starts sooner, decodes slower.", MODEL, switch="--enforce-eager"

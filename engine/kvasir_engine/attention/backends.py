@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import torch
 
 from kvasir_engine.attention.base import AttentionBackend
 from kvasir_engine.attention.torch_reference import TorchAttention
-from kvasir_engine.device.capability import MIN_CAPABILITY, kernels_run_on
+from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.device.kernel_cache import use_kernel_cache
 from kvasir_engine.kv.cache_spec import CacheSpec, KVCacheSpec
-
-log = logging.getLogger(__name__)
 
 
 def make_backends(specs: Sequence[CacheSpec], device: torch.device) -> list[AttentionBackend]:
@@ -32,11 +29,4 @@ def make_backend(spec: CacheSpec, device: torch.device) -> AttentionBackend:
         from kvasir_engine.attention.triton_backend import TritonAttention
 
         return TritonAttention(device)
-    if device.type == "cuda":
-        log.warning(
-            "%s has a compute capability below %d.%d: attention and sampling run through the "
-            "reference kernels, several times slower.",
-            torch.cuda.get_device_name(device),
-            *MIN_CAPABILITY,
-        )
     return TorchAttention(device)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from kvasir_engine.attention.base import AttentionBatch, AttentionSpec, KVSplits, SharedPrefixes
-from kvasir_engine.attention.hopper import paged_attention
-from kvasir_engine.attention.hopper.attend_tiles import ROWS
 from kvasir_engine.attention.triton.decode_tuning import (
     DecodeTuning,
     num_parts,
@@ -29,6 +28,7 @@ from kvasir_engine.attention.triton.shared_prefix import (
     shared_prefix,
 )
 from kvasir_engine.attention.triton.split_kv import make_kv_splits
+from kvasir_engine.device.capability import supports_hopper
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.device.upload import upload
 
@@ -50,8 +50,9 @@ class TritonAttention:
         self.shared_tuning = SharedTuning()
         self.prefill_tuning = PrefillTuning()
         self._tile_bytes = tile_bytes(device)
-        self.by_hopper = paged_attention.supports_device(device)
+        self.by_hopper = supports_hopper(device)
         """True to use the Hopper kernels for layers that fit them."""
+        self._hopper = _hopper_kernels() if self.by_hopper else None
 
     def write_new_kv(
         self, cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor
@@ -130,8 +131,9 @@ class TritonAttention:
         tuning = self.shared_tuning.fitted(*_row(spec, cache), self._tile_bytes)
         attend: PrefixAttention = partial(shared_prefix, tuning=tuning)
         at_once = tuning.rows
-        if self.by_hopper and paged_attention.supports_layer(spec, cache):
-            attend, at_once = paged_attention.hopper_shared_prefix, ROWS
+        hopper = self._hopper_for(spec, cache)
+        if hopper is not None:
+            attend, at_once = hopper.hopper_shared_prefix, hopper.ROWS
         rows = len(prefixes.prefix_lens) * spec.num_heads // spec.num_kv_heads
         programs = -(-rows // at_once) * spec.num_kv_heads
         parts = 1
@@ -148,13 +150,19 @@ class TritonAttention:
         out: torch.Tensor,
     ) -> None:
         heads = spec.num_heads, spec.num_kv_heads
-        if self.by_hopper and paged_attention.supports_layer(spec, cache):
-            tiles = self._prefill_tiles(batch, paged_attention.hopper_tile_tokens(*heads))
-            paged_attention.hopper_prefill(spec, q, cache, batch, tiles, out)
+        hopper = self._hopper_for(spec, cache)
+        if hopper is not None:
+            tiles = self._prefill_tiles(batch, hopper.hopper_tile_tokens(*heads))
+            hopper.hopper_prefill(spec, q, cache, batch, tiles, out)
             return
         tuning = self.prefill_tuning.fitted(*_row(spec, cache), self._tile_bytes)
         tiles = self._prefill_tiles(batch, tile_tokens(*heads, tuning))
         paged_prefill(spec, q, cache, batch, tiles, out, tuning)
+
+    def _hopper_for(self, spec: AttentionSpec, cache: torch.Tensor) -> ModuleType | None:
+        """Return the Hopper kernels where they compute such a layer."""
+        hopper = self._hopper if self.by_hopper else None
+        return hopper if hopper is not None and hopper.supports_layer(spec, cache) else None
 
     def _prefill_tiles(self, batch: AttentionBatch, tokens: int) -> torch.Tensor:
         """Return tiles of `tokens` new tokens of a batch's prefills."""
@@ -164,6 +172,13 @@ class TritonAttention:
             tiles = upload(_tiles(lens, tokens, batch.num_decodes), self._device)
             batch.tiles[tokens] = tiles
         return tiles
+
+
+def _hopper_kernels() -> ModuleType:
+    """Return `hopper.paged_attention`; it imports Gluon, which other GPUs have no use for."""
+    from kvasir_engine.attention.hopper import paged_attention
+
+    return paged_attention
 
 
 def _row(spec: AttentionSpec, cache: torch.Tensor) -> tuple[int, int]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self
 
 import torch
 
 HOPPER_BYTES = 227 << 10
 """Shared memory of a program on compute capability 9.0, which is assumed without a GPU."""
+MIN_ROWS = 16
+"""Fewest rows and keys of a matrix product in Triton."""
 USED = 0.88
 """Share of it that tiles use; the rest is the compiler's own."""
 
 
+@cache
 def tile_bytes(device: torch.device) -> int:
     """Return the shared memory in bytes that a program's tiles may use on `device`."""
     most = HOPPER_BYTES
@@ -24,13 +28,19 @@ def tile_bytes(device: torch.device) -> int:
 
 def fitted(rows: int, keys: int, stages: int, *, row_bytes: int, most: int) -> tuple[int, int, int]:
     """Return `rows` queries and `stages` of `keys` keys and values, or less of them where
-    `row_bytes` of each would take more than `most`."""
+    `row_bytes` of each would take more than `most`; a dot's operands have 16 rows at least."""
     while row_bytes * (rows + 2 * keys * stages) > most:
         if stages > 2:
             stages -= 1
         elif keys > 32:
             keys //= 2
         elif rows > 32:
+            rows //= 2
+        elif keys > MIN_ROWS:
+            keys //= 2
+        elif stages > 1:
+            stages -= 1
+        elif rows > MIN_ROWS:
             rows //= 2
         else:
             break

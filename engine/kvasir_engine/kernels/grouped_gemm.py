@@ -6,13 +6,14 @@ Assignments (token, expert) come sorted by expert and cut into blocks of one exp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.kernels.expert_routing import ExpertBlocks
 
 
@@ -26,7 +27,21 @@ class MoETuning:
     warps: int
     stages: int
 
+    def fitted(self, itemsize: int, most: int) -> MoETuning:
+        """Return the same, or less at a time where its tiles would take more than `most` bytes."""
+        tuning = self
+        while itemsize * tuning.stages * (tuning.rows + tuning.outputs) * tuning.inputs > most:
+            if tuning.stages > 2:
+                tuning = replace(tuning, stages=tuning.stages - 1)
+            elif tuning.inputs > MIN_INPUTS:
+                tuning = replace(tuning, inputs=tuning.inputs // 2)
+            else:
+                break
+        return tuning
 
+
+MIN_INPUTS = 16
+"""Fewest inputs of an iteration: those of one instruction of a tensor core."""
 SMALL_TILES = MoETuning(16, 64, 128, 4, 4)
 MEDIUM_TILES = MoETuning(64, 64, 64, 4, 4)
 LARGE_TILES = MoETuning(128, 64, 64, 8, 3)
@@ -131,6 +146,7 @@ def grouped_gemm(
     `gated`: silu(first half) * second half, [assignments, out / 2]. With fp32 `weights` [tokens,
     k]: x in sorted order to the assignments' own, each times its weight.
     """
+    tuning = tuning.fitted(x.element_size(), tile_bytes(x.device))
     experts, outputs, k_size = matrices.shape
     n_size = outputs // 2 if gated else outputs
     out = torch.empty((len(blocks.order), n_size), dtype=x.dtype, device=x.device)

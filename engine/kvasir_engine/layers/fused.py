@@ -37,11 +37,13 @@ class FusedOps:
     """`kernels.expert_routing`."""
 
 
-@cache
 def fused_ops(device: torch.device) -> FusedOps | None:
     """Return the kernels for `device`, or None where layers use torch's own operations."""
-    if not kernels_run_on(device):
-        return None
+    return _fused_ops() if kernels_run_on(device) else None
+
+
+@cache
+def _fused_ops() -> FusedOps:
     # Not at the top: they import triton, which the CPU does not need.
     from kvasir_engine.kernels import expert_routing as moe_blocks
     from kvasir_engine.kernels import grouped_gemm as moe

@@ -18,6 +18,7 @@ from kvasir.engine_values import LoadFormat
 from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.device import out_of_memory
+from kvasir_engine.device.capability import unsupported_dtype
 from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.kv.cache_spec import CacheSpec
 from kvasir_engine.layers.weights import model_slots
@@ -80,6 +81,9 @@ def load_model(
         raise ModelLoadError(f"{model_dir}: {error}") from error
     _refuse_quantized(config.shape)
     kind = resolve_dtype(dtype, config.shape.dtype, device)
+    fault = unsupported_dtype(kind, device)
+    if fault is not None:
+        raise ModelLoadError(fault)
     source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
     begin = time.monotonic()
     native = _is_native(config.shape.architecture, model_impl)

@@ -11,7 +11,7 @@ import torch
 
 from kvasir_engine.attention.backends import make_backends
 from kvasir_engine.device import out_of_memory
-from kvasir_engine.device.capability import kernels_run_on
+from kvasir_engine.device.capability import choose_kernels, kernels_run_on, unsupported_gpu
 from kvasir_engine.device.collectives import all_reduce_min, tensor_parallel
 from kvasir_engine.kv.groups import KVGroupSpec, group_layers
 from kvasir_engine.loader.load_model import LoadedModel, WeightFill, load_model
@@ -40,6 +40,13 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def _require_kernels(device: torch.device, settings: EngineSettings) -> None:
+    choose_kernels(settings.kernels)
+    fault = unsupported_gpu(device)
+    if fault is not None:
+        raise SettingsError(fault)
+
+
 def build_torch_runner(
     settings: EngineSettings,
     model_dir: Path,
@@ -54,6 +61,7 @@ def build_torch_runner(
         )
     timer = timer or StartupTimer()
     device = pick_device(settings.device)
+    _require_kernels(device, settings)
     if precompiler and kernels_run_on(device):
         precompiler.compile_for(device)
     memory = _memory_of(device, settings)

@@ -27,11 +27,6 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 in their sources at every launch: 60 us of the CPU's."""
 
 
-def supports_device(device: torch.device) -> bool:
-    """Return True for GPUs that have the instructions: compute capability 9.0 and no other."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
-
-
 def supports_layer(spec: AttentionSpec, cache: torch.Tensor) -> bool:
     """Return True when such a layer over such a cache is computed here."""
     block = cache.shape[2]

@@ -75,7 +75,8 @@ class Precompiler:
     def __enter__(self) -> Self:
         """Begin where a GPU may be and no start like this one came before: the process then
         imports torch while this one does."""
-        gpu = self._settings.device != "cpu" and NVIDIA_DRIVER.exists()
+        asked = self._settings.device != "cpu" and self._settings.kernels == "auto"
+        gpu = asked and NVIDIA_DRIVER.exists()
         if gpu and not self._marks.exists():
             self._begin()
         return self

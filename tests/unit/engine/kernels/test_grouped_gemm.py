@@ -68,3 +68,22 @@ def test_blocks_hold_every_assignment_once(kernels, monkeypatch, compared: bool)
             assert {flat[assignment] for assignment in part} == {expert}
             seen += part
     assert sorted(seen) == list(range(90))
+
+
+@pytest.mark.parametrize("name", ["SMALL_TILES", "MEDIUM_TILES", "LARGE_TILES"])
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("kib", [99, 163, 227])
+def test_tiles_fit_the_shared_memory(kernels, name: str, itemsize: int, kib: int) -> None:
+    tuning = getattr(kernels.moe, name)
+    made, most = tuning.fitted(itemsize, int(0.88 * (kib << 10))), int(0.88 * (kib << 10))
+    assert itemsize * made.stages * (made.rows + made.outputs) * made.inputs <= most
+    # Rows are those of the blocks that assignments were cut into.
+    assert (made.rows, made.outputs) == (tuning.rows, tuning.outputs)
+    assert made.stages >= 2
+    if itemsize == 2:
+        assert made == tuning
+
+
+def test_there_is_an_end_to_making_tiles_less(kernels) -> None:
+    made = kernels.moe.LARGE_TILES.fitted(4, 1)
+    assert (made.inputs, made.stages) == (kernels.moe.MIN_INPUTS, 2)

@@ -107,4 +107,3 @@ def test_what_it_computes(hopper, heads, dim, dtype, block, fits) -> None:
     spec = AttentionSpec(0, heads[0], heads[1], dim, 1.0)
     cache = torch.empty(2, 1, block, heads[1], dim, dtype=dtype)
     assert hopper.supports_layer(spec, cache) is fits
-    assert not hopper.supports_device(torch.device("cpu"))

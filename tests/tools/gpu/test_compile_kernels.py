@@ -1,0 +1,67 @@
+"""Every kernel compiles for every GPU, within its shared memory, and none is there that is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+SCRIPT = Path(__file__).parents[3] / "e2e" / "gpu" / "compile_kernels.py"
+OPERATIONS = {
+    *("token_inputs", "rotary_table", "add_norm", "norm_all_heads", "silu_mul", "store_qkv"),
+    *("prefill", "decode", "shared_prefix", "split_keys", "merge", "order"),
+    *("route", "cut_blocks", "grouped_gemm", "argmax_of_split", "choose"),
+}
+
+
+@pytest.fixture(scope="module")
+def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """rows(*options): what became of a covering set of kernels, by compute capability.
+
+    Compiled kernels are kept between runs, by content: unchanged ones are not compiled again.
+    """
+
+    def compiled(*options: str) -> Any:
+        out = tmp_path_factory.mktemp("kernels") / "rows.json"
+        cache = str(request.config.cache.mkdir("kernels"))
+        command = [sys.executable, str(SCRIPT), "--covering", "--out", str(out), "--cache", cache]
+        done = subprocess.run(
+            [*command, *options],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TRITON_INTERPRET": "0"},
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(out.read_text())
+
+    return compiled
+
+
+def test_every_gpu_has_a_kernel_for_every_operation(rows: Any) -> None:
+    models = ("--models", "gemma2-9b,qwen3-30b-a3b,olmo2-7b")
+    found = rows(*models, "--dtypes", "bfloat16")
+    assert found.keys() == {"8.0", "8.6", "8.9", "9.0", "10.0", "12.0"}
+    for row in found.values():
+        assert row["functions"].keys() >= OPERATIONS
+        assert row["compiled"] == row["wanted"] >= len(OPERATIONS)
+        assert 40_000 < largest(row) <= row["shared_memory_bytes"]
+    # Gluon's are for Hopper's instructions.
+    assert [name for name, row in found.items() if "attend_tiles" in row["functions"]] == ["9.0"]
+
+
+def test_the_largest_tiles_fit_the_smallest_memory(rows: Any) -> None:
+    models = ("--models", "gemma2-9b,qwen3-30b-a3b")
+    found = rows(*models, "--dtypes", "float32", "--capabilities", "8.6")
+    assert 60_000 < largest(found["8.6"]) <= 99 << 10
+
+
+def largest(row: Any) -> int:
+    return max(each["largest_shared_bytes"] for each in row["functions"].values())
