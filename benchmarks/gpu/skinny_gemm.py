@@ -4,14 +4,16 @@
 
 For each shape of the models' layers and 1 to 64 tokens: microseconds of the layer and a norm after
 it inside a CUDA graph, and TB/s of weights, which are not in the cache.
---table writes what kernels/gemm/skinny_table.py reads.
+--table writes what kernels/gemm/skinny_table.py reads; shapes that --out has are not timed again.
+`gemm_tables.py` makes all tables of a GPU at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
@@ -97,7 +99,9 @@ def compile_all() -> None:
         for tuning in tunings(tokens)
         for gated in (False, True)
     }
-    with ProcessPoolExecutor(14, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        max(1, (os.cpu_count() or 2) - 2), mp_context=get_context("spawn")
+    ) as pool:
         for done in [pool.submit(compile_one, *each) for each in sorted(wanted, key=str)]:
             done.result()
 
@@ -177,6 +181,38 @@ def measure(outputs: int, inputs: int, gated: bool) -> Iterator[dict[str, Any]]:
         }
 
 
+def measure_all(models: Sequence[Path], out: Path | None) -> list[dict[str, Any]]:
+    """Return the results of all shapes of the models' layers; those that `out` has are kept, others
+    are added to it."""
+    results: list[dict[str, Any]] = []
+    if out is not None and out.is_file():
+        results = json.loads(out.read_text())
+    done = {(each["outputs"], each["inputs"], each["gated"]) for each in results}
+    wanted = {shape: None for model in models for shape in shapes(model) if shape not in done}
+    if wanted:
+        compile_all()
+    with torch.inference_mode():
+        for shape in wanted:
+            of_shape = list(measure(*shape))
+            results += of_shape
+            print("\n".join(map(json.dumps, of_shape)), flush=True)
+            if out is not None:
+                out.write_text(json.dumps(results, indent=1))
+            torch.cuda.empty_cache()
+    return results
+
+
+def write_table(results: Sequence[dict[str, Any]], table: Path) -> None:
+    """Write where the kernel was faster."""
+    chosen = [
+        [each["outputs"], each["inputs"], each["gated"], each["tokens"], *each["tuning"]]
+        for each in results
+        if each["us"] < GAIN * each["cublas_us"]
+    ]
+    lines = ",\n ".join(json.dumps(each) for each in chosen)
+    table.write_text(f"[{lines}]\n")
+
+
 def main() -> None:
     """Print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -184,24 +220,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
-    compile_all()
-    results: list[dict[str, Any]] = []
-    with torch.inference_mode():
-        for shape in {shape: None for model in options.model for shape in shapes(model)}:
-            for result in measure(*shape):
-                results.append(result)
-                print(json.dumps(result), flush=True)
-                if options.out:
-                    options.out.write_text(json.dumps(results, indent=1))
-            torch.cuda.empty_cache()
+    results = measure_all(options.model, options.out)
     if options.table:
-        chosen = [
-            [each["outputs"], each["inputs"], each["gated"], each["tokens"], *each["tuning"]]
-            for each in results
-            if each["us"] < GAIN * each["cublas_us"]
-        ]
-        lines = ",\n ".join(json.dumps(each) for each in chosen)
-        options.table.write_text(f"[{lines}]\n")
+        write_table(results, options.table)
 
 
 if __name__ == "__main__":

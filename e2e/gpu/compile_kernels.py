@@ -113,7 +113,7 @@ class Kernel:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the kernels of one function."""
+    """Result of compiling the kernels of one function."""
 
     kernels: int = 0
     largest: int = 0

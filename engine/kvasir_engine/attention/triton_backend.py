@@ -109,7 +109,7 @@ class TritonAttention:
             parts=parts,
             tuning=tuning,
             shared=shared,
-            splits=_kv_splits(spec, batch, tuning) if divided else None,
+            splits=self._kv_splits(spec, batch, tuning) if divided else None,
         )
 
     def _decode_tuning(
@@ -120,8 +120,22 @@ class TritonAttention:
         if tuning is None and divided:
             tuning = split_kv_tuning_for(row[0])
         elif tuning is None:
-            tuning = (suffix_tuning_for if shared else tuning_for)(programs, row[0])
+            choose = suffix_tuning_for if shared else tuning_for
+            tuning = choose(programs, row[0], self._multiprocessors)
         return tuning.fitted(*row, self._tile_bytes)
+
+    def _kv_splits(
+        self, spec: AttentionSpec, batch: AttentionBatch, tuning: DecodeTuning
+    ) -> KVSplits:
+        """Return the splits of the decodes' keys, for all layers like this one."""
+        key = spec.num_kv_heads, tuning
+        splits = batch.kv_splits.get(key)
+        if splits is None:
+            lens = batch.seq_lens[: batch.num_decodes]
+            splits = batch.kv_splits[key] = make_kv_splits(
+                lens, spec.num_kv_heads, tuning, self._multiprocessors
+            )
+        return splits
 
     def _shared_keys(
         self, spec: AttentionSpec, cache: torch.Tensor, prefixes: SharedPrefixes, most: int
@@ -184,16 +198,6 @@ def _hopper_kernels() -> ModuleType:
 def _row(spec: AttentionSpec, cache: torch.Tensor) -> tuple[int, int]:
     """Numbers of a head as kernels keep it, and bytes of one."""
     return max(16, 1 << (spec.head_dim - 1).bit_length()), cache.element_size()
-
-
-def _kv_splits(spec: AttentionSpec, batch: AttentionBatch, tuning: DecodeTuning) -> KVSplits:
-    """Return the splits of the decodes' keys, for all layers like this one."""
-    key = spec.num_kv_heads, tuning
-    splits = batch.kv_splits.get(key)
-    if splits is None:
-        lens = batch.seq_lens[: batch.num_decodes]
-        splits = batch.kv_splits[key] = make_kv_splits(lens, spec.num_kv_heads, tuning)
-    return splits
 
 
 def _tiles(lens: npt.NDArray[np.int32], tokens: int, first_entry: int) -> npt.NDArray[np.int32]:

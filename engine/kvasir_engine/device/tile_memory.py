@@ -17,13 +17,17 @@ USED = 0.88
 
 
 @cache
+def program_bytes(device: torch.device) -> int:
+    """Return the shared memory in bytes that one program may use on `device`."""
+    if device.type != "cuda":
+        return HOPPER_BYTES
+    properties: Any = torch.cuda.get_device_properties(device)  # torch's stub lacks the field
+    return int(properties.shared_memory_per_block_optin)
+
+
 def tile_bytes(device: torch.device) -> int:
     """Return the shared memory in bytes that a program's tiles may use on `device`."""
-    most = HOPPER_BYTES
-    if device.type == "cuda":
-        properties: Any = torch.cuda.get_device_properties(device)  # torch's stub lacks the field
-        most = properties.shared_memory_per_block_optin
-    return int(most * USED)
+    return int(program_bytes(device) * USED)
 
 
 def fitted(rows: int, keys: int, stages: int, *, row_bytes: int, most: int) -> tuple[int, int, int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -13,7 +16,11 @@ from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear
 from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.runner.graphs.full import decode_sizes
 
+log = logging.getLogger(__name__)
+
 _HALF_DTYPES = (torch.float16, torch.bfloat16)
+BUDGET_SECONDS = 4.0
+"""Time that a start spends on timing algorithms; one that is under way is finished."""
 MIXED_STEP_TOKENS = (
     320,
     384,
@@ -47,13 +54,30 @@ def autotune_gemms(model: CausalLM, device: torch.device, max_rows: int, max_tok
         return
     rows = [size for size in decode_sizes(max_rows) if size >= MIN_TUNED_TOKENS]
     large = [size for size in MIXED_STEP_TOKENS if MIN_TUNED_TOKENS <= size <= max_tokens]
+    wanted = [
+        (weights, sorted({*rows, *large}))
+        for weights in by_shape(model, ColumnParallelLinear, RowParallelLinear)
+    ]
+    # The head sees the last token of a row only.
+    wanted += [(weights, rows) for weights in by_shape(model, VocabParallelEmbedding)]
+    deadline = time.monotonic() + BUDGET_SECONDS
     with torch.inference_mode():
-        for weights in by_shape(model, ColumnParallelLinear, RowParallelLinear):
-            gemms.tune(weights, sorted({*rows, *large}))
-        for weights in by_shape(model, VocabParallelEmbedding):
-            # The head sees the last token of a row only.
-            gemms.tune(weights, rows)
+        for weights, sizes in wanted:
+            gemms.tune(weights, spread(sizes), deadline)
+        left = sum(gemms.tune(weights, sizes, deadline) for weights, sizes in wanted)
+    if left:
+        log.info("%d GEMM sizes are left for the next start to time.", left)
     gemms.save()
+
+
+def spread(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes that stand for those below them, about one in each half of an octave; the
+    largest is among them."""
+    kept: list[int] = []
+    for size in sorted(sizes, reverse=True):
+        if not kept or size * 1.4 <= kept[-1]:
+            kept.append(size)
+    return kept
 
 
 def by_shape(model: nn.Module, *kinds: type[nn.Module]) -> list[list[torch.Tensor]]:

@@ -16,9 +16,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 SCRIPT = Path(__file__).parents[3] / "e2e" / "gpu" / "compile_kernels.py"
 OPERATIONS = {
     *("token_inputs", "rotary_table", "add_norm", "norm_all_heads", "silu_mul", "store_qkv"),
-    *("prefill", "decode", "shared_prefix", "split_keys", "merge", "order"),
+    *("decode", "split_keys", "merge", "order"),
     *("route", "cut_blocks", "grouped_gemm", "argmax_of_split", "choose"),
 }
+HOPPER = {"attend_tiles", "skinny"}
+"""A kernel in Gluon, made for Hopper's instructions, computes what two do elsewhere; GEMMs of few
+tokens were measured on GPUs of this capability alone."""
+ELSEWHERE = {"prefill", "shared_prefix"}
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +53,11 @@ def test_every_gpu_has_a_kernel_for_every_operation(rows: Any) -> None:
     models = ("--models", "gemma2-9b,qwen3-30b-a3b,olmo2-7b")
     found = rows(*models, "--dtypes", "bfloat16")
     assert found.keys() == {"8.0", "8.6", "8.9", "9.0", "10.0", "12.0"}
-    for row in found.values():
-        assert row["functions"].keys() >= OPERATIONS
+    for target, row in found.items():
+        own = HOPPER if target == "9.0" else ELSEWHERE
+        assert row["functions"].keys() == OPERATIONS | own
         assert row["compiled"] == row["wanted"] >= len(OPERATIONS)
         assert 40_000 < largest(row) <= row["shared_memory_bytes"]
-    # Gluon's are for Hopper's instructions.
-    assert [name for name, row in found.items() if "attend_tiles" in row["functions"]] == ["9.0"]
 
 
 def test_the_largest_tiles_fit_the_smallest_memory(rows: Any) -> None:

@@ -3,7 +3,8 @@
 
 Programs of one warp and few keys at a time are many on a multiprocessor, which hides that each
 waits for its keys; of four warps and 128 keys there are two or three, which end together where
-contexts differ. Which of the two is faster changes with how many rounds of programs there are.
+contexts differ. Which of the two is faster changes with how many rounds of programs there are: on a
+GPU of more or fewer multiprocessors the thresholds move in proportion.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class DecodeTuning(TileTuning):
 
 
 PROGRAMS_PER_SM = 4
+MEASURED_MULTIPROCESSORS = 132
+"""An H200's."""
 _SMALL, _LARGE = DecodeTuning(32, 1, 6), DecodeTuning(128, 4, 3, parts=1)
 _BY_PROGRAMS = (
     (23, DecodeTuning(128, 4, 2)),
@@ -46,16 +49,23 @@ _BY_PROGRAMS = (
 _MANY = DecodeTuning(32, 1, 4, parts=1)
 
 
-def tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
+def as_measured(programs: int, multiprocessors: int) -> int:
+    """Return how many programs fill an H200 as much as `programs` fill that many multiprocessors,
+    rounded up."""
+    return -(-programs * MEASURED_MULTIPROCESSORS // multiprocessors)
+
+
+def tuning_for(programs: int, padded_dim: int, multiprocessors: int) -> DecodeTuning:
     """Return the launch parameters for `programs` = entries x KV heads."""
     if padded_dim > 128:
         return DecodeTuning()
+    programs = as_measured(programs, multiprocessors)
     return next((tuning for most, tuning in _BY_PROGRAMS if programs <= most), _MANY)
 
 
-def suffix_tuning_for(programs: int, padded_dim: int) -> DecodeTuning:
+def suffix_tuning_for(programs: int, padded_dim: int, multiprocessors: int) -> DecodeTuning:
     """Return the launch parameters for the keys after a shared prefix, which are few."""
-    if programs >= 1024 and padded_dim <= 128:
+    if as_measured(programs, multiprocessors) >= 1024 and padded_dim <= 128:
         return _MANY
     return DecodeTuning(keys=32, stages=2 if padded_dim > 128 else 4)
 

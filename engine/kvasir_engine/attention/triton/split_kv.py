@@ -22,7 +22,7 @@ FIELDS = tl.constexpr(5)
 first key, end key. A program begins with one look at these."""
 MAX_EXTRA_SPLITS = 64
 """Parts beside one for each entry: one program merges all of an entry's."""
-MAX_EXTRA_PROGRAMS = 512
+EXTRA_PROGRAMS_PER_SM = 512 / 132
 """Beside one for each entry and KV head, at most: some four on each multiprocessor."""
 AT_ONCE = 8
 SMALL_ENTRIES = 512
@@ -104,12 +104,15 @@ def split_keys(seq_lens: torch.Tensor, *, extra: int, keys: int, least: int) -> 
     return parts
 
 
-def make_kv_splits(seq_lens: torch.Tensor, kv_heads: int, tuning: DecodeTuning) -> KVSplits:
+def make_kv_splits(
+    seq_lens: torch.Tensor, kv_heads: int, tuning: DecodeTuning, multiprocessors: int
+) -> KVSplits:
     """Return the split-KV assignment of a step, shared by all layers with the same launch
     parameters."""
+    extra = int(EXTRA_PROGRAMS_PER_SM * multiprocessors) // kv_heads
     parts = split_keys(
         seq_lens,
-        extra=max(1, min(MAX_EXTRA_SPLITS, MAX_EXTRA_PROGRAMS // kv_heads)),
+        extra=max(1, min(MAX_EXTRA_SPLITS, extra)),
         keys=tuning.keys,
         least=tuning.min_keys,
     )

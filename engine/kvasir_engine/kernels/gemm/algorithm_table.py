@@ -27,11 +27,17 @@ GemmKey = tuple[int, int, int]
 class AlgorithmTable:
     """Algorithm table by (tokens, outputs, inputs): shipped entries plus entries measured here."""
 
-    def __init__(self, file: Path, shipped: Path | None = None) -> None:
-        """A file that is not there holds nothing."""
+    def __init__(self, file: Path, shipped: Path | None = None, *, trusted: bool = True) -> None:
+        """A file that is not there holds nothing; entries of `shipped` that are not `trusted` only
+        name algorithms."""
         self._file = file
         self._known = read_algorithms(file)
-        self._shipped = {} if shipped is None else read_algorithms(shipped)
+        self._named = {} if shipped is None else read_algorithms(shipped)
+        self._shipped = self._named if trusted else {}
+
+    def knows(self, key: GemmKey) -> bool:
+        """Return True where nothing is left to choose."""
+        return key in self._shipped or key in self._known
 
     def get(self, key: GemmKey, choose: Callable[[], GemmChoice]) -> GemmChoice:
         """Return the shipped or known choice, or what `choose` finds."""
@@ -44,7 +50,7 @@ class AlgorithmTable:
     def shipped_algorithms(self, most: int) -> list[tuple[int, ...]]:
         """Return at most `most` of the shipped algorithms, the most frequent first: what was best
         for one shape may be for another."""
-        counts = Counter(choice for choice in self._shipped.values() if choice is not None)
+        counts = Counter(choice for choice in self._named.values() if choice is not None)
         return [choice for choice, _ in counts.most_common(most)]
 
     def save(self) -> None:

@@ -32,6 +32,13 @@ class SkinnyTuning:
     prefetched: int = 512
     """Inputs asked for ahead of the kernel's turn."""
 
+    def bytes(self, tokens: int, gated: bool) -> int:
+        """Return the most shared memory that its tiles take, in bytes: numbers have 16 bits."""
+        if tokens == 1:
+            return 0
+        matrices = 2 if gated else 1
+        return 2 * self.stages * self.inputs * (matrices * self.outputs + max(16, tokens))
+
 
 @triton.jit
 def _rows_of_weights(

@@ -1,19 +1,25 @@
 """Layers of few tokens that the skinny kernel computes, and its tuning: measured, never guessed.
 
-The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU.
-A line is (outputs, inputs, gated, tokens, and SkinnyTuning's fields); cuBLAS computes every other
-layer.
+The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU;
+a GPU without one takes that of the most similar kind of its compute capability, as far as tiles fit
+its shared memory. A line is (outputs, inputs, gated, tokens, and SkinnyTuning's fields); cuBLAS
+computes every other layer.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from functools import cache
 from pathlib import Path
 
 import torch
 
+from kvasir_engine.device.gpu_kind import gpu_kind, nearest, parsed
+from kvasir_engine.device.tile_memory import program_bytes
 from kvasir_engine.kernels.gemm.skinny import MAX_SKINNY_TOKENS, SkinnyTuning, fits, skinny_linear
+
+log = logging.getLogger(__name__)
 
 SkinnyKey = tuple[int, int, bool, int]
 _HALF_DTYPES = (torch.bfloat16, torch.float16)
@@ -36,9 +42,20 @@ def read_table(file: Path) -> dict[SkinnyKey, SkinnyTuning]:
 
 @cache
 def _table(device: torch.device) -> dict[SkinnyKey, SkinnyTuning]:
-    name = torch.cuda.get_device_name(device).lower().replace(" ", "_")
-    file = Path(__file__).with_name(f"{name}.json")
-    return read_table(file) if file.is_file() else {}
+    kind, name = gpu_kind(device), torch.cuda.get_device_name(device)
+    file = nearest(Path(__file__).parent.glob("skinny-*.json"), kind)
+    if file is None:
+        log.info(
+            "GEMMs of few tokens were measured on no GPU like %s (%s): cuBLAS computes them.",
+            name,
+            kind,
+        )
+        return {}
+    if parsed(file.name) != kind:
+        log.info("GEMMs of few tokens on %s (%s): as measured on %s.", name, kind, file.stem)
+    most = program_bytes(device)
+    found = read_table(file)
+    return {key: tuning for key, tuning in found.items() if tuning.bytes(key[3], key[2]) <= most}
 
 
 def skinny_gemm(

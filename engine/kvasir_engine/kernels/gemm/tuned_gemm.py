@@ -6,12 +6,15 @@ number of tokens or for another, takes up to a third less time. Those it names a
 fastest for the shapes that are shipped are timed for the numbers of tokens that steps are captured
 with, each on all layers' weights in turn, since weights are not in the GPU's cache when a step
 comes to them. The choices stand below KVASIR_CACHE, in a file for each kind of GPU and version of
-the library.
+the library. A start has a time budget for it; what is not timed within that serves as it is, by the
+choice for the next larger number of tokens, and is timed by the next start.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
@@ -20,6 +23,7 @@ from pathlib import Path
 import torch
 
 from kvasir.text.tokenizer_conversion import cache_directory
+from kvasir_engine.device.gpu_kind import GpuKind, gpu_kind, nearest, parsed
 from kvasir_engine.kernels.gemm.algorithm_table import AlgorithmTable, GemmChoice
 from kvasir_engine.kernels.gemm.autotune import Autotuner, Timed, torch_milliseconds
 from kvasir_engine.kernels.gemm.cublaslt import Algorithm, CublasLt, Problem, algorithm_of, cublaslt
@@ -35,10 +39,15 @@ MIN_TUNED_TOKENS = 17
 """Fewer are the skinny kernel's, as are more where it was measured to be faster."""
 
 
-def file_name(library: CublasLt, device: torch.device) -> str:
-    """Return the name of the algorithm table for this GPU and cuBLASLt version."""
-    name = torch.cuda.get_device_name(device).lower().replace(" ", "_")
-    return f"{name}-cublaslt-{library.version}.json"
+def file_name(version: int, kind: GpuKind) -> str:
+    """Return the name of the algorithm table for this kind of GPU and version of cuBLASLt."""
+    return f"algorithms-{kind}-cublaslt-{version}.json"
+
+
+def shipped_table(version: int, kind: GpuKind) -> Path | None:
+    """Return the table of the most similar GPU; algorithms mean something to one version alone."""
+    tables = Path(__file__).parent.glob(f"algorithms-*-cublaslt-{version}.json")
+    return nearest(tables, kind)
 
 
 class TunedGemms:
@@ -46,9 +55,22 @@ class TunedGemms:
 
     def __init__(self, library: CublasLt, device: torch.device) -> None:
         self._library = library
-        file = file_name(library, device)
+        kind, version = gpu_kind(device), library.version
+        shipped = shipped_table(version, kind)
+        of = None if shipped is None else parsed(shipped.name)
+        if of != kind:
+            log.info(
+                "cuBLASLt %s has no table of algorithms for %s (%s): %s.",
+                version,
+                torch.cuda.get_device_name(device),
+                kind,
+                "the fastest are found by timing" if of is None else f"that for {of} is used",
+            )
         self._choices = AlgorithmTable(
-            cache_directory() / "gemm" / file, Path(__file__).with_name(file)
+            cache_directory() / "gemm" / file_name(version, kind),
+            shipped,
+            # Elsewhere other multiprocessors share a GEMM: its fastest are candidates here.
+            trusted=of is not None and of.multiprocessors == kind.multiprocessors,
         )
         self._others = [
             algorithm_of(words) for words in self._choices.shipped_algorithms(SHIPPED_CANDIDATES)
@@ -58,16 +80,23 @@ class TunedGemms:
         self._algorithms: dict[tuple[int, int, int], Algorithm | None] = {}
         self._problems: dict[tuple[int, int, int, int, torch.dtype], Problem] = {}
 
-    def tune(self, weights: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
-        """Choose for `weights`, which are all of one shape and used in turn."""
+    def tune(
+        self, weights: Sequence[torch.Tensor], sizes: Sequence[int], deadline: float = math.inf
+    ) -> int:
+        """Choose for `weights`, which are all of one shape and used in turn; return how many sizes
+        are left unchosen, since they would have been timed after `deadline` (monotonic)."""
         outputs, inputs = weights[0].shape
+        chosen_for = []
         for tokens in sizes:
             key = (tokens, outputs, inputs)
+            if not self._choices.knows(key) and time.monotonic() > deadline:
+                continue
             choice = self._choices.get(key, partial(self._fastest, weights, tokens))
-            made = None if choice is None else algorithm_of(choice)
-            self._algorithms[key] = made
+            self._algorithms[key] = None if choice is None else algorithm_of(choice)
+            chosen_for.append(tokens)
         known = self._sizes.setdefault((outputs, inputs), [])
-        self._sizes[outputs, inputs] = sorted({*known, *sizes})
+        self._sizes[outputs, inputs] = sorted({*known, *chosen_for})
+        return len(sizes) - len(chosen_for)
 
     def save(self) -> None:
         """Keep what was chosen."""
@@ -85,7 +114,16 @@ class TunedGemms:
         if algorithm is None:
             return None
         out = torch.empty((tokens, outputs), dtype=x.dtype, device=x.device)
-        return out if self._launch(algorithm, x, weight, out) else None
+        if self._launch(algorithm, x, weight, out):
+            return out
+        self._algorithms[near, outputs, inputs] = None
+        log.warning(
+            "cuBLASLt's algorithm for %d x %d x %d fails: torch's choice multiplies from now on.",
+            tokens,
+            outputs,
+            inputs,
+        )
+        return None
 
     def _launch(
         self, algorithm: Algorithm, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor

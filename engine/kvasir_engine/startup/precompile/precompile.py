@@ -41,6 +41,10 @@ class GpuProperties:
     multi_processor_count: int
     shared_memory_per_block_optin: int
     """Bytes that one program may use."""
+    memory_clock_rate: int = 0
+    """kHz."""
+    memory_bus_width: int = 0
+    """Bits."""
 
 
 @dataclass(slots=True)

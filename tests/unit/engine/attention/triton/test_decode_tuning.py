@@ -9,18 +9,35 @@ def test_few_and_very_many_programs_are_small() -> None:
     from kvasir_engine.attention.triton.decode_tuning import tuning_for
 
     for small, large in ((64, 8), (192, 384), (2048, 1024)):
-        assert tuning_for(small, 128).keys < tuning_for(large, 128).keys
+        assert tuning_for(small, 128, 132).keys < tuning_for(large, 128, 132).keys
     # Whole rounds of the programs, two on each multiprocessor.
-    assert tuning_for(512, 128).stages < tuning_for(640, 128).stages
+    assert tuning_for(512, 128, 132).stages < tuning_for(640, 128, 132).stages
     # Registers hold a row's results, as long as heads are no larger.
-    assert tuning_for(2048, 256) == tuning_for(8, 256)
+    assert tuning_for(2048, 256, 132) == tuning_for(8, 256, 132)
 
 
 def test_small_programs_for_what_many_decodes_do_not_share() -> None:
     from kvasir_engine.attention.triton.decode_tuning import suffix_tuning_for
 
-    assert suffix_tuning_for(2048, 128).warps < suffix_tuning_for(512, 128).warps
-    assert suffix_tuning_for(2048, 256) == suffix_tuning_for(8, 256)
+    assert suffix_tuning_for(2048, 128, 132).warps < suffix_tuning_for(512, 128, 132).warps
+    assert suffix_tuning_for(2048, 256, 132) == suffix_tuning_for(8, 256, 132)
+
+
+@pytest.mark.parametrize("multiprocessors", [58, 108, 132, 170])
+def test_rounds_of_programs_count_whatever_the_gpu(multiprocessors: int) -> None:
+    from kvasir_engine.attention.triton.decode_tuning import suffix_tuning_for, tuning_for
+
+    def filled(share: float) -> int:
+        return int(share * multiprocessors)
+
+    for share in (0.1, 1.0, 2.0, 3.0, 3.9, 10, 20):
+        measured = tuning_for(int(share * 132), 128, 132)
+        assert tuning_for(filled(share), 128, multiprocessors) == measured
+    # Two whole rounds of two programs each.
+    last = tuning_for(4 * multiprocessors, 128, multiprocessors)
+    assert last.stages < tuning_for(4 * multiprocessors + 1, 128, multiprocessors).stages
+    assert suffix_tuning_for(filled(16), 128, multiprocessors).warps == 1
+    assert suffix_tuning_for(filled(3), 128, multiprocessors).warps > 1
 
 
 def test_tiles_of_keys_fit_the_shared_memory() -> None:

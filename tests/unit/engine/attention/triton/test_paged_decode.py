@@ -24,7 +24,7 @@ pdl = capability >= 90
 found = []
 for divided in (False, True):
     for programs in (8, 64, 512, 1024, 2048):
-        tuning = decode_tuning.tuning_for(programs, dim)
+        tuning = decode_tuning.tuning_for(programs, dim, 132)
         if divided:
             tuning = decode_tuning.split_kv_tuning_for(dim)
         tuning = tuning.fitted(dim, size, most)

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import linear, silu
 
+from kvasir_engine.device.gpu_kind import GpuKind
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -60,3 +62,39 @@ def test_numbers_of_tokens_share_a_measurement(skinny) -> None:
     from kvasir_engine.kernels.gemm.skinny_table import bucket
 
     assert [bucket(n) for n in (1, 2, 8, 9, 16, 17, 64)] == [1, 8, 8, 16, 16, 32, 64]
+
+
+@pytest.fixture
+def table_on(skinny, monkeypatch):
+    """table_on(kind, kib): the table of a GPU that is not here, with so much shared memory."""
+    from kvasir_engine.kernels.gemm import skinny_table
+
+    def read(kind: GpuKind, kib: int = 227):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "GPU")
+        monkeypatch.setattr(skinny_table, "gpu_kind", lambda _: kind)
+        monkeypatch.setattr(skinny_table, "program_bytes", lambda _: kib << 10)
+        return skinny_table._table.__wrapped__(torch.device("cuda", 0))
+
+    return read
+
+
+def test_a_gpu_without_a_table_takes_the_nearest_one(table_on, caplog) -> None:
+    caplog.set_level("INFO")
+    measured = table_on(GpuKind(9, 0, 132, 4920))
+    assert (28672, 4096, True, 16) in measured
+    assert caplog.text == ""
+    assert table_on(GpuKind(9, 0, 132, 4000)) == measured
+    assert "as measured on skinny-9.0" in caplog.text
+
+
+def test_another_capability_leaves_few_tokens_to_cublas(table_on, caplog) -> None:
+    caplog.set_level("INFO")
+    assert table_on(GpuKind(8, 9, 58, 300), 99) == {}
+    assert "measured on no GPU like GPU (8.9-58sm-300gbs)" in caplog.text
+
+
+def test_tiles_that_do_not_fit_are_left_out(table_on, skinny) -> None:
+    kind = GpuKind(9, 0, 132, 4920)
+    some = table_on(kind, 99)
+    assert 0 < len(some) < len(table_on(kind))
+    assert all(tuning.bytes(key[3], key[2]) <= 99 << 10 for key, tuning in some.items())

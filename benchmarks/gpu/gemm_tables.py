@@ -1,0 +1,53 @@
+"""Writes both tables of GEMMs of the GPU that is here, under the names that the engine looks for.
+
+    python benchmarks/gpu/gemm_tables.py [--model DIR ...] [--out DIR]
+
+What `skinny_gemm.py` and `autotune_gemm.py` do, for the models that most layers' shapes are of. The
+files of --out belong into engine/kvasir_engine/kernels/gemm/ (those that begin with `measured-` say
+how fast it was, and do not). All is saved after each shape: a run that is ended goes on where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from autotune_gemm import Search, layers
+from skinny_gemm import DEVICE, measure_all, write_table
+
+from kvasir_engine.device.gpu_kind import gpu_kind
+from kvasir_engine.kernels.gemm.cublaslt import cublaslt
+from kvasir_engine.kernels.gemm.tuned_gemm import file_name
+
+ROOT = Path(__file__).parents[2]
+ZOO = ROOT / "benchmarks" / "models" / "zoo"
+MODELS = [ZOO / name for name in ("llama3.1-8b", "qwen3-0.6b", "qwen3-30b-a3b")]
+
+
+def main() -> None:
+    """The tables of few tokens, then those of more."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", type=Path, action="append")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "gemm_tables")
+    options = parser.parse_args()
+    models, kind, library = options.model or MODELS, gpu_kind(DEVICE), cublaslt(DEVICE)
+    if library is None:
+        raise SystemExit("cuBLASLt is not found.")
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    print(torch.cuda.get_device_name(DEVICE), kind, library.version, flush=True)
+    results = measure_all(models, out / f"measured-skinny-{kind}.json")
+    write_table(results, out / f"skinny-{kind}.json")
+    table = out / file_name(library.version, kind)
+    wanted = list(layers(models))
+    search = Search(table, out / f"measured-{table.name}", wanted)
+    with torch.inference_mode():
+        for outputs, inputs in wanted:
+            search.layer(outputs, inputs)
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
