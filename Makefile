@@ -1,5 +1,5 @@
 # One verb a line; `make help` lists them.
-.PHONY: help install compile up test quick deep mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
+.PHONY: help install compile up test quick deep kernels mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
   cluster-build cluster-up cluster-down kind-up images audit faults attacks e2e e2e-all
 
 # Where it is set, every process would rewrite and compile the tests anew.
@@ -38,6 +38,9 @@ quick: install  ## the tests that take little
 
 deep: install  ## property tests with 2,000 new examples each; a failure prints its @example
 	@HYPOTHESIS_PROFILE=deep $(BIN)/pytest -n 3 -m hypothesis --timeout 3600
+
+kernels: install  ## every kernel of the zoo for six kinds of GPU: hours; goes on where it was stopped
+	@$(BIN)/python e2e/gpu/compile_kernels.py --out build/kernels.json
 
 mutants: install  ## 300 changes of scheduler, block pool, admission, parser, claims and plan: tests tell
 	@$(BIN)/python scripts/mutants.py

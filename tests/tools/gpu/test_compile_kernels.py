@@ -55,7 +55,7 @@ def test_every_gpu_has_a_kernel_for_every_operation(rows: Any) -> None:
     assert found.keys() == {"8.0", "8.6", "8.9", "9.0", "10.0", "12.0"}
     for target, row in found.items():
         own = HOPPER if target == "9.0" else ELSEWHERE
-        assert row["functions"].keys() == OPERATIONS | own
+        assert row["functions"].keys() >= OPERATIONS | own
         assert row["compiled"] == row["wanted"] >= len(OPERATIONS)
         assert 40_000 < largest(row) <= row["shared_memory_bytes"]
 
