@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +13,8 @@ from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.inputs import Prompt, RequestMaker
-from kvasir_engine.loader.model_directory import resolve_files
+from kvasir_engine.kv.prefix_seed import engine_seed
+from kvasir_engine.loader.model_directory import loaded_revision, resolve_files
 from kvasir_engine.outputs import GenerationError, RequestOutput
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import make_settings
@@ -47,7 +49,16 @@ class AsyncLLM:
         """Load `model`; arguments as for `LLM`. Raises EngineDeadError with the reason."""
         asked = make_settings(model, **settings)
         model_dir, made = await asyncio.to_thread(resolve_files, asked)
-        core = CoreProcess(CoreConfig(made, str(model_dir), num_clients=1))
+        secret = os.environ.get("KVASIR_FLEET_SECRET", "")
+        seed = engine_seed(
+            asked.model,
+            loaded_revision(model_dir, asked.revision),
+            fleet_secret=secret,
+            published=bool(made.kv_events_endpoint),
+        )
+        core = CoreProcess(
+            CoreConfig(made, str(model_dir), num_clients=1, fleet_secret=secret, prefix_seed=seed)
+        )
         client = ZmqCoreClient(core.channels)
         watch = asyncio.get_running_loop().create_task(asyncio.to_thread(core.wait))
         try:
@@ -58,7 +69,11 @@ class AsyncLLM:
             await watch
             raise
         maker = RequestMaker.load(
-            model_dir, made, chat_template=chat_template, vocab_size=info.vocab_size
+            model_dir,
+            made,
+            chat_template=chat_template,
+            vocab_size=info.vocab_size,
+            prefix_seed=info.prefix_seed,
         )
         return cls(core, client, maker, watch)
 

@@ -30,6 +30,8 @@ class RequestMaker:
     vocab_size: int
     block_size: int
     max_logprobs: int
+    prefix_seed: bytes = b""
+    """Key of the block hashes, the core's."""
 
     @classmethod
     def load(
@@ -39,6 +41,7 @@ class RequestMaker:
         *,
         chat_template: str | None = None,
         vocab_size: int,
+        prefix_seed: bytes = b"",
     ) -> RequestMaker:
         """Read tokenizer, template and EOS ids. Raises TokenizerError or TemplateError."""
         source = Path(settings.tokenizer or model_dir)
@@ -52,6 +55,7 @@ class RequestMaker:
             vocab_size=vocab_size,
             block_size=settings.cache.block_size,
             max_logprobs=settings.max_logprobs,
+            prefix_seed=prefix_seed,
         )
 
     def tokenise(self, prompt: Prompt) -> tuple[str | None, list[int]]:
@@ -93,7 +97,7 @@ class RequestMaker:
             resume=resume,
         )
         self._verify(made)
-        root = root_hash(cache_salt=cache_salt)
+        root = root_hash(self.prefix_seed, cache_salt=cache_salt)
         made.block_hashes = chain_hashes(prompt_token_ids, self.block_size, root=root)
         return made
 

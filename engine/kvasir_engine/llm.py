@@ -12,6 +12,7 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.core.build import build_core
 from kvasir_engine.inputs import Message, Prompt, RequestMaker
 from kvasir_engine.interrupts import hold_interrupts
+from kvasir_engine.kv.prefix_seed import random_seed
 from kvasir_engine.loader.model_directory import resolve_files
 from kvasir_engine.outputs import (
     BeamSearchOutput,
@@ -50,12 +51,14 @@ class LLM:
         settings.setdefault("max_queued_requests", UNBOUNDED)
         made = make_settings(model, tokenizer=tokenizer, revision=revision, **settings)
         model_dir, self.settings = resolve_files(made)
-        self._core = build_core(self.settings, model_dir)
+        seed = random_seed()
+        self._core = build_core(self.settings, model_dir, prefix_seed=seed)
         self._maker = RequestMaker.load(
             model_dir,
             self.settings,
             chat_template=chat_template,
             vocab_size=self._core.built_runner.vocab_size,
+            prefix_seed=seed,
         )
         self._next_handle = 0
         self._next_id = 0

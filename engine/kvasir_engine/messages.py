@@ -101,6 +101,8 @@ class CoreInfo(msgspec.Struct, tag="ready", array_like=True):
     """Data type that the model computes in, as --dtype names it."""
     quantization: str | None = None
     """Quantisation of the model's weights; None = none."""
+    prefix_seed: bytes = b""
+    """Key of the block hashes, for those that prompts bring with them."""
 
 
 FromCore = Accepted | Rejected | StepTokens | Drained | CoreInfo

@@ -41,6 +41,7 @@ def build_core(
     model_dir: Path,
     *,
     watcher: StepWatcher | None = None,
+    prefix_seed: bytes = b"",
     listeners: ListenerFactory | None = None,
     on_rank_death: OnRankDeath | None = None,
 ) -> Core:
@@ -54,6 +55,7 @@ def build_core(
         built_runner.groups,
         built_runner.num_blocks,
         caching=settings.cache.enable_prefix_caching,
+        prefix_seed=prefix_seed,
         listeners=listeners(built_runner.groups) if listeners else None,
     )
     scheduler = Scheduler(

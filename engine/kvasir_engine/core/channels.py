@@ -22,6 +22,10 @@ class CoreConfig(msgspec.Struct):
     num_clients: int
     log_level: str = "info"
     kv_events_topic: str = ""
+    fleet_secret: str = ""
+    """Who may subscribe to KV events; empty = anyone."""
+    prefix_seed: bytes = b""
+    """Key of the block hashes (kvasir.wire.block_hash)."""
     model_name: str = ""
     """Label of the metrics."""
     metrics_prefix: str = "kvasir_"

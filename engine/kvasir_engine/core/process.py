@@ -75,11 +75,12 @@ def _reporters(core: Core, config: CoreConfig, recorder: EventRecorder) -> list[
 def _serve(
     channels: Channels, config: CoreConfig, status: CoreStatus, end_at_once: OnRankDeath
 ) -> None:
-    recorder = EventRecorder()
+    recorder = EventRecorder(config.prefix_seed)
     core = build_core(
         config.settings,
         Path(config.model_dir),
         watcher=StepClock(status),
+        prefix_seed=config.prefix_seed,
         listeners=recorder.listeners if config.settings.kv_events_endpoint else None,
         on_rank_death=end_at_once,
     )

@@ -128,6 +128,7 @@ class CoreService:
             startup_seconds=made.timings,
             dtype=made.dtype,
             quantization=made.quantization,
+            prefix_seed=self.core.scheduler.kv.prefix_seed,
         )
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,7 +86,7 @@ class BlockEvents:
             settings.kv_events_endpoint,
             settings.kv_events_replay_endpoint,
             topic=config.kv_events_topic,
-            fleet_secret=os.environ.get("KVASIR_FLEET_SECRET", ""),
+            fleet_secret=config.fleet_secret,
         )
 
     def __call__(self, core: Core, load: SchedulerLoad | None) -> None:

@@ -19,6 +19,8 @@ class BlockTables:
 
     tables: list[list[int]]
     root: bytes
+    known: bytes = b""
+    """Hashes of the prompt's leading full blocks, 16 bytes each, that need not be made again."""
     hashes: list[bytes] = field(default_factory=list)
     windows_start: list[int] = field(default_factory=list)
     """First block index of each group that is not yet given back."""

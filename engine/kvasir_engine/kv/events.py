@@ -19,12 +19,13 @@ from kvasir_engine.kv.groups import KVGroupSpec
 class EventRecorder:
     """Record of what the block pools of all groups report, in order, until `drain_events`."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix_seed: bytes = b"") -> None:
         self._events: list[KVEvent] = []
+        self._root = root_hash(prefix_seed)
 
     def listeners(self, groups: Sequence[KVGroupSpec]) -> list[GroupListener]:
         """Return the listener to give to the pool of each group."""
-        return [GroupListener(self._events, index, spec) for index, spec in enumerate(groups)]
+        return [GroupListener(self._events, self._root, *group) for group in enumerate(groups)]
 
     def drain_events(self) -> list[KVEvent]:
         """Return and clear the recorded events."""
@@ -36,12 +37,12 @@ class EventRecorder:
 class GroupListener:
     """A pool's `BlockListener`; joins events of the same kind that follow each other."""
 
-    def __init__(self, events: list[KVEvent], group: int, spec: KVGroupSpec) -> None:
+    def __init__(self, events: list[KVEvent], root: bytes, group: int, spec: KVGroupSpec) -> None:
         self._events = events
+        self._root = root
         self._group = group
         self._spec = spec
         self._kind = "full_attention" if spec.window is None else "sliding_window"
-        self._root = root_hash()
 
     def stored(self, hash_: bytes, parent: bytes, token_bytes: bytes) -> None:
         """Record a findable block. A salted sequence's first block keeps its root as its parent, so

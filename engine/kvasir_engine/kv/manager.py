@@ -50,11 +50,14 @@ class KVManager:
         num_blocks: Sequence[int],
         *,
         caching: bool = True,
+        prefix_seed: bytes = b"",
         listeners: Sequence[BlockListener | None] | None = None,
     ) -> None:
+        """`prefix_seed`: key of the block hashes (kvasir.wire.block_hash)."""
         self.groups = tuple(groups)
         self.block_size = groups[0].block_size
         self.caching = caching
+        self.prefix_seed = prefix_seed
         self.windowed = any(spec.window is not None for spec in groups)
         self._anchor = next((i for i, spec in enumerate(groups) if spec.window is None), None)
         self._last_walk: _LastLookup | None = None
@@ -69,9 +72,11 @@ class KVManager:
         self._last_walk = None
         self.pools = [pool.rebuilt() for pool in self.pools]
 
-    def new_tables(self, cache_salt: str = "") -> BlockTables:
-        """Return the empty tables of a new sequence."""
-        return BlockTables([[] for _ in self.groups], root_hash(cache_salt=cache_salt))
+    def new_tables(self, cache_salt: str = "", known_hashes: bytes = b"") -> BlockTables:
+        """Return the empty tables of a new sequence; `known_hashes` are those of its prompt's
+        leading full blocks, made elsewhere."""
+        root = root_hash(self.prefix_seed, cache_salt=cache_salt)
+        return BlockTables([[] for _ in self.groups], root, known_hashes)
 
     def find_prefix(self, tokens: Int32Array, root: bytes, known_hashes: bytes) -> PrefixHit:
         """Return the longest cached prefix of `tokens` that leaves at least one token to compute.
@@ -167,7 +172,8 @@ class KVManager:
         parent = tables.parent
         first, end = len(tables.hashes), num_tokens // self.block_size
         for index, content in enumerate(self._contents(tokens, first, end), start=first):
-            hash_ = block_hash(parent, content)
+            at = index * HASH_BYTES
+            hash_ = tables.known[at : at + HASH_BYTES] or block_hash(parent, content)
             tables.hashes.append(hash_)
             for pool, table in zip(self.pools, tables.tables, strict=True):
                 if table[index] != NULL_BLOCK:

@@ -65,10 +65,11 @@ class Admitter:
         """False if the sequence must wait."""
         if self._is_blocked(builder, sequence):
             return False
-        tables = self.kv.new_tables(sequence.request.cache_salt)
+        request = sequence.request
+        tables = self.kv.new_tables(request.cache_salt, request.block_hashes)
         caching = sequence.request.params.prompt_logprobs is None
         tokens = sequence.tokens if caching else sequence.tokens[:1]
-        hit = self.kv.find_prefix(tokens, tables.root, sequence.request.block_hashes)
+        hit = self.kv.find_prefix(tokens, tables.root, tables.known)
         wanted = self.blocks_to_admit(len(sequence.tokens), 1 + len(sequence.siblings))
         needed = self._available_to_fit(wanted, hit.tables)
         if not self._are_available(needed):

@@ -76,7 +76,7 @@ class ForkPlanner:
     def _fork(self, builder: PlanBuilder, lead: Sequence, sibling: Sequence, total: int) -> None:
         t, row = self.rows, sibling.row
         full = total // self.kv.block_size
-        tables = self.kv.new_tables(lead.request.cache_salt)
+        tables = self.kv.new_tables(lead.request.cache_salt, lead.block_tables.known)
         for group, table in enumerate(lead.block_tables.tables):
             shared = table[:full]
             self.kv.pools[group].share(block for block in shared if block != NULL_BLOCK)

@@ -43,6 +43,7 @@ class ServedModel:
             vocab_size=info.vocab_size,
             block_size=info.block_size,
             max_logprobs=max_logprobs,
+            prefix_seed=info.prefix_seed,
         )
 
 

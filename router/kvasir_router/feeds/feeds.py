@@ -10,9 +10,11 @@ from kvasir_router.feeds.load_stream import LoadFeed
 from kvasir_router.feeds.metrics_scraper import NAMES, Scraper, read_capacity
 from kvasir_router.feeds.silence import SilenceWatch
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.model_identity import fleet_seed
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import STALE_SECONDS
 from kvasir_router.index.block_sink import BlockSink
+from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.router_settings import Feeding
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.tls import ReplicaTrust
@@ -56,6 +58,7 @@ class Feeds:
         """Begin to listen to a replica."""
         spec = replica.spec
         sink = model.sink
+        self._seed(model)
         names = NAMES.get(spec.engine)
         self._tasks[replica] = set()
         if spec.grpc_port is not None:
@@ -82,6 +85,14 @@ class Feeds:
         if events is not None:
             events.close()
 
+    def identity_changed(self, model: Model) -> None:
+        """Its engines' hashes have another seed: those of foreign ones are made anew with it."""
+        if self._seed(model):
+            for replica, events in self._events.items():
+                foreign = replica.spec.engine is not EngineKind.KVASIR
+                if foreign and replica in model.replicas.values():
+                    events.replay_all()
+
     def replay_events(self, model: Model) -> None:
         """Tell the model's sink anew what is in its replicas' caches."""
         for replica in model.replicas.values():
@@ -103,6 +114,13 @@ class Feeds:
         self._events.clear()
         if self._plumbing is not None:
             self._plumbing.close()
+
+    def _seed(self, model: Model) -> bool:
+        """Return True if the model's index had another seed before."""
+        sink = model.sink
+        if not isinstance(sink, ModelIndex):
+            return False
+        return sink.reseed(fleet_seed(model.identity, self._secret))
 
     def _watch_load(self, replica: Replica, port: int, sink: BlockSink | None) -> None:
         feed = LoadFeed(

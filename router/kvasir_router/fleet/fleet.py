@@ -21,8 +21,9 @@ ReplicaMaker = Callable[[Model, ReplicaSpec, ConnectionPool, int, int], Replica]
 
 class Fleet:
     """The table of models. `came` and `went` are called for each replica, `emptied` for one whose
-    process has ended, `policy_changed` for a model with a new one, `room` for a model that may take
-    requests again."""
+    process has ended, `policy_changed` for a model with a new one, `identity_changed` for one
+    whose engines say that they serve something else, `room` for a model that may take requests
+    again."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Fleet:
         self.went: Callable[[Model, Replica], None] = lambda model, replica: None
         self.emptied: Callable[[Model, Replica], None] = lambda model, replica: None
         self.policy_changed: Callable[[Model], None] = lambda model: None
+        self.identity_changed: Callable[[Model], None] = lambda model: None
         self.room: Callable[[Model], None] = lambda model: None
         self.policy_raised: Callable[[], None] = lambda: None
         self.make_model: Callable[[ModelSpec, Policy, int], Model] = Model
@@ -93,6 +95,7 @@ class Fleet:
             made = self.make_model(spec, self._make_policy(spec.policy), int(time.time()))
             made.room = lambda: self.room(made)
             made.policy_raised = self.policy_raised
+            made.identity_changed = lambda: self.identity_changed(made)
             return made
         if spec.policy != model.spec.policy:
             self.set_policy(model, spec.policy)

@@ -6,10 +6,11 @@ from math import ceil
 
 import structlog
 
-from kvasir_router.discovery.specs import ModelSpec
+from kvasir_router.discovery.specs import EngineKind, ModelSpec
 from kvasir_router.fleet.choice import Choice, Kept
 from kvasir_router.fleet.circuit_breaker import BreakerState
 from kvasir_router.fleet.hedge_delay import HedgeDelay
+from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.policy import Policy
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.fleet.retry_budget import RetryBudget
@@ -57,6 +58,10 @@ class Model:
         """Replicas that may take a request now."""
         self._serviceable: list[Replica] = []
         """Replicas that might take one if they had room: `usable` and those that are full."""
+        self.identity: ModelIdentity | None = None
+        """What its Kvasir engines say that they serve; of several, the first in order, so that all
+        routers take the same. None while none has said it."""
+        self.identity_changed: Callable[[], None] = lambda: None
         self.has_room = False
         """True if a replica that is not down may take a request now."""
         self.room: Callable[[], None] = lambda: None
@@ -177,6 +182,7 @@ class Model:
         if usable != self._serviceable:  # else choices among them are still good
             self._serviceable = usable
         self.refill()
+        self._identify()
         self.serving = [replica.id for replica in known if replica.health is Health.READY]
 
     def refill(self) -> None:
@@ -187,6 +193,17 @@ class Model:
         self.has_room = any(replica.health is not Health.DOWN for replica in self.usable)
         if self.has_room and not had_room:
             self.room()
+
+    def _identify(self) -> None:
+        said = [
+            replica.serves
+            for replica in self.replicas.values()
+            if replica.serves is not None and replica.spec.engine is EngineKind.KVASIR
+        ]
+        identity = min(said, key=repr, default=None)
+        if identity != self.identity:
+            self.identity = identity
+            self.identity_changed()
 
     def _ready(self) -> list[Replica]:
         return [replica for replica in self._serving() if replica.health is Health.READY]

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from kvasir.wire.block_hash import prefix_seed
+
 
 class ModelIdentity(NamedTuple):
     """From a card of /v1/models. Engines whose identities are equal give the same tokens for the
@@ -12,3 +14,10 @@ class ModelIdentity(NamedTuple):
     revision: str | None = None
     dtype: str | None = None
     quantization: str | None = None
+
+
+def fleet_seed(identity: ModelIdentity | None, fleet_secret: str | None) -> bytes:
+    """The seed of a model's prefix hashes (kvasir.wire.block_hash), as its Kvasir engines make it;
+    None = it has none, and the hashes are the routers' own."""
+    known = identity or ModelIdentity()
+    return prefix_seed(fleet_secret=fleet_secret, model=known.root, revision=known.revision)

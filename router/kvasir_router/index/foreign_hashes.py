@@ -7,10 +7,10 @@ engine's is kept beside it only to know the block again in later events.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
-import xxhash
 
 from kvasir.wire.block_hash import HASH_BYTES, block_hash, root_hash
 from kvasir.wire.kv_events import BlockHash, BlockStored
@@ -19,6 +19,8 @@ from kvasir_router.index.block_table import BlockTable
 # Of an engine's hash, which only has to be unique within one engine: an int of this size takes 32
 # bytes, a longer one 48.
 _ENGINE_KEY = (1 << 60) - 1
+
+_PERSON = b"kvasir.extra.v1"
 
 _encode = msgspec.msgpack.encode
 
@@ -39,8 +41,10 @@ def own_key(block: BlockHash) -> int:
 class ForeignHashes:
     """One engine's hashes, each with the block's own hash as a number."""
 
-    def __init__(self, max_blocks: int) -> None:
+    def __init__(self, max_blocks: int, seed: bytes = b"") -> None:
+        """`seed` is that of the fleet's own hashes (kvasir.wire.block_hash)."""
         self.table = BlockTable(max_blocks)
+        self._seed = seed
 
     def stored(self, event: BlockStored) -> list[int]:
         """The own hashes of an event's blocks. Raises UnknownBlocksError."""
@@ -59,7 +63,7 @@ class ForeignHashes:
         keys = []
         for at, engine_hash in enumerate(event.block_hashes):
             if extras[at]:
-                parent = xxhash.xxh3_128_digest(parent + _encode(extras[at]))
+                parent = _with_extras(parent, extras[at])
             parent = block_hash(parent, tokens[4 * size * at : 4 * size * (at + 1)])
             key = int.from_bytes(parent, "little")
             self.table.put(_engine_key(engine_hash), key)
@@ -84,11 +88,16 @@ class ForeignHashes:
             salt = ""
             if len(extras[0]) == 1 and isinstance(extras[0][0], str):
                 salt = extras[0].pop()
-            return root_hash(cache_salt=salt, lora=_adapter(event))
+            return root_hash(self._seed, cache_salt=salt, lora=_adapter(event))
         key = self.table.get(_engine_key(event.parent_block_hash))
         if not key:
             raise UnknownBlocksError("orphan")
         return key.to_bytes(HASH_BYTES, "little")
+
+
+def _with_extras(parent: bytes, extras: list[Any]) -> bytes:
+    content = parent + _encode(extras)
+    return blake2b(content, digest_size=HASH_BYTES, person=_PERSON).digest()
 
 
 def _engine_key(block: BlockHash) -> int:

@@ -69,6 +69,15 @@ class ModelIndex:
         if self.when_learned is not None:
             self.when_learned(report)
 
+    def reseed(self, seed: bytes) -> bool:
+        """The seed of the fleet's hashes is this one. True if it was another one before: what is
+        known of texts and of foreign engines' blocks is forgotten."""
+        if seed == self.residency.seed:
+            return False
+        self.residency.reseed(seed)
+        self.texts.clear()
+        return True
+
     # Lookup
 
     def match(self, chain: Sequence[int]) -> dict[CachedReplica, Hit]:

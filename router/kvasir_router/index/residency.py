@@ -75,6 +75,8 @@ class Residency:
         self._trash: list[dict[int, int]] = []
         self.refused: Counter[str] = Counter()
         """Events that could not be kept, by reason."""
+        self.seed = b""
+        """That of the fleet's hashes, under which foreign engines' blocks are kept."""
         self.block_size = 16
         """Tokens of a KV block, as events say."""
         self.journal: BlockLog | None = None
@@ -178,6 +180,12 @@ class Residency:
         if foreign is not None:
             self._trash += foreign.table.shards
 
+    def reseed(self, seed: bytes) -> None:
+        """The fleet's hashes have another seed: forget what foreign engines have told."""
+        self.seed = seed
+        for replica in list(self._foreign):
+            self.cleared(replica)
+
     def match(self, texts: TextMap, chain: Sequence[int]) -> dict[CachedReplica, Resident]:
         """Return what each replica with events has of the chain as far as it is known; also those
         that have nothing of it. Empty for an unknown text."""
@@ -253,7 +261,7 @@ class Residency:
         found = self._foreign.get(replica)
         if found is None and replica.spec.engine is not EngineKind.KVASIR:
             share = self._max_blocks // max(_FOREIGN_SHARES, len(self._foreign) + 1)
-            found = self._foreign[replica] = ForeignHashes(share)
+            found = self._foreign[replica] = ForeignHashes(share, self.seed)
         return found
 
     def _sweep(self) -> None:

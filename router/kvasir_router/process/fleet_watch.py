@@ -43,6 +43,7 @@ class FleetWatch:
         fleet.went = self._went
         fleet.emptied = self._feeds.emptied
         fleet.policy_changed = self._feeds.policy_changed
+        fleet.identity_changed = self._feeds.identity_changed
         self.replay_events = self._feeds.replay_events
         router.metrics.register(partial(feed_families, fleet))
 

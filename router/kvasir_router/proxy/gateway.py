@@ -119,7 +119,7 @@ class Gateway:
         self.queue = RequestQueue(settings.waiting)
         self.queue.refused = self._waited_in_vain
         self.queue.defect = self.tasks.defect
-        self.tokenizing = Tokenizing(settings.tokenizing, self.tasks.child())
+        self.tokenizing = Tokenizing(settings.tokenizing, self.tasks.child(), settings.fleet_secret)
         self.tracer: Tracer | None = None
         if settings.otlp_endpoint is not None:
             self.tracer = Tracer(

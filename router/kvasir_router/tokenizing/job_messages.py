@@ -24,6 +24,8 @@ class Job(msgspec.Struct, array_like=True):
     claimed: int = 0
     """KV blocks that these determine."""
     block_size: int = 16
+    seed: bytes = b""
+    """That of the fleet's hashes."""
 
 
 class Made(msgspec.Struct, array_like=True):

@@ -91,7 +91,7 @@ class PromptTokenizer:
         tokens = self._cache.tokens(text, add_special_tokens=special)
         if tokens is None:
             raise PromptError("the tokenizer does not say where its tokens end")
-        root = root_hash(cache_salt=body.get("cache_salt") or "", lora=job.lora)
+        root = root_hash(job.seed, cache_salt=body.get("cache_salt") or "", lora=job.lora)
         hashes = chain_hashes(tokens.ids, job.block_size, root=root)
         return TokenisedPrompt(
             pieces, messages, text, tokens.ids, hashes, special, render, tokens.ends

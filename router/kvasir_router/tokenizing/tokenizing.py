@@ -9,6 +9,7 @@ import structlog
 
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.model import Model
+from kvasir_router.fleet.model_identity import ModelIdentity, fleet_seed
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.model_index import ModelIndex
@@ -32,10 +33,11 @@ _log = structlog.get_logger("kvasir_router.tokenizing")
 class _ModelState:
     """State of one model's tokenizer."""
 
-    def __init__(self, tokenizer: str, index: ModelIndex) -> None:
+    def __init__(self, tokenizer: str, index: ModelIndex, identity: ModelIdentity | None) -> None:
         self.tokenizer = tokenizer
         self.index = index
         self.block_size = index.residency.block_size
+        self.identity = identity
         self.trust = TokenizerTrust(index)
         self.trouble = ""
         """Reason that the tokenizer cannot be used; empty while it can."""
@@ -51,8 +53,14 @@ class Tokenizing:
     the rest. What comes late is learned for the next request with the same beginning.
     """
 
-    def __init__(self, settings: TokenizingSettings, tasks: SupervisedTasks) -> None:
+    def __init__(
+        self,
+        settings: TokenizingSettings,
+        tasks: SupervisedTasks,
+        fleet_secret: str | None = None,
+    ) -> None:
         self._settings = settings
+        self._secret = fleet_secret
         self._pool = TokenizerPool(settings.processes, tasks)
         self._states: dict[Model, _ModelState] = {}
         self._serving = False
@@ -120,7 +128,7 @@ class Tokenizing:
 
     def _state(self, model: Model, tokenizer: str) -> _ModelState | None:
         """None for a model whose policy has no index. What was learned with another tokenizer, or
-        for blocks of another size, is forgotten."""
+        for blocks of another size or seed, is forgotten."""
         index = model.sink
         if not isinstance(index, ModelIndex):
             return None
@@ -128,10 +136,10 @@ class Tokenizing:
         if state is None or state.index is not index or state.tokenizer != tokenizer:
             if state is not None and state.index is index:
                 index.texts.clear()
-            state = self._states[model] = _ModelState(tokenizer, index)
+            state = self._states[model] = _ModelState(tokenizer, index, model.identity)
             self._pool.load(tokenizer, lambda made: self._loaded(model.name, state, made))
-        elif state.block_size != index.residency.block_size:
-            state.block_size = index.residency.block_size
+        elif (state.block_size, state.identity) != (index.residency.block_size, model.identity):
+            state.block_size, state.identity = index.residency.block_size, model.identity
             index.texts.clear()
         return state
 
@@ -157,7 +165,12 @@ class Tokenizing:
             known,
             texts.at(query.chain[known - 1])[0] if known else 0,
             state.block_size,
+            fleet_seed(state.identity, self._secret),
         )
+
+    def _is_current(self, state: _ModelState, job: Job) -> bool:
+        seed = fleet_seed(state.identity, self._secret)
+        return (state.block_size, seed) == (job.block_size, job.seed)
 
     def _loaded(self, name: str, state: _ModelState, made: Made | None) -> None:
         if made is None:
@@ -186,7 +199,7 @@ class Tokenizing:
             wait.end("failed")
             return
         self._loaded(model.name, state, made)
-        same = self._states.get(model) is state and state.block_size == job.block_size
+        same = self._states.get(model) is state and self._is_current(state, job)
         if made.refused or made.broken:
             wait.end("refused")
         elif same and state.trust.given and len(made.kv_blocks) == len(chain) - job.known:

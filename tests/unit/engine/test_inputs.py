@@ -64,6 +64,14 @@ def test_a_request_has_the_hashes_of_its_full_blocks(maker: RequestMaker) -> Non
     assert plain.block_hashes[16:] != salted.block_hashes[16:]
 
 
+def test_the_hashes_have_the_cores_seed(maker: RequestMaker) -> None:
+    ids = list(range(10, 19))
+    seeded = dataclasses.replace(maker, prefix_seed=b"seed")
+    made = seeded.request("r", ids, SamplingParams(), cache_salt="tenant")
+    root = root_hash(b"seed", cache_salt="tenant")
+    assert made.block_hashes == chain_hashes(ids, 4, root=root)
+
+
 def test_a_request_carries_what_it_was_given(maker: RequestMaker) -> None:
     resume = Resume([7], 3, 0)
     made = maker.request("r", [5], SamplingParams(), priority=-2, resume=resume)

@@ -11,6 +11,7 @@ from kvasir.text.chat_template import TemplateError
 from kvasir.text.json_files import TokenizerError
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.errors import UserError
+from kvasir_engine.kv.prefix_seed import engine_seed
 from kvasir_engine.loader.model_directory import loaded_revision, resolve_files
 from kvasir_engine.server.process.api_config import ApiConfig
 from kvasir_engine.server.process.supervisor import Engine, PortError, check_clients, start_engine
@@ -65,6 +66,13 @@ def start(
             kv_events_topic=f"kv@{api.host}@{name}",
             model_name=name,
             metrics_prefix=api.metrics_prefix,
+            fleet_secret=api.fleet_secret or "",
+            prefix_seed=engine_seed(
+                api.model,
+                api.revision,
+                fleet_secret=api.fleet_secret,
+                published=grpc_port is not None or bool(settings.kv_events_endpoint),
+            ),
         )
         return start_engine(core, ApiConfig(api, grpc_port=grpc_port))
     except (TokenizerError, TemplateError, PortError, TlsError) as error:

@@ -2,13 +2,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from hashlib import blake2b
 
 import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvasir.wire.block_hash import HASH_BYTES, block_hash, chain_hashes, root_hash
+from kvasir.wire.block_hash import (
+    HASH_BYTES,
+    SEED_BYTES,
+    block_hash,
+    chain_hashes,
+    prefix_seed,
+    root_hash,
+)
 
 tokens = st.lists(st.integers(0, 2**31 - 1), max_size=70)
 
@@ -53,11 +61,43 @@ def test_extra_keys_change_every_block() -> None:
     assert len(chains) == len(roots)
 
 
-def test_the_hash_is_xxh3_128_of_parent_and_tokens() -> None:
+def test_the_hash_is_blake2b_of_parent_and_tokens() -> None:
     content = b"\x01\0\0\0\x02\0\0\0"
-    expected = xxhash.xxh3_128_digest(root_hash() + content)
+    expected = blake2b(root_hash() + content, digest_size=HASH_BYTES).digest()
     assert block_hash(root_hash(), content) == chain_hashes([1, 2], 2) == expected
-    assert root_hash() == xxhash.xxh3_128_digest(b"kvasir.block.v1")
+
+
+def test_the_seed_is_the_same_for_the_same_fleet_and_model_alone() -> None:
+    same: dict[str, str | None] = {"fleet_secret": "s", "model": "org/m", "revision": "1"}
+    others: list[dict[str, str | None]] = [
+        {"fleet_secret": "t"},
+        {"fleet_secret": None},
+        {"model": "org/n"},
+        {"revision": "2"},
+        {"model": "org/m1", "revision": ""},
+    ]
+    seeds = [prefix_seed(**{**same, **other}) for other in ({}, *others)]
+    assert seeds[0] == prefix_seed(**same)
+    assert {len(seed) for seed in seeds} == {SEED_BYTES}
+    chains = {chain_hashes(range(8), 4, root=root_hash(seed)) for seed in seeds}
+    assert len(chains) == len(seeds)
+    assert root_hash(seeds[0], cache_salt="a") != root_hash(seeds[1], cache_salt="a")
+
+
+@given(st.binary(min_size=16, max_size=16), st.binary(min_size=64, max_size=64))
+def test_blocks_that_collide_under_xxh3_after_any_parent_do_not_here(
+    parent: bytes, content: bytes
+) -> None:
+    """Why a secret root alone is not enough: with these two words in place, the products that they
+    are in are zero, and two high bits cancel whatever the parent is."""
+    one = bytearray(content)
+    one[32:40], one[48:56] = bytes.fromhex("b8084674f743248e"), bytes.fromhex("ded46de9839097db")
+    other = bytearray(one)
+    other[47] ^= 0x80
+    other[63] ^= 0x80
+    xxh3 = xxhash.xxh3_128_digest
+    assert xxh3(parent + bytes(one)) == xxh3(parent + bytes(other))
+    assert block_hash(parent, bytes(one)) != block_hash(parent, bytes(other))
 
 
 def test_other_processes_compute_the_same() -> None:

@@ -34,6 +34,15 @@ def test_dropped_batches_of_events_are_counted(tmp_path: Path, tiny_dir: Path) -
     assert counted in registry.exposition().decode()
 
 
+@pytest.mark.parametrize("secret", ["", "s"])
+def test_events_are_for_holders_of_the_secret(tmp_path: Path, secret: str) -> None:
+    settings = make_settings("m", device="sim", kv_events_endpoint=f"ipc://{tmp_path}/events")
+    config = CoreConfig(settings, "m", num_clients=1, fleet_secret=secret)
+    events = BlockEvents(config, EventRecorder(), MetricRegistry("kvasir_", "m"))
+    assert bool(events._publisher._pub.curve_server) is bool(secret)
+    events.close()
+
+
 def test_throughput_is_logged_while_there_is_some(
     tiny_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

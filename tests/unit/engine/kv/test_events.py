@@ -188,6 +188,19 @@ def test_a_chain_is_one_event_and_a_salted_one_keeps_its_root() -> None:
     assert recorder.drain_events() == []
 
 
+def test_a_seed_changes_the_hashes_and_nothing_else() -> None:
+    recorder = EventRecorder(b"seed")
+    manager = KVManager(
+        GROUPS[:1], [9], prefix_seed=b"seed", listeners=recorder.listeners(GROUPS[:1])
+    )
+    commit(manager, list(range(2 * BLOCK)))
+    [event] = recorder.drain_events()
+    assert isinstance(event, kv_events.BlockStored)
+    assert event.parent_block_hash is None
+    hashes = chain_hashes(range(2 * BLOCK), BLOCK, root=root_hash(b"seed"))
+    assert event.block_hashes == [hashes[:HASH_BYTES], hashes[HASH_BYTES:]]
+
+
 def test_evictions_and_a_reset_are_recorded() -> None:
     recorder = EventRecorder()
     manager = KVManager(GROUPS[:1], [4], listeners=recorder.listeners(GROUPS[:1]))

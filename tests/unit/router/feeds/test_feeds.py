@@ -7,12 +7,14 @@ from typing import Any
 import grpc
 import pytest
 
+from kvasir.wire.block_hash import chain_hashes, prefix_seed, root_hash
 from kvasir.wire.kv_events import BlockStored
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.replica import Health, LoadStreamState
+from kvasir_router.index.block_sink import PromptReport
 
 
 class LoadServer(engine_pb2_grpc.EngineServicer):
@@ -130,6 +132,41 @@ async def test_a_new_policy_learns_what_was_before_it(
         fleet.set_policy(model, PolicySpec("kv_aware"))
         residency = model.policy.index.residency
         await eventually(lambda held=residency: held.blocks == 2)
+    publisher.close()
+
+
+async def test_foreign_blocks_have_the_seed_of_the_models_own_engines(
+    start_replica, start_router, model_entry, write_config, eventually
+) -> None:
+    """A Kvasir engine's prompt reports then say which text they are of."""
+    publisher = KVEventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", fleet_secret="")
+    tokens = list(range(16))
+    publisher.publish([BlockStored([7], None, tokens, 16)])
+    own = await start_replica(card={"root": "org/m", "revision": "1"})
+    entry = model_entry("m", await start_replica(), own)
+    entry["replicas"][0] |= {
+        "engine": "vllm",
+        "kv_events": publisher.endpoint,
+        "kv_replay": publisher.replay_endpoint,
+    }
+    both = entry["replicas"]
+    router = await start_router([entry | {"replicas": both[:1], "policy": "kv_aware"}])
+    index = router.server.fleet.models["m"].policy.index
+
+    def key(**identity: str | None) -> int:
+        seed = prefix_seed(fleet_secret=None, **identity)
+        return int.from_bytes(chain_hashes(tokens, 16, root=root_hash(seed)), "little")
+
+    alone, beside = key(model=None, revision=None), key(model="org/m", revision="1")
+    holders = index.residency.holders
+    await eventually(lambda: holders([alone]))
+    index.learned(PromptReport([1], [1], b"h" * 16))
+    write_config(router.config, [entry | {"policy": "kv_aware"}])
+    await eventually(lambda: holders([beside]))
+    assert not holders([alone])
+    assert index.texts.at(1) == (0, 0), "it was of another seed"
+    write_config(router.config, [entry | {"replicas": both[:1], "policy": "kv_aware"}])
+    await eventually(lambda: holders([alone]))
     publisher.close()
 
 

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from kvasir_router.discovery.specs import ModelSpec, ReplicaSpec
+from kvasir_router.discovery.specs import EngineKind, ModelSpec, ReplicaSpec
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.model import RESERVED_SECONDS, Model
+from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.wire.envelope import Envelope
@@ -240,3 +242,19 @@ async def test_a_replica_that_was_never_ready_stays_starting(make_model) -> None
     assert first.health is STARTING
     first.observed(NOT_READY)
     assert first.health is NOT_READY
+
+
+async def test_a_model_is_what_its_own_engines_say(make_model) -> None:
+    model, replicas = make_model(READY, READY, READY)
+    told: list[ModelIdentity | None] = []
+    model.identity_changed = lambda: told.append(model.identity)
+    replicas[2].spec = replace(replicas[2].spec, engine=EngineKind.VLLM)
+    old, new = ModelIdentity("m", "1"), ModelIdentity("m", "2")
+    for at, said in ((2, new), (1, new), (0, old), (1, old), (0, new), (0, old)):
+        replicas[at].serves = said
+        model.refresh()
+    assert told == [new, old], "of two, the first in order; a foreign engine's does not count"
+    for replica in replicas:
+        replica.serves = None
+    model.refresh()
+    assert told == [new, old, None]
