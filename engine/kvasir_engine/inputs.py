@@ -51,7 +51,7 @@ class RequestMaker:
             chat_template=load_chat_template(
                 source, tokenizer.special_tokens, override=chat_template
             ),
-            eos_ids=tuple(eos_token_ids(model_dir)),
+            eos_ids=tuple(eos_token_ids(model_dir, settings.hf_overrides)),
             vocab_size=vocab_size,
             block_size=settings.cache.block_size,
             max_logprobs=settings.max_logprobs,

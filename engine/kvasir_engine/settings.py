@@ -22,6 +22,8 @@ from kvasir.engine_values import (
     Dtype,
     LoadFormat,
 )
+from kvasir.models.config_overrides import ConfigOverrides, read_overrides
+from kvasir.models.hf_config import ConfigError
 from kvasir_engine.errors import UserError
 from kvasir_engine.serve_panels import CACHE, HTTP, MODEL, OPS, STEP
 
@@ -130,6 +132,17 @@ class EngineSettings:
     trust_remote_code: bool = flag(
         False, "Allow Python code that MODEL brings.", MODEL, switch="--trust-remote-code"
     )
+    hf_overrides: dict[str, Any] | None = flag(
+        None, "Fields to put into the model's config.json.", MODEL, type=str | None, metavar="JSON"
+    )
+    rope_scaling: dict[str, Any] | None = flag(
+        None,
+        "Scaling of rotary embeddings, as of config.json; yarn and linear lengthen the context.",
+        MODEL,
+        type=str | None,
+        metavar="JSON",
+    )
+    rope_theta: float | None = flag(None, "Base of rotary embeddings.", MODEL)
     load_format: LoadFormat = flag("auto", "dummy = random weights, for benchmarks.", MODEL)
     model_impl: ModelImpl = flag(
         "auto", "Whose model code runs; auto = ours where we have it.", MODEL
@@ -166,6 +179,21 @@ class EngineSettings:
             tensor_parallel_size=(1, sys.maxsize),
             seed=(0, MAX_SEED),
         )
+        try:
+            for name in ("hf_overrides", "rope_scaling"):
+                given = getattr(self, name)
+                if given is not None:
+                    read = read_overrides(given, f"--{name.replace('_', '-')}")
+                    object.__setattr__(self, name, read)
+        except ConfigError as error:
+            raise SettingsError(f"{error}.") from None
+        if self.rope_theta is not None and not self.rope_theta > 0:
+            raise SettingsError(f"--rope-theta must be above 0, got {self.rope_theta}.")
+
+    @property
+    def overrides(self) -> ConfigOverrides:
+        """What to put into the model's config.json."""
+        return ConfigOverrides(self.hf_overrides or {}, self.rope_scaling, self.rope_theta)
 
 
 def make_settings(model: str, **flags: Any) -> EngineSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ def _value(file: Path, key: str, value: Any, param: Any) -> Any:
     repeated = bool(getattr(param, "multiple", False))
     if isinstance(value, list) and not repeated:
         raise typer.BadParameter(f"{file}: {key!r} takes one value, not a list")
+    if isinstance(value, dict) and param.metavar == "JSON":
+        return json.dumps(value)
     if any(isinstance(each, dict | list) or each is None for each in values):
         raise typer.BadParameter(f"{file}: {key!r} takes text, numbers, true or false")
     return values if repeated else value

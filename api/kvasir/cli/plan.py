@@ -11,10 +11,11 @@ import typer
 from kvasir.cli.deployment_option import read_deployments
 from kvasir.cli.errors import EXIT_FAILED, EXIT_USAGE, fail
 from kvasir.model_uri import ModelURIError, parse_model_uri
+from kvasir.models.config_overrides import ConfigOverrides, overrides_in, read_overrides
 from kvasir.models.fit import GPUS, Workload
 from kvasir.models.fit.devices import Device, DeviceError, cpu, known_gpus, local_gpu, named_gpu
 from kvasir.models.fit.fit_plan import Plan, plan_deployment, plan_model
-from kvasir.models.hf_config import ConfigError, read_shape
+from kvasir.models.hf_config import ConfigError, load_config, parse_shape
 from kvasir.models.local_config import find_config
 from kvasir.models.model_shape import ModelShape
 from kvasir.resource import LLMDeployment
@@ -69,6 +70,10 @@ def plan(
     gpu_memory_utilization: Annotated[
         float | None, typer.Option(min=0.05, max=1.0, help="Share of the memory. Default: 0.9.")
     ] = None,
+    hf_overrides: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Fields to put into the model's config.json."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Tell whether models fit on GPUs: weights and KV cache against the memory there is."""
@@ -80,12 +85,13 @@ def plan(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         device = named_gpu(gpu, memory)
+        overrides = ConfigOverrides(read_overrides(hf_overrides or {}, "--hf-overrides"))
         if model is not None and file is None:
-            work, shape = Workload(**options), _shape(model, config)
+            work, shape = Workload(**options), _shape(model, config, overrides)
             devices = [device] if device else known_gpus()
             plans = [plan_model(model, shape, devices, work, tensor_parallel=tensor_parallel_size)]
         elif file is not None and model is None:
-            if options or tensor_parallel_size:
+            if options or tensor_parallel_size or hf_overrides:
                 fail("with -f the file says how the model is run; change it there", EXIT_USAGE)
             plans = _file(file, device, config)
         else:
@@ -104,15 +110,19 @@ def _file(file: Path, device: Device | None, config: Path | None) -> list[Plan]:
 
 
 def _deployment(deployment: LLMDeployment, device: Device | None, config: Path | None) -> Plan:
-    shape = _shape(deployment.spec.model.uri, config, deployment.spec.model.revision)
+    model, overrides = deployment.spec.model, overrides_in(deployment.spec.engine.args)
+    shape = _shape(model.uri, config, overrides, model.revision)
     if device is None:
         device = local_gpu() if deployment.spec.resources.limits.gpus else cpu()
     return plan_deployment(deployment, shape, device)
 
 
-def _shape(model: str, config: Path | None, revision: str | None = None) -> ModelShape:
+def _shape(
+    model: str, config: Path | None, overrides: ConfigOverrides, revision: str | None = None
+) -> ModelShape:
     """Raises ConfigError and ModelURIError."""
-    return read_shape(config or find_config(parse_model_uri(model), revision))
+    found = load_config(config or find_config(parse_model_uri(model), revision))
+    return parse_shape(overrides.apply(found))
 
 
 def _show(plans: list[Plan], as_json: bool) -> None:

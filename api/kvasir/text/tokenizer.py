@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -172,12 +172,13 @@ def read_special_tokens(directory: Path) -> dict[str, str]:
     return named
 
 
-def eos_token_ids(directory: Path | str) -> list[int]:
-    """The ids that end a sequence: generation_config.json's, else config.json's (or those of its
-    text part), else none."""
+def eos_token_ids(directory: Path | str, overrides: Mapping[str, Any] | None = None) -> list[int]:
+    """The ids that end a sequence: those that config.json's `overrides` name, else
+    generation_config.json's, else config.json's (or those of its text part), else none."""
     directory = Path(directory)
     config = read_json(directory / "config.json")
     for source in (
+        overrides or {},
         read_json(directory / "generation_config.json"),
         config,
         config.get("text_config") or {},

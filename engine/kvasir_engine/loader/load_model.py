@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from kvasir.engine_values import LoadFormat
+from kvasir.models.config_overrides import ConfigOverrides
 from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.device import out_of_memory
@@ -64,17 +65,19 @@ def load_model(
     trust_remote_code: bool = False,
     max_model_len: int | None = None,
     seed: int = 0,
+    overrides: ConfigOverrides | None = None,
 ) -> LoadedModel:
     """Build the model that `model_dir`/config.json names and fill it with its weights.
 
     `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
     weights: small random ones, the same for the same `seed`; "none" leaves them as they are, which
     is for tensors without values. `model_impl` "auto" takes our own code where there is some, else
-    transformers'. `max_model_len` decides which factors LongRoPE uses. Raises ModelLoadError with
+    transformers'. `max_model_len` decides which factors LongRoPE uses. `overrides` go
+    into the config. Raises ModelLoadError with
     what is wrong and what to do about it.
     """
     device = torch.device(device)
-    fields = _read_config(model_dir)
+    fields = _read_config(model_dir, overrides or ConfigOverrides())
     try:
         config = model_config(fields, max_model_len)
     except ConfigError as error:
@@ -169,11 +172,11 @@ def _fill_native(model: DecoderForCausalLM, model_dir: Path) -> None:
         log.warning("%s: %d weights are not used: %s", model_dir, len(unused), unused[:5])
 
 
-def _read_config(model_dir: Path) -> dict[str, Any]:
+def _read_config(model_dir: Path, overrides: ConfigOverrides) -> dict[str, Any]:
     if not model_dir.is_dir():
         raise ModelLoadError(f"{model_dir} is not a directory; name a Hugging Face model directory")
     try:
-        return load_config(model_dir)
+        return overrides.apply(load_config(model_dir))
     except ConfigError as error:
         raise ModelLoadError(str(error)) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,12 @@ def build_with_transformers(
         "trust_remote_code": trust_remote_code,
     }
     try:
-        model = _build(model_dir, device, options)
+        config = _config(model_dir, fields, trust_remote_code=trust_remote_code)
+        model = _build(config, device, options)
         _refuse_class(type(model))
         if with_weights and not _fill(model, Checkpoint(model_dir)):
             del model
-            model = _convert(model_dir, options).to(device)
+            model = _convert(model_dir, {**options, "config": config}).to(device)
         made = TransformersForCausalLM(model.eval(), shape.layer_windows)
     except ModelLoadError:
         raise
@@ -100,11 +102,16 @@ def _refused(architecture: str, reason: str) -> ModelLoadError:
     return ModelLoadError(f"architecture {architecture!r} cannot be served: {reason}")
 
 
-def _build(model_dir: Path, device: torch.device, options: Mapping[str, Any]) -> Any:
-    """The model on the device: buffers computed, parameters tied but not initialised."""
-    config = transformers.AutoConfig.from_pretrained(
-        model_dir, trust_remote_code=options["trust_remote_code"], local_files_only=True
+def _config(model_dir: Path, fields: Mapping[str, Any], *, trust_remote_code: bool) -> Any:
+    """The config of `model_dir`'s class, with these fields."""
+    read = transformers.AutoConfig.from_pretrained(
+        model_dir, trust_remote_code=trust_remote_code, local_files_only=True
     )
+    return type(read).from_dict(deepcopy(dict(fields)), name_or_path=str(model_dir))
+
+
+def _build(config: Any, device: torch.device, options: Mapping[str, Any]) -> Any:
+    """The model on the device: buffers computed, parameters tied but not initialised."""
     with torch.device(device), no_init_weights():
         model = transformers.AutoModelForCausalLM.from_config(config, **options)
     model.tie_weights()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvasir.models.hf_config import ConfigError, read_shape
+from kvasir.models.hf_config import ConfigError, load_config, parse_shape
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.parallel.executor import Executor, OnRankDeath
@@ -22,7 +22,7 @@ def build_parallel_runner(
     Raises ModelLoadError and SettingsError, whichever rank they come from, and RankError when a
     rank ended otherwise; no process is left then.
     """
-    check_size(settings.tensor_parallel_size, _shape(model_dir))
+    check_size(settings.tensor_parallel_size, _shape(model_dir, settings))
     executor = Executor(settings, model_dir, on_death=on_death)
     try:
         with executor.together():
@@ -72,8 +72,8 @@ def _widths(shape: ModelShape) -> list[int]:
     return dense + ([shape.moe_intermediate_size] if shape.num_sparse_layers else [])
 
 
-def _shape(model_dir: Path) -> ModelShape:
+def _shape(model_dir: Path, settings: EngineSettings) -> ModelShape:
     try:
-        return read_shape(model_dir)
+        return parse_shape(settings.overrides.apply(load_config(model_dir)))
     except ConfigError as error:
         raise ModelLoadError(str(error)) from error

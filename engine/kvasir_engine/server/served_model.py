@@ -54,7 +54,7 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
     """
     directory = settings.tokenizer_dir or settings.model_dir
     tokenizer = Tokenizer.load(directory, trust_remote_code=settings.trust_remote_code)
-    eos = eos_token_ids(settings.model_dir)
+    eos = eos_token_ids(settings.model_dir, settings.hf_overrides)
     own = tokenizer.special_id("eos_token")
     if not eos and own is not None:
         eos = [own]

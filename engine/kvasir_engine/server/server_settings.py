@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,8 @@ class ServerSettings:
     served_model_names: tuple[str, ...] = ()
     """Names a request may use; the first one is in the answers. Empty: `model`, and a builtin://
     model's name too."""
+    hf_overrides: dict[str, Any] | None = None
+    """Fields that the user puts into the model's config.json."""
     tokenizer_dir: Path | None = None
     """Another directory to read the tokenizer from."""
     chat_template: str | None = flag(None, "File or text of another chat template.", MODEL)

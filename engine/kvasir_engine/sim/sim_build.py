@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kvasir.models.hf_config import ConfigError, read_shape
+from kvasir.models.hf_config import ConfigError, load_config, parse_shape
 from kvasir.models.model_shape import ModelShape
 from kvasir_engine.kv.cache_spec import KVCacheSpec
 from kvasir_engine.kv.groups import group_layers
@@ -31,7 +31,7 @@ def build_sim_runner(settings: EngineSettings, model_dir: Path) -> BuiltRunner:
         profile = SpeedProfile.load(settings.speed_profile)
     with timer.phase("config"):
         try:
-            shape = read_shape(model_dir)
+            shape = parse_shape(settings.overrides.apply(load_config(model_dir)))
         except ConfigError as error:
             raise SettingsError(str(error)) from error
         ordinary = ordinary_tokens(model_dir, shape)

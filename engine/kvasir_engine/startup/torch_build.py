@@ -135,6 +135,7 @@ def _load(
         trust_remote_code=settings.trust_remote_code,
         max_model_len=settings.max_model_len,
         seed=settings.seed or 0,
+        overrides=settings.overrides,
     )
 
 

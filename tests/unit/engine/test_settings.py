@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from kvasir.models.config_overrides import ConfigOverrides
 from kvasir_engine.settings import (
     CacheSettings,
     EngineSettings,
@@ -53,6 +55,27 @@ def test_a_setting_that_cannot_work_names_its_flag(
     with pytest.raises(SettingsError) as error:
         make(**fields)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("given", ['{"a": {"b": 1}}', {"a": {"b": 1}}])
+def test_overrides_are_json_or_an_object(given: Any) -> None:
+    made = EngineSettings("m", hf_overrides=given, rope_scaling=given, rope_theta=2.0)
+    again = msgspec.json.decode(msgspec.json.encode(made), type=EngineSettings)
+    assert made == again
+    assert made.overrides == ConfigOverrides({"a": {"b": 1}}, {"a": {"b": 1}}, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"hf_overrides": "{"}, "--hf-overrides takes a JSON object: "),
+        ({"rope_scaling": "[]"}, r"--rope-scaling takes a JSON object, not \[\]\."),
+        ({"rope_theta": 0.0}, r"--rope-theta must be above 0, got 0\.0\."),
+    ],
+)
+def test_overrides_that_cannot_work_name_their_flag(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        EngineSettings("m", **fields)
 
 
 def test_tensor_parallel_size_is_positive() -> None:

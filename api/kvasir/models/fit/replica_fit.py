@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvasir.models.config_overrides import overrides_in
 from kvasir.models.fit.devices import Device
 from kvasir.models.fit.estimate import Fit, Workload
 from kvasir.models.fit.fit_plan import Option, fit_option, workload
@@ -53,7 +54,7 @@ def fits(
     has `gpus_per_node` of them; None = not known. With parallelism.tensor auto the answer is for
     `suggested_tensor` GPUs."""
     try:
-        shape = parse_shape(model.config)
+        shape = parse_shape(overrides_in(spec.engine.args).apply(model.config))
     except ConfigError as error:
         return FitResult(None, f"The model's size cannot be told from its config.json: {error}.")
     work = replace(workload(spec.engine.config), checkpoint_bytes=model.weight_bytes)

@@ -46,6 +46,7 @@ def start(
         model=settings.model,
         model_dir=model_dir,
         revision=loaded_revision(model_dir, settings.revision),
+        hf_overrides=settings.hf_overrides,
         tokenizer_dir=tokenizer_dir,
         trust_remote_code=settings.trust_remote_code,
         max_logprobs=settings.max_logprobs,

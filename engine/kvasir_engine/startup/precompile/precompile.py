@@ -170,6 +170,7 @@ class Precompiler:
             version("torch"),
             _sources(),
             config.read_bytes() if config.is_file() else b"",
+            self._settings.overrides,
             self._settings.dtype,
             self._settings.model_impl,
             self._settings.max_model_len,

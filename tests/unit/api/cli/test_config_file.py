@@ -18,10 +18,11 @@ app = typer.Typer(add_completion=False)
 def command(
     number: int = 1,
     name: Annotated[str, typer.Option(envvar="COMMANDS_NAME")] = "default",
+    fields: Annotated[str | None, typer.Option(metavar="JSON")] = None,
     several: Annotated[list[str] | None, typer.Option()] = None,
     config: Annotated[Path | None, typer.Option(is_eager=True, callback=read_options)] = None,
 ) -> None:
-    typer.echo(f"{number} {name} {several}")
+    typer.echo(f"{number} {name} {several}" if fields is None else fields)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,8 @@ def command(
         ("several: one", [], {}, "1 default ['one']"),
         ("several: [one, two]", [], {}, "1 default ['one', 'two']"),
         ("several: [one]", ["--several", "two"], {}, "1 default ['two']"),
+        ("fields: {a: {b: [1]}}", [], {}, '{"a": {"b": [1]}}'),
+        ("fields: '{}'", [], {}, "{}"),
     ],
 )
 def test_the_command_line_comes_first_then_the_environment(

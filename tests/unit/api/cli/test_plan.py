@@ -58,6 +58,17 @@ def test_json_of_a_model_on_every_known_gpu(config: str) -> None:
     assert options["h100"]["kvBytesPerToken"] == 131072
 
 
+def test_overrides_of_the_config_count(config: str, tmp_path: Path) -> None:
+    given = json.dumps({"num_hidden_layers": 1, "max_position_embeddings": 512})
+    (found,) = plan_json("--model", str(Path(config).parent), "--hf-overrides", given)
+    engine = f"  engine: {{args: [--hf-overrides, '{given}']}}\n"
+    file = deployment(tmp_path, "hf://a/b", engine)
+    (stated,) = plan_json("-f", file, "--config", config, "--gpu", "h100")
+    for each in (found, stated):
+        assert each["parameters"] < 1_300_000_000
+        assert each["options"][-1]["longestContext"] == 512
+
+
 def test_what_does_not_fit_ends_with_1_and_the_remedy(config: str) -> None:
     result = plan("--model", config, "--gpu", "t4", "--tensor-parallel-size", "1")
     assert result.exit_code == 1
@@ -136,6 +147,8 @@ def test_the_model_that_comes_with_the_engine(kvasir: Any, tmp_path: Path) -> No
         (["--model", "/absent"], "/absent does not exist; name a Hugging Face model directory"),
         (["--model", "s3://b/k"], "the config of s3://b/k is not on this machine"),
         (["--model", "x://y"], "scheme 'x' is not one of"),
+        (["--model", "m", "--hf-overrides", "["], "--hf-overrides takes a JSON object"),
+        (["-f", "a", "--hf-overrides", "{}"], "with -f the file says how the model is run"),
         (["--model", "m", "--gpu", "h10"], "GPU 'h10' is not known: did you mean h100?"),
         (["--model", "m", "--gpu-memory", "big"], "--gpu-memory: 'big' is not an amount"),
     ],

@@ -91,3 +91,9 @@ def test_eos_ids_by_precedence(tmp_path, generation, config, expected):
     (tmp_path / "generation_config.json").write_text(json.dumps(generation))
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert eos_token_ids(tmp_path) == expected
+
+
+def test_eos_ids_that_the_user_puts_into_the_config_come_first(tmp_path):
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 2]}))
+    assert eos_token_ids(tmp_path, {"eos_token_id": 4}) == [4]
+    assert eos_token_ids(tmp_path, {"vocab_size": 4}) == [1, 2]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from kvasir.models.config_overrides import ConfigOverrides
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.load_model import load_model, resolve_dtype
 
@@ -33,6 +34,10 @@ def edit_weights(directory: Path, **changes: torch.Tensor | None) -> None:
 
 def parameters(model: Any) -> dict[str, torch.Tensor]:
     return {name: p.data for name, p in model.named_parameters()}
+
+
+def frequencies(model: Any) -> list[torch.Tensor]:
+    return [buffer for name, buffer in model.named_buffers() if "freq" in name]
 
 
 def test_dtype_auto_is_float32_on_a_cpu_and_the_configs_on_a_gpu() -> None:
@@ -134,3 +139,26 @@ def test_out_of_memory_says_how_much_was_asked(hf_model_dir, monkeypatch) -> Non
     monkeypatch.setattr("kvasir_engine.loader.load_model.build_native", exhausted)
     with pytest.raises(ModelLoadError, match=r"about 0\.0 GiB on cpu.*--tensor-parallel-size"):
         load_model(hf_model_dir("llama3"))
+
+
+@pytest.mark.parametrize("model_impl", ["native", "transformers"])
+def test_overrides_are_as_if_the_config_said_so(model_impl, hf_model_dir, tmp_path) -> None:
+    """Of the rope too, in both implementations."""
+    source = hf_model_dir("llama3")
+    overrides = ConfigOverrides(
+        {"num_hidden_layers": 1}, {"rope_type": "linear", "factor": 2.0}, 77.0
+    )
+    config = overrides.apply(json.loads((source / "config.json").read_text()))
+    stated = edit_config(source, tmp_path / "m", **config)
+    made, same, plain = (
+        load_model(directory, model_impl=model_impl, load_format="dummy", overrides=each)
+        for directory, each in ((source, overrides), (stated, None), (source, None))
+    )
+    assert made.shape == same.shape
+    assert (made.shape.num_layers, plain.shape.num_layers > 1) == (1, True)
+    assert made.shape.max_position_embeddings == 2 * plain.shape.max_position_embeddings
+    ropes = [frequencies(each.model) for each in (made, same, plain)]
+    assert ropes[0]
+    for one, equal, other in zip(*ropes, strict=True):
+        assert torch.equal(one, equal)
+        assert not torch.equal(one, other)

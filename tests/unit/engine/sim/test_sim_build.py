@@ -95,6 +95,16 @@ def test_sizes_come_from_the_config(model_dir):
     assert [group.window for group in built_runner.groups] == [128]
 
 
+def test_sizes_come_from_what_the_user_puts_into_the_config(model_dir):
+    overridden = settings(
+        model_dir,
+        hf_overrides={"vocab_size": 600},
+        rope_scaling={"rope_type": "yarn", "factor": 2.0},
+    )
+    built_runner = build_sim_runner(overridden, model_dir)
+    assert (built_runner.vocab_size, built_runner.max_model_len) == (600, 8192)
+
+
 def test_a_context_beyond_the_pool_is_lowered_or_refused(model_dir):
     cache = CacheSettings(num_blocks=11)
     assert build_sim_runner(settings(model_dir, cache=cache), model_dir).max_model_len == 160

@@ -8,7 +8,7 @@ import pytest
 from support.llama_config import LLAMA_8B
 
 from kvasir.models.fit.gpu_table import GPUS
-from kvasir.models.fit.replica_fit import CheckpointFacts, fits
+from kvasir.models.fit.replica_fit import CheckpointFacts, FitResult, fits
 from kvasir.resource import parse_documents
 from kvasir.resource.llmdeployment import Spec
 
@@ -66,6 +66,19 @@ spec:
         "m.yaml",
     )
     return deployment.spec
+
+
+def test_arguments_that_change_the_config_count() -> None:
+    def judged(given: str) -> FitResult:
+        plain = spec()
+        engine = plain.engine.model_copy(update={"args": ["--hf-overrides", given]})
+        asked = plain.model_copy(update={"engine": engine})
+        return fits(asked, CheckpointFacts(LLAMA_70B), GPUS["h200"])
+
+    assert judged('{"num_hidden_layers": 8}').fits
+    result = judged("x")
+    assert result.fits is None
+    assert "--hf-overrides takes a JSON object" in result.message
 
 
 @pytest.mark.parametrize(
