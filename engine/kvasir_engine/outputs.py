@@ -36,6 +36,28 @@ class CompletionOutput:
 
 
 @dataclass(slots=True)
+class RequestStateStats:
+    """Times of a request. Those in _ts are seconds of the monotonic clock; 0 = not yet."""
+
+    arrival_time: float = 0.0
+    """Unix seconds."""
+    queued_ts: float = 0.0
+    scheduled_ts: float = 0.0
+    """Time of the plan of its first step."""
+    first_token_ts: float = 0.0
+    last_token_ts: float = 0.0
+    first_token_latency: float = 0.0
+    """Seconds from arrival to the first token."""
+    num_generation_tokens: int = 0
+    """Tokens of all samples."""
+
+    @property
+    def time_in_queue(self) -> float:
+        """Seconds that it waited for its first step."""
+        return self.scheduled_ts - self.queued_ts
+
+
+@dataclass(slots=True)
 class RequestOutput:
     """A request's prompt and its samples so far."""
 
@@ -46,6 +68,7 @@ class RequestOutput:
     finished: bool = False
     prompt_logprobs: PromptLogprobs | None = None
     num_cached_tokens: int | None = None
+    metrics: RequestStateStats | None = field(default=None, compare=False)
 
 
 class GenerationError(RuntimeError):

@@ -113,6 +113,9 @@ class SampleDelta:
     """Prompt tokens found in the prefix cache; in a sample's first delta only."""
     seed: int | None = None
     """The effective seed; in a sample's first delta only."""
+    times: tuple[float, float] | None = None
+    """When the request was queued and first planned, seconds of the monotonic clock; in its lead's
+    first delta only."""
     error: str | None = None
     """Sentence that explains FinishReason.ERROR."""
     cumulative_logprob: float | None = None

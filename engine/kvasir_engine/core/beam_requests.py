@@ -58,6 +58,7 @@ class ActiveSearch:
         ]
         deltas[0].num_cached_tokens = self.prompt.num_cached
         deltas[0].seed = self.prompt.sampling.seed
+        deltas[0].times = self.prompt.times.queued, self.prompt.times.started
         return [(self.request.client, delta) for delta in deltas]
 
 

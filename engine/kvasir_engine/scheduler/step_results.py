@@ -113,6 +113,8 @@ def _announce(sequence: Sequence, delta: SampleDelta) -> None:
         sequence.times.first_token = time.monotonic()
         delta.num_cached_tokens = sequence.num_cached
         delta.seed = sequence.sampling.seed
+        if sequence.times.queued:
+            delta.times = sequence.times.queued, sequence.times.started
 
 
 def _logprob_entry(token: int, found: TokenLogprobs, at: int, top: int) -> LogprobEntry:

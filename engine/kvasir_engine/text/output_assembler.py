@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kvasir.text.tokenizer import Tokenizer
-from kvasir_engine.outputs import CompletionOutput, PromptLogprobs, RequestOutput, SampleLogprobs
+from kvasir_engine.outputs import (
+    CompletionOutput,
+    PromptLogprobs,
+    RequestOutput,
+    RequestStateStats,
+    SampleLogprobs,
+)
 from kvasir_engine.request import EngineRequest, FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.text.logprob_dicts import logprob_dicts
 from kvasir_engine.text.sample_state import SampleState, SampleUpdate
@@ -19,8 +27,10 @@ class OutputAssembler:
     """
 
     __slots__ = (
+        "_arrived",
         "_prompt",
         "_prompt_logprobs",
+        "_stats",
         "_tokenizer",
         "num_cached_tokens",
         "request",
@@ -35,6 +45,8 @@ class OutputAssembler:
         self._tokenizer = tokenizer
         self._prompt = prompt
         self._prompt_logprobs: list[LogprobEntry] = []
+        self._stats = RequestStateStats(arrival_time=time.time())
+        self._arrived = time.monotonic()
         self.num_cached_tokens: int | None = None
         self.seed: int | None = None
         first = 0 if request.resume is None else request.resume.sample_index
@@ -91,10 +103,21 @@ class OutputAssembler:
             self.seed = delta.seed
         if delta.num_cached_tokens is not None and self.num_cached_tokens is None:
             self.num_cached_tokens = delta.num_cached_tokens
+        self._note_times(delta)
         number = delta.handle - self.request.handle
         if delta.prompt_logprobs and number == 0:
             self._prompt_logprobs.extend(delta.prompt_logprobs)
         return self.samples[number].push(delta)
+
+    def _note_times(self, delta: SampleDelta) -> None:
+        stats = self._stats
+        if delta.times is not None:
+            stats.queued_ts, stats.scheduled_ts = delta.times
+        if delta.token_ids:
+            stats.last_token_ts = time.monotonic()
+            if not stats.first_token_ts:
+                stats.first_token_ts = stats.last_token_ts
+                stats.first_token_latency = stats.last_token_ts - self._arrived
 
     def output(self) -> RequestOutput:
         """Return everything so far, as `LLM.generate` returns it."""
@@ -117,6 +140,7 @@ class OutputAssembler:
             finished=self.finished,
             prompt_logprobs=self._prompt_dicts(),
             num_cached_tokens=self.num_cached_tokens,
+            metrics=replace(self._stats, num_generation_tokens=self.num_output_tokens),
         )
 
     def _logprobs(self, entries: list[LogprobEntry] | None) -> SampleLogprobs | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,6 +101,24 @@ def test_beams_come_best_first(llm: LLM) -> None:
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
     assert all(beam.tokens[0] == found.sequences[0].tokens[0] for beam in found.sequences)
+
+
+@pytest.mark.parametrize("params", [{"n": 2}, {"n": 2, "use_beam_search": True}])
+def test_outputs_say_when_things_happened(llm: LLM, params: dict[str, Any]) -> None:
+    asked = SamplingParams(max_tokens=4, ignore_eos=True, **params)
+    before, begun = time.time(), time.monotonic()
+    first, second = llm.generate(["one two", "three"], asked, use_tqdm=False)
+    ended = time.monotonic()
+    for output in (first, second):
+        stats = output.metrics
+        assert stats is not None
+        assert stats.arrival_time >= before
+        happened = (stats.queued_ts, stats.scheduled_ts, stats.first_token_ts, stats.last_token_ts)
+        assert list(happened) == sorted(happened)
+        assert (happened[0] > begun, happened[-1] < ended) == (True, True)
+        assert stats.time_in_queue == happened[1] - happened[0]
+        assert 0 < stats.first_token_latency <= happened[2] - begun
+        assert stats.num_generation_tokens == 8
 
 
 def test_a_bad_parameter_runs_nothing(llm: LLM) -> None:
