@@ -46,6 +46,8 @@ class Documentation:
     """Schema fields to add to each field of the bodies, by name, beside the file's `fields`."""
     bearer: bool = False
     """True where clients need an API key."""
+    root_path: str = ""
+    """Prefix of all paths for clients of a proxy."""
 
 
 def describe(
@@ -66,6 +68,8 @@ def describe(
         operations = document["paths"][re.sub(r":\w+}", "}", each.path)]
         for operation in operations.values():
             writer.complete(operation, each)
+    if documentation.root_path:
+        document["servers"] = [{"url": documentation.root_path}]
     if documentation.bearer:
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]

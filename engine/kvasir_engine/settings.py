@@ -143,7 +143,9 @@ class EngineSettings:
         metavar="JSON",
     )
     rope_theta: float | None = flag(None, "Base of rotary embeddings.", MODEL)
-    load_format: LoadFormat = flag("auto", "dummy = random weights, for benchmarks.", MODEL)
+    load_format: LoadFormat = flag(
+        "auto", "auto = safetensors; dummy = random weights, for benchmarks.", MODEL
+    )
     model_impl: ModelImpl = flag(
         "auto", "Whose model code runs; auto = ours where we have it.", MODEL
     )

@@ -45,6 +45,8 @@ class ServerSettings:
     ssl_keyfile: Path | None = flag(
         None, "Its key, where --ssl-certfile does not hold it too.", HTTP
     )
+    root_path: str = flag("", "Prefix of all paths, where a proxy in front adds one.", HTTP)
+    """Requests are served with and without it, and the OpenAPI document names it."""
     allowed_origins: list[str] | None = flag(
         None, "Origin of web pages that may call, or *; repeatable, or a JSON list.", HTTP
     )

@@ -24,7 +24,7 @@ from kvasir_engine.sampling_params import PARAMETERS
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.http.http_metrics import HttpMetrics
-from kvasir_engine.server.http.middleware import RequestMiddleware
+from kvasir_engine.server.http.middleware import RequestMiddleware, RootPathMiddleware
 from kvasir_engine.server.http.oip_routes import OipRoutes
 from kvasir_engine.server.http.ops_routes import OpsRoutes
 from kvasir_engine.server.http.routes import ApiRoutes, json_response
@@ -84,8 +84,10 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
             lambda: model.name,
             fields={name: parameter.schema for name, parameter in PARAMETERS.items()},
             bearer=bool(settings.api_keys),
+            root_path=settings.root_path,
         ),
         middleware=[
+            *([Middleware(RootPathMiddleware, settings.root_path)] if settings.root_path else ()),
             *_cross_origin(settings.origins),
             Middleware(RequestMiddleware, keyring=keyring, count=http_metrics.count),
         ],

@@ -30,6 +30,26 @@ CountRequest = Callable[[str, int, float], None]
 """Path, status and seconds of an answered request."""
 
 
+class RootPathMiddleware:
+    """Take the prefix that a proxy leaves in front of paths off them, before all else."""
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        self._app = app
+        self._prefix = root_path
+        self._raw = root_path.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request; one without the prefix is as it came."""
+        if scope["type"] == "http" and scope["path"].startswith(self._prefix + "/"):
+            raw = scope.get("raw_path") or b""
+            scope = {
+                **scope,
+                "path": scope["path"][len(self._prefix) :],
+                "raw_path": raw.removeprefix(self._raw),
+            }
+        await self._app(scope, receive, send)
+
+
 class RequestMiddleware:
     """ASGI middleware without tasks of its own: a stream's chunks pass through one call."""
 

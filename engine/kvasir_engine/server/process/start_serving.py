@@ -54,6 +54,10 @@ def start(
     )
     if api.ssl_keyfile is not None and api.ssl_certfile is None:
         raise SettingsError("--ssl-keyfile goes with --ssl-certfile; give both.")
+    if api.root_path and (not api.root_path.startswith("/") or api.root_path.endswith("/")):
+        raise SettingsError(
+            f"--root-path must begin with / and not end with it, got {api.root_path!r}."
+        )
     _ = api.origins  # refused here, if they are
     try:
         # Read here once, so that a bad file is one sentence and not every process's traceback.

@@ -59,3 +59,14 @@ async def test_without_allowed_origins_no_page_may(start_server) -> None:
     server = await start_server()
     answer = await server.get("/v1/models", headers={"origin": "https://a.example"})
     assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_a_proxys_prefix_may_stay_or_be_taken_off(start_server) -> None:
+    server = await start_server(api_keys=("k",), root_path="/llm")
+    for prefix in ("/llm", ""):
+        assert (await server.http.get(f"{prefix}/live")).status_code == 200
+        refused = await server.http.get(f"{prefix}/v1/models")
+        assert refused.status_code == 401
+    document = (await server.http.get("/llm/openapi.json")).json()
+    assert document["servers"] == [{"url": "/llm"}]
+    assert (await server.http.get("/llmx/live")).status_code in (401, 404)
