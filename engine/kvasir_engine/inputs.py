@@ -84,6 +84,7 @@ class RequestMaker:
                 f"cache_salt takes at most {MAX_SALT_CHARS} characters, got {len(cache_salt)}.",
             )
         params.verify_lists()  # before each of their entries is looked at
+        self._check_spaces(params)
         params = params.clone(bad_words_token_ids=self.bad_word_ids(params.bad_words))
         made = EngineRequest(
             request_id=request_id,
@@ -109,6 +110,18 @@ class RequestMaker:
         except UnknownTokenError as error:
             text = self.tokenizer.token(error.token)
             raise UnknownTokenError(error.param, error.token, self.vocab_size, text) from None
+
+    def _check_spaces(self, params: SamplingParams) -> None:
+        """Refuse what would change the text: byte-level tokenizers put no spaces between tokens,
+        and special tokens that are left out have none."""
+        if params.spaces_between_special_tokens or params.skip_special_tokens:
+            return
+        if not self.tokenizer.byte_level:
+            raise ParameterError(
+                "spaces_between_special_tokens",
+                "spaces_between_special_tokens false is not supported with this model's tokenizer; "
+                "leave it out, or set skip_special_tokens true.",
+            )
 
     def bad_word_ids(self, words: Iterable[str]) -> list[list[int]]:
         """Token ids of each word, at the start of a text and after a space, as in vLLM."""

@@ -135,7 +135,9 @@ class SamplingParams:
         None, "The only tokens that may be sampled.", beams=False
     )
     skip_special_tokens: bool = parameter(True, "Leave special tokens out of the text.")
-    spaces_between_special_tokens: bool = parameter(True, "Taken for vLLM's clients; no effect.")
+    spaces_between_special_tokens: bool = parameter(
+        True, "False is refused where it would change the text."
+    )
     detokenize: bool = parameter(
         True, "False: token ids without text, and no stop strings. Not over HTTP."
     )

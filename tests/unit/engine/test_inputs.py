@@ -6,7 +6,10 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
 
+from kvasir.text.tokenizer import Tokenizer
 from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.loader.model_directory import resolve_model
@@ -87,6 +90,18 @@ def test_parameters_are_checked_against_the_model(
     with pytest.raises(ParameterError) as caught:
         maker.request("r", [5], SamplingParams(**params))
     assert caught.value.param == field
+
+
+def test_spaces_between_special_tokens_are_kept_or_have_no_meaning(maker: RequestMaker) -> None:
+    spaced = dataclasses.replace(
+        maker, tokenizer=Tokenizer(Backend(WordLevel({"a": 0}, unk_token="a")), {})
+    )
+    together = {"spaces_between_special_tokens": False}
+    shown = SamplingParams(**together, skip_special_tokens=False)
+    with pytest.raises(ParameterError, match=r"not supported .* leave it out"):
+        spaced.request("r", [0], shown)
+    assert spaced.request("r", [0], SamplingParams(**together)).params
+    assert maker.request("r", [0], shown).params
 
 
 def test_bad_words_are_banned_at_the_start_and_after_a_space(maker: RequestMaker) -> None:
