@@ -71,8 +71,8 @@ lock: install  ## resolve every set anew into locks/
 protos: install  ## generate the gRPC stubs from api/proto
 	$(BIN)/python scripts/gen_protos.py
 
-crd: install  ## generate the CustomResourceDefinition from the LLMDeployment models
-	$(BIN)/python -m kvasir.resource.crd_writer charts/kvasir/files/crd.yaml
+crd: install  ## generate the CustomResourceDefinitions from the models of the resources
+	$(BIN)/python -m kvasir.resource.crd_writer charts/kvasir/files/crds
 
 chart-docs: install  ## write the charts' README.md from their values.yaml
 	$(BIN)/python scripts/chart_docs.py

@@ -6,8 +6,11 @@ from typing import Any
 
 from kvasir.kube import Kind
 from kvasir.resource import labels
+from kvasir.resource.ownership import deployment_class, model_name
 
-LLMDEPLOYMENTS = Kind(f"{labels.GROUP}/{labels.VERSION}", labels.PLURAL)
+_GROUP_VERSION = f"{labels.GROUP}/{labels.VERSION}"
+
+LLMDEPLOYMENTS = Kind(_GROUP_VERSION, labels.PLURAL)
 DEPLOYMENTS = Kind("apps/v1", "deployments")
 PODS = Kind("v1", "pods")
 EVENTS = Kind("v1", "events")
@@ -24,6 +27,9 @@ SCALED_OBJECTS = Kind("keda.sh/v1alpha1", "scaledobjects")
 AUTOSCALERS = Kind("autoscaling/v2", "horizontalpodautoscalers")
 NODES = Kind("v1", "nodes", namespaced=False)
 LEASES = Kind("coordination.k8s.io/v1", "leases")
+CLUSTER_ROLES = Kind("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
+CLASSES = Kind(_GROUP_VERSION, deployment_class.PLURAL, namespaced=False)
+MODEL_NAMES = Kind(_GROUP_VERSION, model_name.PLURAL, namespaced=False)
 CRDS = Kind("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 
 OPTIONAL = (POD_MONITORS, RULES, SCALED_OBJECTS)
@@ -47,6 +53,8 @@ _BY_NAME = {
 _NAMES = {kind: name for name, kind in _BY_NAME.items()} | {
     LLMDEPLOYMENTS: "LLMDeployment",
     PODS: "Pod",
+    CLASSES: deployment_class.KIND,
+    MODEL_NAMES: model_name.KIND,
 }
 
 

@@ -14,15 +14,21 @@ import structlog
 from kvasir.kube import AccessError, ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import load_access
-from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
+from kvasir_operator.controller.class_holder import ClassHolder, ClassTakenError
+from kvasir_operator.controller.crd_check import (
+    CRDMissingError,
+    missing_fields,
+    missing_kind,
+    require_classes,
+)
 from kvasir_operator.controller.metrics import Metrics
+from kvasir_operator.controller.name_claimer import NameClaimer
 from kvasir_operator.controller.observe import Observer
 from kvasir_operator.controller.reconcile import Reconciler
 from kvasir_operator.controller.view import View
 from kvasir_operator.controller.watches import WatchError, Watching
 from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.health_server import serve
-from kvasir_operator.kinds import LLMDEPLOYMENTS
 from kvasir_operator.lease import Leadership, LeaseLostError
 from kvasir_operator.readiness_gates import ReadinessGates
 from kvasir_operator.router_answers import RouterAnswers
@@ -77,47 +83,83 @@ async def _lead(
     await leadership.acquire()
     leads.set()
     metrics.leads(True)
-    view, queue = View(), WorkQueue[Key]()
+    view, queue = View(settings.class_name), WorkQueue[Key]()
     routers = RouterAnswers(view, settings)
     observer = Observer(cluster, view, settings, routers)
     gatekeeper = ReadinessGates(cluster, view, settings, metrics, routers)
+    classes = ClassHolder(cluster, view, settings, metrics)
+    names = NameClaimer(cluster, view, settings, metrics)
     watching = Watching(view, queue, settings, gatekeeper.wake)
-    reconciler = Reconciler(cluster, view, queue, observer, settings, metrics)
+    reconciler = Reconciler(cluster, view, queue, observer, classes, names, settings, metrics)
     try:
         async with asyncio.TaskGroup() as tasks:
             # First: whatever the rest waits for, the Lease is renewed meanwhile
             tasks.create_task(leadership.hold())
-            await _check_crd(cluster)
+            await _check_crds(cluster)
+            await _begin(classes, names)
             tasks.create_task(gatekeeper.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
+            tasks.create_task(_keep_class(classes, settings.resync_seconds))
             if settings.external_metrics_port:
                 tasks.create_task(_serve_external_metrics(cluster, view, settings))
             for _ in range(_WORKERS):
                 tasks.create_task(reconciler.run())
             # Last: when kopf ends it cancels all tasks that were made after its own
             tasks.create_task(_watch(watching, stop))
-    except* (LeaseLostError, OperatorError, WatchError, CRDMissingError) as group:
+    except* (
+        ClassTakenError,
+        LeaseLostError,
+        OperatorError,
+        WatchError,
+        CRDMissingError,
+    ) as group:
         raise OperatorError(str(group.exceptions[0])) from None
     finally:
         await observer.close()
 
 
-async def _check_crd(cluster: Cluster) -> None:
+async def _check_crds(cluster: Cluster) -> None:
     """Wait for the API server, and for it to serve what is defined: kinds that are not served when
     watching begins are never watched. Raises CRDMissingError."""
+    waits_for = ""
     while True:
         try:
             lacking = await missing_fields(cluster)
-            served = await cluster.serves(LLMDEPLOYMENTS.api_version, LLMDEPLOYMENTS.plural)
+            missing = await missing_kind(cluster)
         except ApiError as error:
-            _log.warning("the CustomResourceDefinition cannot be read", error=str(error))
-            served = False
-        if not served:
+            missing = str(error)
+        if missing is None:
+            break
+        if missing != waits_for:
+            waits_for = missing
+            _log.warning("a CustomResourceDefinition cannot be used", missing=missing)
+        await asyncio.sleep(1.0)
+    if lacking:
+        require_classes(lacking)
+        _log.error("the installed CustomResourceDefinition is too old", lacks=lacking)
+
+
+async def _begin(classes: ClassHolder, names: NameClaimer) -> None:
+    """Make the class, and claim what no operator could claim yet, before anything is watched.
+    Raises ClassTakenError."""
+    while True:
+        try:
+            await classes.ensure_class()
+            await names.claim_by_age()
+            return
+        except ApiError as error:
+            _log.warning("class and names are not claimed yet", error=str(error))
             await asyncio.sleep(1.0)
-            continue
-        if lacking:
-            _log.error("the installed CustomResourceDefinition is too old", lacks=lacking)
-        return
+
+
+async def _keep_class(classes: ClassHolder, seconds: float) -> None:
+    """Make the class again if somebody has deleted it. Raises ClassTakenError."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await classes.ensure_class()
+        except ApiError as error:
+            _log.warning("the class cannot be checked", error=str(error))
 
 
 async def _watch(watching: Watching, stop: asyncio.Event) -> None:
@@ -139,7 +181,8 @@ async def _serve_external_metrics(cluster: Cluster, view: View, settings: Operat
 async def _resync(view: View, queue: WorkQueue[Key], seconds: float) -> None:
     """Every LLMDeployment again, evenly spread, though nothing may have happened."""
     while True:
-        keys = view.keys()
+        # Also those that are gone and still have names
+        keys = list({*view.keys(), *view.claim_holders()})
         for key in keys:
             await asyncio.sleep(seconds / len(keys))
             queue.add(key)

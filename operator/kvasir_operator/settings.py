@@ -39,6 +39,30 @@ class OperatorSettings:
         parse=parse.several,
         show_default="all",
     )
+    class_name: str = flag(
+        "kvasir",
+        "LLMDeploymentClass of the LLMDeployments to serve; it is made if it does not exist.",
+        CLUSTER,
+    )
+    default_class: bool = flag(
+        True,
+        "Make it the default class: for LLMDeployments that name none.",
+        CLUSTER,
+        switch="--default-class/--no-default-class",
+    )
+    class_owner: str = flag(
+        "",
+        "ClusterRole with which the class is deleted, as when a release is uninstalled.",
+        CLUSTER,
+        show_default="none",
+    )
+    restore_seconds: float = flag(
+        60.0,
+        "How long a new claim to a model name waits for its LLMDeployment, as when a backup brings"
+        " the claim first.",
+        CLUSTER,
+        min=0,
+    )
     node_reads: bool = flag(
         True,
         "Read GPU memory from nodes' labels.",
@@ -153,6 +177,13 @@ class OperatorSettings:
         "kvasir-operator", "Lease that only one operator at a time holds.", LEASE
     )
     lease_seconds: float = flag(15.0, "How long an operator that died keeps it.", LEASE, min=2)
+
+    @property
+    def controller(self) -> str:
+        """Name of this operator in its LLMDeploymentClass: one Lease, one operator."""
+        from kvasir.resource import labels  # brings pydantic, which --help does without
+
+        return f"{labels.GROUP}/{self.namespace}/{self.lease_name}"
 
     def __post_init__(self) -> None:
         """Look for the routers in the operator's namespace if no other is given."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
+from kvasir.kube.objects import Object
 from kvasir.models.cache.layout import claim_and_path, model_directory
 from kvasir.resource import labels
 from kvasir.resource.cache_spec import Cache
@@ -64,3 +66,23 @@ def secrets_of(spec: Spec) -> set[str]:
 def mounted_secrets(spec: Spec) -> set[str]:
     """Names of the Secrets that engines see: a change of theirs restarts engines."""
     return {each.value_from.secret_key_ref.name for each in spec.engine.env if each.value_from}
+
+
+def names_served_by(pod: Object) -> set[str]:
+    """Names under which an engine's pod answers: those that its command was given; none once it
+    has ended."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return set()
+    for container in pod["spec"]["containers"]:
+        if container["name"] == labels.ENGINE_CONTAINER:
+            words = [*(container.get("command") or ()), *(container.get("args") or ())]
+            return set(_values_of("--served-model-name", words))
+    return set()
+
+
+def _values_of(flag: str, words: list[str]) -> list[str]:
+    """Return the words behind `flag`, up to the next flag."""
+    if flag not in words:
+        return []
+    behind = words[words.index(flag) + 1 :]
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), behind))

@@ -64,7 +64,7 @@ def _check(settings: RouterSettings, discovery: str) -> None:
     from kvasir_router.discovery.specs import PolicySpec
     from kvasir_router.policy.registry import check_policy
 
-    check_discovery(discovery, settings.config, settings.watch_namespaces)
+    check_discovery(discovery, settings.config, settings.scope.namespaces)
     options, tls = settings.policy_options, settings.tls
     for name in dict.fromkeys((settings.policy, *options)):
         try:

@@ -90,6 +90,8 @@ SETS: dict[str, Object] = {
             "rules": {"enabled": True},
             "dashboards": {"enabled": True},
         },
+        "kserveNamespaces": ["kserve-b", "kserve-a"],
+        "class": {"name": "production", "default": False},
         "test": {"model": "llama", "keySecret": "own-key"},
     },
     "bare": {

@@ -18,8 +18,12 @@ from kubernetes.aio.client import Configuration
 
 from kvasir.cli.local.ports import reserve_port
 from kvasir.kube.config import ClusterAccess
+from kvasir.resource import labels
+from kvasir.resource.ownership.model_name import claim_manifest
+from kvasir.resource.ownership.name_claims import Holder, names_of
 
 LLMDS = "/apis/kvasir.dev/v1alpha1/llmdeployments"
+NAMES = "/apis/kvasir.dev/v1alpha1/modelnames"
 PODS = "/api/v1/pods"
 
 Object = dict[str, Any]
@@ -102,15 +106,22 @@ class FakeApi:
         return path
 
     def put(self, path: str, it: Object, *, tell: bool = True) -> None:
-        """Make or change an object."""
+        """Make or change an object. LLMDeployments claim their names, as an operator does it."""
         uid = it["metadata"]["uid"]
+        if path == LLMDS and isinstance((it["spec"] or {}).get("model"), dict):
+            for claim in claims(it):
+                if claim["metadata"]["uid"] not in self.objects:
+                    self.put(NAMES, claim, tell=tell)
         kind = "MODIFIED" if uid in self.objects else "ADDED"
         self.objects[uid] = {"path": path} | self._stamped(it)
         self._tell(kind, path, self.objects[uid], tell)
 
     def delete(self, uid: str, *, tell: bool = True) -> None:
+        """Remove an object; the names that an LLMDeployment has are released."""
         it = self._stamped(self.objects.pop(uid))
         self._tell("DELETED", it["path"], it, tell)
+        for other in [key for key, each in self.objects.items() if _holder_uid(each) == uid]:
+            self.delete(other, tell=tell)
 
     def bookmark(self) -> None:
         self.version += 1
@@ -226,6 +237,24 @@ def deployment(name: str, namespace: str = "n", **spec: Any) -> Object:
     return {"metadata": metadata, "spec": {"model": {"uri": "builtin://x"}} | spec}
 
 
+def claims(deployment: Object) -> list[Object]:
+    """The ModelNames of an LLMDeployment, each with its name as uid."""
+    metadata = deployment["metadata"]
+    holder = Holder(metadata.get("namespace", ""), metadata["name"])
+    made = [
+        claim_manifest(labels.DEFAULT_CLASS, name, holder, metadata["uid"])
+        for name in names_of(deployment)
+    ]
+    for each in made:
+        each["metadata"]["uid"] = each["metadata"]["name"]
+    return made
+
+
+def _holder_uid(it: Object) -> str:
+    by = (it.get("spec") or {}).get("claimedBy") or {}
+    return str(by.get("uid", ""))
+
+
 def pod(
     name: str,
     owner: str = "tiny",
@@ -264,6 +293,11 @@ def leaving(it: Object) -> Object:
     """The same pod, being deleted."""
     stamp = {"deletionTimestamp": "2026-01-01T00:10:00Z"}
     return it | {"metadata": it["metadata"] | stamp}
+
+
+@pytest.fixture(name="claims")
+def claims_fixture() -> Callable[[Object], list[Object]]:
+    return claims
 
 
 @pytest.fixture(name="deployment")

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, made from the models: `python -m kvasir.resource.crd_writer`.
+"""The CustomResourceDefinitions, made from the models: `python -m kvasir.resource.crd_writer`.
 
 API servers take a narrower schema than pydantic writes: no references, no null, no titles
 (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/).
@@ -16,7 +16,8 @@ import yaml
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import Status
 from kvasir.resource.llmdeployment import KIND, LLMDeployment
-from kvasir.resource.strict_model import RULES, rule
+from kvasir.resource.ownership import deployment_class, model_name
+from kvasir.resource.strict_model import RULES, StrictModel, rule
 
 MAX_NAME = 52
 """Names of children and of the pods' controllers are longer by a suffix, and end at 63."""
@@ -38,7 +39,15 @@ _ROOT_RULES = (
         "the deployment's own name is among the aliases too; remove it there",
     ),
 )
-_COLUMNS = (
+_CLASS_RULES = (
+    rule(
+        "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')"
+        " && self.metadata.name.size() <= 63",
+        "metadata.name of a class must be a DNS label: a-z, 0-9 and -, at most 63 characters",
+    ),
+)
+_Column = tuple[str, str, str, int]
+_COLUMNS: tuple[_Column, ...] = (
     ("Model", "string", ".spec.model.uri", 0),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Phase", "string", ".status.phase", 0),
@@ -49,52 +58,118 @@ _COLUMNS = (
     ("GPUs", "string", ".spec.resources.limits.nvidia\\.com/gpu", 1),
     ("TP", "string", ".spec.parallelism.tensor", 1),
     ("Cache", "string", ".status.cache.phase", 1),
+    ("Class", "string", ".status.className", 1),
     ("URL", "string", ".status.url", 1),
     ("Message", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
 )
 
+_CLASS_COLUMNS: tuple[_Column, ...] = (
+    ("Controller", "string", ".spec.controller", 0),
+    (
+        "Default",
+        "string",
+        f".metadata.annotations.{deployment_class.IS_DEFAULT.replace('.', chr(92) + '.')}",
+        0,
+    ),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+_NAME_COLUMNS: tuple[_Column, ...] = (
+    ("Model", "string", ".spec.name", 0),
+    ("Class", "string", ".spec.className", 0),
+    ("Namespace", "string", ".spec.claimedBy.namespace", 0),
+    ("Deployment", "string", ".spec.claimedBy.name", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+
 
 def crd() -> dict[str, Any]:
-    """The whole CustomResourceDefinition."""
+    """The CustomResourceDefinition of LLMDeployments."""
+    version = _version(_root(), _COLUMNS)
+    version["subresources"] = {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    }
+    names = {"shortNames": ["llmd"], "categories": ["all", "kvasir"]}
+    return _definition(KIND, labels.PLURAL, "Namespaced", names, version)
+
+
+def class_crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of LLMDeploymentClasses."""
+    root = _cluster_root(
+        "A release that serves LLMDeployments.", deployment_class.ClassSpec, _CLASS_RULES
+    )
+    names = {"shortNames": ["llmdclass"], "categories": ["kvasir"]}
+    version = _version(root, _CLASS_COLUMNS)
+    return _definition(deployment_class.KIND, deployment_class.PLURAL, "Cluster", names, version)
+
+
+def model_name_crd() -> dict[str, Any]:
+    """The CustomResourceDefinition of ModelNames."""
+    description = "The claim of one LLMDeployment to one model name, made by the operator."
+    root = _cluster_root(description, model_name.ModelNameSpec, ())
+    version = _version(root, _NAME_COLUMNS)
+    return _definition(
+        model_name.KIND, model_name.PLURAL, "Cluster", {"categories": ["kvasir"]}, version
+    )
+
+
+def all_crds() -> tuple[dict[str, Any], ...]:
+    """Every CustomResourceDefinition that an operator and a router need."""
+    return crd(), class_crd(), model_name_crd()
+
+
+def _definition(
+    kind: str, plural: str, scope: str, names: Mapping[str, Any], version: Mapping[str, Any]
+) -> dict[str, Any]:
+    own = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{labels.PLURAL}.{labels.GROUP}"},
+        "metadata": {"name": f"{plural}.{labels.GROUP}"},
         "spec": {
             "group": labels.GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": labels.PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["llmd"],
-                "categories": ["all", "kvasir"],
-            },
-            "versions": [_version()],
+            "scope": scope,
+            "names": {**own, **names},
+            "versions": [version],
         },
     }
 
 
-def _version() -> dict[str, Any]:
+def _version(root: Mapping[str, Any], columns: tuple[_Column, ...]) -> dict[str, Any]:
     return {
         "name": labels.VERSION,
         "served": True,
         "storage": True,
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
         "additionalPrinterColumns": [
             {"name": name, "type": type_, "jsonPath": path, "priority": priority}
-            for name, type_, path, priority in _COLUMNS
+            for name, type_, path, priority in columns
         ],
-        "schema": {"openAPIV3Schema": _root()},
+        "schema": {"openAPIV3Schema": root},
     }
+
+
+def _cluster_root(
+    description: str, spec: type[StrictModel], root_rules: tuple[dict[str, str], ...]
+) -> dict[str, Any]:
+    schema = spec.model_json_schema(by_alias=True)
+    root: dict[str, Any] = {
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": _structural(schema, schema.get("$defs", {})),
+        },
+    }
+    if root_rules:
+        root[RULES] = list(root_rules)
+    return root
 
 
 def _root() -> dict[str, Any]:
@@ -189,18 +264,23 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def as_yaml() -> str:
-    """The definition as the chart has it."""
-    text = yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+def as_yaml(definition: Mapping[str, Any] | None = None) -> str:
+    """A definition as the chart has it; all of them, one document each, if none is given."""
+    if definition is None:
+        return "---\n".join(map(as_yaml, all_crds()))
+    text = yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
     return f"# Made by `make crd` from kvasir.resource; do not edit.\n{text}"
 
 
 def main() -> None:
-    """Write to the file that is given, or to standard output."""
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(as_yaml(), encoding="utf-8")
-    else:
+    """Write a file for each definition into the directory that is given, or all to standard
+    output."""
+    if len(sys.argv) == 1:
         sys.stdout.write(as_yaml())
+        return
+    for each in all_crds():
+        file = Path(sys.argv[1]) / f"{each['spec']['names']['plural']}.yaml"
+        file.write_text(as_yaml(each), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ class Reason(StrEnum):
     SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason's name
     PAUSED = "Paused"
     CRD_OUTDATED = "CRDOutdated"
+    UNKNOWN_FIELDS = "UnknownFields"
     # ModelCached
     NOT_NEEDED = "NotNeeded"
     CACHED = "Cached"
@@ -188,6 +189,10 @@ class Status(StrictModel):
 
     observed_generation: Count = 0
     """The generation that all of this is about."""
+
+    class_name: Annotated[str, Field(max_length=63)] = ""
+    """LLMDeploymentClass whose operator has taken this; no other operator writes anything of it
+    before that one lets go."""
 
     phase: Annotated[str, Field(max_length=32)] = ""
     """Pending, Caching, Starting, Ready, Updating, Idle, Degraded or Failed."""

@@ -14,6 +14,12 @@ DEPLOYMENT: Final = "kvasir.dev/deployment"
 COMPONENT: Final = "kvasir.dev/component"
 """Role of a pod: one of the values below."""
 
+CLASS: Final = "kvasir.dev/class"
+"""Name of the LLMDeploymentClass, on ModelNames."""
+
+DEFAULT_CLASS: Final = "kvasir"
+"""Name of a release's LLMDeploymentClass where none is given."""
+
 ENGINE: Final = "engine"
 DOWNLOAD: Final = "download"
 ROUTER: Final = "router"

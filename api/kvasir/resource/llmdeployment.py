@@ -5,14 +5,15 @@ A field is here when it works; a field that would do nothing is refused as unkno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from kvasir.resource.engine_spec import EngineConfig
 from kvasir.resource.field_types import DNSLabel, LabelKey, LabelValue, Text
-from kvasir.resource.name_claims import served_names
+from kvasir.resource.ownership.name_claims import served_names
 from kvasir.resource.spec import Spec
 from kvasir.resource.strict_model import StrictModel
 
@@ -53,6 +54,8 @@ class LLMDeployment(StrictModel):
     spec: Spec
     """The wanted state."""
 
+    _unknown: tuple[str, ...] = PrivateAttr(default=())
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         names = self.served_names
@@ -65,17 +68,37 @@ class LLMDeployment(StrictModel):
     def from_cluster(cls, resource: Mapping[str, Any]) -> Self:
         """The resource as an API server gives it, without what the server adds.
 
-        Raises pydantic.ValidationError for one that this version does not understand.
+        Fields that this version does not know, since a newer CustomResourceDefinition has them,
+        are left out and named in `unknown_fields`. Raises pydantic.ValidationError for a resource
+        that is wrong in any other way.
         """
         metadata = resource["metadata"]
-        return cls.model_validate(
-            {
-                "apiVersion": resource["apiVersion"],
-                "kind": resource["kind"],
-                "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
-                "spec": resource["spec"],
-            }
-        )
+        content: dict[str, Any] = {
+            "apiVersion": resource["apiVersion"],
+            "kind": resource["kind"],
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "spec": resource["spec"],
+        }
+        unknown: list[str] = []
+        while True:
+            try:
+                found = cls.model_validate(content)
+            except ValidationError as error:
+                places = [it["loc"] for it in error.errors() if it["type"] == "extra_forbidden"]
+                if not places:
+                    raise
+                content = copy.deepcopy(content)
+                for place in places:
+                    _remove(content, place)
+                unknown += map(_path, places)
+            else:
+                found._unknown = tuple(sorted(unknown))
+                return found
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """Paths of stored fields that this version does not know, such as spec.router.sticky."""
+        return self._unknown
 
     @property
     def name(self) -> str:
@@ -86,3 +109,14 @@ class LLMDeployment(StrictModel):
     def served_names(self) -> list[str]:
         """Names that clients may use: the model's name first, then its aliases."""
         return served_names(self.name, self.spec.model.name, self.spec.model.aliases)
+
+
+def _remove(content: Any, place: Sequence[str | int]) -> None:
+    for step in place[:-1]:
+        content = content[step]
+    del content[place[-1]]
+
+
+def _path(place: Sequence[str | int]) -> str:
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+    return "".join(steps).removeprefix(".")

@@ -68,8 +68,8 @@ class Model(StrictModel):
     """Branch, tag or commit of an `hf://` model; the repository's default branch if absent."""
 
     name: ServedName | None = None
-    """Name that clients put into `model`; by default the deployment's. A name or alias that two
-    deployments claim belongs to the older one."""
+    """Name that clients put into `model`; by default the deployment's. A name or alias
+    belongs to the deployment that claims it first, in all namespaces of its class."""
 
     aliases: Annotated[
         list[ServedName], Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "set"})

@@ -156,6 +156,10 @@ class Spec(StrictModel):
         ),
     )
 
+    class_name: DNSLabel | None = None
+    """LLMDeploymentClass whose operator serves this, on a cluster; by default the cluster's default
+    class. When it changes, the other operator takes over as soon as the first one has let go."""
+
     model: Model
     """The model to serve."""
 

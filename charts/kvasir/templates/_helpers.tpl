@@ -110,6 +110,16 @@ data:
 {{- end -}}
 {{- end -}}
 
+{{/* Name of the release's LLMDeploymentClass. */}}
+{{- define "kvasir.className" -}}
+{{- default (include "kvasir.fullname" .) .Values.class.name -}}
+{{- end -}}
+
+{{/* Name of the ClusterRole for what has no namespace, with which the class is deleted. (context, component) */}}
+{{- define "kvasir.namesRole" -}}
+{{- printf "%s-%s-%s-names" (index . 0).Release.Namespace (include "kvasir.fullname" (index . 0)) (index . 1) -}}
+{{- end -}}
+
 {{/* "true" where ClusterRoles are needed. */}}
 {{- define "kvasir.clusterWide" -}}
 {{- if not .Values.watchNamespaces -}}true{{- end -}}

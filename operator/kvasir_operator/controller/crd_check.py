@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.resource import labels
 from kvasir.resource.crd_writer import crd
-from kvasir_operator.kinds import CRDS
+from kvasir_operator.kinds import CLASSES, CRDS, LLMDEPLOYMENTS, MODEL_NAMES
+
+NEEDED = (LLMDEPLOYMENTS, CLASSES, MODEL_NAMES)
+"""Kinds without which an operator cannot work."""
+
+_INDISPENSABLE = ("spec.className", "status.className")
 
 
 class CRDMissingError(Exception):
-    """The cluster has no LLMDeployments."""
+    """The cluster lacks a kind that the operator needs, or has it without what keeps two operators
+    apart."""
+
+
+async def missing_kind(cluster: Cluster) -> str | None:
+    """Name of a needed kind that the API server does not serve; None when it serves all.
+
+    Raises ApiError.
+    """
+    for kind in NEEDED:
+        if not await cluster.serves(kind.api_version, kind.plural):
+            return f"{kind.plural}.{labels.GROUP}"
+    return None
+
+
+def require_classes(lacking: Collection[str]) -> None:
+    """Raise CRDMissingError for a definition of LLMDeployments that is from before their classes:
+    two operators would write the same objects."""
+    found = [field for field in _INDISPENSABLE if field in lacking]
+    if found:
+        raise CRDMissingError(
+            f"the installed CustomResourceDefinition {labels.PLURAL}.{labels.GROUP} lacks"
+            f" {' and '.join(found)}; upgrade it with crds.enabled=true (and crds.adopt=true if it"
+            " is another release's)"
+        )
+
+
+def without_fields(status: Mapping[str, Any], lacking: Collection[str]) -> dict[str, Any]:
+    """Return `status` without the fields that the installed definition lacks: an API server would
+    refuse all of it."""
+    return dict(_without(status, lacking, "status."))
+
+
+def _without(part: Mapping[str, Any], lacking: Collection[str], path: str) -> Mapping[str, Any]:
+    return {
+        name: _without(value, lacking, f"{path}{name}.") if isinstance(value, Mapping) else value
+        for name, value in part.items()
+        if f"{path}{name}" not in lacking
+    }
 
 
 async def missing_fields(cluster: Cluster) -> tuple[str, ...]:

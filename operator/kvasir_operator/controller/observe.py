@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
@@ -11,7 +11,6 @@ from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.objects import Object, holds, label, name_of, namespace_of
 from kvasir.resource import LLMDeployment, labels
-from kvasir.resource.name_claims import claim_of, owners
 from kvasir_operator.controller.crd_check import CRDMissingError, missing_fields
 from kvasir_operator.controller.download_progress import Downloads
 from kvasir_operator.controller.node_gpus import hardware_for
@@ -78,7 +77,11 @@ class Observer:
         await self._downloads.close()
 
     async def observe(
-        self, key: Key, resource: Object, deployment: LLMDeployment | str
+        self,
+        key: Key,
+        resource: Object,
+        deployment: LLMDeployment | str,
+        names_lost: Mapping[str, str],
     ) -> Observed:
         """Return the state of the LLMDeployment at this moment. Raises ApiError."""
         view = self._view
@@ -101,7 +104,7 @@ class Observer:
             same_downloads=view.same_downloads(key, job_suffix(deployment.spec, claim)),
             progress=await self._downloads.ask(downloads),
             secrets=await self._secrets(deployment, key),
-            name_owners=self._name_owners(deployment, resource),
+            names_lost=names_lost,
             hardware=await self._hardware(deployment),
             optional=await self._optional.get(),
             autoscaler=await self._autoscaler(deployment, key),
@@ -163,18 +166,6 @@ class Observer:
             raise
         metadata = found["metadata"] if found is not None else None
         return metadata and f"{metadata['uid']}/{metadata['resourceVersion']}"
-
-    def _name_owners(self, deployment: LLMDeployment, resource: Object) -> dict[str, str]:
-        """Return the requested names that older LLMDeployments own, with their owners."""
-        resources = self._view.resources()
-        winners = owners(claim_of(each) for each in resources)
-        named = {each["metadata"]["uid"]: each for each in resources}
-        own = resource["metadata"]["uid"]
-        return {
-            name: f"{namespace_of(named[winner])}/{name_of(named[winner])}"
-            for name in deployment.served_names
-            if (winner := winners.get(name, own)) != own
-        }
 
     async def _hardware(self, deployment: LLMDeployment) -> Hardware:
         if device_of(deployment.spec) != "cuda":

@@ -10,8 +10,10 @@ import structlog
 from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.objects import Object, holds, is_terminating
-from kvasir.resource import labels
+from kvasir.resource import LLMDeployment, labels
 from kvasir_operator.controller.apply import Applier
+from kvasir_operator.controller.class_holder import ClassHolder
+from kvasir_operator.controller.crd_check import without_fields
 from kvasir_operator.controller.failures import (
     Failures,
     failed_access,
@@ -21,6 +23,7 @@ from kvasir_operator.controller.failures import (
     still_there,
 )
 from kvasir_operator.controller.metrics import Metrics
+from kvasir_operator.controller.name_claimer import NameClaimer
 from kvasir_operator.controller.observe import Observer
 from kvasir_operator.controller.view import CHILDREN, View
 from kvasir_operator.controller.work_queue import Key, WorkQueue
@@ -30,6 +33,7 @@ from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.plan.plan import with_failures
 from kvasir_operator.settings import OperatorSettings
+from kvasir_operator.spec_facts import names_served_by
 
 _REFUSED_AGAIN = 30.0
 """Seconds after which a manifest refused for good is tried again: a quota may have grown."""
@@ -56,6 +60,8 @@ class Reconciler:
         view: View,
         queue: WorkQueue[Key],
         observer: Observer,
+        classes: ClassHolder,
+        names: NameClaimer,
         settings: OperatorSettings,
         metrics: Metrics,
     ) -> None:
@@ -63,6 +69,8 @@ class Reconciler:
         self._view = view
         self._queue = queue
         self._observer = observer
+        self._classes = classes
+        self._names = names
         self._settings = settings
         self._metrics = metrics
         self._applier = Applier(cluster, view, metrics)
@@ -105,11 +113,25 @@ class Reconciler:
         resource = self._view.resource(key)
         if resource is None:
             self._forget(key)
-            return None
+            return await self._names.release_gone(key)
         if is_terminating(resource):
-            return await self._watch_deletion(key, resource)
+            return await self._watch_deletion(key, resource) if self._view.holds(key) else None
+        if not self._classes.is_ours(resource):
+            await self._leave(key, resource)
+            return None
+        taken = await self._classes.take(resource)
+        return await self._reconcile_taken(key, taken) if taken is not None else None
+
+    async def _leave(self, key: Key, resource: Object) -> None:
+        """Leave an LLMDeployment to the operator of another class."""
+        self._metrics.gone(key)
+        await self._names.release(key, ())
+        await self._classes.let_go(resource)
+
+    async def _reconcile_taken(self, key: Key, resource: Object) -> float | None:
         deployment = parse_resource(resource)
-        observed = await self._observer.observe(key, resource, deployment)
+        lost = await self._claim_names(resource, deployment)
+        observed = await self._observer.observe(key, resource, deployment, lost)
         made = plan(deployment, observed, self._settings)
         failures = await self._apply(made, observed)
         telling = self._failures.note(key, failures, time.monotonic())
@@ -117,7 +139,9 @@ class Reconciler:
         if len(telling) == len(failures):
             # What has not been told yet may be over in a moment: until then the status stays
             status = with_failures(made.status, telling, observed)
-            await self._write_status(resource, status)
+            known = without_fields(status, observed.crd_lacks)
+            await self._write_status(resource, known)
+        await self._release_names(key, deployment, observed)
         if passing:
             raise _UnfinishedError(passing[0].message)
         return _REFUSED_AGAIN if failures else made.requeue
@@ -126,6 +150,23 @@ class Reconciler:
         self._queue.forget(key)
         self._failures.forget(key)
         self._metrics.gone(key)
+
+    async def _release_names(
+        self, key: Key, deployment: LLMDeployment | str, observed: Observed
+    ) -> None:
+        """Release what the spec has given up and no engine answers to; an invalid LLMDeployment
+        keeps what it has."""
+        if isinstance(deployment, LLMDeployment):
+            serving = (names_served_by(pod) for pod in observed.pods)
+            await self._names.release(key, set(deployment.served_names).union(*serving))
+
+    async def _claim_names(
+        self, resource: Object, deployment: LLMDeployment | str
+    ) -> dict[str, str]:
+        """Return the names that others have; an invalid LLMDeployment keeps what it has."""
+        if isinstance(deployment, str):
+            return {}
+        return await self._names.claim(resource, deployment.served_names)
 
     async def _apply(self, made: Plan, observed: Observed) -> list[Failure]:
         failures = await self._applier.apply(made, observed.uid)

@@ -9,15 +9,19 @@ from typing import Any
 from kvasir.kube import Kind
 from kvasir.kube.objects import Object, holds, is_terminating, label, name_of, namespace_of
 from kvasir.resource import labels
+from kvasir.resource.ownership.deployment_class import DeploymentClass, held_by, read_class
+from kvasir.resource.ownership.name_claims import read_claim
 from kvasir_operator.controller.overlay import Overlay
 from kvasir_operator.controller.work_queue import Key
 from kvasir_operator.kinds import (
     ACCOUNTS,
     BUDGETS,
     CLAIMS,
+    CLASSES,
     DEPLOYMENTS,
     JOBS,
     LLMDEPLOYMENTS,
+    MODEL_NAMES,
     NETWORK_POLICIES,
     PODS,
     SERVICES,
@@ -35,7 +39,10 @@ CHILDREN = (
 )
 """Kinds that are watched by the label of their LLMDeployment."""
 
-WATCHED = (LLMDEPLOYMENTS, *CHILDREN)
+CLUSTER_WIDE = (CLASSES, MODEL_NAMES)
+"""Kinds without a namespace."""
+
+WATCHED = (LLMDEPLOYMENTS, *CLUSTER_WIDE, *CHILDREN)
 ROUTERS = Key("", "routers")
 """Key of the routers' pods in the index of pods."""
 
@@ -48,9 +55,15 @@ def index_id(kind: Kind) -> str:
 
 
 def key_of(kind: Kind, it: Mapping[str, Any]) -> Key | None:
-    """Return the key of the LLMDeployment that an object belongs to; None if it belongs to none."""
+    """Return the key of the LLMDeployment that an object belongs to, of a class its own; None if
+    the object belongs to none."""
     if kind is LLMDEPLOYMENTS:
         return Key(namespace_of(it), name_of(it))
+    if kind is CLASSES:
+        return Key("", name_of(it))
+    if kind is MODEL_NAMES:
+        claim = read_claim(it)
+        return Key(*claim.holder) if claim is not None else None
     if kind is PODS and label(it, labels.COMPONENT) == labels.ROUTER:
         return ROUTERS
     owner = label(it, labels.DEPLOYMENT)
@@ -60,7 +73,8 @@ def key_of(kind: Kind, it: Mapping[str, Any]) -> Key | None:
 class View:
     """Reader of kopf's indexes, which exist as soon as it calls the first handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, class_name: str = labels.DEFAULT_CLASS) -> None:
+        self._class_name = class_name
         self._indexes: dict[str, _Index] = {}
         self._overlay = Overlay()
 
@@ -78,8 +92,36 @@ class View:
         return next(self._seen(LLMDEPLOYMENTS, key), None)
 
     def resources(self) -> list[Object]:
-        """Return all LLMDeployments."""
+        """Return all LLMDeployments, also those of other classes."""
         return [it for key in self.keys() for it in self._index(LLMDEPLOYMENTS)[key]]
+
+    def held(self) -> list[Object]:
+        """Return the LLMDeployments that this operator has taken."""
+        return [it for it in self.resources() if held_by(it) == self._class_name]
+
+    def holds(self, key: Key) -> bool:
+        """Tell if this operator has taken the LLMDeployment."""
+        resource = self.resource(key)
+        return resource is not None and held_by(resource) == self._class_name
+
+    def classes(self) -> list[DeploymentClass]:
+        """Return the LLMDeploymentClasses; the operator's own also while it is missing."""
+        found = {key.name: it for key, those in dict(self._index(CLASSES)).items() for it in those}
+        own = DeploymentClass("", self._class_name, is_default=False, namespaces=())
+        missing = [own] if self._class_name not in found else []
+        return [*map(read_class, found.values()), *missing]
+
+    def claims(self, holder: Key) -> list[Object]:
+        """Return the ModelNames of an LLMDeployment."""
+        return list(self._index(MODEL_NAMES).get(holder, ()))
+
+    def claim(self, object_name: str) -> Object | None:
+        """Return the ModelName of that name."""
+        return next(iter(self._index(MODEL_NAMES).get(Key("", object_name), ())), None)
+
+    def claim_holders(self) -> list[Key]:
+        """Return the keys of LLMDeployments that have names, also of those that are gone."""
+        return [key for key in self._index(MODEL_NAMES) if key.namespace]
 
     def children(self, kind: Kind, key: Key, component: str = "") -> tuple[Object, ...]:
         """Return an LLMDeployment's objects of a kind, by name; only of `component` if given."""
@@ -115,11 +157,11 @@ class View:
         ]
 
     def engine_pods(self) -> list[Object]:
-        """Return the engine pods of all LLMDeployments."""
+        """Return the engine pods of the LLMDeployments that this operator has taken."""
         return [
             pod
             for key in list(self._index(PODS))
-            if key != ROUTERS
+            if key != ROUTERS and self.holds(key)
             for pod in self._seen(PODS, key)
             if label(pod, labels.COMPONENT) == labels.ENGINE
         ]

@@ -11,12 +11,20 @@ import kopf
 
 from kvasir.kube import AccessError, Kind
 from kvasir.kube.config import load_access
-from kvasir.kube.objects import Object
+from kvasir.kube.objects import Object, name_of, namespace_of
 from kvasir.resource import labels
-from kvasir.resource.name_claims import claim_of
-from kvasir_operator.controller.view import CHILDREN, ROUTERS, WATCHED, View, index_id, key_of
+from kvasir.resource.ownership.name_claims import names_of
+from kvasir_operator.controller.view import (
+    CHILDREN,
+    CLUSTER_WIDE,
+    ROUTERS,
+    WATCHED,
+    View,
+    index_id,
+    key_of,
+)
 from kvasir_operator.controller.work_queue import Key, WorkQueue
-from kvasir_operator.kinds import LLMDEPLOYMENTS, PODS, name_of_kind
+from kvasir_operator.kinds import CLASSES, MODEL_NAMES, PODS, name_of_kind
 from kvasir_operator.settings import OperatorSettings
 
 _RETRY_SECONDS = 2.0
@@ -41,7 +49,6 @@ class Watching:
         self._queue = queue
         self._settings = settings
         self._pod_changed = pod_changed
-        self._names: dict[Key, frozenset[str]] = {}
         self.registry = kopf.OperatorRegistry()
         for kind in WATCHED:
             self._watch(kind)
@@ -56,7 +63,7 @@ class Watching:
         try:
             await kopf.operator(
                 registry=self.registry,
-                settings=_kopf_settings(),
+                settings=_kopf_settings(self._settings.class_name),
                 standalone=True,
                 # Its own would have the user's name, which a container's user has not
                 identity=cast(Any, labels.MANAGER),
@@ -71,14 +78,18 @@ class Watching:
         async def index(body: kopf.Body, **_: Any) -> dict[Key, Object] | None:
             kept = _kept(kind, body)
             key = key_of(kind, kept)
-            return None if key is None or not self._is_served(key) else {key: kept}
+            if key is None or not self._is_served(kind, key):
+                return None
+            if kind is MODEL_NAMES:
+                return {key: kept, Key("", name_of(kept)): kept}
+            return {key: kept}
 
         async def on_event(body: kopf.Body, type: str | None, **kwargs: Any) -> None:  # noqa: A002
             self._view.bind(kwargs)
             if type == "DELETED":
                 self._view.deleted(kind, body)
             key = key_of(kind, body)
-            if key is not None and self._is_served(key):
+            if key is not None and self._is_served(kind, key):
                 self._note(kind, key, body, deleted=type == "DELETED")
 
         group, _, version = kind.api_version.rpartition("/")
@@ -86,31 +97,24 @@ class Watching:
         kopf.index(*where, id=index_id(kind), registry=self.registry)(index)
         kopf.on.event(*where, id=f"on_{kind.plural}", registry=self.registry)(on_event)
 
-    def _is_served(self, key: Key) -> bool:
+    def _is_served(self, kind: Kind, key: Key) -> bool:
         """Tell if a key is ours: the routers' namespace may be watched only for its pods."""
         only = self._settings.watch_namespaces
-        return key == ROUTERS or not only or key.namespace in only
+        return kind in CLUSTER_WIDE or key == ROUTERS or not only or key.namespace in only
 
     def _note(self, kind: Kind, key: Key, body: kopf.Body, *, deleted: bool) -> None:
         if kind is PODS:
             self._pod_changed()
-        if key == ROUTERS:
-            keys = self._view.keys()
-        elif kind is LLMDEPLOYMENTS:
-            keys = [key, *self._rivals(key, body, deleted=deleted)]
-        else:
-            keys = [key]
+        keys = self._view.keys() if key == ROUTERS or kind is CLASSES else [key]
+        if kind is MODEL_NAMES and deleted:
+            keys += self._waiting_for(str((body.get("spec") or {}).get("name")))
         for each in keys:
             self._queue.add(each)
 
-    def _rivals(self, key: Key, body: kopf.Body, *, deleted: bool) -> list[Key]:
-        """Return the keys of LLMDeployments that may get, or lose, a name by this change."""
-        before = self._names.pop(key, frozenset())
-        after = frozenset() if deleted else frozenset(claim_of(dict(body)).names)
-        if not deleted:
-            self._names[key] = after
-        changed = before ^ after
-        return [other for other, names in self._names.items() if other != key and names & changed]
+    def _waiting_for(self, name: str) -> list[Key]:
+        """Return the keys of LLMDeployments that may get a name which is free now."""
+        wanting = (it for it in self._view.resources() if name in names_of(it))
+        return [Key(namespace_of(it), name_of(it)) for it in wanting]
 
 
 def _kept(kind: Kind, body: kopf.Body) -> Object:
@@ -143,7 +147,7 @@ async def _login(**_: Any) -> kopf.ConnectionInfo:
     )
 
 
-def _kopf_settings() -> kopf.OperatorSettings:
+def _kopf_settings(class_name: str) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
@@ -158,4 +162,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
         group, _, version = kind.api_version.rpartition("/")
         selector = _COMPONENTS if kind is PODS else f"{labels.DEPLOYMENT}"
         settings.watching.label_selectors[group, version, kind.plural] = selector
+    group, _, version = MODEL_NAMES.api_version.rpartition("/")
+    own = f"{labels.CLASS}={class_name}"
+    settings.watching.label_selectors[group, version, MODEL_NAMES.plural] = own
     return settings

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from kvasir.kube.objects import Object, holds, name_of, namespace_of
-from kvasir.resource.name_claims import names_of
+from kvasir.resource.ownership.name_claims import names_of
 from kvasir_operator.external_metrics.combine import METRICS, Combine, quantity
 from kvasir_operator.external_metrics.front_proxy import FrontProxy
 from kvasir_operator.external_metrics.router_reports import NoReportError, RouterReports

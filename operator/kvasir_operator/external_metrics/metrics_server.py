@@ -48,7 +48,7 @@ async def serve_external_metrics(cluster: Cluster, view: View, settings: Operato
         return view.ready_routers(settings.router_namespace)
 
     async with RouterReports(routers, settings) as reports:
-        api = MetricsApi(view.resources, reports, proxy)
+        api = MetricsApi(view.held, reports, proxy)
         runner = web.AppRunner(api.application(), access_log=None)
         await runner.setup()
         try:

@@ -58,8 +58,9 @@ class Observed:
     secrets: Mapping[str, str | None] = field(default_factory=dict)
     """uid and resourceVersion of each Secret that it names; "" = one that may not be read, whose
     changes are not seen; None = no such Secret exists."""
-    name_owners: Mapping[str, str] = field(default_factory=dict)
-    """Model names that older LLMDeployments have, each with its owner as namespace/name."""
+    names_lost: Mapping[str, str] = field(default_factory=dict)
+    """Names that it wants and another LLMDeployment has claimed, each with its holder as
+    namespace/name."""
     hardware: Hardware = Hardware()
     optional: frozenset[str] = frozenset()
     """Plurals of the optional kinds that the cluster has."""

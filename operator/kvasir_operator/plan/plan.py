@@ -75,6 +75,7 @@ def assemble(
     conditions = (each for step in steps for each in step.conditions)
     status: Object = {
         "observedGeneration": inputs.observed.generation,
+        "className": inputs.settings.class_name,
         "conditions": _conditions(inputs.observed, *conditions),
         **{name: value for step in steps for name, value in step.status.items()},
     }
@@ -119,7 +120,7 @@ def _refused(observed: Observed, message: str) -> Plan:
     return Plan({**kept, "conditions": conditions})
 
 
-_KEPT = ("replicas", "readyReplicas", "updatedReplicas", "selector", "url")
+_KEPT = ("className", "replicas", "readyReplicas", "updatedReplicas", "selector", "url")
 
 
 def _conditions(observed: Observed, *values: ConditionValue) -> list[Object]:

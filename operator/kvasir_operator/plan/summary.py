@@ -78,10 +78,10 @@ def _not_scaling(conditions: Sequence[ConditionValue]) -> ConditionValue | None:
 def _degraded(
     inputs: PlanInputs, cause: ConditionValue | None, not_scaling: ConditionValue | None
 ) -> ConditionValue:
-    lost = sorted(inputs.observed.name_owners.items())
+    lost = sorted(inputs.observed.names_lost.items())
     if cause is None and lost:
-        owners = ", ".join(f"{name!r} ({owner})" for name, owner in lost)
-        message = f"Older LLMDeployments have these aliases: {owners}; remove them here."
+        held = ", ".join(f"{name!r} ({holder})" for name, holder in lost)
+        message = f"Other LLMDeployments claimed these aliases first: {held}; remove them here."
         return ConditionValue(ConditionType.DEGRADED, True, Reason.NAME_CONFLICT, message)
     return _normally_false(ConditionType.DEGRADED, cause or not_scaling)
 

@@ -31,16 +31,21 @@ def _accepted(inputs: PlanInputs) -> Verdict:
             "The installed CustomResourceDefinition is older than the operator and lacks"
             f" {', '.join(inputs.observed.crd_lacks[:8])}; upgrade the chart with crds.enabled."
         )
+    if unknown := inputs.deployment.unknown_fields:
+        return Reason.UNKNOWN_FIELDS, (
+            "The operator is older than the CustomResourceDefinition and does not know"
+            f" {', '.join(unknown[:8])}; they are kept and have no effect. Upgrade the operator."
+        )
     return Reason.ACCEPTED, ""
 
 
 def _name(inputs: PlanInputs) -> Verdict | None:
     name = inputs.deployment.served_names[0]
-    owner = inputs.observed.name_owners.get(name)
-    if owner is None:
+    holder = inputs.observed.names_lost.get(name)
+    if holder is None:
         return None
     return Reason.NAME_CONFLICT, (
-        f"Model name {name!r} is served by the older LLMDeployment {owner};"
+        f"Model name {name!r} belongs to LLMDeployment {holder}, which claimed it first;"
         " give spec.model.name another value."
     )
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kvasir.resource.name_claims import served_names
+from kvasir.resource.ownership.name_claims import NameClaim, read_claim, served_names
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,6 +59,14 @@ class LLMDeployment(msgspec.Struct, frozen=True):
 
 
 read_deployment = msgspec.json.Decoder(LLMDeployment).decode
+
+
+def read_claim_object(raw: msgspec.Raw) -> NameClaim:
+    """A ModelName. Raises msgspec.MsgspecError for one that no operator has made."""
+    claim = read_claim(msgspec.json.decode(raw, type=dict))
+    if claim is None:
+        raise msgspec.ValidationError("a ModelName whose own name is not that of its claim")
+    return claim
 
 
 class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):

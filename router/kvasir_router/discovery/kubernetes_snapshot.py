@@ -1,49 +1,58 @@
 """Models that the router serves, from what is in a cluster: pure.
 
-Models are LLMDeployments under their names, and InferenceServices of KServe under theirs. A name is
-one model's in all the namespaces that are watched: an LLMDeployment's before an InferenceService's,
-of the former the oldest one's, of the latter that of the first namespace by name.
+Models are LLMDeployments under those of their names that they have claimed, and InferenceServices
+of KServe under theirs, in the namespaces that the release lists. A name that is claimed comes
+before an InferenceService's; of these, that of the namespace which is listed first.
 """
 
 from collections import defaultdict
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 
-from kvasir.resource.name_claims import Claim, owners
+from kvasir.resource.ownership.name_claims import Holder, NameClaim, holders
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import Placed
 from kvasir_router.discovery.specs import ModelSpec, PolicySpec, ReplicaSpec, Snapshot
+from kvasir_router.options.cluster_scope import ClusterScope
 
 _Owner = tuple[str, str]
 
 
-def snapshot(
-    deployments: Iterable[LLMDeployment],
-    engines: Iterable[Placed],
-    kserve: Iterable[Placed],
-    policies: Container[str],
-) -> Snapshot:
+@dataclass(frozen=True, slots=True)
+class ClusterObjects:
+    """Everything that a snapshot is made from."""
+
+    claims: Iterable[NameClaim] = ()
+    deployments: Iterable[LLMDeployment] = ()
+    engines: Iterable[Placed] = ()
+    kserve: Iterable[Placed] = ()
+
+
+def snapshot(found: ClusterObjects, scope: ClusterScope, policies: Container[str]) -> Snapshot:
     """Every model, also one without a replica: requests for it wait. Of a policy that is none of
     `policies` a newer version knows: the router's own takes its place."""
-    deployments = list(deployments)
-    owner = owners(_claim(each) for each in deployments)
-    replicas, kserve = _by_owner(engines), list(kserve)
-    tokenizers = _tokenizers(kserve)
+    holder = holders(found.claims, scope.class_name)
+    replicas = _by_owner(found.engines)
     models = []
-    for deployment in sorted(deployments, key=_age):
-        names = [name for name in deployment.names if owner[name] == deployment.metadata.uid]
+    for deployment in sorted(found.deployments, key=_age):
+        own = Holder(deployment.metadata.namespace, deployment.metadata.name)
+        names = [name for name in deployment.names if holder.get(name) == own]
         if names:
-            own = replicas[deployment.metadata.namespace, deployment.metadata.name]
-            models.append(_model(deployment, names, own, policies))
-    for (namespace, name), own in sorted(_by_owner(kserve).items()):
-        if name not in owner:
-            owner[name] = name
+            models.append(_model(deployment, names, replicas[own], policies))
+    return (*models, *_kserve_models(list(found.kserve), scope, set(holder)))
+
+
+def _kserve_models(pods: list[Placed], scope: ClusterScope, taken: set[str]) -> Iterable[ModelSpec]:
+    order = {namespace: place for place, namespace in enumerate(scope.kserve_namespaces)}
+    tokenizers = _tokenizers(pods)
+    services = {key: own for key, own in _by_owner(pods).items() if key[0] in order}
+    for (namespace, name), own in sorted(
+        services.items(), key=lambda it: (order[it[0][0]], it[0][1])
+    ):
+        if name not in taken:
+            taken.add(name)
             tokenizer = tokenizers.get((namespace, name))
-            models.append(ModelSpec(name, replicas=tuple(own), tokenizer=tokenizer))
-    return tuple(models)
-
-
-def _claim(deployment: LLMDeployment) -> Claim:
-    return Claim(*_age(deployment), tuple(deployment.names))
+            yield ModelSpec(name, replicas=tuple(own), tokenizer=tokenizer)
 
 
 def _age(deployment: LLMDeployment) -> tuple[str, str]:

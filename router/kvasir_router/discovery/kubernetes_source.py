@@ -1,6 +1,6 @@
-"""Models and replicas from a Kubernetes cluster: LLMDeployments and engine pods.
+"""Models and replicas from a Kubernetes cluster: LLMDeployments, their names and engine pods.
 
-Only read: get, list and watch of pods and llmdeployments.kvasir.dev. When the API server is gone,
+Only read: get, list and watch of pods, llmdeployments and modelnames. When the API server is gone,
 what was known last goes on being served.
 """
 
@@ -18,15 +18,18 @@ from kvasir.kube.client import Cluster
 from kvasir.kube.config import ClusterAccess, load_access
 from kvasir.kube.watch import Collection, Identified, Reflector, Timing
 from kvasir.resource import labels
-from kvasir_router.discovery.kubernetes_objects import read_deployment
+from kvasir.resource.ownership import model_name
+from kvasir_router.discovery.kubernetes_objects import read_claim_object, read_deployment
 from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
-from kvasir_router.discovery.kubernetes_snapshot import snapshot
+from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
 from kvasir_router.discovery.specs import DiscoveryError, Snapshot
+from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.tasks import SupervisedTasks
 
 _log = structlog.get_logger("kvasir_router.discovery")
 
 _DEPLOYMENTS = Kind(f"{labels.GROUP}/{labels.VERSION}", labels.PLURAL)
+_NAMES = Kind(f"{labels.GROUP}/{labels.VERSION}", model_name.PLURAL, namespaced=False)
 _PODS = Kind("v1", "pods")
 _ENGINES = f"{labels.DEPLOYMENT},{labels.COMPONENT}={labels.ENGINE}"
 
@@ -37,7 +40,7 @@ _Read = TypeVar("_Read", bound=Identified)
 
 
 class KubernetesSource:
-    """The LLMDeployments and pods of `namespaces`; of all when it is empty.
+    """The LLMDeployments, names and pods in `scope`.
 
     `reported` is called after each request to the API server, with whether all that is watched is
     up to date as far as is known.
@@ -45,7 +48,7 @@ class KubernetesSource:
 
     def __init__(
         self,
-        namespaces: Sequence[str],
+        scope: ClusterScope,
         reported: Callable[[bool], None],
         policies: Container[str],
         access: ClusterAccess | None = None,
@@ -54,7 +57,7 @@ class KubernetesSource:
     ) -> None:
         """Without `access`, `load` finds the cluster; defects count among those of `tasks`."""
         self._tasks = SupervisedTasks() if tasks is None else tasks
-        self._namespaces = namespaces
+        self._scope = scope
         self._reported = reported
         self._policies = policies
         self._access = access
@@ -70,10 +73,14 @@ class KubernetesSource:
     async def watch(self) -> AsyncIterator[Snapshot]:
         """DiscoverySource.watch; first when everything has been listed once."""
         cluster = await self._connect()
-        deployments = self._reflect(cluster, read_deployment, _DEPLOYMENTS)
-        engines = self._reflect(cluster, read_engine, _PODS, _ENGINES)
-        kserve = self._reflect(cluster, read_kserve, _PODS, labels.KSERVE_SERVICE)
-        reflectors: list[Reflector[Any]] = [*deployments, *engines, *kserve]
+        reflect, everywhere = self._reflect, self._scope.namespaces or (None,)
+        own = f"{labels.CLASS}={self._scope.class_name}"
+        claims = reflect(cluster, read_claim_object, _NAMES, (None,), own)
+        deployments = reflect(cluster, read_deployment, _DEPLOYMENTS, everywhere)
+        engines = reflect(cluster, read_engine, _PODS, everywhere, _ENGINES)
+        named = self._scope.kserve_namespaces
+        kserve = reflect(cluster, read_kserve, _PODS, named, labels.KSERVE_SERVICE)
+        reflectors: list[Reflector[Any]] = [*claims, *deployments, *engines, *kserve]
         tasks = self._tasks.child()
         for each in reflectors:
             tasks.keep("list and watch", each.run)
@@ -85,8 +92,10 @@ class KubernetesSource:
                 self._changed.clear()
                 if not all(each.listed for each in reflectors):
                     continue
-                found = _objects(deployments), _objects(engines), _objects(kserve)
-                now = snapshot(*found, self._policies)
+                found = ClusterObjects(
+                    _objects(claims), _objects(deployments), _objects(engines), _objects(kserve)
+                )
+                now = snapshot(found, self._scope, self._policies)
                 if last is None:
                     _log.info("the cluster's models are known", models=len(now))
                 if now != last:
@@ -112,10 +121,11 @@ class KubernetesSource:
         cluster: Cluster,
         read: Callable[[msgspec.Raw], _Read],
         kind: Kind,
+        namespaces: Sequence[str | None],
         selector: str = "",
     ) -> list[Reflector[_Read]]:
-        """Return a reflector for each namespace, or one for all."""
-        paths = [kind.path(each) for each in self._namespaces or (None,)]
+        """Return a reflector for each namespace; None = all of them."""
+        paths = [kind.path(each) for each in namespaces]
         return [
             Reflector(
                 cluster,

@@ -50,16 +50,23 @@ def check_discovery(discovery: str, config: Path | None, namespaces: Iterable[st
         )
 
 
-def namespaces(names: Iterable[str] | None) -> tuple[str, ...]:
+def namespaces(
+    names: Iterable[str] | None, *, option: str = "--watch-namespace"
+) -> tuple[str, ...]:
     """Return each name once."""
     result = tuple(dict.fromkeys(names or ()))
     for name in result:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
             raise typer.BadParameter(
                 f"{name!r} is no namespace: use small letters, digits and -, at most 63",
-                param_hint="--watch-namespace",
+                param_hint=option,
             )
     return result
+
+
+def kserve_namespaces(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Return each name once."""
+    return namespaces(names, option="--kserve-namespace")
 
 
 def http_url(url: str | None) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvasir.cli.flags import Flag, flag, group
 from kvasir_router.options import option_values as parse
+from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.options.router_panels import (
     CLIENTS,
     ENGINES,
@@ -219,14 +220,7 @@ class RouterSettings:
         dir_okay=False,
     )
     """None = a Kubernetes cluster."""
-    watch_namespaces: tuple[str, ...] = flag(
-        (),
-        "Kubernetes namespace to serve; several times for several. Without it, all.",
-        ROUTING,
-        "watch_namespace",
-        type=list[str] | None,
-        parse=parse.namespaces,
-    )
+    scope: ClusterScope = group(ClusterScope)
     host: str = flag("127.0.0.1", "Address to listen on.", ROUTING)
     port: int = flag(8080, "Port of the API.", ROUTING, min=0, max=65535)
     admin_host: str = flag(

@@ -90,4 +90,4 @@ def _make_source(
     # Imported here: a router with a file does without the Kubernetes client
     from kvasir_router.discovery.kubernetes_source import KubernetesSource
 
-    return KubernetesSource(settings.watch_namespaces, reported, policy_names(), tasks=tasks)
+    return KubernetesSource(settings.scope, reported, policy_names(), tasks=tasks)

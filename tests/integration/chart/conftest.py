@@ -58,7 +58,7 @@ def cluster(helm, plane):
 @pytest.fixture(scope="module")
 def defined(plane, charts) -> ControlPlane:
     """The cluster with all definitions and the namespaces that values name."""
-    files = [charts / "kvasir/files/crd.yaml"]
+    files = sorted((charts / "kvasir/files/crds").iterdir())
     try:
         files += [module_directory(*module) / path for module, path in FOREIGN]
     except HarnessError as error:

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.slow
 PACKAGES = Path(__file__).parent / "packages"
 """The first chart that could be installed, with the first definition: what upgrades begin from."""
 CRD = "llmdeployments.kvasir.dev"
+CRDS = (CRD, "llmdeploymentclasses.kvasir.dev", "modelnames.kvasir.dev")
+PREFIX = "customresourcedefinition.apiextensions.k8s.io/"
 REGISTRY = {"global": {"imageRegistry": "registry.example.com/kvasir"}}
 SECONDS = 60
 
@@ -77,16 +79,16 @@ def test_a_releases_life(cluster, plane, charts) -> None:
     there = ("--namespace", "serving", "--create-namespace")
     said = cluster("install", "prod", chart, *there, values=REGISTRY)
     assert "is from another release (kvasir/kvasir)" in said
-    assert _owner(plane) == "kvasir/kvasir"
+    assert _owners(plane) == {"kvasir/kvasir"}
     # ... until this release is told to take it.
     adopting = REGISTRY | {"crds": {"adopt": True}}
     said = cluster("upgrade", "prod", chart, *there, "--take-ownership", values=adopting)
     assert "another release" not in said
-    assert _owner(plane) == "serving/prod"
+    assert _owners(plane) == {"serving/prod"}
     cluster("upgrade", "prod", chart, *there, values=REGISTRY)
     assert "kvasir-tiny" in kubectl("get", "llmd", "-A", "-o", "name")
     cluster("uninstall", "prod", "--namespace", "serving")
-    kubectl("delete", "crd", CRD, "--timeout=60s")
+    kubectl("delete", "crd", *CRDS, "--timeout=60s")
 
 
 @pytest.mark.slow
@@ -99,7 +101,7 @@ def test_the_first_packaged_chart_is_upgraded_with_its_definition(cluster, plane
     keys = secret(plane, "upgraded", "kvasir-keys")
     plane.kubectl("-n", "upgraded", "apply", "-f", charts.parent / "manifests/tiny.yaml")
     cluster("upgrade", "kvasir", charts / "kvasir", *here, values=REGISTRY)
-    made = yaml.safe_load((charts / "kvasir/files/crd.yaml").read_text())
+    made = yaml.safe_load((charts / "kvasir/files/crds/llmdeployments.yaml").read_text())
     assert _fields(_schema(plane)) == _fields(made["spec"]["versions"][0])
     assert _fields(before) < _fields(_schema(plane)), "a field was added since"
     assert secret(plane, "upgraded", "kvasir-keys") == keys
@@ -109,13 +111,17 @@ def test_the_first_packaged_chart_is_upgraded_with_its_definition(cluster, plane
         assert secret(plane, "upgraded", "kvasir-keys") == keys
     assert "kind: Secret" not in cluster("get", "manifest", "kvasir", "--namespace", "upgraded")
     assert "kvasir-tiny" in plane.kubectl("-n", "upgraded", "get", "llmd", "-o", "name")
+    assert set(CRDS) <= set(plane.kubectl("get", "crd", "-o", "name").replace(PREFIX, "").split())
     cluster("uninstall", "kvasir", "--namespace", "upgraded")
-    plane.kubectl("delete", "crd", CRD, "--timeout=60s")
+    plane.kubectl("delete", "crd", *CRDS, "--timeout=60s")
 
 
-def _owner(plane: ControlPlane) -> str:
-    notes = plane.kubectl.json("get", "crd", CRD)["metadata"]["annotations"]
-    return "/".join(notes[f"meta.helm.sh/release-{part}"] for part in ("namespace", "name"))
+def _owners(plane: ControlPlane) -> set[str]:
+    """The releases that own the definitions."""
+    found = plane.kubectl.json("get", "crd", *CRDS)["items"]
+    notes = [each["metadata"]["annotations"] for each in found]
+    parts = [[it[f"meta.helm.sh/release-{part}"] for part in ("namespace", "name")] for it in notes]
+    return set(map("/".join, parts))
 
 
 def _schema(plane: ControlPlane) -> dict:

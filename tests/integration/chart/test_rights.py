@@ -70,11 +70,12 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
     objects = [each for each in render("defaults") if each["kind"] in kinds]
     defined.apply("\n---\n".join(json.dumps(each) for each in objects))
     router, operator = "kvasir/kvasir-router", "kvasir/kvasir-operator"
-    reads = [(verb, what) for verb in READS for what in ("llmdeployments.kvasir.dev", "pods")]
+    read = ("llmdeployments.kvasir.dev", "modelnames.kvasir.dev", "pods")
+    reads = [(verb, what) for verb in READS for what in read]
     writes = [
         (verb, what)
         for verb in ("create", "update", "patch", "delete")
-        for what in ("pods", "secrets", "deployments.apps", "llmdeployments.kvasir.dev")
+        for what in ("pods", "secrets", "deployments.apps", *read[:2])
     ]
     secrets = [(verb, "secrets") for verb in READS]
     assert [each for each in reads if not may(router, *each)] == []
@@ -93,8 +94,15 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         ("get", "customresourcedefinitions.apiextensions.k8s.io", "", CRD),
         ("create", "leases.coordination.k8s.io", "kvasir"),
         ("update", "leases.coordination.k8s.io", "kvasir", "kvasir-operator"),
+        *((verb, "modelnames.kvasir.dev") for verb in ("create", "patch", "delete")),
+        *((verb, "llmdeploymentclasses.kvasir.dev") for verb in ("watch", "create")),
+        ("patch", "llmdeploymentclasses.kvasir.dev", "", "kvasir"),
+        ("get", "clusterroles.rbac.authorization.k8s.io", "", "kvasir-kvasir-operator-names"),
     ]
     refused = [
+        ("patch", "llmdeploymentclasses.kvasir.dev", "", "other"),
+        ("delete", "llmdeploymentclasses.kvasir.dev"),
+        ("get", "clusterroles.rbac.authorization.k8s.io"),
         *((verb, "secrets") for verb in ("get", "create", "patch", "update", "delete")),
         ("update", "leases.coordination.k8s.io", "kvasir"),
         ("list", "secrets"),
@@ -145,7 +153,11 @@ def test_rights_end_with_the_namespaces_that_are_watched(render, defined, may) -
     defined.kubectl("delete", "clusterrolebinding", "-l", "app.kubernetes.io/instance=kvasir")
     kinds = ("Role", "RoleBinding")
     objects = [each for each in render("namespaced") if each["kind"] in kinds]
-    assert not [each for each in render("namespaced") if each["kind"].startswith("Cluster")]
+    wide = [each for each in render("namespaced") if each["kind"].startswith("Cluster")]
+    assert {each["metadata"]["name"] for each in wide} == {
+        "kvasir-kvasir-operator-names",
+        "kvasir-kvasir-router-names",
+    }
     defined.apply("\n---\n".join(json.dumps(each) for each in objects))
     for account in ("kvasir/kvasir-router", "kvasir/kvasir-operator"):
         for namespace, has in (("team-a", True), ("team-b", True), ("default", False)):
@@ -171,7 +183,11 @@ def test_users_get_their_part_with_view_and_edit(render, find, defined, may) -> 
         ("viewer", "create", "", False),
         ("viewer", "patch", "/scale", False),
         ("editer", "patch", "/status", False),
+        *((who, verb, None, False) for who in ("viewer", "editer") for verb in ("create", "patch")),
     ):
+        if part is None:  # of claims nobody may write any
+            assert not may(who, verb, "modelnames.kvasir.dev")
+            continue
         if allowed:  # a controller adds roles up, in its own time
             wait_for(
                 f"{who}'s right to {verb} {what}{part}",

@@ -89,6 +89,7 @@ def start(site: Site, operators: Callable[..., Operator]) -> Callable[..., Opera
         made = operators(
             *("--watch-namespace", site.namespace, "--router-namespace", site.namespace),
             *("--router-admin-port", str(site.router.port), "--lease-name", site.namespace),
+            *("--class-name", site.namespace),
             *flags,
         )
         made.start()

@@ -4,15 +4,12 @@ remedy where there is one."""
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 from typing import Any
 
 import pytest
-import yaml
 
 from kvasir.kube.objects import condition, label
-from kvasir.resource.crd_writer import as_yaml, crd
 from kvasir_operator.kinds import JOBS, PODS
 
 TINY = {"uri": "builtin://kvasir-tiny"}
@@ -68,8 +65,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "second": (
         {"model": {**TINY, "name": "taken"}},
         "NameConflict",
-        "Model name 'taken' is served by the older LLMDeployment {namespace}/first; give"
-        " spec.model.name another value.",
+        "Model name 'taken' belongs to LLMDeployment {namespace}/first, which claimed it"
+        " first; give spec.model.name another value.",
     ),
 }
 """By the name of the LLMDeployment: its spec, and the reason and message of its Ready."""
@@ -137,24 +134,3 @@ async def test_the_sentence_for_each(site: Any, start: Any, plane: Any) -> None:
     (same,) = await site.cluster.list(JOBS, site.namespace)
     assert job["metadata"]["uid"] == same["metadata"]["uid"]
     assert await site.condition("Ready", "first") == ("True", "Serving")
-
-
-@pytest.mark.slow
-async def test_a_definition_older_than_the_operator(site: Any, start: Any, plane: Any) -> None:
-    older = copy.deepcopy(crd())
-    spec = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    del spec["properties"]["monitoring"], spec["properties"]["router"]["properties"]["holdSeconds"]
-    plane.define(yaml.safe_dump(older))
-    try:
-        operator = start()
-        await site.apply()
-        await site.until("Accepted", "True", "CRDOutdated")
-        assert condition(await site.get(), "Accepted")["message"] == (
-            "The installed CustomResourceDefinition is older than the operator and lacks"
-            " spec.router.holdSeconds, spec.monitoring; upgrade the chart with crds.enabled."
-        )
-        await site.until("Ready", "True")
-    finally:
-        plane.define(as_yaml())
-    await site.until("Accepted", "True", "Accepted")
-    assert operator.stop() == 0

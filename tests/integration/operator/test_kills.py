@@ -26,6 +26,8 @@ MAX_HEAD = 64 * 1024
 LOOKS = 5
 """At the resource, one a second, after which an operator has written what it had to."""
 FIRST = {
+    "llmdeploymentclasses",
+    "modelnames",
     "serviceaccounts",
     "services",
     "poddisruptionbudgets",
@@ -39,7 +41,7 @@ FIRST = {
 """Everything that a first operator writes; a change needs only the last three."""
 MODEL = {"uri": "hf://org/model"}
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
-_RESOURCE = re.compile(r"/namespaces/[^/]+/([a-z]+)(?:/[^/]+)?(/status)?$")
+_RESOURCE = re.compile(r"/v[^/]+/(?:namespaces/[^/]+/)?([a-z]+)(?:/[^/]+)?(/status)?$")
 _LOOKED = re.compile(r'kvasir_operator_reconciles_total\{result="ok"\} ([0-9.]+)')
 
 
@@ -140,6 +142,7 @@ class Relay:
             images=Images(cpu="cpu:1"),
             resync_seconds=1.0,
             lease_name=site.namespace,
+            class_name=site.namespace,
             lease_seconds=15.0,
             host="127.0.0.1",
             metrics_port=port,

@@ -61,6 +61,9 @@ def test_it_knows_every_value_and_no_other(charts, chart) -> None:
         ({"watchNamespaces": "team-a"}, "/watchNamespaces", "got string, want array"),
         ({"watchNamespaces": ["Team_A"]}, "/watchNamespaces/0", "does not match"),
         ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces", "equal"),
+        ({"kserveNamespaces": ["A"]}, "/kserveNamespaces/0", "does not match"),
+        ({"class": {"name": "a.b"}}, "/class/name", "does not match"),
+        ({"class": {"default": "yes"}}, "/class/default", "got string, want boolean"),
         ({"apiKeys": {"firstKey": "short"}}, "/apiKeys/firstKey", "does not match"),
         ({"operator": {"logLevel": "loud"}}, "/operator/logLevel", "'debug'"),
         (
@@ -91,6 +94,10 @@ def test_bad_values_are_named(helm, helm_error, values, where, what) -> None:
         ({"router": {"tls": {"enabled": True}}}, "router.tls.secretName is empty: name the Secret"),
         ({"router": {"ingress": {"enabled": True}}}, "router.ingress.hosts is empty: name"),
         ({"router": {"httpRoute": {"enabled": True}}}, "parentRefs is empty: name the Gateway"),
+        (
+            {"watchNamespaces": ["a"], "kserveNamespaces": ["a", "b"]},
+            "kserveNamespaces names b, which watchNamespaces lacks: add it there",
+        ),
     ],
 )
 def test_what_belongs_together_is_asked_for(helm, helm_error, values, words) -> None:

@@ -10,7 +10,7 @@ from kvasir.cli.deployment_status.pod_view import PodView, view_pod
 from kvasir.kube.objects import label, name_of, namespace_of
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import ConditionType
-from kvasir.resource.name_claims import names_of
+from kvasir.resource.ownership.name_claims import names_of
 
 Object = Mapping[str, Any]
 

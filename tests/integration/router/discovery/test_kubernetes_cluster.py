@@ -2,17 +2,19 @@
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvasir.resource.crd_writer import as_yaml
+from kvasir.resource.ownership.model_name import claim_manifest
+from kvasir.resource.ownership.name_claims import Holder
 from kvasir_router.admin.views import serving_view
+from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.options.router_settings import Probing, RouterSettings
 from kvasir_router.process.client_port import listen
 from kvasir_router.process.single_process import RouterServer
 
-CRD = Path(__file__).parents[4] / "charts/kvasir/files/crd.yaml"
 SECONDS = 60
 
 RIGHTS = """
@@ -32,6 +34,18 @@ kind: RoleBinding
 metadata: {name: router, namespace: NAMESPACE}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: router}
 subjects: [{kind: ServiceAccount, name: router}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: NAMESPACE-names}
+rules:
+  - {apiGroups: [kvasir.dev], resources: [modelnames], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: NAMESPACE-names}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAMESPACE-names}
+subjects: [{kind: ServiceAccount, name: router, namespace: NAMESPACE}]
 ---
 apiVersion: kvasir.dev/v1alpha1
 kind: LLMDeployment
@@ -98,9 +112,13 @@ class Place:
 
 @pytest.fixture
 def place(control_plane):
-    control_plane.define(CRD.read_text())
+    control_plane.define(as_yaml())
     place = Place(control_plane)
     control_plane.apply(RIGHTS.replace("NAMESPACE", place.namespace))
+    holder = Holder(place.namespace, "tiny")
+    for name in (place.model, f"{place.namespace}-alias"):
+        claim = claim_manifest(place.namespace, name, holder, "uid")
+        control_plane.apply(json.dumps(claim))
     return place
 
 
@@ -109,7 +127,7 @@ async def router(place, monkeypatch):
     kubeconfig = place.plane.kubeconfig_for(f"{place.namespace}/router")
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     settings = RouterSettings(
-        watch_namespaces=(place.namespace,),
+        scope=ClusterScope((place.namespace,), class_name=place.namespace),
         probing=Probing(interval=0.2, startup_interval=0.02),
         access_log=False,
         drain_timeout=0.1,

@@ -47,3 +47,41 @@ def test_a_deployment_does_not_change() -> None:
     assert deployment.spec.model.parsed_uri.revision == "r"
     with pytest.raises(ValidationError, match="frozen"):
         deployment.spec.replicas = 2  # type: ignore[misc]
+
+
+def stored(spec: dict[str, Any]) -> dict[str, Any]:
+    """As an API server gives it."""
+    return {
+        "apiVersion": "kvasir.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "a", "namespace": "n", "uid": "u", "labels": {"x": "y"}},
+        "spec": spec,
+        "status": {"phase": "Ready"},
+    }
+
+
+def test_stored_fields_of_a_newer_definition_are_named_and_left_out() -> None:
+    spec = {
+        "model": {"uri": "org/model", "voice": {"pitch": 2}},
+        "engine": {"env": [{"name": "A", "value": "x"}, {"name": "B", "value": "y", "when": 1}]},
+        "sharding": ["x"],
+    }
+    resource = stored(spec)
+    before = repr(resource)
+    found = LLMDeployment.from_cluster(resource)
+    assert found.unknown_fields == ("spec.engine.env[1].when", "spec.model.voice", "spec.sharding")
+    assert [each.value for each in found.spec.engine.env] == ["x", "y"]
+    assert repr(resource) == before, "what is stored is not changed"
+    assert LLMDeployment.from_cluster(stored({"model": {"uri": "org/model"}})).unknown_fields == ()
+
+
+def test_what_is_wrong_otherwise_is_refused_whatever_else_is_unknown() -> None:
+    with pytest.raises(ValidationError, match="replicas"):
+        LLMDeployment.from_cluster(stored({"model": {"uri": "a/b"}, "new": 1, "replicas": -1}))
+
+
+def test_files_have_no_unknown_fields() -> None:
+    content = stored({"model": {"uri": "a/b"}, "new": 1})
+    del content["status"], content["metadata"]["uid"]
+    with pytest.raises(ValidationError, match="new"):
+        LLMDeployment.model_validate(content)

@@ -169,9 +169,9 @@ def test_without_a_router_ready_is_not_claimed(world: Any, make: Any) -> None:
     [
         (
             {"model": {"uri": "builtin://kvasir-tiny", "name": "x"}},
-            {"name_owners": {"x": "other/older"}},
+            {"names_lost": {"x": "other/older"}},
             "NameConflict",
-            "served by the older LLMDeployment other/older; give spec.model.name another",
+            "belongs to LLMDeployment other/older, which claimed it first; give spec.model.name",
         ),
         (
             {
@@ -185,6 +185,15 @@ def test_without_a_router_ready_is_not_claimed(world: Any, make: Any) -> None:
             "Secret 's' does not exist in namespace ns; create it.",
         ),
         ({"model": {"uri": "file:///m"}}, {}, "Accepted", ""),
+        (
+            {
+                "model": {"uri": "builtin://kvasir-tiny", "voice": "x"},
+                "engine": {"env": [{"name": "A", "value": "x", "when": "now"}]},
+            },
+            {},
+            "UnknownFields",
+            "does not know spec.engine.env[0].when, spec.model.voice; they are kept",
+        ),
         ({"model": {"uri": "ftp://x"}}, {}, "InvalidSpec", "spec.model.uri: model URI 'ftp://x'"),
     ],
 )
@@ -214,7 +223,7 @@ def test_no_image_for_the_device(world: Any, make: Any) -> None:
 
 def test_a_lost_alias_degrades_but_serves(world: Any, make: Any) -> None:
     spec = {"model": {"uri": "builtin://kvasir-tiny", "aliases": ["x"]}}
-    one = world(spec).see(name_owners={"x": "ns/old"})
+    one = world(spec).see(names_lost={"x": "ns/old"})
     one.step()
     made = one.pods(make.pod("a", one.revision, up=True, routed=True)).step()
     assert make.condition(made, "Ready")[0] == "True"

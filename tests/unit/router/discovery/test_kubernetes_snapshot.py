@@ -3,35 +3,53 @@
 import msgspec
 import pytest
 
+from kvasir.resource.ownership.name_claims import read_claim
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
-from kvasir_router.discovery.kubernetes_snapshot import snapshot
+from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
 from kvasir_router.discovery.specs import EngineKind, ModelSpec, PolicySpec, ReplicaSpec
+from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.policy.registry import policy_names
+
+SCOPE = ClusterScope(kserve_namespaces=("n", "z"))
 
 
 def raw(content) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(content))
 
 
-def of(deployments=(), pods=(), kserve=()):
-    return snapshot(
-        msgspec.convert(list(deployments), list[LLMDeployment]),
-        map(read_engine, map(raw, pods)),
-        map(read_kserve, map(raw, kserve)),
-        policy_names(),
-    )
+@pytest.fixture
+def of(claims):
+    """of(deployments, pods, kserve): the models; a name is claimed by the first that has it."""
+
+    def of(deployments=(), pods=(), kserve=(), scope=SCOPE):
+        made = {}
+        for claim in map(read_claim, (each for it in deployments for each in claims(it))):
+            made.setdefault(claim.name, claim)
+        found = ClusterObjects(
+            made.values(),
+            msgspec.convert(list(deployments), list[LLMDeployment]),
+            map(read_engine, map(raw, pods)),
+            map(read_kserve, map(raw, kserve)),
+        )
+        return snapshot(found, scope, policy_names())
+
+    return of
 
 
-def replicas(*pods):
-    """Of the one model that they belong to."""
-    [model] = of(
-        [{"metadata": {"uid": "u", "name": "tiny", "namespace": "n"}, "spec": {"model": {}}}], pods
-    )
-    return model.replicas
+@pytest.fixture
+def replicas(of):
+    """replicas(*pods): of the one model that they belong to."""
+
+    def replicas(*pods):
+        metadata = {"uid": "u", "name": "tiny", "namespace": "n"}
+        [model] = of([{"metadata": metadata, "spec": {"model": {}}}], pods)
+        return model.replicas
+
+    return replicas
 
 
-def test_a_deployment_with_its_engines(deployment, pod) -> None:
+def test_a_deployment_with_its_engines(of, deployment, pod) -> None:
     it = deployment(
         "tiny",
         model={"uri": "x", "name": "kvasir-tiny", "aliases": ["a", "b"]},
@@ -58,29 +76,44 @@ def test_a_deployment_with_its_engines(deployment, pod) -> None:
     assert of([it], [engine]) == (model,)
 
 
-def test_a_deployment_without_engines_is_a_model(deployment) -> None:
+def test_a_deployment_without_engines_is_a_model(of, deployment) -> None:
     assert of([deployment("tiny")]) == (ModelSpec("tiny"),)
 
 
-def test_pods_belong_to_the_deployment_of_their_namespace(deployment, pod) -> None:
+def test_pods_belong_to_the_deployment_of_their_namespace(of, deployment, pod) -> None:
     others = [pod("p1", "tiny", "elsewhere"), pod("p2", "other")]
     assert of([deployment("tiny")], others) == (ModelSpec("tiny"),)
 
 
-def test_a_policy_of_a_newer_version_is_the_routers_own(deployment) -> None:
+def test_a_policy_of_a_newer_version_is_the_routers_own(of, deployment) -> None:
     [model] = of([deployment("tiny", router={"policy": "oracle"})])
     assert model.policy is None
 
 
-def test_a_name_is_the_oldest_deployments(deployment) -> None:
-    old, new = deployment("old"), deployment("new", "other")
-    new["spec"]["model"] |= {"name": "old", "aliases": ["own"]}
-    new["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
-    assert [each.name for each in of([new, old])] == ["old", "own"]
-    twin = deployment("twin", model={"uri": "x", "name": "old"})
-    twin["metadata"]["uid"] = "uid-0"
-    assert [each.name for each in of([old, twin])] == ["old"]
-    assert [each.name for each in of([twin, old, new])] == ["old", "own"]
+def test_a_name_is_that_of_whoever_claimed_it_first(of, deployment) -> None:
+    """Not the oldest one's, who may have taken the name among its aliases today."""
+    first, older = deployment("first"), deployment("older", "other")
+    older["spec"]["model"] |= {"name": "first", "aliases": ["own"]}
+    older["metadata"]["creationTimestamp"] = "2025-01-02T00:00:00Z"
+    models = of([first, older])
+    assert [(each.name, each.aliases) for each in models] == [("own", ()), ("first", ())]
+    assert [each.name for each in of([older, first])] == ["first"]
+
+
+def test_a_name_without_a_claim_is_nobodys(of, deployment, claims) -> None:
+    it = deployment("tiny", model={"uri": "x", "name": "tiny", "aliases": ["a"]})
+    [_, alias] = [read_claim(each) for each in claims(it)]
+    found = msgspec.convert([it], list[LLMDeployment])
+    assert snapshot(ClusterObjects([alias], found), SCOPE, ()) == (ModelSpec("a"),)
+    assert snapshot(ClusterObjects([], found), SCOPE, ()) == ()
+    assert snapshot(ClusterObjects([alias], found), ClusterScope(class_name="other"), ()) == ()
+
+
+def test_a_name_given_up_is_not_served_though_it_is_still_claimed(of, deployment, claims) -> None:
+    before = deployment("tiny", model={"uri": "x", "aliases": ["old"]})
+    found = msgspec.convert([deployment("tiny")], list[LLMDeployment])
+    claimed = ClusterObjects(map(read_claim, claims(before)), found)
+    assert snapshot(claimed, SCOPE, ()) == (ModelSpec("tiny"),)
 
 
 @pytest.mark.parametrize(
@@ -98,30 +131,30 @@ def test_a_name_is_the_oldest_deployments(deployment) -> None:
         ({"conditions": [{"type": "ContainersReady", "status": "False"}]}, True, False),
     ],
 )
-def test_which_pods_serve(pod, change, listed, draining) -> None:
+def test_which_pods_serve(replicas, pod, change, listed, draining) -> None:
     it = pod("p1")
     it["status"] |= change
     assert [each.draining for each in replicas(it)] == [draining] * listed
 
 
-def test_an_engine_counts_from_the_end_of_its_startup_probe(pod) -> None:
+def test_an_engine_counts_from_the_end_of_its_startup_probe(replicas, pod) -> None:
     assert replicas(pod("p1", started=False)) == ()
     told = pod("p1", started=False)
     told["status"]["conditions"] = [{"type": "ContainersReady", "status": "True"}]
     assert len(replicas(told)) == 1
 
 
-def test_a_container_that_ended_does_not_serve(pod) -> None:
+def test_a_container_that_ended_does_not_serve(replicas, pod) -> None:
     it = pod("p1")
     it["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
     assert replicas(it) == ()
 
 
-def test_a_pod_that_is_deleted_drains_at_once(pod, leaving) -> None:
+def test_a_pod_that_is_deleted_drains_at_once(replicas, pod, leaving) -> None:
     assert [each.draining for each in replicas(leaving(pod("p1")))] == [True]
 
 
-def test_ipv6(pod) -> None:
+def test_ipv6(replicas, pod) -> None:
     it = pod("p1", ip="fd00::7")
     it["spec"]["containers"][0]["ports"].append({"name": "events", "containerPort": 5557})
     [replica] = replicas(it)
@@ -142,7 +175,7 @@ def kserve_pod(pod, name, service, namespace="n", engine=None, **options):
     return it
 
 
-def test_kserves_pods_serve_under_their_services_name(pod) -> None:
+def test_kserves_pods_serve_under_their_services_name(of, pod) -> None:
     sidecar = {"name": "queue-proxy", "ports": [{"containerPort": 9}]}
     own = kserve_pod(pod, "p1", "llama", engine="kvasir-open", port=8081)
     own["spec"]["containers"].insert(0, sidecar)
@@ -169,7 +202,7 @@ def publishing(pod, name, tokenizer):
     return it
 
 
-def test_kv_events_of_kserves_pods_are_read_with_the_tokenizer_they_name(pod) -> None:
+def test_kv_events_of_kserves_pods_are_read_with_the_tokenizer_they_name(of, pod) -> None:
     [model] = of(kserve=[publishing(pod, "p1", "hf://org/llama@v2")])
     assert model.tokenizer == "hf://org/llama@v2"
     assert model.replicas[0].kv_events == "tcp://127.0.0.1:5557"
@@ -180,24 +213,24 @@ def test_kv_events_of_kserves_pods_are_read_with_the_tokenizer_they_name(pod) ->
 
 
 @pytest.mark.parametrize("tokenizer", ["/etc", "file:///etc", "s3://a/b", "a b", "a/" + "b" * 200])
-def test_a_pod_names_no_file_of_the_routers(pod, tokenizer) -> None:
+def test_a_pod_names_no_file_of_the_routers(of, pod, tokenizer) -> None:
     [model] = of(kserve=[publishing(pod, "p1", tokenizer)])
     assert model.tokenizer is None
 
 
-def test_of_ports_without_names_the_first_serves(pod) -> None:
+def test_of_ports_without_names_the_first_serves(of, pod) -> None:
     it = kserve_pod(pod, "p1", "llama")
     it["spec"]["containers"][0]["ports"] = [{"containerPort": 7000}, {"containerPort": 9000}]
     assert of(kserve=[it])[0].replicas[0].port == 7000
 
 
-def test_a_kserve_pod_never_gets_the_fleets_secret(pod) -> None:
+def test_a_kserve_pod_never_gets_the_fleets_secret(of, pod) -> None:
     """Anybody who may make pods may give them KServe's label, and any other one."""
     [model] = of(kserve=[kserve_pod(pod, "p1", "llama", engine="kvasir")])
     assert model.replicas[0].engine is not EngineKind.KVASIR
 
 
-def test_a_deployments_name_comes_before_a_services(deployment, pod) -> None:
+def test_a_claimed_name_comes_before_a_services(of, deployment, pod) -> None:
     pods = [
         kserve_pod(pod, "p1", "tiny"),
         kserve_pod(pod, "p2", "b", "z"),
@@ -206,3 +239,15 @@ def test_a_deployments_name_comes_before_a_services(deployment, pod) -> None:
     models = of([deployment("tiny")], kserve=pods)
     assert [(each.name, len(each.replicas)) for each in models] == [("tiny", 0), ("b", 1)]
     assert models[1].replicas[0].id == "uid-p3/0"
+    [_, other] = of(
+        [deployment("tiny")], kserve=pods, scope=ClusterScope(kserve_namespaces=("z", "n"))
+    )
+    assert other.replicas[0].id == "uid-p2/0", "the namespace that is listed first"
+
+
+def test_kserves_pods_serve_only_where_the_release_says_so(of, pod) -> None:
+    pods = [kserve_pod(pod, "p1", "a"), kserve_pod(pod, "p2", "b", "z")]
+    assert of(kserve=pods, scope=ClusterScope()) == ()
+    assert [
+        each.name for each in of(kserve=pods, scope=ClusterScope(kserve_namespaces=("z",)))
+    ] == ["b"]

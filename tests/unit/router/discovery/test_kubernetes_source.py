@@ -8,10 +8,14 @@ import pytest
 
 from kvasir.kube import watch
 from kvasir.kube.watch import Timing
+from kvasir.resource import labels
+from kvasir_operator.settings import OperatorSettings
 from kvasir_router.discovery.kubernetes_source import KubernetesSource
+from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.policy.registry import policy_names
 
 LLMDS = "/apis/kvasir.dev/v1alpha1/llmdeployments"
+NAMES = "/apis/kvasir.dev/v1alpha1/modelnames"
 PODS = "/api/v1/pods"
 FAST = Timing(pause=0.01, longest_pause=0.05)
 
@@ -19,11 +23,15 @@ FAST = Timing(pause=0.01, longest_pause=0.05)
 class Followed:
     """A source, and what it has said."""
 
-    def __init__(self, api, eventually, namespaces=(), timing=FAST) -> None:
+    def __init__(self, api, eventually, namespaces=(), kserve=(), timing=FAST) -> None:
         self.good: list[bool] = []
         self.snapshots = []
         self.source = KubernetesSource(
-            namespaces, self.good.append, policy_names(), api.access, timing
+            ClusterScope(namespaces=namespaces, kserve_namespaces=kserve),
+            self.good.append,
+            policy_names(),
+            api.access,
+            timing,
         )
         self._eventually = eventually
 
@@ -44,8 +52,8 @@ class Followed:
 @pytest.fixture
 def follow(eventually):
     @asynccontextmanager
-    async def follow(api, *namespaces, timing=FAST):
-        followed = Followed(api, eventually, namespaces, timing)
+    async def follow(api, *namespaces, kserve=(), timing=FAST):
+        followed = Followed(api, eventually, namespaces, kserve, timing)
         task = asyncio.create_task(followed.follow())
         try:
             yield followed
@@ -70,6 +78,10 @@ async def test_nothing_is_said_before_everything_is_listed(api, follow, eventual
         assert len(followed.snapshots) == 1
         await eventually(lambda: len(api.watches) == 3)
     await eventually(lambda: not api.watches)
+
+
+def test_the_class_is_the_operators_where_neither_is_told() -> None:
+    assert ClusterScope().class_name == OperatorSettings().class_name == labels.DEFAULT_CLASS
 
 
 async def test_an_empty_cluster_is_said_too(start_api, follow) -> None:
@@ -264,22 +276,40 @@ async def test_only_the_namespaces_that_are_watched_are_asked_for(api, deploymen
     api.put(LLMDS, deployment("c", "three"))
     async with follow(api, "one", "two") as followed:
         await followed.shows({"a": [], "b": []})
-    assert {path for path, _ in api.requests} == {
+    assert {path for path, _ in api.requests} - {NAMES} == {
         f"{root}/namespaces/{namespace}/{plural}"
         for namespace in ("one", "two")
         for root, plural in (path.rsplit("/", 1) for path in (LLMDS, PODS))
     }
 
 
+async def test_a_name_belongs_to_whoever_has_its_claim(api, deployment, follow) -> None:
+    older = deployment("older", model={"uri": "x", "name": "tiny"})
+    older["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
+    api.put(LLMDS, older)
+    async with follow(api) as followed:
+        await followed.shows({"tiny": []})
+        api.delete("uid-n-tiny")
+        await followed.shows({})
+        own = {"labels": {"kvasir.dev/class": "kvasir"}}
+        by = {"namespace": "n", "name": "older", "uid": "u"}
+        spec = {"name": "tiny", "className": "kvasir", "claimedBy": by}
+        api.put(NAMES, {"metadata": {"name": "kvasir.other", "uid": "odd", **own}, "spec": spec})
+        api.put(LLMDS, deployment("next"))
+        await followed.shows({"next": []})
+        api.put(NAMES, {"metadata": {"name": "kvasir.tiny", "uid": "y", **own}, "spec": spec})
+        await followed.shows({"tiny": [], "next": []})
+
+
 async def test_it_asks_for_nothing_but_its_own(api, follow, eventually) -> None:
-    async with follow(api):
-        await eventually(lambda: len(api.watches) == 3)
-    selectors = {query.get("labelSelector") for path, query in api.requests if path == PODS}
-    assert selectors == {
-        "kvasir.dev/deployment,kvasir.dev/component=engine",
-        "serving.kserve.io/inferenceservice",
+    async with follow(api, kserve=("k",)):
+        await eventually(lambda: len(api.watches) == 4)
+    assert api.listed == {
+        (LLMDS, ""),
+        (NAMES, "kvasir.dev/class=kvasir"),
+        (PODS, "kvasir.dev/deployment,kvasir.dev/component=engine"),
+        ("/api/v1/namespaces/k/pods", "serving.kserve.io/inferenceservice"),
     }
-    for path, query in api.requests:
-        assert path in (LLMDS, PODS)
+    for _, query in api.requests:
         assert ("limit" in query) != (query.get("watch") == "true")
         assert query.get("allowWatchBookmarks") == query.get("watch")

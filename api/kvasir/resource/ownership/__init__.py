@@ -1,0 +1,1 @@
+"""Ownership: which release serves an LLMDeployment, and which LLMDeployment has a model name."""

@@ -1,0 +1,118 @@
+"""The LLMDeploymentClass resource, and which class an LLMDeployment is of.
+
+One class stands for one release: its operator serves the LLMDeployments of the class and no others,
+so two releases in one cluster never write the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import Field, StringConstraints
+
+from kvasir.resource import labels
+from kvasir.resource.field_types import DNSLabel
+from kvasir.resource.strict_model import StrictModel, rule, rules
+
+KIND: Final = "LLMDeploymentClass"
+PLURAL: Final = "llmdeploymentclasses"
+
+IS_DEFAULT: Final = "kvasir.dev/is-default-class"
+"""Annotation: "true" = LLMDeployments that name no class are of this one."""
+
+
+class ClassSpec(StrictModel):
+    """The release that serves the LLMDeployments of a class."""
+
+    model_config = rules(
+        rule(
+            "self.controller == oldSelf.controller",
+            "controller cannot change; delete the class and let the other operator make it",
+        )
+    )
+
+    controller: Annotated[
+        str, StringConstraints(pattern=r"^[-a-z0-9.]+/[-a-z0-9./]*[a-z0-9]$", max_length=250)
+    ]
+    """Operator that serves the class, as kvasir.dev/NAMESPACE/LEASE."""
+
+    namespaces: Annotated[
+        list[DNSLabel],
+        Field(max_length=1024, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = []
+    """Namespaces that its operator watches; all if there are none."""
+
+
+class DeploymentClass(NamedTuple):
+    """One LLMDeploymentClass. Sorts by age."""
+
+    created: str
+    """metadata.creationTimestamp: RFC 3339 in UTC, which sorts as text."""
+    name: str
+    is_default: bool
+    namespaces: tuple[str, ...]
+    """Namespaces that it is for; empty = all."""
+
+
+def class_manifest(
+    name: str, controller: str, namespaces: Iterable[str], *, is_default: bool
+) -> dict[str, Any]:
+    """The LLMDeploymentClass of a release."""
+    return {
+        "apiVersion": f"{labels.GROUP}/{labels.VERSION}",
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "labels": {"app.kubernetes.io/managed-by": labels.MANAGER},
+            "annotations": {IS_DEFAULT: "true" if is_default else "false"},
+        },
+        "spec": {"controller": controller, "namespaces": sorted(namespaces)},
+    }
+
+
+def read_class(it: Mapping[str, Any]) -> DeploymentClass:
+    """The class that an LLMDeploymentClass is."""
+    metadata = it["metadata"]
+    annotations = metadata.get("annotations") or {}
+    namespaces = (it.get("spec") or {}).get("namespaces") or ()
+    return DeploymentClass(
+        str(metadata.get("creationTimestamp", "")),
+        str(metadata["name"]),
+        annotations.get(IS_DEFAULT) == "true",
+        tuple(map(str, namespaces)),
+    )
+
+
+def held_by(resource: Mapping[str, Any]) -> str:
+    """The class whose operator has taken a resource; "" = none has."""
+    return str((resource.get("status") or {}).get("className") or "")
+
+
+def class_of(resource: Mapping[str, Any], classes: Iterable[DeploymentClass]) -> str:
+    """The class that a resource shall be served by; "" = none.
+
+    It is the one that the resource names; else the one that has taken it already, while that
+    exists; else the default class of its namespace.
+    """
+    classes = list(classes)
+    if named := (resource.get("spec") or {}).get("className"):
+        return str(named)
+    taken = held_by(resource)
+    if any(each.name == taken for each in classes):
+        return taken
+    return default_class(str(resource["metadata"].get("namespace", "")), classes)
+
+
+def default_class(namespace: str, classes: Iterable[DeploymentClass]) -> str:
+    """The default class in a namespace: one that is for named namespaces comes before one for all,
+    then the oldest. "" = there is none."""
+    own = (
+        each
+        for each in classes
+        if each.is_default and (not each.namespaces or namespace in each.namespaces)
+    )
+    return min(((not each.namespaces, each) for each in own), default=(True, _NONE))[1].name
+
+
+_NONE = DeploymentClass("", "", False, ())

@@ -1,0 +1,134 @@
+"""The operator's LLMDeploymentClass, and taking LLMDeployments of it: one operator at a time.
+
+`status.className` is the lock. An operator writes it only where it is free, against the
+resourceVersion that it has seen, and nothing else of an LLMDeployment before that. Of two operators
+that both think an LLMDeployment theirs, the API server lets one take it.
+"""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+
+from kvasir.kube import ApiError
+from kvasir.kube.client import Cluster
+from kvasir.kube.objects import Object, name_of, namespace_of
+from kvasir.resource import labels
+from kvasir.resource.ownership.deployment_class import class_manifest, class_of, held_by
+from kvasir_operator.controller.metrics import Metrics
+from kvasir_operator.controller.view import View
+from kvasir_operator.kinds import CLASSES, CLUSTER_ROLES, LLMDEPLOYMENTS
+from kvasir_operator.settings import OperatorSettings
+
+_log = structlog.get_logger("kvasir_operator.controller.class_holder")
+
+
+class ClassTakenError(Exception):
+    """The operator's class is another operator's; one sentence on what to do."""
+
+
+class ClassHolder:
+    """Keeper of the class, and of the LLMDeployments that are taken in its name."""
+
+    def __init__(
+        self, cluster: Cluster, view: View, settings: OperatorSettings, metrics: Metrics
+    ) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._settings = settings
+        self._metrics = metrics
+
+    async def ensure_class(self) -> None:
+        """Make the class if there is none, and keep its namespaces. Raises ClassTakenError, and
+        ApiError."""
+        wanted = class_manifest(
+            self._settings.class_name,
+            self._settings.controller,
+            self._settings.watch_namespaces,
+            is_default=self._settings.default_class,
+        )
+        live = await self._cluster.get(CLASSES, None, self._settings.class_name)
+        if live is None:
+            await self._create_class(wanted)
+            return
+        controller = live["spec"]["controller"]
+        if controller != self._settings.controller:
+            raise ClassTakenError(
+                f"LLMDeploymentClass {self._settings.class_name} is served by {controller}, not by"
+                f" {self._settings.controller}; give --class-name another value (class.name of the"
+                " chart), or delete the class if that operator is gone"
+            )
+        namespaces = wanted["spec"]["namespaces"]
+        if sorted(live["spec"].get("namespaces") or ()) != namespaces:
+            body = {"spec": {"namespaces": namespaces}}
+            await self._cluster.merge(CLASSES, "", name_of(live), body)
+            self._metrics.count_write(CLASSES.plural, "apply")
+
+    async def _create_class(self, wanted: Object) -> None:
+        if self._settings.class_owner:
+            owner = await self._owner()
+            if owner is None:
+                return  # the release is being uninstalled
+            wanted["metadata"]["ownerReferences"] = [owner]
+        try:
+            await self._cluster.create(CLASSES, wanted, labels.MANAGER)
+        except ApiError as error:
+            if error.status != 409 or error.reason != "AlreadyExists":
+                raise
+            await self.ensure_class()  # another operator was faster
+            return
+        self._metrics.count_write(CLASSES.plural, "create")
+        _log.info("create", kind=CLASSES.plural, name=self._settings.class_name)
+
+    async def _owner(self) -> Object | None:
+        role = await self._cluster.get(CLUSTER_ROLES, None, self._settings.class_owner)
+        if role is None:
+            return None
+        return {
+            "apiVersion": CLUSTER_ROLES.api_version,
+            "kind": "ClusterRole",
+            "name": name_of(role),
+            "uid": role["metadata"]["uid"],
+        }
+
+    def is_ours(self, resource: Object) -> bool:
+        """Tell if an LLMDeployment is of the operator's class, whoever has taken it so far."""
+        return class_of(resource, self._view.classes()) == self._settings.class_name
+
+    async def take(self, resource: Object) -> Object | None:
+        """Take an LLMDeployment of the class; return it as it is now, or None while the operator of
+        another class still has it. Raises ApiError, 409 if it has changed meanwhile."""
+        holder = held_by(resource)
+        if holder == self._settings.class_name:
+            return resource
+        if any(each.name == holder for each in self._view.classes()):
+            return None
+        return await self._write(resource, self._settings.class_name)
+
+    async def let_go(self, resource: Object) -> None:
+        """Set an LLMDeployment of another class free for that class's operator. Raises ApiError."""
+        if held_by(resource) == self._settings.class_name:
+            await self._write(resource, "")
+
+    async def _write(self, resource: Object, class_name: str) -> Object:
+        metadata = resource["metadata"]
+        kept = {**(resource.get("status") or {}), "className": class_name}
+        body = {
+            "apiVersion": LLMDEPLOYMENTS.api_version,
+            "kind": "LLMDeployment",
+            "metadata": {
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"],
+            },
+            "status": {name: value for name, value in kept.items() if value != ""},
+        }
+        answer = await self._cluster.apply(LLMDEPLOYMENTS, body, labels.MANAGER, "status")
+        answer["kind"] = "LLMDeployment"
+        self._view.wrote(LLMDEPLOYMENTS, resource, answer, time.monotonic())
+        self._metrics.count_write(LLMDEPLOYMENTS.plural, "take" if class_name else "let go")
+        where = {"namespace": namespace_of(answer), "name": name_of(answer)}
+        _log.info("take" if class_name else "let go", kind=LLMDEPLOYMENTS.plural, **where)
+        return answer

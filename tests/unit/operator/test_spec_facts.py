@@ -1,0 +1,38 @@
+"""What is read of specs and pods alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvasir.resource import LLMDeployment, engine_command
+from kvasir_operator.spec_facts import names_served_by
+
+
+def pod(*args: str, phase: str = "Running", container: str = "engine") -> dict[str, Any]:
+    sidecar = {"name": "sidecar", "args": ["--served-model-name", "no"]}
+    own = {"name": container, "command": ["kvasir"], "args": list(args)}
+    return {"spec": {"containers": [sidecar, own]}, "status": {"phase": phase}}
+
+
+def test_an_engines_pod_serves_the_names_of_its_command_line() -> None:
+    content = {
+        "apiVersion": "kvasir.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "m"},
+        "spec": {"model": {"uri": "org/m", "name": "Org/Chat", "aliases": ["a", "b"]}},
+    }
+    command = engine_command(LLMDeployment.model_validate(content), host="h", port=1)
+    assert names_served_by(pod(*command[1:])) == {"Org/Chat", "a", "b"}
+    assert names_served_by(pod("--served-model-name", "last")) == {"last"}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_one_that_has_ended_serves_none(phase: str) -> None:
+    assert names_served_by(pod("--served-model-name", "x", phase=phase)) == set()
+
+
+def test_others_containers_serve_none() -> None:
+    assert names_served_by(pod("--served-model-name", "x", container="other")) == set()
+    assert names_served_by(pod("--port", "1")) == set()
