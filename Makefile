@@ -1,6 +1,6 @@
 # One verb a line; `make help` lists them.
 .PHONY: help install compile up test quick deep kernels mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
-  cluster-build cluster-up cluster-down kind-up images audit faults attacks e2e e2e-all
+  cluster-build versions-build versions cluster-up cluster-down kind-up images audit faults attacks e2e e2e-all
 
 # Where it is set, every process would rewrite and compile the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,6 +15,10 @@ LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emi
 # few long tests begin early, not last.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
 SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/gpu
+# Of Kubernetes, beside that of the nodes.
+VERSIONS ?= oldest newest
+VERSIONED := tests/integration/api/test_crd_writer.py tests/integration/chart tests/integration/operator \
+  tests/integration/router/discovery
 E2E := $(BIN)/pytest e2e/kubernetes -s --durations=20
 
 help:  ## list the verbs
@@ -99,6 +103,12 @@ bench: install  ## measure what docs/benchmarks.md says, on a quiet machine, and
 cluster-build:  ## build Kubernetes itself, DNS and helm for tests; once, minutes, then cached
 	@$(HARNESS) build
 
+versions-build:  ## build the API servers of the oldest and the newest Kubernetes; once, minutes, then cached
+	@$(HARNESS) versions $(VERSIONS)
+
+versions: install cluster-build versions-build  ## tests of definitions, chart, operator and discovery on these two
+	@for each in $(VERSIONS); do KVASIR_KUBERNETES=$$each $(PYTEST) $(VERSIONED) || exit 1; done
+
 cluster-up: cluster-build  ## a cluster on this machine: two nodes, DNS, fake GPUs, our images (root)
 	@$(HARNESS) up
 
@@ -127,7 +137,7 @@ attacks: install  ## slow clients, floods, smuggling, bombs and mutated bodies, 
 e2e: install cluster-build  ## the full cluster's tests, three minutes of load (root)
 	@$(E2E)
 
-e2e-all: install cluster-build  ## the same with every step, ten minutes of load (root)
+e2e-all: install cluster-build versions  ## the same with every step, ten minutes of load (root), after `make versions`
 	@KVASIR_E2E_STEPS=all $(E2E)
 
 readme:  ## the README's commands, in a fresh clone with an environment of its own

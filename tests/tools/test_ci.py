@@ -21,6 +21,7 @@ STAGES = [
     "packages",
     "cluster",
     "test",
+    "versions",
     "faults",
     "attacks",
     "e2e",

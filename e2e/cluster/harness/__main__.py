@@ -1,4 +1,4 @@
-"""`python -m harness`: build, images, up, down, kubectl."""
+"""`python -m harness`: build, versions, images, up, down, kubectl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from harness import images
-from harness.binaries import binary, build_all
+from harness.binaries import OTHERS, binary, build_all
 from harness.cluster import Cluster, cluster_up
 from harness.errors import HarnessError
 from harness.places import run_directory
@@ -20,6 +20,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m harness", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build kube, coredns, helm and pause")
+    versions = commands.add_parser("versions", help="build API servers of other versions")
+    versions.add_argument("versions", nargs="+", choices=list(OTHERS))
     commands.add_parser("images", help="build the images that a cluster has")
     up = commands.add_parser("up", help="start a cluster")
     up.add_argument("--nodes", type=int, default=2, choices=range(1, 10), metavar="N")
@@ -44,6 +46,9 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
     if arguments.command == "build":
         build_all(say)
         say("binaries are built")
+    elif arguments.command == "versions":
+        build_all(say, [OTHERS[each] for each in arguments.versions])
+        say("API servers are built")
     elif arguments.command == "images":
         images.build(images.CLUSTER_IMAGES, say)
         say("images are built")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class Module:
     """Binary name -> Go package."""
     kubernetes_version: bool = False
     """True if the module's Kubernetes version is linked in: charts check what the server says."""
+    mod: str = "go"
+    """Stem of the module's .mod and .sum files; another one than go is for other versions."""
 
     @property
     def directory(self) -> Path:
@@ -42,8 +44,13 @@ class Module:
     @property
     def output(self) -> Path:
         """Directory of the module's binaries once built."""
-        sources = [*self.directory.glob("**/*.go"), *self.directory.glob("go.*")]
+        sources = [*self.directory.glob("**/*.go"), *self.directory.glob(f"{self.mod}.*")]
         return cache() / content_hash(sources, GO, *FLAGS, self._linker_flags())
+
+    @property
+    def version(self) -> str:
+        """Version of Kubernetes that the module requires. Raises HarnessError."""
+        return _kubernetes_version(self.directory / f"{self.mod}.mod")
 
     def is_built(self) -> bool:
         return all((self.output / name).is_file() for name in self.packages)
@@ -52,6 +59,7 @@ class Module:
         """Build what is not there. Raises HarnessError."""
         output = self.output
         output.mkdir(parents=True, exist_ok=True)
+        own = () if self.mod == "go" else (f"-modfile={self.mod}.mod",)
         environment = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": ""}
         for name, package in self.packages.items():
             if (output / name).is_file():
@@ -60,7 +68,7 @@ class Module:
             unfinished = output / f".{name}.{os.getpid()}"
             linker = ("-ldflags", self._linker_flags())
             run(
-                *(go(), "build", *FLAGS, *linker, "-o", unfinished, package),
+                *(go(), "build", *FLAGS, *own, *linker, "-o", unfinished, package),
                 cwd=self.directory,
                 env=environment,
                 timeout=SECONDS,
@@ -70,7 +78,7 @@ class Module:
     def _linker_flags(self) -> str:
         flags = "-s -w"
         if self.kubernetes_version:
-            version = _kubernetes_version(self.directory / "go.mod")
+            version = self.version
             major, minor, _ = version.split(".")
             base, client = "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
             flags += f" -X {base}.gitVersion=v{version} -X {client}.gitVersion=v{version}"
@@ -91,6 +99,11 @@ class DebianProgram:
 
     name: str
 
+    @property
+    def version(self) -> str:
+        """Version of Kubernetes that the module requires. Raises HarnessError."""
+        return _kubernetes_version(self.directory / f"{self.mod}.mod")
+
     def is_built(self) -> bool:
         return shutil.which(self.name) is not None
 
@@ -101,20 +114,25 @@ HELM = Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"})
 PROMTOOL = DebianProgram("promtool")
 PAUSE = Module("pause", {"pause": "."})
 MODULES = (KUBE, COREDNS, HELM, PAUSE)
+OLDEST = Module("apiserver", {"apiserver-oldest": "."}, kubernetes_version=True, mod="oldest")
+NEWEST = Module("apiserver", {"apiserver-newest": "."}, kubernetes_version=True)
+OTHERS = {"oldest": OLDEST, "newest": NEWEST}
+"""API servers of the oldest supported version and of the newest, for tests without nodes."""
 
 
 def binary(name: str) -> Path:
     """The built binary `name`. Raises HarnessError when it is not built yet."""
-    module = next(module for module in MODULES if name in module.packages)
+    module = next(module for module in (*MODULES, *OTHERS.values()) if name in module.packages)
     path = module.output / name
     if not path.is_file():
-        raise HarnessError(f"{name} is not built: run `make cluster-build` (once, some minutes)")
+        verb = "cluster-build" if module in MODULES else "versions-build"
+        raise HarnessError(f"{name} is not built: run `make {verb}` (once, some minutes)")
     return path
 
 
-def build_all(say: Callable[[str], None]) -> None:
+def build_all(say: Callable[[str], None], modules: Iterable[Module] = MODULES) -> None:
     """Build every module that is not in the cache. Raises HarnessError."""
-    for module in MODULES:
+    for module in modules:
         if not module.is_built():
             say(f"building {', '.join(module.packages)}")
             module.build()

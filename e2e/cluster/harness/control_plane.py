@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import ssl
 import urllib.error
@@ -20,6 +21,8 @@ from harness.processes import ProcessTable
 from kvasir.cli.local.ports import free_ports
 
 SERVICE_CIDR = "10.96.0.0/16"
+VERSION = "KVASIR_KUBERNETES"
+"""Environment variable: oldest or newest, for control planes without nodes of that version."""
 READY_SECONDS = 120
 """Generous: it is 5 s on an idle machine."""
 
@@ -41,6 +44,8 @@ class ControlPlane:
         self.kubectl = Kubectl(self.kubeconfig)
         self.processes = ProcessTable(directory)
         self._port = port or own
+        # Nodes are of one version, and so is the control plane that they belong to
+        self._version = os.environ.get(VERSION, "") if host == "127.0.0.1" else ""
         self._etcd = f"http://127.0.0.1:{etcd}"
         self._peer = f"http://127.0.0.1:{peer}"
 
@@ -61,7 +66,7 @@ class ControlPlane:
         pki = self.authority.path
         loopback = ("--endpoint-reconciler-type=none",) if self.host == "127.0.0.1" else ()
         self.processes.spawn(
-            *("apiserver", binary("kube"), "kube-apiserver", f"--etcd-servers={self._etcd}"),
+            *("apiserver", self._server(), "kube-apiserver", f"--etcd-servers={self._etcd}"),
             *(f"--bind-address={self.host}", f"--advertise-address={self.host}"),
             *(f"--secure-port={self._port}", f"--service-cluster-ip-range={SERVICE_CIDR}"),
             *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
@@ -186,6 +191,10 @@ class ControlPlane:
         self.authority.issue(name, subject)
         return self.authority.kubeconfig(name, self.url)
 
+    def _server(self) -> Path:
+        """The binary of the API server and the controller manager."""
+        return binary(f"apiserver-{self._version}" if self._version else "kube")
+
     def _start_etcd(self) -> None:
         self.processes.spawn(
             *("etcd", binary("kube"), "etcd", "--data-dir", self.directory / "etcd"),
@@ -199,7 +208,7 @@ class ControlPlane:
         kubeconfig = self.authority.path("controller-manager.kubeconfig")
         pki = self.authority.path
         self.processes.spawn(
-            *("controller-manager", binary("kube"), "kube-controller-manager"),
+            *("controller-manager", self._server(), "kube-controller-manager"),
             *(f"--kubeconfig={kubeconfig}", "--secure-port=0", "--leader-elect=false"),
             *("--use-service-account-credentials=true", f"--root-ca-file={pki('ca.crt')}"),
             f"--service-account-private-key-file={pki('sa.key')}",

@@ -16,7 +16,7 @@ import pytest
 
 from harness.binaries import HELM, KUBE, PROMTOOL, DebianProgram, Module, binary
 from harness.commands import run
-from harness.control_plane import ControlPlane
+from harness.control_plane import VERSION, ControlPlane
 from harness.errors import HarnessError
 from harness.processes import guard
 
@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "control_plane" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
+    if version := os.environ.get(VERSION):
+        binary(f"apiserver-{version}")  # whoever asks for it wants no test left out
     absent = {name for name, module in NEEDED.items() if not module.is_built()}
     if not absent or os.environ.get(REQUIRED) == "required":
         return

@@ -93,8 +93,13 @@ class ClassHolder:
         }
 
     def is_ours(self, resource: Object) -> bool:
-        """Tell if an LLMDeployment is of the operator's class, whoever has taken it so far."""
-        return class_of(resource, self._view.classes()) == self._settings.class_name
+        """Tell if an LLMDeployment is of the operator's class, whoever has taken it so far. One
+        that it has taken stays its own while the class that is named now does not exist."""
+        classes, own = self._view.classes(), self._settings.class_name
+        wanted = class_of(resource, classes)
+        if held_by(resource) != own:
+            return wanted == own
+        return wanted == own or all(each.name != wanted for each in classes)
 
     async def take(self, resource: Object) -> Object | None:
         """Take an LLMDeployment of the class; return it as it is now, or None while the operator of
@@ -102,7 +107,8 @@ class ClassHolder:
         holder = held_by(resource)
         if holder == self._settings.class_name:
             return resource
-        if any(each.name == holder for each in self._view.classes()):
+        # Asked, not looked up: the watch may not have shown a class that is new
+        if holder and await self._cluster.get(CLASSES, None, holder) is not None:
             return None
         return await self._write(resource, self._settings.class_name)
 

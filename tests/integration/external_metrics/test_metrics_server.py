@@ -26,7 +26,7 @@ from kvasir_operator.external_metrics.metrics_server import (
 )
 from kvasir_operator.settings import OperatorSettings
 
-CRD = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crd.yaml"
+CRD = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crds" / "llmdeployments.yaml"
 SERVICE = "kvasir-operator"
 METRICS = "/apis/external.metrics.k8s.io/v1beta1"
 

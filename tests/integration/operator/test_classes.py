@@ -124,6 +124,11 @@ async def test_an_llmdeployment_moves_when_its_operator_lets_go(site: Any, relea
     release("b")
     await site.apply()
     await site.until("Ready", "True")
+    # A class that does not exist takes nothing away
+    await site.apply(className="nobody")
+    await site.until("Ready", "True")
+    assert (await site.get())["status"]["className"] == f"{site.namespace}-a"
+    assert await claimed(site, "a", "m")
     first.kill()
     await site.apply(className=f"{site.namespace}-b")
     await site.eventually(lambda: exists(site, "b"), "the second class")
