@@ -99,11 +99,6 @@ class DebianProgram:
 
     name: str
 
-    @property
-    def version(self) -> str:
-        """Version of Kubernetes that the module requires. Raises HarnessError."""
-        return _kubernetes_version(self.directory / f"{self.mod}.mod")
-
     def is_built(self) -> bool:
         return shutil.which(self.name) is not None
 
