@@ -172,6 +172,10 @@ class Asked:
     def heartbeat(self) -> None:
         """Waiter.heartbeat."""
 
+    def defect(self, error: Exception) -> None:
+        """Waiter.defect."""
+        raise error
+
     def add(self, ids: Sequence[int]) -> None:
         """Tokens have come."""
         if not self.ids:

@@ -194,7 +194,7 @@ class EngineSettings:
 
     @property
     def overrides(self) -> ConfigOverrides:
-        """What to put into the model's config.json."""
+        """The values to put into the model's config.json."""
         return ConfigOverrides(self.hf_overrides or {}, self.rope_scaling, self.rope_theta)
 
 

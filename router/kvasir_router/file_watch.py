@@ -74,7 +74,7 @@ class FollowedFile(Generic[Content]):
         self._reported = reported
         self._sentences = sentences
         self._said = ""
-        """Why it cannot be used, as the log says; empty while it can."""
+        """Last reason in the log why it cannot be used; empty while it can."""
         self._pause = _FIRST_RETRY
         self._retry_at = 0.0
 

@@ -1,4 +1,4 @@
-"""What a user puts in the place of fields of a model's config.json."""
+"""Values that a user puts in the place of those in a model's config.json."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class CoreConfig(msgspec.Struct):
     log_level: str = "info"
     kv_events_topic: str = ""
     fleet_secret: str = ""
-    """Who may subscribe to KV events; empty = anyone."""
+    """Secret that subscribers to KV events must know; empty = anyone may subscribe."""
     prefix_seed: bytes = b""
     """Key of the block hashes (kvasir.wire.block_hash)."""
     model_name: str = ""

@@ -14,9 +14,11 @@ class CausalLM(Protocol):
 
     attention_specs: list[AttentionSpec]
     """One an attention layer, in layer order; each names the layout of its cache."""
-    graph_safe: bool
-    """The forward pass only launches kernels, whose shapes depend on the number of tokens alone:
-    it can be captured as a CUDA graph."""
+    @property
+    def graph_safe(self) -> bool:
+        """True if the forward pass only launches kernels, whose shapes depend on the number of
+        tokens alone: then it can be captured as a CUDA graph."""
+        ...
 
     def __call__(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Final hidden states [tokens, hidden_size] of int64 token_ids and positions [tokens]."""

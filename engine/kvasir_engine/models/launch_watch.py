@@ -18,7 +18,7 @@ class WaitsForDeviceError(Exception):
     """An operation waits for the device; the message names it."""
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Refuse operations whose result the CPU must know."""
 
     def __torch_dispatch__(
@@ -45,7 +45,7 @@ def _depends_on_values(func: Any, args: Sequence[Any]) -> bool:
 @contextmanager
 def only_launches(device: torch.device) -> Iterator[None]:
     """Raise `WaitsForDeviceError` where the body waits for `device`."""
-    with _Watch():
+    with _Watch():  # type: ignore[no-untyped-call]
         if device.type != "cuda":
             yield
             return

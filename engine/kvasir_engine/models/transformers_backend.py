@@ -94,7 +94,7 @@ class TransformersForCausalLM(nn.Module):
         self.head = model
         self.attention_specs = self._probe(windows)
         self.waits = self._waits()
-        """What keeps its steps from being captured as CUDA graphs, "" where nothing does."""
+        """Operation that keeps its steps from being captured as CUDA graphs; "" where none does."""
 
     @property
     def graph_safe(self) -> bool:

@@ -23,7 +23,7 @@ class EventSockets:
 
     def __init__(self, fleet_secret: str | None, tasks: SupervisedTasks) -> None:
         self.tasks = tasks
-        """Of all feeds."""
+        """Tasks of all feeds."""
         self.pump = SocketPoller(tasks)
         self.replays = asyncio.Semaphore(MAX_REPLAYS)
         self._context = zmq.Context(io_threads=1)

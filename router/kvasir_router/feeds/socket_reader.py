@@ -22,7 +22,7 @@ class SocketPoller:
     """Read one message from each ready socket in turn, within a time budget."""
 
     def __init__(self, tasks: SupervisedTasks) -> None:
-        """What a message's taker raises is told to `tasks`, and costs this message."""
+        """Make one whose `tasks` are told what the taker of a message raises."""
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._ready: deque[SocketReader] = deque()

@@ -59,8 +59,8 @@ class Model:
         self._serviceable: list[Replica] = []
         """Replicas that might take one if they had room: `usable` and those that are full."""
         self.identity: ModelIdentity | None = None
-        """What its Kvasir engines say that they serve; of several, the first in order, so that all
-        routers take the same. None while none has said it."""
+        """Model that its Kvasir engines say that they serve; of several, the first in order, so
+        that all routers take the same. None while none has said it."""
         self.identity_changed: Callable[[], None] = lambda: None
         self.has_room = False
         """True if a replica that is not down may take a request now."""

@@ -135,7 +135,7 @@ class LocalRoutes:
 
 
 def ready_object(warnings: list[str]) -> dict[str, Any]:
-    """What /ready says of a router that is."""
+    """Return the answer of /ready while the router is ready."""
     return {"status": "ready", "warnings": warnings} if warnings else {"status": "ready"}
 
 

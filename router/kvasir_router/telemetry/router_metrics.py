@@ -80,7 +80,7 @@ class Metrics(Collector):
         self.discovery_reads: Counter[str] = Counter()
         self.discovery_good = False
         self.stale: dict[str, bool] = {}
-        """Whether an older content of a file is in use, because what is there now is not good."""
+        """By file: True while an older content is in use, because the present one is not good."""
         self.task_failures: Counter[str] = Counter()
         self.defect: Callable[[str, BaseException], None] = lambda name, error: None
         """Told of a source of families that raises; the others are in the page all the same."""

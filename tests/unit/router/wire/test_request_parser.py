@@ -211,7 +211,7 @@ def test_a_long_body_is_joined_as_it_comes(chunked: bool) -> None:
     """At its end, joining would take as long at once as it is long, and its memory once more."""
     size, piece = 16 << 20, bytes(range(256)) * 256
     requests: list[Request] = []
-    parser = RequestParser(Limits(), requests.append, lambda: None)
+    parser = RequestParser(Limits(), BodyBudget(2**30), requests.append, lambda: None)
     parser.feed(head(b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size))
     tracemalloc.start()
     for _ in range(size // len(piece)):
@@ -225,7 +225,7 @@ def test_a_long_body_is_joined_as_it_comes(chunked: bool) -> None:
 
 
 def test_a_body_that_is_given_up_is_held_no_longer() -> None:
-    parser = RequestParser(Limits(), lambda request: None, lambda: None)
+    parser = RequestParser(Limits(), BodyBudget(2**30), lambda request: None, lambda: None)
     parser.feed(head(b"Content-Length: 1000000") + b"x" * 500_000)
     tracemalloc.start()
     parser.abandon()
