@@ -14,6 +14,7 @@ class CausalLM(Protocol):
 
     attention_specs: list[AttentionSpec]
     """One an attention layer, in layer order; each names the layout of its cache."""
+
     @property
     def graph_safe(self) -> bool:
         """True if the forward pass only launches kernels, whose shapes depend on the number of
