@@ -51,7 +51,7 @@ class Envelope(msgspec.Struct):
     add_special_tokens: Any = None
     cache_salt: Any = None
 
-    resume: msgspec.Raw = msgspec.Raw()
+    resume: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     """Not decoded: that it is there is enough."""
 
 
