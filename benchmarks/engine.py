@@ -40,6 +40,8 @@ Figures = dict[str, dict[str, Any]]
 """Figures by name: the figure, then what belongs to it."""
 Runs = dict[str, list[dict[str, Any]]]
 """Each run's figures, by name."""
+SKIPPED = 4
+"""Decodes that are not timed, after the last prompt's step."""
 SAMPLING: dict[str, dict[str, Any]] = {
     "sampling_plain": {},
     "sampling_top_k_top_p": {"top_k": 50, "top_p": 0.9},
@@ -73,30 +75,55 @@ class Engine:
     def generate(self, given: Prompts, lengths: list[int], **sampling: Any) -> float:
         """Seconds until the last request's last token; `sampling` are further parameters."""
         begin = time.perf_counter()
-        for ids, length in zip(given, lengths, strict=True):
-            params = SamplingParams(max_tokens=length, ignore_eos=True, temperature=0.6, **sampling)
-            request = EngineRequest(f"bench-{self._next}", self._next, ids, params)
-            self._core.scheduler.add(request)
-            self._next += 1
+        self._add(given, lengths, **sampling)
         tokens = 0
         before = self._core.scheduler.counters.steps
         while not self._core.loop.idle:
-            news = self._core.loop.step()
-            if news is not None:
-                tokens += len(news.tokens) + sum(len(delta.token_ids) for _, delta in news.deltas)
+            tokens += self._step()
         self.steps = self._core.scheduler.counters.steps - before
         if tokens != sum(lengths):
             raise AssertionError(f"{tokens} tokens came out, {sum(lengths)} were asked for.")
         return time.perf_counter() - begin
 
     def decode_ms(self, given: Prompts, steps: int) -> float:
-        """Milliseconds of a decode step: (time of 1 + `steps` tokens - time of 1) / `steps`. The
-        prefix cache has to be empty, and is again afterwards."""
-        one = self.generate(given, [1] * len(given))
+        """Milliseconds of a step that decodes all of `given`: the mean of `steps` in a row, from
+        a few after the last prompt's. The prefix cache is empty afterwards."""
+        first = self._next
+        # Those who come first decode beside the others' prompts.
+        beside = sum(map(len, given)) // 1024
+        self._add(given, [steps + 2 * SKIPPED + beside] * len(given))
+        while self._step() < len(given):
+            if self._core.loop.idle:
+                raise AssertionError("the prompts never decoded all at once.")
+        all_of_them = [self._step() for _ in range(SKIPPED)]
+        begin = time.perf_counter()
+        all_of_them += [self._step() for _ in range(steps)]
+        seconds = time.perf_counter() - begin
+        if set(all_of_them) != {len(given)}:
+            raise AssertionError("not every timed step was a decode of all rows.")
+        for handle in range(first, self._next):
+            self._core.loop.end(handle)
+        while not self._core.loop.idle:
+            self._core.loop.step()
         self.forget()
-        many = self.generate(given, [1 + steps] * len(given))
-        self.forget()
-        return (many - one) / steps * 1e3
+        return seconds / steps * 1e3
+
+    def _add(self, given: Prompts, lengths: list[int], **sampling: Any) -> None:
+        for ids, length in zip(given, lengths, strict=True):
+            params = SamplingParams(max_tokens=length, ignore_eos=True, temperature=0.6, **sampling)
+            request = EngineRequest(f"bench-{self._next}", self._next, ids, params)
+            self._core.scheduler.add(request)
+            self._next += 1
+
+    def _step(self) -> int:
+        """Tokens of the next step that has any, 0 when nothing is left to do."""
+        while not self._core.loop.idle:
+            news = self._core.loop.step()
+            if news is not None:
+                tokens = len(news.tokens) + sum(len(delta.token_ids) for _, delta in news.deltas)
+                if tokens:
+                    return tokens
+        return 0
 
     def forget(self) -> None:
         """An empty prefix cache."""
@@ -140,7 +167,7 @@ def _rate(engine: Engine, given: Prompts, lengths: list[int], **sampling: Any) -
 
 
 def decode(engine: Engine) -> Figures:
-    """(time of 257 tokens - time of 1 token) / 256."""
+    """The mean of 256 steps."""
     found = {}
     for batch in (1, 8, 64, 256):
         given = [prompts(batch, 1000, 1000, 10 + repeat) for repeat in range(2)]

@@ -38,7 +38,7 @@ from kvasir.models.model_shape import ModelShape  # noqa: E402
 
 ZOO = ROOT / "benchmarks" / "models" / "zoo"
 CONTEXT = 1000
-"""Tokens before a decode that is timed."""
+"""Mean tokens before a decode that is timed."""
 STEPS = 64
 """Decode steps that are timed."""
 ROWS = 64
@@ -132,7 +132,7 @@ def rows_that_fit(groups: Sequence[Any], num_blocks: Sequence[int], chunk: int) 
     fitting = ROWS
     for group, blocks in zip(groups, num_blocks, strict=True):
         size = group.block_size
-        kept = CONTEXT + STEPS + 1
+        kept = CONTEXT + 2 * STEPS
         if group.window is not None:
             kept = min(kept, group.window + 2 * size)
         fitting = min(fitting, (blocks - 1 - chunk // size) // -(-kept // size))
@@ -147,9 +147,10 @@ def _decodes(engine: Any, name: str, gpu: str, most: int) -> list[dict[str, Any]
     found = []
     engine.forget()
     for rows in (1, most):
-        given = prompts(rows, CONTEXT, CONTEXT, 3)
+        length = CONTEXT - STEPS // 2
+        given = prompts(rows, length, length, 3)
         best = min(engine.decode_ms(given, STEPS) for _ in range(2))
-        row: dict[str, Any] = {"rows": rows, "ms": round(best, 3)}
+        row: dict[str, Any] = {"rows": rows, "steps": STEPS, "ms": round(best, 3)}
         if rates is not None:
             model = modelled_ms(shape, rates, rows)
             row |= {"modelled_ms": round(model, 3), "share": round(model / best, 3)}

@@ -1,4 +1,4 @@
-"""The activation of a gated MLP in one pass."""
+"""The activations of gated MLPs in one pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,22 @@ COLUMNS = 2048
 
 
 @triton.jit
-def _silu_mul(x_ptr, out_ptr, SIZE: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr):
+def _tanh(x):
+    """tanh that neither overflows nor loses small numbers to a difference of large ones."""
+    size = tl.abs(x)
+    shrunk = tl.exp(-2.0 * size)
+    large = (1.0 - shrunk) / (1.0 + shrunk)
+    square = x * x
+    small = size * (1.0 - square * (0.33333333 - square * (0.13333333 - square * 0.053968254)))
+    value = tl.where(size < 0.1, small, large)
+    return tl.where(x < 0, -value, value)
+
+
+@triton.jit
+def _gated(
+    x_ptr, out_ptr,
+    SIZE: tl.constexpr, COLUMNS: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = at < SIZE
@@ -21,16 +36,29 @@ def _silu_mul(x_ptr, out_ptr, SIZE: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl
     gate = tl.load(x_ptr + token * 2 * SIZE + at, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(x_ptr + token * 2 * SIZE + SIZE + at, mask=inside, other=0.0)
     # Rounded between the two, as one after the other would be.
-    active = (gate / (1.0 + tl.exp(-gate))).to(up.dtype)
-    tl.store(out_ptr + token * SIZE + at, active * up, mask=inside)
+    if GELU:
+        inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
+        active = 0.5 * gate * (1.0 + _tanh(inner))
+    else:
+        active = gate / (1.0 + tl.exp(-gate))
+    tl.store(out_ptr + token * SIZE + at, active.to(up.dtype) * up, mask=inside)
 
 
 def silu_mul(x: torch.Tensor) -> torch.Tensor:
     """silu(gate) * up of contiguous x [tokens, 2 n], whose first half is the gate: [tokens, n]."""
+    return _launch(x, gelu=False)
+
+
+def gelu_mul(x: torch.Tensor) -> torch.Tensor:
+    """gelu(gate) * up of x as for `silu_mul`, with the approximation of gelu by tanh."""
+    return _launch(x, gelu=True)
+
+
+def _launch(x: torch.Tensor, *, gelu: bool) -> torch.Tensor:
     tokens, size = x.shape[0], x.shape[1] // 2
     out = torch.empty((tokens, size), dtype=x.dtype, device=x.device)
     if tokens:
         columns = min(COLUMNS, triton.next_power_of_2(size))
         grid = (tokens, triton.cdiv(size, columns))
-        _silu_mul[grid](x, out, SIZE=size, COLUMNS=columns, **launch_options(x.device))
+        _gated[grid](x, out, SIZE=size, COLUMNS=columns, GELU=gelu, **launch_options(x.device))
     return out

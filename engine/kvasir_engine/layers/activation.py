@@ -36,7 +36,10 @@ def activation(name: str) -> Activation:
 def gated(x: torch.Tensor, act: Activation) -> torch.Tensor:
     """Return act(gate) * up of x [..., 2 n], whose first half is the gate: [..., n]."""
     fused = fused_ops(x.device)
-    if fused is not None and act is nn.functional.silu and x.dim() == 2 and x.is_contiguous():
-        return fused.silu_mul(x)
+    if fused is not None and x.dim() == 2 and x.is_contiguous():
+        if act is nn.functional.silu:
+            return fused.silu_mul(x)
+        if act is _gelu_tanh:
+            return fused.gelu_mul(x)
     gate, up = x.chunk(2, dim=-1)
     return act(gate) * up

@@ -22,6 +22,7 @@ class FusedOps:
 
     add_rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     silu_mul: Callable[[torch.Tensor], torch.Tensor]
+    gelu_mul: Callable[[torch.Tensor], torch.Tensor]
     skinny_gemm: Callable[..., torch.Tensor | None]
     tuned_gemm: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]
     """`kernels.gemm.tuned_gemm`."""
@@ -53,11 +54,12 @@ def _fused_ops() -> FusedOps:
     from kvasir_engine.kernels.norm_all_heads import norm_all_heads
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.rotary_table import rotary_table
-    from kvasir_engine.kernels.silu_mul import silu_mul
+    from kvasir_engine.kernels.silu_mul import gelu_mul, silu_mul
 
     return FusedOps(
         add_rms_norm,
         silu_mul,
+        gelu_mul,
         skinny_gemm,
         tuned_gemm,
         rotary_table,

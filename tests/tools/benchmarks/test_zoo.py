@@ -43,7 +43,7 @@ def test_windows_and_idle_experts_cost_nothing(zoo: Any) -> None:
 
 def test_no_more_rows_are_timed_than_the_kv_cache_holds(zoo: Any) -> None:
     full, window = KVGroupSpec((0,), 16), KVGroupSpec((1,), 16, 64)
-    of_a_row = -(-(zoo.CONTEXT + zoo.STEPS + 1) // 16)
+    of_a_row = -(-(zoo.CONTEXT + 2 * zoo.STEPS) // 16)
     enough = 1 + 8192 // 16 + 64 * of_a_row
     assert zoo.rows_that_fit((full,), [enough], 8192) == 64
     assert zoo.rows_that_fit((full,), [enough * 9], 8192) == 64

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kvasir_engine.layers.activation import gated
+from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
 from kvasir_engine.runner.token_inputs import torch_token_inputs
 
@@ -22,6 +22,7 @@ def kernels(triton_interpreter) -> SimpleNamespace:
 
     return SimpleNamespace(
         silu_mul=gate.silu_mul,
+        gelu_mul=gate.gelu_mul,
         add_rms_norm=norm.add_rms_norm,
         rotary_table=rotary_table.rotary_table,
         norm_all_heads=norm_all_heads.norm_all_heads,
@@ -68,6 +69,14 @@ def test_silu_mul(kernels, size: int) -> None:
     x = torch.randn(4, 2 * size, device=DEVICE)
     want = gated(x.cpu(), torch.nn.functional.silu)
     torch.testing.assert_close(kernels.silu_mul(x).cpu(), want, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.1, 1.0, 30.0])
+def test_gelu_mul(kernels, scale: float) -> None:
+    x = torch.randn(4, 80, device=DEVICE) * scale
+    want = gated(x.cpu(), activation("gelu_pytorch_tanh"))
+    close = 1e-7 * max(1.0, scale) ** 2
+    torch.testing.assert_close(kernels.gelu_mul(x).cpu(), want, atol=close, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rotary_dim", [8, 16, 24])
