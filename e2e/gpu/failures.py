@@ -1,4 +1,4 @@
-"""What a failure on a GPU leaves: an engine that serves, or a process that has ended and said why.
+"""Faults injected on a GPU: they leave an engine that serves, or a process that ended and said why.
 
     python e2e/gpu/failures.py [--out failures.json]
 
@@ -95,7 +95,7 @@ async def answer(client: Any, name: str, ids: list[int], told: Function | None =
 
 
 async def with_fault(client: Any, directory: Path, stage: str) -> dict[str, Any]:
-    """What four requests and the one after them got."""
+    """Return what four requests and the one after them got."""
 
     def inject() -> None:
         if not (directory / "faulted").exists():
@@ -115,7 +115,7 @@ async def with_fault(client: Any, directory: Path, stage: str) -> dict[str, Any]
 
 
 async def with_cuda_error(client: Any, directory: Path, running: Any) -> dict[str, Any]:
-    """How the process ended after the GPU refused an index."""
+    """Return how the process ended after the GPU refused an index."""
     (directory / "fault").write_text("cuda")
     try:
         client_saw = f"{await answer(client, 'cuda', LONE)}"
