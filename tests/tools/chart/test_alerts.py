@@ -31,6 +31,7 @@ HEALTHY = {
     f'kvasir_router_queue_refusals_total{{{MODEL},reason="full"}}': "0+0x180",
     f"kvasir_router_waiting_requests{{{MODEL}}}": "0 9 0 5 0x180",
     f"kvasir_router_discovery_good{{{ROUTER}}}": "1+0x180",
+    f'kvasir_router_stale_files{{{ROUTER},file="keys"}}': "0+0x180",
     f'kvasir_router_task_failures_total{{{ROUTER},task="sweep"}}': "0+0x180",
     f"kvasir_operator_leader{{{OPERATOR}}}": "1+0x180",
     f'kvasir_operator_reconciles_total{{{OPERATOR},result="error"}}': "0+0x180",
@@ -72,6 +73,7 @@ FAULTS = {
         f'kvasir_router_task_failures_total{{{ROUTER},task="sweep"}}': "_x110 1+0x70"
     },
     "KvasirDiscoveryStale": {f"kvasir_router_discovery_good{{{ROUTER}}}": "0+0x180"},
+    "KvasirFileStale": {f'kvasir_router_stale_files{{{ROUTER},file="keys"}}': "0+0x60 1+0x120"},
     "KvasirBrokenAnswers": {f"kvasir_router_broken_answers_total{{{MODEL}}}": "0+60x180"},
 }
 """Each alert, with the series in which its fault differs from health."""
