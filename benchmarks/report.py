@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md, and the README's comparison, from the files in benchmarks/results.
+"""Write docs/benchmarks.md, docs/zoo.md and the README's comparison from benchmarks/results.
 
 python benchmarks/report.py [--check]
 
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from common import NOTES, RESULTS, ROOT, markdown_table, render
+from zoo_page import zoo_page
 
 PAGE = ROOT / "docs" / "benchmarks.md"
+ZOO = ROOT / "docs" / "zoo.md"
 README = ROOT / "README.md"
 _BEGIN, _END = "<!-- made by benchmarks/report.py -->\n", "<!-- end -->\n"
 _ENGINE = {
@@ -40,7 +42,13 @@ _ROUTER = {
     "added p99": "added latency, 99th percentile, µs",
 }
 ORDER = (
-    *("llama8b_bf16", "llama8b_bf16_io", "qwen06b_bf16", "qwen06b_bf16_io"),
+    *(
+        "llama8b_bf16",
+        "llama8b_bf16_io",
+        "llama8b_bf16_sampling",
+        "qwen06b_bf16",
+        "qwen06b_bf16_io",
+    ),
     *("qwen30b_a3b_bf16", "start"),
     *("cpu_throughput", "core_loop", "http_streaming", "serve_start"),
     *("router_overhead", "router_waiting", "router_streams", "router_choice", "router_index"),
@@ -67,7 +75,8 @@ _ROUTERS = ("kv_aware", "smg", "vllm-router")
 def page(results: Path) -> str:
     """The page for a directory of results."""
     folders = ("h200/*.json", "cpu/*.json", "*.json")
-    files = sorted([file for folder in folders for file in results.glob(folder)], key=_place)
+    found = [file for folder in folders for file in results.glob(folder) if file.stem != "zoo"]
+    files = sorted(found, key=_place)
     return "\n".join([HEAD, *map(_part, files)])
 
 
@@ -136,7 +145,11 @@ def main() -> None:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true")
-    made = {PAGE: page(RESULTS), README: _readme(README.read_text(), comparison(RESULTS))}
+    made = {
+        PAGE: page(RESULTS),
+        ZOO: zoo_page(RESULTS),
+        README: _readme(README.read_text(), comparison(RESULTS)),
+    }
     if not parser.parse_args().check:
         for path, text in made.items():
             path.write_text(text)

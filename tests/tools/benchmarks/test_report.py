@@ -21,7 +21,9 @@ def test_the_page_belongs_to_the_committed_results():
     assert made.returncode == 0, made.stderr
 
 
-RESULTS = sorted(BENCHMARKS.glob("results/**/*.json"))
+# zoo.json's rows are as e2e/gpu/zoo.py writes them: each names its commit, date and GPU.
+RESULTS = sorted(path for path in BENCHMARKS.glob("results/**/*.json") if path.stem != "zoo")
+ZOOS = sorted(BENCHMARKS.glob("results/*/zoo.json"))
 WRITTEN = {
     *("name", "title", "work", "command", "commit", "date", "runs", "hardware", "versions"),
     *("figures", "tables"),
@@ -37,6 +39,17 @@ def test_results_name_where_they_come_from_and_every_run(path: Path):
     assert content["versions"]["python"]
     assert all(figure["runs"] for figure in content["figures"])
     assert content["runs"] == max(len(figure["runs"]) for figure in content["figures"])
+
+
+@pytest.mark.parametrize("path", ZOOS, ids=lambda path: path.parent.name)
+def test_models_of_the_zoo_name_where_their_figures_come_from(path: Path):
+    rows = json.loads(path.read_text())
+    page = (ROOT / "docs" / "zoo.md").read_text()
+    assert len({row["gpu"] for row in rows.values()}) == 1
+    for name, row in rows.items():
+        assert (BENCHMARKS / "models" / "zoo" / name / "config.json").exists()
+        assert datetime.date.fromisoformat(row["date"])
+        assert row["commit"] in page.partition(f"| {name} |")[2].partition("\n")[0]
 
 
 def test_a_script_writes_all_of_it(tmp_path: Path):
