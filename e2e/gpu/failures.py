@@ -123,7 +123,8 @@ async def with_cuda_error(client: Any, directory: Path, running: Any) -> dict[st
         client_saw = f"{type(error).__name__}: {error}"
     status = await asyncio.wait_for(running.wait(), 60)
     seconds = time.time() - float((directory / "faulted").read_text())
-    reason = (directory / "failure").read_text()
+    told = directory / "failure"
+    reason = told.read_text() if told.exists() else ""
     return {
         "status": status,
         "seconds": round(seconds, 2),

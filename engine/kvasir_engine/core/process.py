@@ -15,6 +15,7 @@ from kvasir_engine.core.channels import Channels, CoreConfig
 from kvasir_engine.core.service import CoreService, StepClock
 from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.telemetry import AfterStep, BlockEvents, ThroughputLog
+from kvasir_engine.device.process_end import end_by
 from kvasir_engine.errors import DeviceError, FatalError, UserError
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.parent_death import die_with_parent
@@ -50,6 +51,7 @@ def main() -> int:
         log.critical("%s", reason)
         os._exit(failed(reason))
 
+    end_by(end_at_once)
     try:
         _serve(channels, config, status, end_at_once)
     except Exception as error:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from kvasir_engine.device.collectives import tensor_parallel
+from kvasir_engine.device.device_errors import seen_at_once
 
 
 class HostCopy:
@@ -34,5 +35,6 @@ class HostCopy:
     def wait(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays, once they are here."""
         if self._event is not None:
-            self._event.synchronize()
+            with seen_at_once():
+                self._event.synchronize()
         return {name: np.asarray(tensor.cpu().numpy()) for name, tensor in self.tensors.items()}

@@ -13,7 +13,7 @@ from kvasir_engine.attention.base import (
 )
 from kvasir_engine.device.capability import kernels_run_on
 from kvasir_engine.device.collectives import tensor_parallel
-from kvasir_engine.device.device_errors import require_usable
+from kvasir_engine.device.device_errors import require_usable, seen_at_once
 from kvasir_engine.device.host_copy import HostCopy
 from kvasir_engine.device.out_of_memory import is_shortage
 from kvasir_engine.device.upload import upload_all
@@ -111,6 +111,7 @@ class TorchRunner:
         """Replace the KV caches, one a layer; nothing may be in flight."""
         self._context.caches = caches
 
+    @seen_at_once()
     @torch.inference_mode()
     def forward(self, plan: StepPlan) -> None:
         """Runner.forward."""
@@ -157,6 +158,7 @@ class TorchRunner:
         bytes of the GPU are free."""
         self.graphs.capture(shares_prefixes=self.shares_prefixes, keep_free=keep_free)
 
+    @seen_at_once()
     @torch.inference_mode()
     def sample(self, plan: StepPlan) -> TorchStep:
         """Runner.sample."""
@@ -209,12 +211,13 @@ class TorchRunner:
 
     def recover(self, error: Exception) -> bool:
         """Runner.recover."""
-        self._inputs = self._hidden = self._replayed = None
         short_of_memory = is_shortage(error)
         if self.device.type == "cuda":
+            # First: nothing may be freed on a device that has failed.
             require_usable(self.device, error)
-            if short_of_memory:
-                torch.cuda.empty_cache()
+        self._inputs = self._hidden = self._replayed = None
+        if self.device.type == "cuda" and short_of_memory:
+            torch.cuda.empty_cache()
         return short_of_memory
 
     def close(self) -> None:
