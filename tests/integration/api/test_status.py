@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-CRD = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crd.yaml"
+CRD = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crds" / "llmdeployments.yaml"
 
 
 def status(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
