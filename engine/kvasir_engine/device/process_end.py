@@ -1,4 +1,4 @@
-"""How this process ends when its device has failed. No torch.
+"""End of this process when its device has failed. No torch.
 
 After an error of CUDA torch's destructors raise, where C++ ends the process without a word: so the
 process says why and ends before anything on the device, or pinned for it, is freed. A process that
