@@ -270,6 +270,9 @@ async def freezes(plane: ControlPlane, lease: float, directory: Path) -> AsyncIt
     namespace = plane.namespace("freezes")
     flags: tuple[str, ...] = ("--namespace", namespace, "--watch-namespace", namespace)
     flags += (
+        # A class is one release's, and each of these has a namespace of its own
+        "--class-name",
+        namespace,
         "--image-cpu",
         "cpu:1",
         "--lease-seconds",

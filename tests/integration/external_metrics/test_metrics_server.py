@@ -79,7 +79,7 @@ class View:
     def __init__(self, plane: Any, routers: Any, namespace: str) -> None:
         self.plane, self.routers, self.namespace = plane, routers, namespace
 
-    def resources(self) -> list[dict[str, Any]]:
+    def held(self) -> list[dict[str, Any]]:
         found = self.plane.kubectl.json("get", "llmd", "-n", self.namespace)
         items: list[dict[str, Any]] = found["items"]
         return items

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SCRIPT = Path(__file__).parents[3] / "e2e" / "gpu" / "compile_kernels.py"
 OPERATIONS = {
-    *("token_inputs", "rotary_table", "add_norm", "norm_all_heads", "silu_mul", "store_qkv"),
+    *("token_inputs", "rotary_table", "add_norm", "norm_all_heads", "gated", "store_qkv"),
     *("decode", "split_keys", "merge", "order"),
     *("route", "cut_blocks", "grouped_gemm", "argmax_of_split", "choose"),
 }
