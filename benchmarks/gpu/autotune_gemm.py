@@ -61,11 +61,18 @@ class Search:
         library = cublaslt(DEVICE)
         assert library is not None
         self._library = library
-        self._table, self._out = table, out
+        self._table, self._out, self._layers = table, out, layers
         self._pool = named(library, layers)
         self._found: dict[GemmKey, GemmChoice] = read_algorithms(table)
         self._notes: list[dict[str, Any]] = []
         print(f"{len(self._pool)} algorithms", flush=True)
+
+    def run(self) -> None:
+        """All layers, one after the other."""
+        with torch.inference_mode():
+            for outputs, inputs in self._layers:
+                self.layer(outputs, inputs)
+                torch.cuda.empty_cache()
 
     def layer(self, outputs: int, inputs: int) -> None:
         """All numbers of tokens of one layer."""
@@ -127,12 +134,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    wanted = list(layers(options.model))
-    search = Search(options.table, options.out, wanted)
-    with torch.inference_mode():
-        for outputs, inputs in wanted:
-            search.layer(outputs, inputs)
-            torch.cuda.empty_cache()
+    Search(options.table, options.out, list(layers(options.model))).run()
 
 
 if __name__ == "__main__":

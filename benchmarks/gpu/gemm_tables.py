@@ -41,12 +41,7 @@ def main() -> None:
     results = measure_all(models, out / f"measured-skinny-{kind}.json")
     write_table(results, out / f"skinny-{kind}.json")
     table = out / file_name(library.version, kind)
-    wanted = list(layers(models))
-    search = Search(table, out / f"measured-{table.name}", wanted)
-    with torch.inference_mode():
-        for outputs, inputs in wanted:
-            search.layer(outputs, inputs)
-            torch.cuda.empty_cache()
+    Search(table, out / f"measured-{table.name}", list(layers(models))).run()
 
 
 if __name__ == "__main__":

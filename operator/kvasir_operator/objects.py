@@ -1,4 +1,4 @@
-"""Times and hashes as the operator writes them into objects."""
+"""Times, hashes and status bodies as the operator writes them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import json
 from datetime import UTC, datetime
 from typing import Any
+
+from kvasir_operator.kinds import LLMDEPLOYMENTS
 
 
 def format_time(moment: datetime) -> str:
@@ -17,3 +19,20 @@ def short_hash(content: Any, length: int = 10) -> str:
     """Return hex digits that differ when the JSON of `content` does."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def status_manifest(resource: Any, status: Any, **metadata: str) -> dict[str, Any]:
+    """Return the body of a server-side apply of an LLMDeployment's status, with more `metadata`."""
+    known = resource["metadata"]
+    return {
+        "apiVersion": LLMDEPLOYMENTS.api_version,
+        "kind": "LLMDeployment",
+        "metadata": {
+            "name": known["name"],
+            "namespace": known["namespace"],
+            # Another LLMDeployment of that name must not get this status
+            "uid": known["uid"],
+            **metadata,
+        },
+        "status": status,
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,14 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         binary("kube")
     except HarnessError as error:
         pytest.fail(str(error), pytrace=False)
-    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
+    with running_plane(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
+
+
+@contextmanager
+def running_plane(directory: Path) -> Iterator[ControlPlane]:
+    """Run a control plane in `directory`; its logs stay, for a test that failed."""
+    plane = ControlPlane(directory)
     with guard(plane.directory) as watcher:
         try:
             plane.start()
@@ -87,7 +95,6 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         finally:
             plane.stop()
             watcher.communicate()
-            # Logs stay, for a test that failed; pytest keeps directories of three runs.
             shutil.rmtree(plane.directory / "etcd", ignore_errors=True)
 
 

@@ -19,6 +19,7 @@ from kvasir.resource.ownership.deployment_class import class_manifest, class_of,
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
 from kvasir_operator.kinds import CLASSES, CLUSTER_ROLES, LLMDEPLOYMENTS
+from kvasir_operator.objects import status_manifest
 from kvasir_operator.settings import OperatorSettings
 
 _log = structlog.get_logger("kvasir_operator.controller.class_holder")
@@ -118,19 +119,10 @@ class ClassHolder:
             await self._write(resource, "")
 
     async def _write(self, resource: Object, class_name: str) -> Object:
-        metadata = resource["metadata"]
         kept = {**(resource.get("status") or {}), "className": class_name}
-        body = {
-            "apiVersion": LLMDEPLOYMENTS.api_version,
-            "kind": "LLMDeployment",
-            "metadata": {
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "uid": metadata["uid"],
-                "resourceVersion": metadata["resourceVersion"],
-            },
-            "status": {name: value for name, value in kept.items() if value != ""},
-        }
+        status = {name: value for name, value in kept.items() if value != ""}
+        seen = resource["metadata"]["resourceVersion"]
+        body = status_manifest(resource, status, resourceVersion=seen)
         answer = await self._cluster.apply(LLMDEPLOYMENTS, body, labels.MANAGER, "status")
         answer["kind"] = "LLMDeployment"
         self._view.wrote(LLMDEPLOYMENTS, resource, answer, time.monotonic())

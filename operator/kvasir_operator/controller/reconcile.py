@@ -28,6 +28,7 @@ from kvasir_operator.controller.observe import Observer
 from kvasir_operator.controller.view import CHILDREN, View
 from kvasir_operator.controller.work_queue import Key, WorkQueue
 from kvasir_operator.kinds import JOBS, LLMDEPLOYMENTS, name_of_kind
+from kvasir_operator.objects import status_manifest
 from kvasir_operator.plan import Plan, plan
 from kvasir_operator.plan.failure import Failure
 from kvasir_operator.plan.observed import Observed, parse_resource
@@ -213,17 +214,7 @@ class Reconciler:
         self._metrics.ready(key, is_ready, replicas)
         if (resource.get("status") or {}) == status:
             return
-        body = {
-            "apiVersion": LLMDEPLOYMENTS.api_version,
-            "kind": "LLMDeployment",
-            "metadata": {
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                # Another LLMDeployment of that name must not get this status
-                "uid": metadata["uid"],
-            },
-            "status": status,
-        }
+        body = status_manifest(resource, status)
         try:
             answer = await self._cluster.apply(LLMDEPLOYMENTS, body, labels.MANAGER, "status")
         except ApiError as error:

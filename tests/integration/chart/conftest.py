@@ -1,6 +1,5 @@
 """A control plane that was empty, and helm with it."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +7,8 @@ from support.helm import charts, find, helm, helm_error, render, value_sets, val
 
 from harness.control_plane import ControlPlane
 from harness.errors import HarnessError
+from harness.fixtures import running_plane
 from harness.go_modules import GATEWAY_API, PROMETHEUS_OPERATOR, module_directory
-from harness.processes import guard
 
 __all__ = [
     "charts",
@@ -38,15 +37,8 @@ FOREIGN = (
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One of its own: releases own cluster-wide objects."""
-    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
-    with guard(plane.directory) as watcher:
-        try:
-            plane.start()
-            yield plane
-        finally:
-            plane.stop()
-            watcher.communicate()
-            shutil.rmtree(plane.directory / "etcd", ignore_errors=True)
+    with running_plane(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="module")

@@ -87,6 +87,14 @@ async def answered(it: Fleet) -> None:
     it.news.clear()
 
 
+async def time_out(asked: RouterAnswers, router: str) -> None:
+    """End the question to a router as a time-out does."""
+    task = asked._routers[router].task
+    assert task is not None
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_every_router_that_answers_has_to_serve_it() -> None:
     async with fleet("127.0.0.2", "127.0.0.3") as it:
         asked = it.answers()
@@ -112,19 +120,13 @@ async def test_a_silent_router_is_waited_for_a_while_and_then_not_until_it_answe
             it.now += 4.0
             for _ in range(4):
                 # As after each time-out: the one that hangs is asked anew
-                hanging = asked._routers["router-127.0.0.3"]
-                assert hanging.task is not None
-                hanging.task.cancel()
-                await asyncio.gather(hanging.task, return_exceptions=True)
+                await time_out(asked, "router-127.0.0.3")
                 asked.ask(client, it.news.set)
                 it.now += 4.0
             assert asked.silent() == ("router-127.0.0.3",)
             assert asked.confirmed("uid/0")
             it.hanging = set()
-            hanging = asked._routers["router-127.0.0.3"]
-            assert hanging.task is not None
-            hanging.task.cancel()
-            await asyncio.gather(hanging.task, return_exceptions=True)
+            await time_out(asked, "router-127.0.0.3")
             it.now += 1.0
             asked.ask(client, it.news.set)
             while asked.silent():
@@ -139,10 +141,7 @@ async def test_nobody_silent_is_believed_and_a_pause_of_ours_is_no_silence_of_th
         async with asked.client() as client:
             for _ in range(3):
                 asked.ask(client, it.news.set)
-                task = asked._routers["router-127.0.0.2"].task
-                assert task is not None
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await time_out(asked, "router-127.0.0.2")
                 it.now += SILENT_SECONDS
             assert asked.silent() == ()
             assert not asked.confirmed("uid/0")

@@ -99,7 +99,8 @@ async def test_a_large_prompt_is_reported_to_routers(server: Any) -> None:
     assert len(reports[0][0]) == 1
 
 
-async def test_when_a_worker_is_killed_its_body_alone_is_lost(server: Any) -> None:
+async def post_to_a_stopped_worker(server: Any) -> tuple[Any, Any, asyncio.Task[Any]]:
+    """Return the workers, one that is stopped with a body, and the post of that body."""
     workers = server.app.state.server.body_workers
     await server.post(COMPLETIONS, content=padded({"prompt": "a", "max_tokens": 1}))
     [worker] = workers.idle
@@ -108,6 +109,11 @@ async def test_when_a_worker_is_killed_its_body_alone_is_lost(server: Any) -> No
     async with asyncio.timeout(10):
         while workers.idle:  # noqa: ASYNC110 - nothing tells when the worker has its job
             await asyncio.sleep(0.001)
+    return workers, worker, posted
+
+
+async def test_when_a_worker_is_killed_its_body_alone_is_lost(server: Any) -> None:
+    workers, worker, posted = await post_to_a_stopped_worker(server)
     os.kill(worker.pid, signal.SIGKILL)
     answer = await posted
     assert answer.status_code == 503
@@ -118,14 +124,8 @@ async def test_when_a_worker_is_killed_its_body_alone_is_lost(server: Any) -> No
 
 
 async def test_a_client_that_leaves_frees_what_its_body_held(server: Any) -> None:
-    workers = server.app.state.server.body_workers
-    await server.post(COMPLETIONS, content=padded({"prompt": "a", "max_tokens": 1}))
-    [worker] = workers.idle
-    os.kill(worker.pid, signal.SIGSTOP)
-    posted = asyncio.create_task(server.post(COMPLETIONS, content=padded({"prompt": "a"})))
+    workers, _, posted = await post_to_a_stopped_worker(server)
     async with asyncio.timeout(10):
-        while workers.idle:  # noqa: ASYNC110 - nothing tells when the worker has its job
-            await asyncio.sleep(0.001)
         posted.cancel()
         while workers.budget.held:  # noqa: ASYNC110 - nor when it has lost it
             await asyncio.sleep(0.001)
