@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -87,24 +88,29 @@ class Gateway:
         self.refused = ""
         """Path whose reads are answered with 503."""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Pass on one of the operator's connections."""
         upstream = await asyncio.open_connection(*self._address, ssl=self._trust)
         back = asyncio.create_task(_pass_on(upstream[0], writer))
+        try:
+            await self._take(reader, writer, upstream[1])
+        finally:
+            back.cancel()
+            for each in (upstream[1], writer):
+                each.transport.abort()
+
+    async def _take(self, reader: StreamReader, back: StreamWriter, onward: StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = _LENGTH.search(head)
                 body = await reader.readexactly(int(length[1]) if length else 0)
                 if self.refused and head.startswith(f"GET {self.refused} ".encode()):
-                    writer.write(b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\n{}")
+                    back.write(b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\n{}")
                     continue
                 self._note(head)
-                upstream[1].write(head + body)
-                await upstream[1].drain()
-        back.cancel()
-        for each in (upstream[1], writer):
-            each.transport.abort()
+                onward.write(head + body)
+                await onward.drain()
 
     def _note(self, head: bytes) -> None:
         method, target, _ = head.decode("latin-1").split(" ", 2)
@@ -115,7 +121,7 @@ class Gateway:
             self._writes.append(Write(time.monotonic(), self._operator, what, is_lease))
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on(reader: StreamReader, writer: StreamWriter) -> None:
     with suppress(ConnectionError):
         while data := await reader.read(_MAX_HEAD):
             writer.write(data)
