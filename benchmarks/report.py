@@ -46,6 +46,7 @@ ORDER = (
         "llama8b_bf16",
         "llama8b_bf16_io",
         "llama8b_bf16_sampling",
+        "llama8b_bf16_long",
         "qwen06b_bf16",
         "qwen06b_bf16_io",
     ),
