@@ -11,6 +11,8 @@ from kvasir.models.hf_config import ConfigError
 
 _LENGTHENING = ("yarn", "linear")
 """Kinds of rope scaling by whose factor the model's context grows, as in vLLM."""
+_MAX_FACTOR = 1e6
+"""Far beyond every model's. Python reads Infinity and NaN in JSON as numbers, too."""
 _JSON_FLAGS = ("--hf-overrides", "--rope-scaling")
 
 
@@ -108,7 +110,8 @@ def _scaling(text: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[dict[st
     own = asked.get("original_max_position_embeddings", context)
     if kind not in _LENGTHENING or not isinstance(own, int):
         return dict(asked), context
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 1:
-        raise ConfigError(f"--rope-scaling: 'factor' must be a number of at least 1, not {factor}")
+    if type(factor) not in (int, float) or not 1 <= factor <= _MAX_FACTOR:
+        shown = f"{factor}"[:40]
+        raise ConfigError(f"--rope-scaling: 'factor' must be a number from 1 to 1e6, not {shown}")
     original = {"original_max_position_embeddings": own} if kind == "yarn" else {}
     return {**asked, **original}, int(own * factor)

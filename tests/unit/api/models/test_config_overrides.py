@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -69,6 +70,9 @@ def test_the_original_length_is_what_the_factor_multiplies() -> None:
         (ConfigOverrides(rope_scaling={"factor": 2}), "must have 'rope_type'"),
         (ConfigOverrides(rope_scaling={"type": "yarn"}), "'factor' must be .* not None"),
         (ConfigOverrides(rope_scaling={**YARN, "factor": 0.5}), "'factor' must be .* not 0.5"),
+        (ConfigOverrides(rope_scaling={**YARN, "factor": math.inf}), "'factor' must be .* not inf"),
+        (ConfigOverrides(rope_scaling={**YARN, "factor": math.nan}), "'factor' must be .* not nan"),
+        (ConfigOverrides(rope_scaling={**YARN, "factor": 10**400}), "'factor' must be"),
     ],
 )
 def test_a_scaling_that_cannot_work_is_refused(overrides: ConfigOverrides, sentence: str) -> None:
