@@ -54,7 +54,9 @@ class _Work:
         self.body.close()
 
     def abandon(self) -> None:
-        if self.limit is not None and not self.limit.expired():
+        if self.limit is None:
+            self.body.close()  # no worker has it
+        elif not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time() + ABANDONED_SECONDS)
 
 
