@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 
 from kvasir.wire.prompt_report.report import PromptReport
-from kvasir_engine.server.large_bodies.shared_body import SharedBody, read_all
+from kvasir_engine.server.large_bodies.shared_body import SharedBody, memory_file, read_all
 from kvasir_engine.server.large_bodies.worker_messages import (
     MAX_PACKET_BYTES,
     Answered,
@@ -48,6 +48,8 @@ class BodyWorkerProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
+                # Before the process is there: without its setup it would be in nobody's care.
+                _send_setup(ours, setup)
                 fd = theirs.fileno()
                 # Not the event loop's way: uvloop forks, which copies the page tables first.
                 process = subprocess.Popen(
@@ -61,7 +63,6 @@ class BodyWorkerProcess:
             ours.close()
             raise
         ours.setblocking(False)
-        ours.send(encode(setup))
         return cls(process, ours)
 
     @property
@@ -142,6 +143,15 @@ class BodyWorkerProcess:
         self.kill()
         await self._exited()
         self._connection.close()
+
+
+def _send_setup(connection: socket.socket, setup: Setup) -> None:
+    """Send it by a descriptor: a chat template may be longer than a packet."""
+    descriptor = memory_file(encode(setup))
+    try:
+        socket.send_fds(connection, [b"setup"], [descriptor])
+    finally:
+        os.close(descriptor)
 
 
 async def _readable(descriptor: int) -> None:

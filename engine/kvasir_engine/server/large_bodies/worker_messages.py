@@ -26,7 +26,7 @@ class Next(StrEnum):
 
 
 class Setup(msgspec.Struct, tag="setup"):
-    """The model that bodies are for; the first message to a worker."""
+    """The model that bodies are for; the first packet's descriptor has it."""
 
     settings: ServerSettings
     info: CoreInfo

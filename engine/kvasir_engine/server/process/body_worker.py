@@ -149,7 +149,8 @@ def main() -> int:
     # A Ctrl-C at the terminal is for the engine, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
-    setup = decode_to_worker(connection.recv(MAX_PACKET_BYTES))
+    _, descriptors, _, _ = socket.recv_fds(connection, MAX_PACKET_BYTES, 1)
+    setup = decode_to_worker(read_all(descriptors[0]))
     if not isinstance(setup, Setup):
         raise SystemExit(f"the first message is a {type(setup).__name__}, not a Setup.")
     worker = BodyWorker(setup)
