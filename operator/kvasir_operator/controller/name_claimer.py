@@ -82,7 +82,7 @@ class NameClaimer:
     async def release_gone(self, key: Key) -> float | None:
         """Release the names of an LLMDeployment that does not exist; return the seconds after which
         to look again, if it may still come. Raises ApiError."""
-        seen = self._seen.pop(key, None)
+        seen = self._seen.get(key)
         found = [(it, claim) for it in self._view.claims(key) if (claim := read_claim(it))]
         if found and await self._exists(key):
             return _LOOK_AGAIN  # the watch has not shown it yet
@@ -91,6 +91,8 @@ class NameClaimer:
         for it, claim in found:
             if it not in young:
                 await self._delete(claim)
+        # Not before: a try that failed is repeated with what is known
+        self._seen.pop(key, None)
         return max(map(left, young), default=None)
 
     async def _claim_one(self, resource: Object, name: str) -> str | None:
