@@ -204,8 +204,9 @@ class Reconciler:
         observed = Observed(resource, datetime.now(UTC))
         try:
             await self._write_status(resource, with_failures(observed.status, telling, observed))
-        except ApiError as error:
-            _log.warning("the status could not be written", key="/".join(key), error=str(error))
+        except Exception as error:  # whatever it is, it must not end the work on all others either
+            why = str(error) or repr(error)
+            _log.warning("the status could not be written", key="/".join(key), error=why)
 
     async def _write_status(self, resource: Object, status: Object) -> None:
         metadata = resource["metadata"]
