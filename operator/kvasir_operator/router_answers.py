@@ -82,8 +82,11 @@ class RouterAnswers:
         return bool(counted) and all(each.runs is not None and run in each.runs for each in counted)
 
     def silent(self) -> tuple[str, ...]:
-        """Return the names of the routers that are not waited for."""
-        return tuple(sorted(it.name for it in self._routers.values() if self._is_silent(it)))
+        """Return the names of the Ready routers that are not waited for."""
+        ready = self._view.ready_routers(self._settings.router_namespace)
+        uids = {str(pod["metadata"]["uid"]) for pod in ready}
+        silent = (it for uid, it in self._routers.items() if uid in uids and self._is_silent(it))
+        return tuple(sorted(it.name for it in silent))
 
     async def close(self) -> None:
         """End what is being asked."""

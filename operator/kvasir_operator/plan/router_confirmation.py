@@ -64,7 +64,7 @@ def _about_silent(inputs: PlanInputs) -> str:
     waited = (
         "nothing is rolled out"
         if len(names) >= inputs.observed.ready_routers
-        else ("they are not waited for")
+        else "they are not waited for"
     )
     shown, port = ", ".join(names[:4]), inputs.settings.router_admin_port
     return (

@@ -125,6 +125,10 @@ async def test_a_silent_router_is_waited_for_a_while_and_then_not_until_it_answe
                 it.now += 4.0
             assert asked.silent() == ("router-127.0.0.3",)
             assert asked.confirmed("uid/0")
+            # One that is not Ready any more is no silent one, though nobody has been asked since
+            gone = it.pods.pop()
+            assert asked.silent() == ()
+            it.pods.append(gone)
             it.hanging = set()
             await time_out(asked, "router-127.0.0.3")
             it.now += 1.0
