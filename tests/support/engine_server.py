@@ -210,7 +210,7 @@ class RunningServer:
         self.app = app
         self.lifecycle = app.state.server.lifecycle
         # Without certificates, whose loading takes longer than a test.
-        self.http = httpx.AsyncClient(base_url=url, trust_env=False, verify=False)
+        self.http = httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False)
 
     def openai(self, **options: Any) -> AsyncOpenAI:
         given = {"api_key": "x", "max_retries": 0, "http_client": self.http, **options}

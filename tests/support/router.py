@@ -102,7 +102,7 @@ def post(body: bytes, *lines: bytes, target: bytes = b"/v1/chat/completions") ->
     )
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait until it holds; fail when it does not within a time far beyond what it needs."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - conditions are on state without events

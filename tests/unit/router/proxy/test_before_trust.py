@@ -106,7 +106,7 @@ class TestHandshakes:
             writer.transport.abort()
 
     async def test_one_that_does_not_end_is_cut_though_bytes_come(self, tls, eventually) -> None:
-        router = await tls(timeouts=Timeouts(handshake=0.3))
+        router = await tls(timeouts=Timeouts(handshake=2.0))
         gateway = router.server.gateway
         reader, writer = await router.connect()
         await eventually(lambda: gateway.handshakes == 1)

@@ -11,23 +11,22 @@ from kvasir_router.proxy import attempt
 pytestmark = pytest.mark.slow
 
 BODY = {"model": "m", "prompt": "x"}
-GIVES_UP = {"x-request-timeout": "0.15"}
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "STALLED_SECONDS", 0.1)
-
-
-async def give_up(router: Any, client: Any, times: int) -> None:
-    for _ in range(times):
-        response = await client.post(f"{router.url}/v1/completions", json=BODY, headers=GIVES_UP)
-        assert response.status_code == 504
+async def give_up(router: Any, client: Any, times: int, seconds: float = 0.6) -> None:
+    """So many requests at once, none of which is answered in time."""
+    headers = {"x-request-timeout": str(seconds)}
+    url = f"{router.url}/v1/completions"
+    responses = await asyncio.gather(
+        *(client.post(url, json=BODY, headers=headers) for _ in range(times))
+    )
+    assert [response.status_code for response in responses] == [504] * times
 
 
 async def test_clients_that_give_up_on_a_silent_replica_open_its_breaker(
-    one, client, scripts
+    one, client, scripts, monkeypatch
 ) -> None:
+    monkeypatch.setattr(attempt, "STALLED_SECONDS", 0.1)
     router, _ = await one(scripts.silent)
     await give_up(router, client, 4)
     replica = router.replica("m", "r0")
@@ -37,7 +36,10 @@ async def test_clients_that_give_up_on_a_silent_replica_open_its_breaker(
     assert replica.failures["no_progress"] == 5
 
 
-async def test_one_that_answers_others_meanwhile_is_only_slow(one, client, eventually) -> None:
+async def test_one_that_answers_others_meanwhile_is_only_slow(
+    one, client, eventually, monkeypatch
+) -> None:
+    monkeypatch.setattr(attempt, "STALLED_SECONDS", 1.0)
     ends = asyncio.Event()
 
     async def answer(exchange: Any) -> None:
@@ -54,7 +56,7 @@ async def test_one_that_answers_others_meanwhile_is_only_slow(one, client, event
     body = {**BODY, "stream": True}
     streaming = asyncio.ensure_future(client.post(f"{router.url}/v1/completions", json=body))
     await eventually(lambda: len(replica.requests) == 1)
-    await give_up(router, client, 6)
+    await give_up(router, client, 6, seconds=1.5)
     assert router.replica("m", "r0").failures["no_progress"] == 0
     ends.set()
     await streaming
