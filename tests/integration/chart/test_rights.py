@@ -65,6 +65,12 @@ def may(plane: ControlPlane) -> Iterator[Rights]:
 READS = ("get", "list", "watch")
 
 
+def wait_until_may(may: Rights, who: str, rights: list[tuple[str, ...]]) -> None:
+    """An API server takes notice of roles and bindings in its own time."""
+    for right in rights:
+        wait_for(f"{who}'s right to {right}", lambda right=right: may(who, *right), SECONDS)
+
+
 def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
     kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     objects = [each for each in render("defaults") if each["kind"] in kinds]
@@ -78,7 +84,7 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         for what in ("pods", "secrets", "deployments.apps", *read[:2])
     ]
     secrets = [(verb, "secrets") for verb in READS]
-    assert [each for each in reads if not may(router, *each)] == []
+    wait_until_may(may, router, reads)
     assert [each for each in writes + secrets if may(router, *each)] == []
 
     needed = [
@@ -119,7 +125,7 @@ def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
         ("patch", "nodes"),
         ("list", "customresourcedefinitions.apiextensions.k8s.io"),
     ]
-    assert [what for what in needed if not may(operator, *what)] == []
+    wait_until_may(may, operator, needed)
     assert [what for what in refused if may(operator, *what)] == []
 
 
@@ -136,15 +142,16 @@ def test_the_operator_writes_one_secret_and_reads_those_that_are_listed(
         metadata = {"name": name, "namespace": "team-a"}
         return json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
 
+    operator = "kvasir/kvasir-operator"
+    wait_until_may(may, operator, [("patch", "secrets", "team-a", "kvasir-fleet")])
     defined.kubectl(*apply, input=copy("kvasir-fleet"))
     with pytest.raises(HarnessError, match="forbidden"):
         defined.kubectl(*apply, input=copy("another"))
 
-    operator = "kvasir/kvasir-operator"
     assert not may(operator, "get", "secrets", "team-a", "hub-token")
     listed = render("defaults", operator={"readableSecrets": ["hub-token"]})
     defined.apply("\n---\n".join(json.dumps(each) for each in listed if each["kind"] in kinds))
-    assert may(operator, "get", "secrets", "team-a", "hub-token")
+    wait_until_may(may, operator, [("get", "secrets", "team-a", "hub-token")])
     assert not may(operator, "patch", "secrets", "team-a", "hub-token")
     assert not may(operator, "get", "secrets", "team-a", "another")
 
@@ -160,8 +167,12 @@ def test_rights_end_with_the_namespaces_that_are_watched(render, defined, may) -
     }
     defined.apply("\n---\n".join(json.dumps(each) for each in objects))
     for account in ("kvasir/kvasir-router", "kvasir/kvasir-operator"):
-        for namespace, has in (("team-a", True), ("team-b", True), ("default", False)):
-            assert may(account, "list", "pods", namespace) is has
+        wait_until_may(may, account, [("list", "pods", team) for team in ("team-a", "team-b")])
+        wait_for(
+            f"the end of {account}'s right to pods everywhere",
+            lambda who=account: not may(who, "list", "pods", "default"),
+            SECONDS,
+        )
     assert not may("kvasir/kvasir-operator", "list", "nodes")
     assert not may("kvasir/kvasir-operator", "patch", "deployments.apps", "kvasir")
 

@@ -121,17 +121,19 @@ async def test_two_operators_never_write_the_same_object(
 async def test_an_llmdeployment_moves_when_its_operator_lets_go(site: Any, release: Any) -> None:
     first = release("a")
     await site.eventually(lambda: exists(site, "a"), "the first class")
-    release("b")
+    second = release("b")
+    await site.eventually(lambda: exists(site, "b"), "the second class")
     await site.apply()
     await site.until("Ready", "True")
     # A class that does not exist takes nothing away
     await site.apply(className="nobody")
+    await looked(site, first, second)
     await site.until("Ready", "True")
     assert (await site.get())["status"]["className"] == f"{site.namespace}-a"
     assert await claimed(site, "a", "m")
     first.kill()
     await site.apply(className=f"{site.namespace}-b")
-    await site.eventually(lambda: exists(site, "b"), "the second class")
+    await looked(site, second)
     resource = await site.get()
     assert resource["status"]["className"] == f"{site.namespace}-a", "it is still the first one's"
     first.start()

@@ -55,7 +55,7 @@ async def test_a_pod_that_cannot_be_written_delays_no_other(
         await site.apply(f"b{number}")
     for number in range(3):
         await site.until("Ready", "True", name=f"b{number}")
-        assert (await site.condition("RouterReady", f"a{number}"))[1] == "NotRouted"
+        await site.until("RouterReady", "False", "NotRouted", name=f"a{number}")
 
 
 async def test_a_pod_says_which_run_its_gate_is_about(site: Any, start: Any) -> None:
