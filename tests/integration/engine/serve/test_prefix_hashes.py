@@ -58,15 +58,18 @@ def announced(serve: Callable[..., Any], tmp_path: Path, model: str, secret: str
 
 def replayed(address: str, secret: str) -> list[BlockStored]:
     """What the engine's cache has been told to hold, once it is something."""
-    context = zmq.Context()
-    socket = context.socket(zmq.DEALER)
-    secure_client(socket, secret)
-    socket.connect(address)
     stored: list[BlockStored] = []
-    while not stored:
-        socket.send_multipart([b"", (0).to_bytes(8, "big")])
-        while (message := socket.recv_multipart())[2] != b"\xff" * 8:
-            events = decode_batch(message[3]).events
-            stored += [event for event in events if isinstance(event, BlockStored)]
-    context.destroy(linger=0)
+    context = zmq.Context()
+    try:
+        socket = context.socket(zmq.DEALER)
+        socket.rcvtimeo = 60_000
+        secure_client(socket, secret)
+        socket.connect(address)
+        while not stored:
+            socket.send_multipart([b"", (0).to_bytes(8, "big")])
+            while (message := socket.recv_multipart())[2] != b"\xff" * 8:
+                events = decode_batch(message[3]).events
+                stored += [event for event in events if isinstance(event, BlockStored)]
+    finally:
+        context.destroy(linger=0)
     return stored
