@@ -88,7 +88,7 @@ class Report:
             "name": self.name,
             "title": self.title,
             "work": self.work,
-            "command": " ".join(["python", _script(), *sys.argv[1:]]),
+            "command": " ".join(["python", _script(), *_arguments()]),
             "commit": commit(),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "runs": max(len(figure.runs) for figure in self.figures),
@@ -123,6 +123,14 @@ def _script() -> str:
     """Return the path of the running program, below the repository where it lies there."""
     script = Path(sys.argv[0]).resolve()
     return str(script.relative_to(ROOT)) if script.is_relative_to(ROOT) else script.name
+
+
+def _arguments() -> list[str]:
+    """Return the program's arguments but for --out, a path on the machine that it ran on."""
+    given = sys.argv[1:]
+    return [
+        it for before, it in zip(["", *given], given, strict=False) if "--out" not in (before, it)
+    ]
 
 
 def render(content: dict[str, Any]) -> list[str]:

@@ -116,11 +116,11 @@ def test_the_median_meets_the_goal_or_not(goal: str, runs: list[float], met: boo
 @pytest.mark.parametrize("script", ["benchmarks/gpu/start.py", "benchmarks/report.py"])
 def test_the_command_names_the_scripts_folder(script: str):
     code = (
-        f"import sys; sys.argv = [{str(ROOT / script)!r}, '--out', 'F'];"
+        f"import sys; sys.argv = [{str(ROOT / script)!r}, '--out', 'F', '--steps'];"
         "from common import Figure, Report;"
         "print(Report('x', 'X', 'Nothing.', [Figure('x', 'ms', [1.0])]).content()['command'])"
     )
     made = subprocess.run(
         [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
     )
-    assert made.stdout == f"python {script} --out F\n"
+    assert made.stdout == f"python {script} --steps\n"
