@@ -15,8 +15,9 @@ HEAD = """\
 `e2e/gpu/zoo.py` starts each config of `benchmarks/models/zoo` with random weights and no flags, has
 it answer 64 mixed requests and one prompt of the longest context that it says it takes, and times a
 step that decodes 1 row, and 64 or as many as the KV cache holds, at 1,000 tokens of context. The
-share is what a model of that step takes, by the GPU's measured rates, over what it took: 1 is as
-fast as torch's own matrix products and a plain read of the KV cache would be. One run each.
+share is the time that such a step is estimated to take by the GPU's measured rates, over the time
+that it took: 1 is as fast as torch's own matrix products and a plain read of the KV cache would be.
+One run each.
 `python benchmarks/report.py` writes this page from `benchmarks/results/*/zoo.json`. The rows name
 the commits that they were measured at; with an asterisk, a step's time is the difference of two
 runs with all prompts, which is less exact. Models that are not in a table were not run on that GPU.

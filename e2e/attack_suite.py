@@ -143,7 +143,7 @@ class Run:
 
     async def bombs(self, row: Row) -> None:
         model = self.target.cheap_model
-        size = MIB // 4  # an engine by itself decodes a body at once
+        size = MIB // 4
         if self.target.is_router:
             size = 60 * MIB if self.is_long else 8 * MIB
         statuses: Counter[int] = Counter()
