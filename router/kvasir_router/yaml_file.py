@@ -13,6 +13,12 @@ from kvasir.validation import sentences
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
+MAX_DEPTH = 64
+"""Levels of a file: libyaml's composer recurses in C, and the stack of a process ends it."""
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 class YamlFileError(Exception):
     """The file cannot be used; one sentence on what to correct."""
@@ -53,9 +59,25 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
         return file.read(max_bytes + 1)
 
 
+def _is_deep(text: bytes) -> bool:
+    """Return True if lists and mappings are nested more than MAX_DEPTH levels. The parser of events
+    does not recurse. Raises yaml.YAMLError."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return False
+
+
 def _checked(text: bytes, file: str, schema: type[Schema], quote: bool, context: object) -> Schema:
     try:
-        content: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        if _is_deep(text):
+            raise YamlFileError(f"{file} is nested too deeply: more than {MAX_DEPTH} levels")
+        content: Any = yaml.load(text, Loader=_LOADER)  # noqa: S506
         return schema.model_validate(content, context=context)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
