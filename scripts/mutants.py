@@ -1,11 +1,14 @@
 """Mutation testing: change the code in one place, and see whether one of its tests fails.
 
-    scripts/mutants.py                     300 mutants of all subjects; saved in benchmarks/results
-    scripts/mutants.py --subject claims    only these, printed
+    scripts/mutants.py                            300 mutants of all subjects, saved in
+                                                  benchmarks/results/mutants.json
+    scripts/mutants.py --subject claims           only the 50 of these, printed
+    scripts/mutants.py --subject claims --save    and saved in place of the earlier ones
 
 A mutant is drawn by `--seed` from all that cosmic-ray's operators can make of a subject's files;
 what changes nothing but annotations or docstrings is none. It is killed when a test fails, or when
-the tests run five times longer than they do without it.
+the tests need five times the CPU time that they need without it. The module's own test file runs
+first, then the others in the order of what they have killed so far.
 """
 
 from __future__ import annotations
@@ -15,13 +18,16 @@ import ast
 import json
 import os
 import random
+import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -45,7 +51,11 @@ EQUIVALENT = {
 }
 """Operators whose changes mean the same for enums, None and small numbers."""
 PATIENCE = 5
-"""Times the tests' own time after which a mutant hangs."""
+"""Times the tests' own CPU time after which a mutant hangs."""
+WAIT = 60
+"""Seconds that one test may wait: what hangs without using the CPU."""
+MEMORY = 12 << 30
+"""Bytes of address space: a mutant that allocates without end ends alone."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +206,29 @@ def changed_line(source: str, made: str) -> tuple[int, str, str]:
     return next(found, (0, "", ""))
 
 
+class Tests:
+    """The test files of a subject, in the order in which they are likely to tell."""
+
+    def __init__(self, subject: Subject) -> None:
+        found = (TOP / each for each in subject.tests)
+        files = (
+            path
+            for it in found
+            for path in (sorted(it.rglob("test_*.py")) if it.is_dir() else [it])
+        )
+        self._kills = Counter({str(path.relative_to(TOP)): 0 for path in files})
+
+    def killed_by(self, file: str) -> None:
+        """Count a mutant that this file killed."""
+        if file in self._kills:
+            self._kills[file] += 1
+
+    def ordered(self, module: str = "") -> list[str]:
+        """Return all files: that of the module first, then those that have killed most."""
+        own = f"test_{Path(module).stem}.py"
+        return sorted(self._kills, key=lambda it: (Path(it).name != own, -self._kills[it]))
+
+
 class Copies:
     """Copies of the tree, one for each worker."""
 
@@ -209,93 +242,128 @@ class Copies:
             shutil.copy(TOP / "pyproject.toml", copy)
             self._free.put(copy)
 
-    def survives(self, mutant: Mutant, tests: tuple[str, ...], seconds: float) -> bool:
+    def survives(self, mutant: Mutant, tests: Tests, seconds: int) -> bool:
         """Tell if the tests pass with the mutant."""
         copy = self._free.get()
         path = copy / mutant.file
         source = path.read_text()
         try:
             path.write_text(mutated(source, mutant.operator, mutant.occurrence))
-            return passes(copy, tests, seconds)
+            killer = failing(copy, tests.ordered(mutant.file), seconds)
         finally:
             path.write_text(source)
             self._free.put(copy)
+        tests.killed_by(killer or "")
+        return killer is None
 
-    def seconds(self, tests: tuple[str, ...]) -> float:
-        """Return how long the tests take without a mutant. Raises SystemExit where they fail."""
+    def seconds(self, tests: Tests) -> int:
+        """Return the CPU time of the tests without a mutant. Raises SystemExit where they fail."""
         copy = self._free.get()
-        began = time.monotonic()
-        if not passes(copy, tests, 600):
-            raise SystemExit(f"mutants: {' '.join(tests)} fails without a mutant")
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        if (file := failing(copy, tests.ordered(), 600)) is not None:
+            raise SystemExit(f"mutants: {file} fails without a mutant")
         self._free.put(copy)
-        return time.monotonic() - began
+        return round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
 
 
-def passes(copy: Path, tests: tuple[str, ...], seconds: float) -> bool:
-    """Run pytest over the copy; end it with its children after `seconds`."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+def failing(copy: Path, tests: list[str], seconds: int) -> str | None:
+    """Run pytest over the copy for so much CPU time; return the file of the first test that fails,
+    "" where pytest itself ends, None where all pass."""
+    options = ("-x", "-q", "-n0", "--tb=no", "-rfE", "-p", "no:cacheprovider", f"--timeout={WAIT}")
     packages = ":".join(str(copy / name) for name in ("api", "engine", "router", "operator"))
     # Seeded by the profile: a mutant is killed or not by the same examples each time
-    environment = {**os.environ, "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "HYPOTHESIS_PROFILE": "unshrunk",
+        "PYTHONPATH": packages,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "pytest", *options, *tests],
         cwd=copy,
         env=environment,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        text=True,
         start_new_session=True,
     )
-    try:
-        return process.wait(seconds) == 0
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.wait()
-        return False
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds))
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+    said, _ = process.communicate()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode == 0:
+        return None
+    found = re.search(r"^(?:FAILED|ERROR) ([^: ]+)", said, re.MULTILINE)
+    return found[1] if found else ""
 
 
-def judge(subjects: list[Subject], count: int, seed: int, jobs: int) -> list[tuple[Mutant, bool]]:
-    """Return the mutants that were drawn, and whether each survives."""
-    found: list[tuple[Mutant, bool]] = []
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(jobs) as pool:
-        copies = Copies(Path(directory), jobs)
-        for number, subject in enumerate(subjects):
-            share = count // len(subjects) + (number < count % len(subjects))
-            mutants, places = drawn(subject, share, seed)
-            limit = PATIENCE * copies.seconds(subject.tests) + 10
-            lives = pool.map(lambda it: copies.survives(it, subject.tests, limit), mutants)  # noqa: B023
-            for mutant, alive in zip(mutants, lives, strict=True):
-                found.append((mutant, alive))
-                if alive:
-                    print(
-                        f"survives: {mutant.file}:{mutant.line}: {mutant.before} -> {mutant.after}"
-                    )
-            killed = sum(not alive for it, alive in found if it.subject == subject.name)
-            print(f"{subject.name}: {killed} of {len(mutants)} killed; drawn from {places} places")
-    return found
+@dataclass(frozen=True)
+class Verdict:
+    """What became of the mutants of a subject."""
+
+    subject: str
+    command: str
+    commit: str
+    date: str
+    places: int
+    mutants: int
+    killed: int
+    survivors: list[Mutant]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.subject}: {self.killed} of {self.mutants} killed "
+            f"({self.killed / self.mutants:.1%}); drawn from {self.places} places"
+        )
+
+
+def judged(subject: Subject, copies: Copies, jobs: int, count: int, seed: int) -> Verdict:
+    """Run the tests over `count` mutants of the subject; print those that survive."""
+    mutants, places = drawn(subject, count, seed)
+    tests = Tests(subject)
+    limit = PATIENCE * copies.seconds(tests) + 10
+    survivors = []
+    with ThreadPoolExecutor(jobs) as pool:
+        lives = pool.map(lambda it: copies.survives(it, tests, limit), mutants)
+        for mutant, alive in zip(mutants, lives, strict=True):
+            if alive:
+                survivors.append(mutant)
+                print(f"survives: {mutant}", flush=True)
+    command = " ".join(["scripts/mutants.py", *sys.argv[1:]])
+    today = datetime.now(UTC).date().isoformat()
+    killed = len(mutants) - len(survivors)
+    found = (commit(), today, places, len(mutants), killed, survivors)
+    return Verdict(subject.name, command, *found)
+
+
+def save(verdicts: list[Verdict]) -> None:
+    """Write the verdicts in place of the earlier ones of their subjects."""
+    path = RESULTS / "mutants.json"
+    saved = json.loads(path.read_text())["subjects"] if path.exists() else []
+    known = {each["subject"]: each for each in [*saved, *map(asdict, verdicts)]}
+    subjects = [known[each.name] for each in SUBJECTS if each.name in known]
+    totals = {key: sum(each[key] for each in subjects) for key in ("mutants", "killed")}
+    path.write_text(json.dumps({**totals, "subjects": subjects}, indent=1) + "\n")
 
 
 def main() -> None:
-    """Draw, judge, print, and save what all subjects gave."""
+    """Draw, judge and print; save what all subjects gave."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--count", type=int, default=50, help="mutants of each subject")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--subject", choices=[each.name for each in SUBJECTS], action="append")
+    parser.add_argument("--save", action="store_true", help="also what --subject gave")
     given = parser.parse_args()
     subjects = [it for it in SUBJECTS if given.subject is None or it.name in given.subject]
-    found = judge(subjects, given.count, given.seed, given.jobs)
-    killed = sum(not alive for _, alive in found)
-    print(f"{killed} of {len(found)} killed: {killed / len(found):.1%}")
-    if given.subject is None:
-        result = {
-            "command": " ".join(["scripts/mutants.py", *sys.argv[1:]]),
-            "commit": commit(),
-            "date": datetime.now(UTC).date().isoformat(),
-            "mutants": len(found),
-            "killed": killed,
-            "survivors": [asdict(mutant) for mutant, alive in found if alive],
-        }
-        (RESULTS / "mutants.json").write_text(json.dumps(result, indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as directory:
+        copies = Copies(Path(directory), given.jobs)
+        for subject in subjects:
+            verdict = judged(subject, copies, given.jobs, given.count, given.seed)
+            print(verdict, flush=True)
+            if given.save or given.subject is None:
+                save([verdict])
 
 
 if __name__ == "__main__":

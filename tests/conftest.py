@@ -1,5 +1,6 @@
 """Hypothesis profiles: `ci` (the default) repeats the same examples, HYPOTHESIS_PROFILE=deep
-searches longer and anew each time. And what engine and router compare answers with."""
+searches longer and anew each time, `unshrunk` only tells whether an example fails. And what engine
+and router compare answers with."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ if not Path("/dev/nvidiactl").exists():
 
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 pytest_plugins = ("harness.fixtures",)
 
@@ -47,6 +48,11 @@ settings.register_profile(
     print_blob=True,
     report_multiple_bugs=False,
     suppress_health_check=_SLOW,
+)
+settings.register_profile(
+    "unshrunk",
+    parent=settings.get_profile("ci"),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
