@@ -112,7 +112,7 @@ def default_class(namespace: str, classes: Iterable[DeploymentClass]) -> str:
         for each in classes
         if each.is_default and (not each.namespaces or namespace in each.namespaces)
     )
-    return min(((not each.namespaces, each) for each in own), default=(True, _NONE))[1].name
+    return min(own, key=lambda each: (not each.namespaces, each), default=_NONE).name
 
 
 _NONE = DeploymentClass("", "", False, ())

@@ -40,6 +40,7 @@ def resource(named: str = "", taken: str = "", namespace: str = "n") -> dict[str
         (resource(taken="new", namespace="a"), "new"),
         # ... but not with a class that is gone
         (resource(taken="gone"), "old"),
+        (resource(taken="zero"), "old"),
         (resource("new", taken="old"), "new"),
     ],
 )

@@ -36,6 +36,17 @@ def test_a_name_that_may_be_an_objects_name_is_kept() -> None:
         assert claim_object_name("kvasir", name) == f"kvasir.{name}"
 
 
+def test_a_plain_name_is_kept_while_it_fits() -> None:
+    longest = "x" * (MAX_OBJECT_NAME - len("prod."))
+    assert claim_object_name("prod", longest) == f"prod.{longest}"
+    assert re.fullmatch(r"prod\.x+--[0-9a-f]{32}", claim_object_name("prod", f"{longest}x"))
+
+
+def test_of_a_long_name_as_much_can_be_read_as_fits() -> None:
+    for class_name in ("k", "prod", "k" * 63):
+        assert len(claim_object_name(class_name, "X" * 300)) == MAX_OBJECT_NAME
+
+
 def test_any_other_name_can_be_read_in_that_of_its_claim() -> None:
     readable = r"prod\.meta-llama-llama-3-1-8b--[0-9a-f]{32}"
     assert re.fullmatch(readable, claim_object_name("prod", "meta-llama/Llama-3.1-8B"))
