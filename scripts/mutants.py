@@ -50,6 +50,8 @@ EQUIVALENT = {
     for one, other in (("Is", "Eq"), ("Eq", "Is"), ("IsNot", "NotEq"), ("NotEq", "IsNot"))
 }
 """Operators whose changes mean the same for enums, None and small numbers."""
+UNSEEN = {"frozen", "kw_only", "slots"}
+"""Arguments of a dataclass: promises that mypy checks at each use, not the running code."""
 PATIENCE = 5
 """Times the tests' own CPU time after which a mutant hangs."""
 WAIT = 60
@@ -182,7 +184,8 @@ def mutated(source: str, operator: str, occurrence: int) -> str:
 
 
 def meaning_of(source: str) -> str:
-    """Return the source without annotations, docstrings and comments; "" for what is no Python."""
+    """Return the source without annotations, docstrings, comments and what only mypy and memory
+    know of a dataclass; "" for what is no Python."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -194,6 +197,8 @@ def meaning_of(source: str) -> str:
             node.annotation = None
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass":
+            node.keywords = [each for each in node.keywords if each.arg not in UNSEEN]
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value = ast.Constant(None)
     return ast.unparse(tree)

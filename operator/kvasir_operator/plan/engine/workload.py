@@ -128,11 +128,11 @@ def _verdict(
     if pods.old or up > wanted:
         message = f"{told}; {len(pods.old)} of older revisions are still there."
         return False, Reason.ROLLING_OUT, message
-    if late is not None and up < wanted:
+    if up == wanted:
+        return True, Reason.AVAILABLE, f"{told}."
+    if late is not None:
         return False, Reason.PROGRESS_DEADLINE, f"{told}. {late}"
-    if up < wanted:
-        return False, Reason.STARTING, f"{told}."
-    return True, Reason.AVAILABLE, f"{told}."
+    return False, Reason.STARTING, f"{told}."
 
 
 def _past_deadline(inputs: PlanInputs) -> str | None:

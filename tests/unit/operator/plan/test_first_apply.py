@@ -243,7 +243,10 @@ def test_scaled_to_zero_is_idle(world: Any, make: Any) -> None:
     one.step()
     made = one.step()
     assert made.status["phase"] == "Idle"
-    assert make.condition(made, "Ready")[:2] == ("False", "ScaledToZero")
+    for kind in ("Ready", "WorkloadReady"):
+        assert make.condition(made, kind)[1] == "ScaledToZero"
+    assert make.condition(made, "Ready")[0] == "False"
+    assert make.condition(made, "WorkloadReady")[0] == "True"
     assert make.condition(made, "Degraded")[0] == "False"
 
 

@@ -126,3 +126,37 @@ def test_a_header_that_is_not_whole_is_not_recognised() -> None:
 def test_a_long_header_is_not_kept() -> None:
     head = b"POST / HTTP/1.1\r\nX: " + b"x" * MAX_BYTES + b"\r\nContent-Length: 1\r\n\r\n"
     assert KnownHead.of(head + b"a") is None
+
+
+def test_a_header_is_kept_only_of_a_read_that_begins_with_it() -> None:
+    def known(*reads: bytes) -> KnownHead | None:
+        parser = RequestParser(Limits(), BodyBudget(2**30), lambda request: None, lambda: None)
+        for read in reads:
+            parser.feed(read)
+        return parser._known
+
+    one, bare = message(b"body"), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    assert known(one) is not None
+    assert known(bare) is None
+    assert known(bare, bare, one) is not None
+    assert known(one[:-2], b"dy") is not None
+    assert known(bare + one) is None
+    assert known(one + bare) is None
+    assert known(one[:20], one[20:]) is None
+
+
+def test_after_four_headers_in_vain_none_is_kept() -> None:
+    parser = RequestParser(Limits(), BodyBudget(2**30), lambda request: None, lambda: None)
+
+    def own(number: int) -> bytes:
+        return message(b"body", HEAD.replace(b"X-Own: 1", b"X-Own: %d" % number))
+
+    for number in range(4):
+        parser.feed(own(number))
+    fourth = parser._known
+    parser.feed(own(4))
+    assert parser._known is fourth
+    # One that comes again shows that the client repeats itself
+    parser.feed(own(3))
+    parser.feed(own(5))
+    assert parser._known is not fourth

@@ -37,8 +37,10 @@ def head(*lines: bytes, first: bytes = b"POST /v1/completions HTTP/1.1") -> byte
         (head(first=b"PUT /v1/files HTTP/1.1"), 405),
         (head(first=b"DELETE /v1/files HTTP/1.1"), 405),
         (head(first=b"POST / HTTP/2.0"), 505),
+        (head(b"Expect: 1"), 417),
         (head(b"Expect: 200-ok"), 417),
         (head(b"Content-Encoding: gzip"), 415),
+        (head(b"Content-Encoding: zstd"), 415),
         (head(first=b"POST /" + b"a" * 8192 + b" HTTP/1.1"), 414),
         (head(*[b"X-%d: a" % i for i in range(100)]), 431),
         (head(b"X: " + b"a" * 33_000), 431),
@@ -234,3 +236,157 @@ def test_a_body_that_is_given_up_is_held_no_longer() -> None:
     tracemalloc.stop()
     assert kept < 10_000
     assert parser._long is None
+
+
+def test_a_header_may_be_as_long_as_its_limit() -> None:
+    """The target, and each header's name and value and 4 bytes around them."""
+    lines = (b"X-Forwarded: 12345", b"Authorization: Bearer k", b"TE: trailers", b"Expires: 0")
+    whole = head(*lines, first=b"GET /v1/models HTTP/1.1")
+    size = len(b"/v1/models") + sum(len(line) + 2 for line in (b"Host: a", *lines))
+    [request] = parse(whole, limits=Limits(header_bytes=size))
+    assert request.target == b"/v1/models"
+    assert refusal(whole, limits=Limits(header_bytes=size - 1)) == 431
+
+
+def test_a_target_and_the_number_of_headers_may_be_at_their_limits() -> None:
+    limits = Limits(target_bytes=10, headers=4)
+    lines = (b"X-A: 1", b"Authorization: Bearer k", b"TE: trailers")
+    [request] = parse(head(*lines, first=b"GET /v1/models HTTP/1.1"), limits=limits)
+    assert request.path == "/v1/models"
+    assert refusal(head(first=b"GET /v1/models/ HTTP/1.1"), limits=limits) == 414
+    for line in (b"X-B: 1", b"Keep-Alive: 5"):
+        assert refusal(head(*lines, line, first=b"GET / HTTP/1.1"), limits=limits) == 431
+
+
+def test_a_header_that_does_not_end_may_grow_to_the_limit() -> None:
+    limits = Limits(header_bytes=4096)
+    begin = b"GET / HTTP/1.1\r\nHost: a\r\nX: "
+    reads = [begin, b"a" * 2000, b"a" * 2096]
+    assert parse(*reads, limits=limits) == []
+    assert refusal(*reads, b"a", limits=limits) == 431
+    [request] = parse(begin, b"a" * 2000, b"\r\n\r\n", limits=limits)
+    assert request.lines == [b"X: " + b"a" * 2000 + b"\r\n"]
+
+
+def test_framing_may_be_64_kib_and_16_bytes_for_each_byte_of_the_body() -> None:
+    start, data = head(b"Transfer-Encoding: chunked"), b"a" * 100
+    one = b"64\r\n" + data + b"\r\n"
+    room = 64 * 1024 - len(start) - len(one) + 16 * len(data)
+    extension = b"1;" + b"x" * (room - 2)
+    assert parse(start, one, extension) == []
+    assert refusal(start, one, extension, b"x") == 400
+    assert refusal(start, one, extension + b"x") == 400
+
+
+def test_what_is_written_for_each_chunk_is_forgotten_with_its_request() -> None:
+    start = head(b"Transfer-Encoding: chunked")
+    one = start + b"1;" + b"x" * 40_000 + b"\r\na\r\n"
+    requests = parse(one, b"0\r\n\r\n", one, b"0\r\n\r\n")
+    assert [request.body for request in requests] == [b"a", b"a"]
+
+
+def test_a_length_may_have_eighteen_digits() -> None:
+    limits = Limits(body_bytes=10**18)
+    parser = RequestParser(limits, BodyBudget(10**18), lambda request: None, lambda: None)
+    parser.feed(head(b"Content-Length: " + b"9" * 18))
+    assert parser.missing == 10**18 - 1
+    assert refusal(head(b"Content-Length: " + b"9" * 19), limits=limits) == 400
+
+
+def test_what_is_missing_and_what_has_come() -> None:
+    parser = RequestParser(Limits(), BodyBudget(2**30), lambda request: None, lambda: None)
+    states = []
+    for read in (b"POST / HTTP/1.1\r\n", b"Host: a\r\nContent-Length: 9\r\n\r\n", b"abc", b"d" * 6):
+        parser.feed(read)
+        states.append((parser.receiving, parser.in_body, parser.missing, parser.received))
+    assert states == [
+        (True, False, 0, 0),
+        (True, True, 9, 0),
+        (True, True, 6, 3),
+        (False, False, 0, 9),
+    ]
+
+
+def test_only_a_request_with_a_body_is_announced_and_told_to_go_on() -> None:
+    heard: list[str] = []
+    parser = RequestParser(
+        Limits(),
+        BodyBudget(2**30),
+        lambda request: heard.append("request"),
+        lambda: heard.append("continue"),
+        lambda request: heard.append("head"),
+    )
+    waits = b"Expect: 100-continue"
+    for lines, body, said in (
+        ((waits, b"Content-Length: 1"), b"a", ["head", "continue", "request"]),
+        ((waits, b"Transfer-Encoding: chunked"), b"0\r\n\r\n", ["head", "continue", "request"]),
+        ((b"Content-Length: 1",), b"a", ["head", "request"]),
+        ((waits, b"Content-Length: 0"), b"", ["request"]),
+        ((waits,), b"", ["request"]),
+    ):
+        parser.feed(head(*lines) + body)
+        assert heard == said
+        heard.clear()
+    parser.feed(head(waits, b"Content-Length: 1", first=b"POST / HTTP/1.0") + b"a")
+    assert heard == ["head", "request"]
+
+
+def test_bodies_are_counted_until_they_are_given_back() -> None:
+    budget, requests = BodyBudget(2**30), []
+    parser = RequestParser(Limits(), budget, requests.append, lambda: None)
+    for count in (1, 2, 3):
+        parser.feed(head(b"Content-Length: 10") + b"0123456789")
+        assert budget.used == 10 * count
+    parser.give_back(10)
+    assert budget.used == 20
+    parser.feed(head(b"Content-Length: 10") + b"01234")
+    parser.abandon()
+    assert budget.used == 0
+
+
+def test_a_body_of_known_length_is_refused_before_it_comes_when_there_is_no_room() -> None:
+    message = head(b"Content-Length: 20000")
+    for parsed_before in (0, 1):
+        budget = BodyBudget(30_000)
+        parser = RequestParser(Limits(), budget, lambda request: None, lambda: None)
+        for _ in range(parsed_before):
+            parser.feed(message + b"x" * 20_000)
+            parser.give_back(20_000)
+        budget.take(10_001, 10_001)
+        with pytest.raises(RequestError) as refused:
+            parser.feed(message)
+        assert refused.value.status == 503
+
+
+@pytest.mark.parametrize(
+    ("lines", "first", "status"),
+    [
+        ((b"Host: b",), b"GET / HTTP/1.1", 400),
+        ((b"Host: b",), b"GET / HTTP/1.0", 400),
+        ((b"Transfer-Encoding: chunked",), b"POST / HTTP/1.0", 400),
+        ((b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"), b"POST / HTTP/1.1", 400),
+        ((b"Transfer-Encoding: br, chunked",), b"POST / HTTP/1.1", 400),
+        ((b"Transfer-Encoding: gzip, chunked",), b"POST / HTTP/1.1", 400),
+        ((b"Content_Length: 1",), b"GET / HTTP/1.1", 400),
+        ((), b"GET * HTTP/1.1", 400),
+    ],
+)
+def test_requests_that_two_servers_could_read_in_two_ways(
+    lines: tuple[bytes, ...], first: bytes, status: int
+) -> None:
+    assert refusal(head(*lines, first=first)) == status
+
+
+def test_a_host_is_needed_but_in_http_1_0() -> None:
+    assert refusal(b"GET / HTTP/1.1\r\n\r\n") == 400
+    [request] = parse(b"GET / HTTP/1.0\r\n\r\n")
+    assert request.http10
+    assert not request.keep_alive
+    [request] = parse(head(first=b"OPTIONS * HTTP/1.1"))
+    assert request.path == "*"
+    assert not request.http10
+
+
+def test_trailers_are_refused() -> None:
+    start = head(b"Transfer-Encoding: chunked")
+    assert refusal(start + b"1\r\na\r\n0\r\nX-Late: 1\r\n\r\n") == 400
