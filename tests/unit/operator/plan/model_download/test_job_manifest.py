@@ -62,7 +62,9 @@ def test_no_gpu_is_asked_for_and_none_is_sought(world: Any, make: Any) -> None:
 def test_its_place_resources_and_time_are_the_users(world: Any, make: Any) -> None:
     own = {
         "nodeSelector": {"pool": "cpu"},
-        "tolerations": [{"key": "batch", "operator": "Exists"}],
+        "tolerations": [
+            {"key": "batch", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}
+        ],
         "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2", "memory": "4Gi"}},
         "deadlineSeconds": 3600,
     }
@@ -71,7 +73,7 @@ def test_its_place_resources_and_time_are_the_users(world: Any, make: Any) -> No
     pod = job["spec"]["template"]["spec"]
     assert job["spec"]["activeDeadlineSeconds"] == 3600
     assert pod["nodeSelector"] == {"pool": "cpu"}
-    assert pod["tolerations"] == [{"key": "batch", "operator": "Exists"}]
+    assert pod["tolerations"] == own["tolerations"]
     assert pod["containers"][0]["resources"] == own["resources"]
     (container,) = pod_of(world(HUB).see(secrets=SECRETS, claim=claim()), make)["containers"]
     assert container["resources"] == {"requests": {"cpu": "500m", "memory": "512Mi"}}
