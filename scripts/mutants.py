@@ -109,7 +109,7 @@ SUBJECTS = (
     Subject(
         "claims",
         ("api/kvasir/resource/ownership/*.py",),
-        ("tests/unit/api/resource",),
+        ("tests/unit/api/resource/ownership",),
     ),
     Subject(
         "plan",

@@ -112,7 +112,5 @@ def default_class(namespace: str, classes: Iterable[DeploymentClass]) -> str:
         for each in classes
         if each.is_default and (not each.namespaces or namespace in each.namespaces)
     )
-    return min(own, key=lambda each: (not each.namespaces, each), default=_NONE).name
-
-
-_NONE = DeploymentClass("", "", False, ())
+    first = min(own, key=lambda each: (not each.namespaces, each), default=None)
+    return first.name if first else ""
