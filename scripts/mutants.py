@@ -86,7 +86,11 @@ SUBJECTS = (
     Subject(
         "block pool",
         ("engine/kvasir_engine/kv/block_pool.py", "engine/kvasir_engine/kv/manager.py"),
-        ("tests/unit/engine/kv", "tests/unit/engine/scheduler/test_scheduler.py"),
+        (
+            "tests/unit/engine/kv/test_block_pool.py",
+            "tests/unit/engine/kv/test_manager.py",
+            "tests/unit/engine/scheduler/test_scheduler.py",
+        ),
     ),
     Subject(
         "admission",

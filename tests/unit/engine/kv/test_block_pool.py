@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -170,6 +171,47 @@ def test_nothing_is_findable_with_caching_off() -> None:
     assert pool.find(b"h", ROOT, b"") is None
 
 
+def test_what_was_found_is_still_there_while_nothing_is_forgotten() -> None:
+    pool = BlockPool(3)
+    pool.reset_cache()
+    assert pool.forgotten == 0
+    blocks = pool.allocate(2)
+    for index, block in enumerate(blocks):
+        pool.commit(block, b"%d" % index, ROOT, b"")
+    pool.release(blocks)
+    assert pool.forgotten == 0
+    pool.allocate(1)
+    assert pool.forgotten == 1
+    pool.reset_cache()
+    assert pool.forgotten == 2
+
+
+def test_held_blocks_are_counted_without_the_null_block() -> None:
+    pool = BlockPool(4)
+    one, two = pool.allocate(2)
+    pool.release([two])
+    assert pool.num_held([0, one, two, 0, one]) == 2
+
+
+def test_a_pool_in_its_place_is_empty_and_says_so() -> None:
+    for listener in (Mirror(), None):
+        pool = BlockPool(3, listener=listener)
+        [block] = pool.allocate(1)
+        pool.commit(block, b"h", ROOT, b"")
+        made = pool.rebuilt()
+        assert (made.capacity, made.num_available, made.num_cached) == (2, 2, 0)
+        if listener is not None:
+            assert (listener.findable, listener.cleared_times) == ({}, 1)
+        made.commit(made.allocate(1)[0], b"g", ROOT, b"")
+        assert listener is None or set(listener.findable) == {b"g"}
+    off = BlockPool(3, caching=False).rebuilt()
+    assert not off.commit(off.allocate(1)[0], b"h", ROOT, b"")
+
+
+def test_the_smallest_pool_has_one_block() -> None:
+    assert BlockPool(2).allocate(1) == [1]
+
+
 def test_releasing_twice_is_noticed() -> None:
     pool = BlockPool(3)
     blocks = pool.allocate(1)
@@ -196,6 +238,35 @@ def test_integrity_check_sees_a_hash_without_content() -> None:
     [block] = pool.allocate(1)
     pool.commit(block, b"h", ROOT, b"")
     pool._content[block] = None
+    with pytest.raises(AssertionError, match="hash index"):
+        pool.check_integrity()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda pool: setattr(pool, "_num_free", 4), "eviction list"),
+        (lambda pool: setattr(pool, "_num_free", 0), "eviction list"),
+        (lambda pool: pool._refs.__setitem__(0, 1), "hash index"),
+        (lambda pool: pool._by_hash.__setitem__(b"g", 2), "hash index"),
+        (lambda pool: pool._tails.clear(), "tails"),
+        (lambda pool: pool._tail_keys.clear(), "tails"),
+    ],
+)
+def test_integrity_check_sees_what_does_not_add_up(spoil: Any, told: str) -> None:
+    pool = BlockPool(4)
+    first, second = pool.allocate(2)
+    pool.commit(first, b"h", ROOT, b"")
+    pool.keep_tail(second, ROOT, b"abc")
+    pool.check_integrity()
+    spoil(pool)
+    with pytest.raises(AssertionError, match=told):
+        pool.check_integrity()
+
+
+def test_integrity_check_sees_content_of_the_null_block() -> None:
+    pool = BlockPool(4)
+    pool.commit(0, b"h", ROOT, b"")
     with pytest.raises(AssertionError, match="hash index"):
         pool.check_integrity()
 

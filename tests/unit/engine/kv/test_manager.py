@@ -156,6 +156,72 @@ def test_a_sequence_holds_no_more_than_blocks_kept(window: int, chunk: int, leng
     assert most[1] <= bound[1]
 
 
+@pytest.mark.parametrize(
+    ("window", "chunk", "most"),
+    [(1, 1, 2), (1, 4, 2), (2, 3, 2), (2, 4, 3), (5, 4, 3), (6, 4, 4), (9, 4, 4), (5, 8, 4)],
+)
+def test_the_window_before_a_chunk_may_begin_anywhere_in_a_block(
+    window: int, chunk: int, most: int
+) -> None:
+    kv = make(None, window)
+    assert kv.max_blocks_held(100, chunk) == [25, most]
+    assert kv.max_blocks_held(101, chunk) == [26, most]
+    assert kv.max_blocks_held(1, chunk) == [1, 1]
+
+
+def test_blocks_are_needed_for_what_does_not_fit() -> None:
+    kv = make(None, 6)
+    tables = kv.new_tables()
+    kv.append(tables, 2)
+    needed = [kv.blocks_needed(tables, count) for count in (0, 1, 8, 9, 12, 13)]
+    assert needed == [0, 0, 0, 1, 1, 2]
+
+
+def test_a_look_up_that_begins_like_the_last_looks_only_for_the_rest() -> None:
+    kv = make(None)
+    fill(kv, tokens(16))
+    looked_for: list[bytes] = []
+    find = kv.pools[0].find
+
+    def noted(hash_: bytes, parent: bytes, token_bytes: bytes) -> int | None:
+        looked_for.append(token_bytes)
+        return find(hash_, parent, token_bytes)
+
+    kv.pools[0].find = noted  # type: ignore[method-assign]
+
+    def blocks_looked_for(ids: npt.NDArray[np.int32], salt: str = "") -> int:
+        looked_for.clear()
+        kv.find_prefix(ids, root_hash(cache_salt=salt), b"")
+        return len(looked_for)
+
+    assert blocks_looked_for(tokens(13)) == 3
+    assert blocks_looked_for(tokens(17)) == 1
+    assert blocks_looked_for(tokens(17)) == 0
+    assert blocks_looked_for(np.append(tokens(7), [99, 99]).astype(np.int32)) == 1
+    assert blocks_looked_for(tokens(17)) == 3
+    assert blocks_looked_for(tokens(17), salt="other") == 1
+    kv.reset_cache()
+    assert blocks_looked_for(tokens(17)) == 1
+
+
+def test_after_a_failure_all_blocks_are_free_and_nothing_is_known() -> None:
+    kv = make(None, 6)
+    fill(kv, tokens(20))
+    assert kv.find_prefix(tokens(21), root_hash(), b"").num_tokens == 20
+    kv.rebuild()
+    assert kv.num_available == 39
+    assert kv.usage() == 0
+    assert kv.find_prefix(tokens(21), root_hash(), b"").num_tokens == 0
+    kv.check_integrity()
+
+
+def test_without_caching_no_hash_is_made() -> None:
+    kv = make(None, caching=False)
+    tables = fill(kv, tokens(12))
+    assert tables.hashes == []
+    assert kv.find_prefix(tokens(13), root_hash(), b"").hashes == []
+
+
 def test_a_block_of_unknown_tokens_is_not_findable() -> None:
     kv = make(None)
     tables = kv.new_tables()
