@@ -55,6 +55,19 @@ def test_hashes_made_elsewhere_are_used_and_never_trusted() -> None:
     assert kv.find_prefix(tokens(13), root_hash(), right[:15]).num_tokens == 0
 
 
+def test_blocks_keep_the_hashes_that_were_made_elsewhere() -> None:
+    kv = make(None)
+    elsewhere = b"first-made-before"[:16] + b"other-made-before"[:16]
+    tables = kv.new_tables(known_hashes=elsewhere)
+    kv.append(tables, 3)
+    kv.commit(tables, tokens(12), 4)
+    kv.commit(tables, tokens(12), 12)
+    assert tables.hashes[:2] == [elsewhere[:16], elsewhere[16:]]
+    assert len(tables.hashes[2]) == 16
+    assert kv.find_prefix(tokens(9), root_hash(), b"").num_tokens == 0
+    assert kv.find_prefix(tokens(9), root_hash(), elsewhere).num_tokens == 8
+
+
 def test_salted_prompts_share_nothing_with_others() -> None:
     kv = make(None)
     fill(kv, tokens(12), salt="a")

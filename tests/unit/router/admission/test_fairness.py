@@ -49,3 +49,22 @@ def test_a_prediction_follows_the_tenants_answers() -> None:
     assert before < counters.predict("a", 100)
     assert abs(counters.predict("a", 100) - 2100) < 10
     assert counters.predict("b", 100) == before
+
+
+def test_a_prediction_begins_at_128_tokens_and_takes_a_fifth_of_each_answer() -> None:
+    counters = ServiceCounters()
+    assert counters.predict("a", 100) == 100 + 2 * 128
+    counters.learn("a", 28)
+    assert counters.predict("a", 1) == 1 + 2 * 108
+    counters.learn("a", 208)
+    assert counters.predict("a", 0) == 2 * 128
+
+
+def test_service_is_counted_by_weight_and_can_be_taken_back() -> None:
+    counters = ServiceCounters()
+    assert counters.served("a") == 0
+    counters.charge("a", 100, weight=4)
+    counters.charge("a", 20, weight=0.5)
+    assert counters.served("a") == 65
+    counters.charge("a", -60, weight=4)
+    assert counters.served("a") == 50

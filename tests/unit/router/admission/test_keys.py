@@ -1,10 +1,12 @@
 """The key file: what it may say, and what it never holds."""
 
+import hashlib
 import json
 
 import pytest
 import yaml
 
+from kvasir_router.admission import keys
 from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key, make_key, read_keys
 from kvasir_router.admission.limits import Allowance
 from kvasir_router.admission.ticket import Priority
@@ -20,10 +22,10 @@ def read(tmp_path, content):
 
 
 def test_keys_are_long_random_and_hashed() -> None:
-    keys = {make_key() for _ in range(100)}
-    assert len(keys) == 100
-    assert all(len(key) >= 46 and key.startswith("kv-") for key in keys)
-    assert len({hash_key(key.encode()) for key in keys}) == 100
+    made = {make_key() for _ in range(100)}
+    assert len(made) == 100
+    assert all(len(key) >= 46 and key.startswith("kv-") for key in made)
+    assert len({hash_key(key.encode()) for key in made}) == 100
     assert hash_key(b"kv-x") == hash_key(b"kv-x") != hash_key(b"kv-y")
 
 
@@ -56,9 +58,9 @@ def test_a_whole_entry_is_written_and_read(tmp_path) -> None:
 
 
 def test_a_key_may_stand_for_its_hash_and_is_never_written(tmp_path) -> None:
-    keys = read(tmp_path, {"keys": [{"id": "a", "key": "kv-0123456789abcdef"}]})
-    assert keys[0].hash == hash_key(b"kv-0123456789abcdef")
-    assert b"0123456789abcdef" not in dump_keys(KeyFile(keys=keys))
+    found = read(tmp_path, {"keys": [{"id": "a", "key": "kv-0123456789abcdef"}]})
+    assert found[0].hash == hash_key(b"kv-0123456789abcdef")
+    assert b"0123456789abcdef" not in dump_keys(KeyFile(keys=found))
 
 
 def test_json_is_read_too(tmp_path) -> None:
@@ -148,3 +150,60 @@ def test_a_hash_of_digits_is_not_quoted_either(tmp_path) -> None:
     with pytest.raises(YamlFileError) as refusal:
         read(tmp_path, "keys: [{id: a, hash: 8675309}]")
     assert "8675309" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most", "refused"),
+    [
+        ("weight", 0.01, 1000, [0.0099, 1000.1]),
+        ("requests_per_minute", 1e-9, 1e15, [0, 1.1e15]),
+        ("tokens_per_day", 0.5, 1e15, [0, 1.1e15]),
+        ("id", "a", "a" * 64, ["", "a" * 65]),
+        ("tenant", "0", "9" * 64, ["", "-a", "a" * 65]),
+        ("key", "k" * 16, "k" * 256, ["k" * 15, "k" * 257, "k" * 15 + " "]),
+        ("hash", "0" * 64, "f" * 64, ["a" * 63, "a" * 65, "A" * 64, "g" * 64]),
+    ],
+)
+def test_bounds_of_an_entry(tmp_path, field, least, most, refused) -> None:
+    def entry(value):
+        base = {"id": "a", "hash": HASH, field: value}
+        if field == "key":
+            del base["hash"]
+        return {"keys": [base]}
+
+    for value in (least, most):
+        assert len(read(tmp_path, entry(value))) == 1
+    for value in refused:
+        with pytest.raises(YamlFileError, match=field):
+            read(tmp_path, entry(value))
+
+
+def test_an_entry_has_the_key_or_its_hash(tmp_path) -> None:
+    both = {"id": "a", "key": "kv-0123456789abcdef", "hash": HASH}
+    with pytest.raises(YamlFileError, match="not both"):
+        read(tmp_path, {"keys": [both]})
+
+
+@pytest.mark.parametrize("model", ["*", "m", "m*", "org/m-1.2:x"])
+def test_names_of_models_and_their_beginnings(tmp_path, model) -> None:
+    [key] = read(tmp_path, {"keys": [{"id": "a", "hash": HASH, "models": [model]}]})
+    assert key.models == (model,)
+    for wrong in ("m m", "m\x7f", "**", "*m"):
+        with pytest.raises(YamlFileError, match="models"):
+            read(tmp_path, {"keys": [{"id": "a", "hash": HASH, "models": [wrong]}]})
+
+
+def test_an_entry_is_written_without_what_it_does_not_say() -> None:
+    assert ApiKey(id="a", hash=HASH).dump() == {"id": "a", "hash": HASH}
+    bulk = ApiKey(id="a", hash=HASH, priority="bulk", models=("m",))
+    assert bulk.dump() == {"id": "a", "hash": HASH, "models": ["m"], "priority": "bulk"}
+
+
+def test_a_file_holds_50_000_keys_and_16_mib() -> None:
+    assert keys.MAX_KEYS == 50_000
+    assert keys.MAX_FILE_BYTES == 16_777_216
+
+
+def test_a_hash_is_blake2b_of_32_bytes_with_its_own_person() -> None:
+    made = hashlib.blake2b(b"kv-x", digest_size=32, person=b"kvasir.api-key")
+    assert hash_key(b"kv-x") == made.hexdigest()

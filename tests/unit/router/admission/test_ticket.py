@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.admission.ticket import Ticket, output_estimate, prompt_estimate
+from kvasir_router.admission.ticket import Priority, Ticket, output_estimate, prompt_estimate
+from kvasir_router.wire.long_bodies.media import Media
 
 
 class Limits:
@@ -79,3 +80,45 @@ def test_a_prompt_is_estimated_from_its_bytes() -> None:
 )
 def test_an_answer_is_estimated_from_what_it_may_be(fields: dict[str, Any], tokens: int) -> None:
     assert output_estimate(asked(**fields)) == tokens
+
+
+@pytest.mark.parametrize(
+    ("streamed", "sent", "seconds", "output"),
+    [
+        (False, 0, 1.5, 150),
+        (False, 0, 0.019, 1),
+        (False, 400, 0.5, 100),
+        (False, 400, 1.5, 150),
+        (False, 0, 10.0, 300),
+        (True, 0, 1.5, 0),
+        (True, 400, 1.5, 2),
+    ],
+)
+def test_of_an_answer_that_comes_as_a_whole_time_is_worth_tokens(
+    streamed: bool, sent: int, seconds: float, output: int
+) -> None:
+    ticket = Ticket(70, 300)
+    used = ticket.used_tokens(streamed=streamed, sent_bytes=sent, seconds=seconds)
+    assert used == (70, output)
+
+
+def test_media_count_by_their_kind_and_not_by_their_bytes() -> None:
+    media = Media(tokens=500, size=10_000)
+    assert prompt_estimate(10_400, media) == 601
+    assert prompt_estimate(9_000, media) == 501
+
+
+def test_what_a_ticket_is_when_nothing_is_said() -> None:
+    ticket = Ticket(1, 2)
+    assert (ticket.tenant, ticket.key_id, ticket.priority, ticket.weight) == (
+        *("", ""),
+        *(Priority.DEFAULT, 1.0),
+    )
+    assert (ticket.admitted, ticket.waits_since, ticket.charged) == (0, 0, 0)
+    ticket.settle(5, 1.0, 2.0)
+
+
+def test_classes_are_served_in_this_order() -> None:
+    assert sorted(Priority) == [
+        *(Priority.SYSTEM, Priority.INTERACTIVE, Priority.DEFAULT, Priority.BULK)
+    ]
