@@ -1,19 +1,21 @@
 """Who comes in, and what the others are told."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
-from kvasir_router.admission.admission import Admission
+from kvasir_router.admission.admission import Admission, forbidden
 from kvasir_router.admission.keyring import Holder
-from kvasir_router.admission.keys import ApiKey
-from kvasir_router.admission.limits import KeyLimits
+from kvasir_router.admission.keys import ApiKey, KeyFile, dump_keys, hash_key
+from kvasir_router.admission.limits import Allowance, KeyLimits
 from kvasir_router.admission.ticket import OUTPUT_RESERVED_MAX, Priority, Ticket
 from kvasir_router.discovery.specs import ModelSpec
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.target import Target
 from kvasir_router.policy.round_robin import RoundRobin
 from kvasir_router.wire.envelope import Envelope
+from kvasir_router.wire.long_bodies.media import Media
 from kvasir_router.wire.responses import Answer, RefusalError
 
 TARGET = Target(Model(ModelSpec("m"), RoundRobin(), 0))
@@ -103,3 +105,76 @@ def test_settling_gives_back_what_was_not_used_and_only_once() -> None:
         ticket.settle(100, 0.0, ticket.admitted)
     assert isinstance(admit(who, max_tokens=799), Ticket)
     assert not isinstance(admit(who), Ticket)
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [
+        ({"requests_per_minute": 2}, 30),
+        ({"requests_per_minute": 240}, 1),
+        ({"requests_per_minute": 0.5}, 120),
+        ({"tokens_per_minute": 613 * 7}, 9),
+    ],
+)
+def test_the_time_to_wait_is_in_whole_seconds_and_never_none(monkeypatch, limit, seconds) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+    who = holder(**limit)
+    while isinstance(answer := admit(who), Ticket):
+        pass
+    assert f"try again in {seconds} s." in message(answer)["message"]
+    assert b"Retry-After: %d\r\n" % seconds in answer.lines
+
+
+def test_what_can_never_be_had_is_asked_for_again_tomorrow() -> None:
+    key = ApiKey(id="k", hash="a" * 64, tenant="t")
+    limits = KeyLimits(Allowance(requests_per_minute=0), 0.0)
+    limits.admit(1, 0.0, 0.0)
+    answer = admit(Holder(key, limits))
+    assert b"Retry-After: 86400\r\n" in answer.lines
+    assert "may use 0 requests a minute here" in message(answer)["message"]
+
+
+async def test_refusals_are_counted_by_tenant_and_reason(tmp_path) -> None:
+    path, told = tmp_path / "keys.yaml", []
+    path.write_bytes(dump_keys(KeyFile(keys=(ApiKey(id="k", hash=hash_key(b"kv-k"), tenant="t"),))))
+    admission = Admission(path, 1, told.append)
+    assert admission.keyring is not None
+    await admission.keyring.load()
+    path.write_text("x")
+    for _ in range(2):
+        await admission.keyring.read_again()
+    assert (told, admission.reads) == ([True, False, False], {"ok": 1, "refused": 2})
+
+    for _ in range(2):
+        with pytest.raises(RefusalError) as refusal:
+            admission.holder(b"Bearer other")
+    assert refusal.value.answer.status == 401
+    assert refusal.value.answer.lines == b"WWW-Authenticate: Bearer\r\n"
+    known = admission.holder(b"Bearer kv-k")
+    assert known is not None
+    assert message(admission.without_models(known))["message"] == (
+        "The API key `k` may use no model."
+    )
+    admission.without_models(known)
+    budget = holder(models=("m",), tokens_per_day=1)
+    for name in ("m", "m", "m", "n"):
+        with suppress(RefusalError):
+            admission.admit(budget, Envelope(name), 400, name, TARGET)
+    assert admission.refusals == {
+        ("", "unauthorized"): 2,
+        ("t", "forbidden"): 3,
+        ("t", "tokens_per_day"): 2,
+    }
+
+
+def test_media_are_estimated_by_their_kind() -> None:
+    ticket = Admission(None).admit(
+        None, Envelope("m"), 40_400, "m", TARGET, Media(tokens=9, size=40_000)
+    )
+    assert ticket.prompt_tokens == 110
+
+
+def test_a_long_name_is_cut_in_the_answer() -> None:
+    answer = forbidden("k", "n" * 300)
+    assert f"`{'n' * 256}`" in message(answer)["message"]
+    assert message(answer)["param"] == "model"

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from support.waiting_requests import Asking, Room
 
-from kvasir_router.admission.ticket import Priority
 from kvasir_router.discovery.specs import ModelSpec
 
 
@@ -33,60 +32,6 @@ def test_nobody_overtakes_those_who_wait(make_queue) -> None:
     queue.serve(model)
     assert first.state == "runs"
     assert queue.waiting(model) == 1
-
-
-def test_who_prefers_the_replica_with_room_goes_before_others_up_to_a_bound(make_queue) -> None:
-    queue, model = make_queue(), Room()
-    first, *others = [Asking(queue, model).come() for _ in range(100)]
-    first.preferred_has_room = False
-    overtaken = 0
-    while first.state == "waits":
-        model.free = 1
-        queue.serve(model)
-        overtaken += 1
-    assert [each.state for each in others[:overtaken]] == ["runs"] * 64 + ["waits"]
-
-
-def test_a_stream_that_moves_is_not_overtaken(make_queue) -> None:
-    queue, model = make_queue(), Room()
-    moving, other = Asking(queue, model).come(), Asking(queue, model).come()
-    moving.moving, moving.preferred_has_room = True, False
-    model.free = 1
-    queue.serve(model)
-    assert (moving.state, other.state) == ("runs", "waits")
-
-
-def test_nobody_at_home_means_the_first(make_queue) -> None:
-    queue, model = make_queue(), Room()
-    first, second = Asking(queue, model).come(), Asking(queue, model).come()
-    first.preferred_has_room = second.preferred_has_room = False
-    model.free = 1
-    queue.serve(model)
-    assert (first.state, second.state) == ("runs", "waits")
-
-
-def test_room_is_counted_only_where_several_tenants_want_it(make_queue) -> None:
-    queue, model = make_queue(), Room(capacity=20)
-    waiting = [Asking(queue, model, "a").come() for _ in range(3)]
-    model.free = 1
-    queue.serve(model)
-    assert waiting[0].state == "runs"
-    assert model.looks == 0
-    Asking(queue, model, "b").come()
-    model.free = 10
-    queue.serve(model)
-    assert model.looks > 0
-
-
-def test_classes_are_served_in_order(make_queue) -> None:
-    queue, model = make_queue(), Room()
-    asking = {
-        priority: Asking(queue, model, priority=priority).come() for priority in reversed(Priority)
-    }
-    for priority in Priority:
-        model.free = 1
-        queue.serve(model)
-        assert asking[priority].state == "runs"
 
 
 def test_a_tenant_with_much_service_waits_for_one_with_little(make_queue) -> None:
@@ -138,24 +83,6 @@ def test_a_full_queue_refuses_with_429_and_when_to_retry(make_queue) -> None:
     assert [each.state for each in waiting] == ["waits", "waits"]
     assert late.answer.status == 429
     assert b"Retry-After: 5\r\n" in late.answer.lines
-
-
-def test_a_full_queue_drops_the_newest_of_the_longest_for_another_tenant(make_queue) -> None:
-    queue, model = make_queue(requests=4), Room()
-    hog = [Asking(queue, model, "hog").come() for _ in range(4)]
-    light = Asking(queue, model, "light").come()
-    assert light.state == "waits"
-    assert [each.state for each in hog] == ["waits", "waits", "waits", "refused"]
-    Asking(queue, model, "light").come()
-    assert Asking(queue, model, "light").come().state == "refused"
-
-
-def test_a_full_queue_drops_the_last_class_first(make_queue) -> None:
-    queue, model = make_queue(requests=1), Room()
-    bulk = Asking(queue, model, priority=Priority.BULK).come()
-    default = Asking(queue, model).come()
-    assert (bulk.state, default.state) == ("refused", "waits")
-    assert Asking(queue, model, "b", priority=Priority.BULK).come().state == "refused"
 
 
 def test_bodies_are_bounded_together(make_queue) -> None:
@@ -257,18 +184,6 @@ def test_a_start_without_room_keeps_its_place(make_queue) -> None:
     assert (first.state, second.state) == ("runs", "waits")
 
 
-def test_retry_after_is_the_wait_at_the_rate_of_service(make_queue, clock) -> None:
-    queue, model = make_queue(requests=40), Room()
-    for _ in range(40):
-        Asking(queue, model).come()
-    for clock.now in range(10):
-        model.free = 1
-        queue.serve(model)
-        Asking(queue, model).come()
-    late = Asking(queue, model).come()
-    assert b"Retry-After: 36\r\n" in late.answer.lines
-
-
 def test_a_model_that_is_gone_ends_its_requests(make_queue) -> None:
     queue, model = make_queue(), Room(ready=False)
     asking = Asking(queue, model).come()
@@ -318,3 +233,68 @@ def test_refusals_are_told_with_their_reason(make_queue, clock) -> None:
     clock.now = 30
     queue.serve_and_expire()
     assert told == ["full", "timeout"]
+
+
+def test_bodies_may_fill_the_room_there_is(make_queue) -> None:
+    queue, model = make_queue(body_bytes=1000), Room()
+    first, second = (Asking(queue, model, size=500).come() for _ in range(2))
+    assert (first.state, second.state) == ("waits", "waits")
+    assert Asking(queue, model, size=1).come().state == "refused"
+    model.free = 1
+    queue.serve(model)
+    assert Asking(queue, model, size=500).come().state == "waits"
+
+
+def test_who_waits_is_counted_with_its_tokens(make_queue) -> None:
+    queue, model = make_queue(), Room()
+    assert (queue.waiting(model), queue.waiting_tokens(model)) == (0, 0)
+    first = Asking(queue, model, size=400).come()
+    Asking(queue, model, "b", size=100).come()
+    assert (queue.waiting(model), queue.waiting_tokens(model)) == (2, 125)
+    first.leave()
+    assert (queue.waiting(model), queue.waiting_tokens(model)) == (1, 25)
+
+
+def test_a_defect_ends_its_own_request(make_queue) -> None:
+    queue, model, ended = make_queue(), Room(), []
+    first, second = Asking(queue, model).come(), Asking(queue, model).come()
+
+    def fail() -> None:
+        raise RuntimeError("start")
+
+    first.start, first.defect = fail, ended.append  # type: ignore[attr-defined]
+    model.free = 1
+    queue.serve(model)
+    assert [str(error) for error in ended] == ["start"]
+    assert second.state == "runs"
+
+
+def test_what_a_tenant_was_charged_is_corrected_by_what_it_used(make_queue) -> None:
+    queue, model = make_queue(), Room(free=1)
+    running = Asking(queue, model, size=400, weight=2.0).come()
+    counters = queue._queues[model].counters
+    predicted = 100 + 2 * 128
+    assert (running.ticket.charged, counters.served("a")) == (predicted, predicted / 2)
+    running.end(prompt=90, output=10)
+    assert (running.ticket.charged, counters.served("a")) == (0, (90 + 2 * 10) / 2)
+    assert counters.predict("a", 0) < 2 * 128
+    before = counters.predict("a", 0)
+    other = Asking(queue, model).come()
+    other.end(output=0)
+    assert counters.predict("a", 0) == before, "no answer teaches nothing"
+
+
+def test_what_finds_no_replica_is_not_charged(make_queue) -> None:
+    queue, model = make_queue(), Room()
+    asking = Asking(queue, model).come()
+    counters = queue._queues[model].counters
+    assert (asking.state, asking.ticket.charged, counters.served("a")) == ("waits", 0, 0)
+
+
+def test_the_refusal_says_how_many_wait(make_queue) -> None:
+    queue, model = make_queue(requests=1), Room()
+    Asking(queue, model).come()
+    late = Asking(queue, model).come()
+    assert b"all the requests they may; 1 requests wait." in late.answer.body
+    none = make_queue(requests=0)
+    assert b"all the requests they may." in Asking(none, model).come().answer.body

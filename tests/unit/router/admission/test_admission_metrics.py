@@ -1,0 +1,95 @@
+"""Metrics of tenants and of those who wait: names, labels and numbers."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+from kvasir_router.admission.admission import Admission
+from kvasir_router.admission.admission_metrics import (
+    MAX_TENANTS,
+    OTHERS,
+    TenantMeter,
+    key_families,
+    queue_families,
+)
+
+
+def samples(families: Any) -> dict[tuple[str, ...], float]:
+    """Values by name and labels, without what is only bookkeeping of the format."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_what_waits_and_what_a_model_has_used() -> None:
+    model, other = SimpleNamespace(name="m"), SimpleNamespace(name="n")
+    fleet: Any = SimpleNamespace(models={"m": model, "n": other})
+    used = SimpleNamespace(
+        prompt_tokens=5, cached_tokens=3, completion_tokens=2, refusals=Counter(full=1, timeout=4)
+    )
+    queue: Any = SimpleNamespace(waiting=lambda each: 7 if each is model else 0)
+    metrics: Any = SimpleNamespace(models={"m": used, "gone": used})
+    found = samples(queue_families(fleet, metrics, queue))
+    assert {key[1:]: value for key, value in found.items()} == {
+        ("m",): 7,
+        ("n",): 0,
+        ("m", "prompt"): 5,
+        ("m", "cached"): 3,
+        ("m", "completion"): 2,
+        ("m", "full"): 1,
+        ("m", "timeout"): 4,
+    }
+
+
+def test_what_tenants_use_is_added_up() -> None:
+    admission, meter = Admission(), TenantMeter()
+    assert not list(key_families(admission, meter)), "without keys there are no tenants"
+    keyring: Any = ["a key", "another"]
+    admission.keyring = keyring
+    meter.used("a", 200, 10, 4)
+    meter.used("a", 200, 1, 2)
+    meter.used("a", 429, 0, 0)
+    meter.used("b", 500, 3, 0)
+    admission.refusals.update({("", "unauthorized"): 6, ("a", "tokens_per_day"): 1})
+    admission.reads.update(ok=2, refused=1)
+    found = samples(key_families(admission, meter))
+    assert {key[1:]: value for key, value in found.items() if len(key) > 1} == {
+        ("", "unauthorized"): 6,
+        ("a", "tokens_per_day"): 1,
+        ("a", "200"): 2,
+        ("a", "429"): 1,
+        ("b", "500"): 1,
+        ("a", "prompt"): 11,
+        ("a", "completion"): 6,
+        ("b", "prompt"): 3,
+        ("b", "completion"): 0,
+        ("ok",): 2,
+        ("refused",): 1,
+    }
+    assert [value for key, value in found.items() if len(key) == 1] == [2], "keys in use"
+
+
+def test_tenants_beyond_a_thousand_share_a_series() -> None:
+    meter = TenantMeter()
+    assert MAX_TENANTS == 1000
+    for number in range(MAX_TENANTS):
+        meter.used(f"t{number}", 200, 1, 1)
+    assert OTHERS not in meter.tenants
+    for name in ("late", "later"):
+        meter.used(name, 200, 5, 2)
+        assert meter.label(name) == OTHERS
+    assert meter.label("t0") == "t0"
+    others = meter.tenants[OTHERS]
+    assert (others.codes[200], others.prompt_tokens, others.completion_tokens) == (2, 10, 4)
+
+
+def test_one_name_may_be_refused_by_many_tenants() -> None:
+    admission, meter = Admission(), TenantMeter()
+    admission.keyring = []  # type: ignore[assignment]
+    for number in range(MAX_TENANTS + 2):
+        admission.refusals[f"t{number}", "forbidden"] += 1
+    found = samples(key_families(admission, meter))
+    shared = [value for key, value in found.items() if key[1:] == (OTHERS, "forbidden")]
+    assert shared == [2]
