@@ -189,7 +189,7 @@ def mutated(source: str, operator: str, occurrence: int) -> str:
 
 def meaning_of(source: str) -> str:
     """Return the source without annotations, docstrings, comments and what only mypy and memory
-    know of a dataclass; "" for what is no Python."""
+    know of dataclasses and of how arguments are passed; "" for what is no Python."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -201,11 +201,21 @@ def meaning_of(source: str) -> str:
             node.annotation = None
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
+        elif isinstance(node, ast.arguments):
+            _pass_by_either(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass":
             node.keywords = [each for each in node.keywords if each.arg not in UNSEEN]
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value = ast.Constant(None)
     return ast.unparse(tree)
+
+
+def _pass_by_either(these: ast.arguments) -> None:
+    """Forget which arguments must be passed by name, and which by position."""
+    plain = [*these.posonlyargs, *these.args]
+    defaults = [*[None] * (len(plain) - len(these.defaults)), *these.defaults, *these.kw_defaults]
+    these.posonlyargs, these.args, these.kwonlyargs = [], [*plain, *these.kwonlyargs], []
+    these.defaults, these.kw_defaults = defaults, []  # type: ignore[assignment]
 
 
 def changed_line(source: str, made: str) -> tuple[int, str, str]:
