@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from kvasir.text.tokenizer import Tokenizer
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
@@ -53,7 +54,7 @@ class AsyncLLM:
         seed = engine_seed(
             asked.model,
             loaded_revision(model_dir, asked.revision),
-            fleet_secret=secret,
+            fleet_secret=FleetSecretFile(secret).now.hash_key,
             published=bool(made.kv_events_endpoint),
         )
         core = CoreProcess(

@@ -5,17 +5,65 @@ sides derive the same two CURVE key pairs from it: the publisher is the server, 
 client. The server's public key is never published or sent over the wire in the clear, and CURVE
 encrypts a client's first message to it; so only a holder of the secret gets past the handshake, in
 either direction.
+
+A file of it holds one secret a line. The first one is sent and is the publisher's; each one is
+accepted, and tried by a subscriber. So it is replaced without a moment in which two parts know no
+common one: the new secret is added as the last line everywhere, then put first everywhere, then the
+old one is dropped. A line `hash-key:TEXT` is no secret that anybody is known by: block hashes and
+tenants' salts are made of it instead of the first secret, and so outlast that one.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import zmq
 
 FLEET_SECRET_HEADER = "x-kvasir-fleet-secret"  # noqa: S105 (the header's name, not a secret)
+MAX_SECRETS = 8
+"""Each one is compared with what a caller sends."""
+_HASH_KEY = "hash-key:"
+
+
+class FleetSecretError(ValueError):
+    """The text is no fleet secret; the message says why, without a word of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSecret:
+    """The secrets of a fleet. Without any, its parts do not know each other."""
+
+    accepted: tuple[str, ...] = field(default=(), repr=False)
+    """Secrets that a caller may send."""
+    hash_key: str = field(default="", repr=False)
+    """What block hashes and tenants' salts are made of."""
+
+    @property
+    def sent(self) -> str:
+        """The secret that this process sends; empty = none."""
+        return self.accepted[0] if self.accepted else ""
+
+
+def parse_fleet_secret(text: str) -> FleetSecret:
+    """Return the secrets of a file's or a variable's text. Raises FleetSecretError."""
+    # Not splitlines(), which also splits at characters that are refused below
+    lines = [line.strip(" \t\r") for line in text.split("\n")]
+    if not all(line.isascii() and line.isprintable() for line in lines):
+        raise FleetSecretError("a line is not printable ASCII; write one secret a line")
+    keys = [line[len(_HASH_KEY) :].strip() for line in lines if line.startswith(_HASH_KEY)]
+    secrets = tuple(dict.fromkeys(it for it in lines if it and not it.startswith(_HASH_KEY)))
+    if not secrets:
+        raise FleetSecretError("it holds no secret; write one in its first line")
+    if len(secrets) > MAX_SECRETS:
+        raise FleetSecretError(
+            f"it holds {len(secrets)} secrets; leave {MAX_SECRETS} of them at most"
+        )
+    if len(keys) > 1 or "" in keys:
+        raise FleetSecretError(f"a line {_HASH_KEY}TEXT may be there once, and not empty")
+    return FleetSecret(secrets, keys[0] if keys else secrets[0])
 
 
 class CurveKeyPair(NamedTuple):

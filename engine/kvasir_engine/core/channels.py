@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.settings import EngineSettings
 
 HANDLES_PER_CLIENT = 1 << 26
@@ -23,12 +24,20 @@ class CoreConfig(msgspec.Struct):
     log_level: str = "info"
     kv_events_topic: str = ""
     fleet_secret: str = ""
-    """Secret that subscribers to KV events must know; empty = anyone may subscribe."""
+    """Secrets that subscribers to KV events must know, as --fleet-secret-file has them; empty =
+    anyone may subscribe."""
+    fleet_secret_file: str = ""
+    """Path of that file, which is followed; empty = there is none."""
     prefix_seed: bytes = b""
     """Key of the block hashes (kvasir.wire.block_hash)."""
     model_name: str = ""
     """Label of the metrics."""
     metrics_prefix: str = "kvasir_"
+
+    def followed_secret(self) -> FleetSecretFile:
+        """Return the fleet secret, which may change."""
+        path = Path(self.fleet_secret_file) if self.fleet_secret_file else None
+        return FleetSecretFile(self.fleet_secret, path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,11 +82,13 @@ class BlockEvents:
             "kv_events_dropped", "Batches of KV events dropped because their publisher was behind."
         )
         self._num_dropped = 0
+        self._fleet_secret = config.followed_secret()
+        self._fleet_secret.follow()
         self._publisher = KVEventPublisher(
             settings.kv_events_endpoint,
             settings.kv_events_replay_endpoint,
             topic=config.kv_events_topic,
-            fleet_secret=config.fleet_secret,
+            fleet_secret=self._fleet_secret,
         )
 
     def __call__(self, core: Core, load: SchedulerLoad | None) -> None:
@@ -99,4 +101,5 @@ class BlockEvents:
 
     def close(self) -> None:
         """AfterStep.close."""
+        self._fleet_secret.stop()
         self._publisher.close()

@@ -13,6 +13,7 @@ from typing import Any
 import zmq
 
 from kvasir.wire.fleet_secret import secure_server
+from kvasir.wire.fleet_secret_file import LOOK_SECONDS, FleetSecretFile
 from kvasir.wire.kv_events import (
     REPLAY_END,
     AllBlocksCleared,
@@ -23,6 +24,8 @@ from kvasir.wire.kv_events import (
 
 _log = logging.getLogger(__name__)
 _LINGER_MS = 200
+_UNBIND_MS = 1000
+_BIND_AGAIN_SECONDS = 0.02
 
 
 class KVEventPublisher:
@@ -31,6 +34,10 @@ class KVEventPublisher:
     `publish` never blocks: with `max_queued_batches` waiting, a batch is dropped and counted. Its
     sequence number is used up, so readers see a gap that no replay fills, and the next batch
     begins with AllBlocksCleared, so that readers that ignore gaps keep no block that is gone.
+
+    A CURVE server has one key. When another fleet secret is the one that is sent, both sockets are
+    bound anew with its key: readers lose their connection, try their other secrets, and ask for
+    what they missed.
     """
 
     def __init__(
@@ -39,7 +46,7 @@ class KVEventPublisher:
         replay_endpoint: str = "",
         *,
         topic: str = "",
-        fleet_secret: str = "",
+        fleet_secret: FleetSecretFile | None = None,
         buffer_batches: int = 10_000,
         buffer_bytes: int = 256 * 2**20,
         max_queued_batches: int = 10_000,
@@ -50,7 +57,7 @@ class KVEventPublisher:
             endpoint: PUB address, such as tcp://*:5557; port * takes a free one.
             replay_endpoint: ROUTER address; "" = no replay.
             topic: First frame of each message; other routers expect kv@<pod IP>@<model>.
-            fleet_secret: Only its holders can subscribe; "" = anyone can.
+            fleet_secret: Only holders of the one that is sent can subscribe; without any, anyone.
             buffer_batches: Batches kept for replay, at most `buffer_bytes` of payload.
 
         Raises:
@@ -65,10 +72,10 @@ class KVEventPublisher:
         self._closing = False
         self._recent = _ReplayBuffer(buffer_batches, buffer_bytes)
         self._context = zmq.Context()
-        self._pub = self._socket(zmq.PUB, buffer_batches, fleet_secret)
-        self._router = self._socket(zmq.ROUTER, 2 * buffer_batches, fleet_secret)
-        # A full or vanished reader raises instead of losing part of its replay silently
-        self._router.router_mandatory = True
+        self._fleet_secret = fleet_secret or FleetSecretFile()
+        self._sent = self._fleet_secret.now.sent
+        self._buffer_batches = buffer_batches
+        self._pub, self._router = self._sockets()
         try:
             self.endpoint = _bind(self._pub, endpoint)
             self.replay_endpoint = _bind(self._router, replay_endpoint) if replay_endpoint else ""
@@ -104,25 +111,52 @@ class KVEventPublisher:
         self._thread.join()
         os.close(self._wake)
 
-    def _socket(self, kind: int, high_water_mark: int, fleet_secret: str) -> zmq.Socket[bytes]:
+    def _sockets(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        pub = self._socket(zmq.PUB, self._buffer_batches)
+        router = self._socket(zmq.ROUTER, 2 * self._buffer_batches)
+        # A full or vanished reader raises instead of losing part of its replay silently
+        router.router_mandatory = True
+        return pub, router
+
+    def _socket(self, kind: int, high_water_mark: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.sndhwm = high_water_mark
         socket.linger = _LINGER_MS
-        secure_server(socket, fleet_secret)
+        secure_server(socket, self._sent)
         return socket
 
     def _run(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._wake, zmq.POLLIN)
-        poller.register(self._router, zmq.POLLIN)
+        wait = 1e3 * LOOK_SECONDS if self._fleet_secret.is_file else None
+        poller = self._poller()
         while not (self._closing and not self._queue):
-            ready = dict(poller.poll())
+            ready = dict(poller.poll(wait))
             if self._wake in ready:
                 os.eventfd_read(self._wake)
+            if self._sent != self._fleet_secret.now.sent:
+                self._bind_again()
+                poller, ready = self._poller(), {}
             self._send_queued()
             if self._router in ready:
                 self._answer_replay()
         self._context.destroy()
+
+    def _poller(self) -> zmq.Poller:
+        poller = zmq.Poller()
+        poller.register(self._wake, zmq.POLLIN)
+        poller.register(self._router, zmq.POLLIN)
+        return poller
+
+    def _bind_again(self) -> None:
+        """Bind with the secret that is sent now. The replay's address first: who gets through to
+        the other one asks there next."""
+        self._sent = self._fleet_secret.now.sent
+        _unbind(self._pub, self.endpoint)
+        _unbind(self._router, self.replay_endpoint)
+        self._pub, self._router = self._sockets()
+        for socket, endpoint in ((self._router, self.replay_endpoint), (self._pub, self.endpoint)):
+            while endpoint and not self._closing and not _is_bound(socket, endpoint):
+                time.sleep(_BIND_AGAIN_SECONDS)
+        _log.info("KV events are for holders of another fleet secret now.")
 
     def _send_queued(self) -> None:
         while self._queue:
@@ -179,3 +213,23 @@ def _bind(socket: zmq.Socket[Any], endpoint: str) -> str:
         ) from error
     bound = socket.getsockopt(zmq.LAST_ENDPOINT)
     return bound.decode() if isinstance(bound, bytes) else endpoint
+
+
+def _unbind(socket: zmq.Socket[Any], endpoint: str) -> None:
+    """Close the socket, once nothing listens at its address any more."""
+    if endpoint:
+        monitor = socket.get_monitor_socket(zmq.EVENT_CLOSED)
+        socket.unbind(endpoint)
+        monitor.poll(_UNBIND_MS)
+        socket.disable_monitor()
+        monitor.close()
+    socket.close()
+
+
+def _is_bound(socket: zmq.Socket[Any], endpoint: str) -> bool:
+    try:
+        _bind(socket, endpoint)
+    except OSError as error:
+        _log.warning("%s; trying again.", error)
+        return False
+    return True

@@ -6,7 +6,8 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 
-from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
+from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER, FleetSecret
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 
 _FLEET_HEADER = FLEET_SECRET_HEADER.encode()
 
@@ -16,18 +17,27 @@ def _digest(secret: bytes) -> bytes:
 
 
 class Keyring:
-    """API keys and the fleet secret, held as hashes and compared in constant time."""
+    """API keys and the fleet's secrets, as hashes that are compared in constant time."""
 
-    def __init__(self, api_keys: Iterable[str], fleet_secret: str | None) -> None:
+    def __init__(self, api_keys: Iterable[str], fleet_secret: FleetSecretFile) -> None:
         self._keys = [_digest(key.encode()) for key in api_keys]
-        self._fleet = None if fleet_secret is None else _digest(fleet_secret.encode())
+        self._fleet_secret = fleet_secret
+        self._fleet: list[bytes] = []
+        self._fleet_of: FleetSecret | None = None
+        """What `_fleet` was made of."""
+
+    @property
+    def has_fleet(self) -> bool:
+        """True if there is a fleet secret: what only routers may do is theirs alone."""
+        return bool(self._fleet_secret.now.accepted)
 
     def is_fleet(self, headers: dict[bytes, bytes]) -> bool:
-        """True for a caller that sent the configured fleet secret."""
+        """True for a caller that sent one of the fleet's secrets."""
         sent = headers.get(_FLEET_HEADER)
-        if self._fleet is None or sent is None:
-            return False
-        return hmac.compare_digest(_digest(sent), self._fleet)
+        now = self._fleet_secret.now
+        if now is not self._fleet_of:
+            self._fleet_of, self._fleet = now, [_digest(it.encode()) for it in now.accepted]
+        return sent is not None and _is_one_of(_digest(sent), self._fleet)
 
     def admits(self, headers: dict[bytes, bytes]) -> bool:
         """True when no key is asked for or one of them came as a bearer token."""
@@ -36,6 +46,9 @@ class Keyring:
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
             return False
-        sent = _digest(token.strip())
-        # Every key is compared, so that the time does not tell which one is near.
-        return sum(hmac.compare_digest(sent, key) for key in self._keys) > 0
+        return _is_one_of(_digest(token.strip()), self._keys)
+
+
+def _is_one_of(sent: bytes, known: list[bytes]) -> bool:
+    # Every one is compared, so that the time does not tell which one is near.
+    return sum(hmac.compare_digest(sent, each) for each in known) > 0

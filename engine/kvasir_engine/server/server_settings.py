@@ -52,7 +52,10 @@ class ServerSettings:
     )
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     fleet_secret: str | None = field(default=None, repr=False)
-    """Proves a router; it gets token ids, seeds and usage beside each answer."""
+    """Secrets that prove a router, as --fleet-secret-file had them at the start; a router gets
+    token ids, seeds and usage beside each answer."""
+    fleet_secret_file: Path | None = None
+    """That file, which is followed."""
     max_logprobs: int = 20
     max_body_bytes: int = flag(DEFAULT_MAX_BODY_BYTES, "Largest request body.", HTTP, min=1024)
     drain_timeout: float = flag(

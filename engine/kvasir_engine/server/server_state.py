@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.messages import CoreInfo
+from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
 from kvasir_engine.server.large_bodies.worker_messages import Setup
@@ -39,6 +41,8 @@ class ServerState:
         self.model = model
         self.settings = settings
         self.metrics = metrics
+        self.fleet_secret = FleetSecretFile(settings.fleet_secret or "", settings.fleet_secret_file)
+        self.keyring = Keyring(settings.api_keys, self.fleet_secret)
         self.lifecycle = Lifecycle(client)
         self.reporter: PromptReporter | None = None
         """Reporter that takes prompts for the routers that watch them; only where gRPC is
@@ -86,7 +90,7 @@ class ServerState:
 
     def _worker_setup(self) -> Setup:
         # A worker has no use for what proves a caller.
-        settings = replace(self.settings, api_keys=(), fleet_secret=None)
+        settings = replace(self.settings, api_keys=(), fleet_secret=None, fleet_secret_file=None)
         return Setup(settings, self.lifecycle.served_info)
 
     def loaded_info(self) -> CoreInfo:

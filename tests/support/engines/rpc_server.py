@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from kvasir.text.tokenizer import Tokenizer
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_engine.core.client import LoadSnapshot
@@ -153,10 +155,14 @@ class Rig:
     eos = EOS
     collect, failure = staticmethod(collect), staticmethod(failure)
 
-    def __init__(self, api_keys: tuple[str, ...] = (), secret: str | None = None) -> None:
+    def __init__(
+        self, api_keys: tuple[str, ...] = (), secret: str = "", secret_file: Path | None = None
+    ) -> None:
         self.core = ScriptedCore()
         self.lifecycle = Lifecycle(self.core)
         self.reporter = PromptReporter(TOKENIZER, BLOCK)
+        self.fleet_secret = FleetSecretFile(secret, secret_file)
+        keyring = Keyring(api_keys, self.fleet_secret)
         maker = RequestMaker(TOKENIZER, None, (EOS or 0,), TOKENIZER.vocab_size, BLOCK, 5)
         service = EngineService(
             self.core,
@@ -164,13 +170,12 @@ class Rig:
             self.lifecycle,
             ApiMetrics(MetricRegistry("kvasir_", "m")),
             self.reporter,
+            keyring,
         )
-        keyring = Keyring(api_keys, secret)
         self.server = GrpcServer(
             service,
             self.lifecycle,
             keyring,
-            fleet_only=secret is not None,
             host="127.0.0.1",
             port=0,
         )
@@ -186,9 +191,9 @@ class Rig:
         await self.channel.close()
         await self.server.stop(0)
 
-    async def generate(self, **fields: Any) -> tuple[Any, ScriptedStream]:
+    async def generate(self, metadata: Any = (), **fields: Any) -> tuple[Any, ScriptedStream]:
         """A running call and its stream in the core."""
-        call = self.stub.Generate(pb.GenerateRequest(**fields))
+        call = self.stub.Generate(pb.GenerateRequest(**fields), metadata=metadata)
         async with asyncio.timeout(10):
             return call, await self.core.submitted.get()
 

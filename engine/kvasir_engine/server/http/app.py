@@ -21,7 +21,6 @@ from kvasir.openapi_document import Documentation, Endpoint
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.sampling_params import PARAMETERS
-from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.http.http_metrics import HttpMetrics
 from kvasir_engine.server.http.middleware import RequestMiddleware, RootPathMiddleware
@@ -64,9 +63,11 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         starting = asyncio.create_task(state.lifecycle.start())
+        state.fleet_secret.follow()
         try:
             yield
         finally:
+            state.fleet_secret.stop()
             starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await starting
@@ -74,7 +75,6 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
 
     endpoints = _endpoints(state)
     http_metrics = HttpMetrics(registry, [each.path for each in endpoints])
-    keyring = Keyring(settings.api_keys, settings.fleet_secret)
     handlers: dict[Any, Any] = {ApiError: _api_error, HTTPException: _http_error, 500: _crash}
     app = RawApp(
         endpoints,
@@ -89,7 +89,7 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
         middleware=[
             *([Middleware(RootPathMiddleware, settings.root_path)] if settings.root_path else ()),
             *_cross_origin(settings.origins),
-            Middleware(RequestMiddleware, keyring=keyring, count=http_metrics.count),
+            Middleware(RequestMiddleware, keyring=state.keyring, count=http_metrics.count),
         ],
         exception_handlers=handlers,
         lifespan=lifespan,

@@ -91,7 +91,11 @@ def serve(
     ] = None,
     fleet_secret_file: Annotated[
         Path | None,
-        _option("What routers prove themselves by; or KVASIR_FLEET_SECRET.", OPS),
+        _option(
+            "What routers prove themselves by, one secret a line; read again when it changes. Or "
+            "KVASIR_FLEET_SECRET.",
+            OPS,
+        ),
     ] = None,
     config: Annotated[
         Path | None,
@@ -119,6 +123,7 @@ def serve(
             served_model_names=tuple(served_model_name or ()),
             api_keys=(*(api_key or ()), *_lines(api_key_file, "--api-key-file")),
             fleet_secret=_fleet_secret(fleet_secret_file),
+            fleet_secret_file=fleet_secret_file,
             **of_server,
         )
     except UserError as error:
@@ -128,9 +133,18 @@ def serve(
 
 
 def _fleet_secret(file: Path | None) -> str | None:
-    if file is None:
-        return os.environ.get("KVASIR_FLEET_SECRET") or None
-    return next(iter(_lines(file, "--fleet-secret-file")), None)
+    """The text that holds the fleet's secrets; None = there is none."""
+    from kvasir.wire.fleet_secret import FleetSecretError, parse_fleet_secret
+    from kvasir.wire.fleet_secret_file import read_text
+
+    where = "KVASIR_FLEET_SECRET" if file is None else "--fleet-secret-file"
+    try:
+        if file is not None:
+            return read_text(file)
+        text = os.environ.get("KVASIR_FLEET_SECRET", "").strip()
+        return text if text and parse_fleet_secret(text) else None
+    except FleetSecretError as error:
+        raise SettingsError(f"{where}: {error}.") from error
 
 
 def _lines(file: Path | None, flag: str) -> list[str]:

@@ -9,6 +9,7 @@ from kvasir.certificates import TlsError, server_context
 from kvasir.models.cache.use_lock import hold
 from kvasir.text.chat_template import TemplateError
 from kvasir.text.json_files import TokenizerError
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.errors import UserError
 from kvasir_engine.kv.prefix_seed import engine_seed
@@ -72,10 +73,13 @@ def start(
             model_name=name,
             metrics_prefix=api.metrics_prefix,
             fleet_secret=api.fleet_secret or "",
+            fleet_secret_file=str(api.fleet_secret_file.absolute())
+            if api.fleet_secret_file
+            else "",
             prefix_seed=engine_seed(
                 api.model,
                 api.revision,
-                fleet_secret=api.fleet_secret,
+                fleet_secret=FleetSecretFile(api.fleet_secret or "").now.hash_key,
                 published=grpc_port is not None or bool(settings.kv_events_endpoint),
             ),
         )

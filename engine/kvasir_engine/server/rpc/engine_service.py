@@ -10,6 +10,7 @@ import grpc
 
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.core.client import CoreClient, EngineDeadError, RequestRejectedError
+from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.generation.generation import (
     Generation,
@@ -21,6 +22,7 @@ from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.rpc import convert
+from kvasir_engine.server.rpc.call_auth import admits_call, refuse_call
 from kvasir_engine.server.rpc.generate_reader import GenerateReader
 from kvasir_engine.server.rpc.responses import ResponseStream
 
@@ -55,12 +57,14 @@ class EngineService:
         lifecycle: Lifecycle,
         metrics: ApiMetrics,
         reporter: PromptReporter,
+        keyring: Keyring,
     ) -> None:
         self._client = client
         self._reader = reader
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._reporter = reporter
+        self._keyring = keyring
         self._running: dict[str, Generation] = {}
 
     def close(self) -> None:
@@ -106,7 +110,8 @@ class EngineService:
         return pb.AbortResponse(found=generation is not None)
 
     async def WatchLoad(self, message: pb.WatchLoadRequest, context: Context) -> None:  # noqa: N802
-        """Stream the load, on change and as a heartbeat."""
+        """Stream the load, on change and as a heartbeat, for as long as the caller's secret is
+        accepted."""
         clock = asyncio.get_running_loop().time
         sent: pb.Load | None = None
         sent_at = 0.0
@@ -114,6 +119,7 @@ class EngineService:
             load = self._load()
             if clock() - sent_at >= LOAD_HEARTBEAT_SECONDS or _changed(sent, load):
                 sent, sent_at = load, clock()
+                await self._check_secret(context)
                 await context.write(load)
             await asyncio.sleep(LOAD_TICK_SECONDS)
 
@@ -126,7 +132,13 @@ class EngineService:
             await context.send_initial_metadata(())
             while True:
                 reports, dropped = await subscription.next_reports()
+                await self._check_secret(context)
                 await context.write(convert.prompt_reports(reports, dropped))
+
+    async def _check_secret(self, context: Context) -> None:
+        """End a watch whose secret is accepted no more; it would go on for ever otherwise."""
+        if not admits_call(self._keyring, context.invocation_metadata() or ()):
+            await refuse_call(self._keyring, context)
 
     def _load(self) -> pb.Load:
         return convert.load(

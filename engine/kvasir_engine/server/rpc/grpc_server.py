@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.lifecycle import Lifecycle
+from kvasir_engine.server.rpc.call_auth import admits_call, refuse_call
 from kvasir_engine.server.rpc.engine_service import EngineService
 
 MAX_REQUEST_BYTES = 16 * 2**20
@@ -43,16 +43,15 @@ class GrpcServer:
         lifecycle: Lifecycle,
         keyring: Keyring,
         *,
-        fleet_only: bool,
         host: str,
         port: int,
     ) -> None:
-        """`fleet_only` = a fleet secret is configured: every call but health must carry it.
-        Otherwise the API keys are asked for, if there are any."""
+        """Where there is a fleet secret, every call but health must carry it. Otherwise the API
+        keys are asked for, if there are any."""
         self._service = service
         self._lifecycle = lifecycle
         self._server = grpc.aio.server(
-            interceptors=(_AuthInterceptor(keyring, fleet_only=fleet_only),),
+            interceptors=(_AuthInterceptor(keyring),),
             options=_OPTIONS,
             maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
         )
@@ -122,32 +121,21 @@ def _handlers(service: EngineService) -> Any:
 class _AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Ends calls of strangers before their message is read. Health is open: kubelets ask it."""
 
-    def __init__(self, keyring: Keyring, *, fleet_only: bool) -> None:
+    def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
-        self._fleet_only = fleet_only
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
         """Pass the call on, or answer it with UNAUTHENTICATED."""
         handler = await continuation(details)
-        if handler is None or details.method.startswith(_HEALTH_PREFIX) or self._admits(details):
+        if handler is None or details.method.startswith(_HEALTH_PREFIX):
+            return handler
+        if admits_call(self._keyring, details.invocation_metadata):
             return handler
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(self._refuse)
         return grpc.unary_unary_rpc_method_handler(self._refuse)
 
-    def _admits(self, details: Any) -> bool:
-        headers = {
-            key.encode(): value if isinstance(value, bytes) else value.encode()
-            for key, value in details.invocation_metadata
-        }
-        if self._fleet_only:
-            return self._keyring.is_fleet(headers)
-        return self._keyring.admits(headers)
-
     async def _refuse(self, _message: Any, context: Any) -> None:
-        wanted = FLEET_SECRET_HEADER if self._fleet_only else "authorization: Bearer KEY"
-        await context.abort(
-            grpc.StatusCode.UNAUTHENTICATED, f"the metadata lacks a valid {wanted}; send it."
-        )
+        await refuse_call(self._keyring, context)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.rpc.engine_service import EngineService
 from kvasir_engine.server.rpc.generate_reader import GenerateReader
 from kvasir_engine.server.rpc.grpc_server import GrpcServer
@@ -27,12 +26,12 @@ async def start_grpc(
         state.lifecycle,
         state.metrics,
         reporter,
+        state.keyring,
     )
     server = GrpcServer(
         service,
         state.lifecycle,
-        Keyring(settings.api_keys, settings.fleet_secret),
-        fleet_only=settings.fleet_secret is not None,
+        state.keyring,
         host=settings.host,
         port=port,
     )

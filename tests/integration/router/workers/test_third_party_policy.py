@@ -9,6 +9,7 @@ import pytest
 from support.installed_package import install_package
 from support.router_workers import until
 
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 
@@ -80,7 +81,10 @@ def site(tmp_path: Path) -> Path:
 @pytest.fixture
 def publishers(monkeypatch):
     monkeypatch.setenv("KVASIR_FLEET_SECRET", SECRET)
-    made = [KVEventPublisher(*["tcp://127.0.0.1:*"] * 2, fleet_secret=SECRET) for _ in range(2)]
+    made = [
+        KVEventPublisher(*["tcp://127.0.0.1:*"] * 2, fleet_secret=FleetSecretFile(SECRET))
+        for _ in range(2)
+    ]
     yield made
     for each in made:
         each.close()

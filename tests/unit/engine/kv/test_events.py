@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import zmq
 from kvasir.wire import kv_events
 from kvasir.wire.block_hash import HASH_BYTES, chain_hashes, root_hash
 from kvasir.wire.fleet_secret import secure_client
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.kv import event_publisher
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_engine.kv.events import EventRecorder
@@ -85,8 +87,13 @@ def connect() -> Iterator[Connect]:
 @pytest.fixture
 def publisher() -> Iterator[Callable[..., KVEventPublisher]]:
     made: list[KVEventPublisher] = []
+    secrets: list[FleetSecretFile] = []
 
-    def make(**settings: Any) -> KVEventPublisher:
+    def make(fleet_secret: str = "", file: Path | None = None, **settings: Any) -> KVEventPublisher:
+        secret = FleetSecretFile(fleet_secret, file)
+        secret.follow()
+        secrets.append(secret)
+        settings["fleet_secret"] = secret
         made.append(
             KVEventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", topic="kv@a@m", **settings)
         )
@@ -95,6 +102,8 @@ def publisher() -> Iterator[Callable[..., KVEventPublisher]]:
     yield make
     for each in made:
         each.close()
+    for secret in secrets:
+        secret.stop()
 
 
 def removed(number: int) -> list[kv_events.KVEvent]:
@@ -113,8 +122,10 @@ def subscribe(
     pytest.fail("the subscriber never heard anything")
 
 
-def replay(connect: Connect, source: KVEventPublisher, start: int) -> list[list[bytes]]:
-    socket = connect(zmq.DEALER, source.replay_endpoint)
+def replay(
+    connect: Connect, source: KVEventPublisher, start: int, secret: str = ""
+) -> list[list[bytes]]:
+    socket = connect(zmq.DEALER, source.replay_endpoint, secret)
     socket.send_multipart([b"", start.to_bytes(8, "big")])
     messages = []
     while socket.poll(5000):
@@ -355,3 +366,66 @@ def test_a_core_without_sockets_needs_neither_zmq_nor_events() -> None:
         "sys.exit(bool({'zmq', 'kvasir.wire.kv_events'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def heard(socket: zmq.Socket[bytes], number: int) -> list[int]:
+    """The numbers of the batches that come, until that one has."""
+    numbers = []
+    while not numbers or numbers[-1] != number:
+        numbers.append(next_batch(socket)[0])
+    return numbers
+
+
+def test_another_secret_in_front_binds_anew_and_loses_no_batch(
+    connect: Connect, publisher: Callable[..., KVEventPublisher], tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text("old")
+    source = publisher(file=file)
+    addresses = (source.endpoint, source.replay_endpoint)
+    old, first = subscribe(connect, source, "old")
+    file.write_text("old\nnew")
+    while source._fleet_secret.now.accepted != ("old", "new"):
+        time.sleep(0.01)
+    source.publish(removed(1))
+    last = source._next_number - 1
+    assert heard(old, last) == list(range(first + 1, last + 1))  # nothing changes for readers
+
+    file.write_text("new\nold")
+    new, first = subscribe(connect, source, "new")
+    assert (source.endpoint, source.replay_endpoint) == addresses
+    while old.poll(0):  # what was published before
+        assert int.from_bytes(old.recv_multipart()[1], "big") < first
+    again = connect(zmq.SUB, source.endpoint, "old")
+    thief = connect(zmq.DEALER, source.replay_endpoint, "old")
+    thief.send_multipart([b"", (0).to_bytes(8, "big")])
+    source.publish(removed(2))
+    last = source._next_number - 1
+    heard(new, last)
+    assert not again.poll(300)
+    assert not old.poll(0)
+    assert not thief.poll(0)
+    replayed = [int.from_bytes(it[2], "big") for it in replay(connect, source, 0, "new")[:-1]]
+    assert replayed == list(range(last + 1))
+
+
+def test_a_publisher_is_closed_while_another_has_its_address(
+    connect: Connect,
+    publisher: Callable[..., KVEventPublisher],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Closing does not wait for an address that does not come back."""
+    file = tmp_path / "secret"
+    file.write_text("old")
+    source = publisher(file=file)
+    tried = threading.Event()
+
+    def refuse(*_: object) -> str:
+        tried.set()
+        raise OSError("taken")
+
+    monkeypatch.setattr(event_publisher, "_bind", refuse)
+    file.write_text("new\nold")
+    assert tried.wait(30)
+    source.close()

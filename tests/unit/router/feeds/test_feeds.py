@@ -139,7 +139,7 @@ async def test_foreign_blocks_have_the_seed_of_the_models_own_engines(
     start_replica, start_router, model_entry, write_config, eventually
 ) -> None:
     """A Kvasir engine's prompt reports then say which text they are of."""
-    publisher = KVEventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", fleet_secret="")
+    publisher = KVEventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*")
     tokens = list(range(16))
     publisher.publish([BlockStored([7], None, tokens, 16)])
     own = await start_replica(card={"root": "org/m", "revision": "1"})

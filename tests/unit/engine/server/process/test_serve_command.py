@@ -48,10 +48,34 @@ def test_the_fleet_secret_comes_from_file_or_environment(
 ) -> None:
     monkeypatch.setenv("KVASIR_FLEET_SECRET", "from the environment")
     assert _fleet_secret(None) == "from the environment"
-    (tmp_path / "secret").write_text("from the file\n")
-    assert _fleet_secret(tmp_path / "secret") == "from the file"
+    (tmp_path / "secret").write_text("from the file\nanother\n")
+    assert _fleet_secret(tmp_path / "secret") == "from the file\nanother\n"
     monkeypatch.setenv("KVASIR_FLEET_SECRET", "")
     assert _fleet_secret(None) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "variable", "where"),
+    [
+        (b"", "", "--fleet-secret-file"),
+        (b"\xff", "", "--fleet-secret-file"),
+        (None, "s\u00e9cret", "KVASIR_FLEET_SECRET"),
+        (None, "hash-key:a", "KVASIR_FLEET_SECRET"),
+    ],
+)
+def test_a_fleet_secret_that_cannot_be_sent_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: bytes | None,
+    variable: str,
+    where: str,
+) -> None:
+    monkeypatch.setenv("KVASIR_FLEET_SECRET", variable)
+    path = None if file is None else tmp_path / "secret"
+    if path is not None:
+        path.write_bytes(file or b"")
+    with pytest.raises(SettingsError, match=where):
+        _fleet_secret(path)
 
 
 def test_settings_that_cannot_work_end_with_2_and_one_sentence() -> None:

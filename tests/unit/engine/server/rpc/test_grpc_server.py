@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -34,6 +35,29 @@ async def test_without_the_fleet_secret_every_call_is_refused(
         await stub.Abort(pb.AbortRequest(), metadata=metadata)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert not (await stub.Abort(pb.AbortRequest(), metadata=SECRET)).found
+
+
+async def test_a_secret_counts_while_its_line_is_there(start_rig: Any, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("right\nnew")
+    rig = await start_rig(secret_file=file)
+    old, new = (
+        rig.stub.WatchLoad(pb.WatchLoadRequest(), metadata=(("x-kvasir-fleet-secret", secret),))
+        for secret in ("right", "new")
+    )
+    generating, _ = await rig.generate(metadata=SECRET, **TEXT)
+    reads = new.__aiter__()
+    await anext(reads)
+    file.write_text("new")
+    assert rig.fleet_secret.look()
+    assert (await rig.failure(old)).code() is grpc.StatusCode.UNAUTHENTICATED
+    call = rig.stub.WatchPrompts(pb.WatchPromptsRequest(), metadata=SECRET)
+    assert (await rig.failure(call)).code() is grpc.StatusCode.UNAUTHENTICATED
+    for _ in range(3):
+        await anext(reads)
+    assert not generating.done()
+    new.cancel()
+    generating.cancel()
 
 
 async def test_api_keys_hold_where_there_is_no_fleet_secret(start_rig: Any) -> None:
