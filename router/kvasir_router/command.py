@@ -1,11 +1,12 @@
 """`kvasir router`: its options, checked and explained; the rest is loaded when it runs."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import typer
 
 from kvasir.cli.flags import settings_from, takes_flags_of
-from kvasir_router.options.option_values import check_discovery
+from kvasir_router.options.option_values import check_discovery, fleet_secret
 from kvasir_router.options.router_panels import PANELS, ROUTING
 from kvasir_router.options.router_settings import RouterSettings
 
@@ -55,6 +56,7 @@ def router(
           - {name: chat, split: {kvasir-tiny: 95, other: 5}}          # a user stays with one
     """
     settings: RouterSettings = settings_from(RouterSettings, flags)
+    settings = replace(settings, fleet_secret=fleet_secret(settings.fleet_secret_file))
     _check(settings, discovery)
     _run(settings)
 

@@ -1,6 +1,5 @@
 """The routes of the admin port."""
 
-import hmac
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -141,16 +140,15 @@ class AdminRoutes:
 
     def _authorize(self, request: Request) -> None:
         """Check the fleet secret: what changes something needs it."""
-        secret = self._gateway.settings.fleet_secret
-        if not secret:
+        secrets = self._gateway.fleet_secrets
+        if not secrets.now.accepted:
             raise _ProblemError(
                 403,
                 "nothing can be changed here: this router has no fleet secret to know you by; "
                 "start it with --fleet-secret-file",
                 "no_fleet_secret",
             )
-        sent = request.headers.get(FLEET_SECRET_HEADER, "")
-        if not hmac.compare_digest(sent.encode(), secret.encode()):
+        if not secrets.accepts(request.headers.get(FLEET_SECRET_HEADER, "")):
             raise _ProblemError(
                 401, f"send the fleet secret in the header {FLEET_SECRET_HEADER}", "unauthorized"
             )

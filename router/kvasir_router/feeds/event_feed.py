@@ -8,6 +8,7 @@ import structlog
 import zmq
 
 from kvasir.wire.kv_events import AllBlocksCleared, KVEventError, decode_batch, parse_frames
+from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.event_recovery import Batch, Recovery
 from kvasir_router.feeds.event_replay import Replay
 from kvasir_router.feeds.event_sockets import EventSockets
@@ -40,8 +41,12 @@ class EventFeed:
         self._plumbing = plumbing
         self._recovery = Recovery(self, can_replay=replay_address is not None)
         self._replay: Replay | None = None
+        self._replay_number, self._replay_secret = 0, ""
         self._tasks = plumbing.tasks
-        self._refused = False
+        self._refusals = 0
+        """Refused connections since the last good one."""
+        self._secret = ""
+        """The secret that was tried last."""
         self._subscription: Subscription | None = None
         self._reopening: asyncio.TimerHandle | None = None
         self._open()
@@ -80,8 +85,12 @@ class EventFeed:
         """Recovery needs what came before."""
         self._replica.feeds["kv_replays"] += 1
         self._read(False)
+        self._begin_replay(number)
+
+    def _begin_replay(self, number: int) -> None:
+        self._replay_number, self._replay_secret = number, self._secret
         self._replay = Replay(
-            partial(self._plumbing.open, zmq.DEALER, self._replica.spec.engine),
+            partial(self._plumbing.open, zmq.DEALER, self._secret),
             self._plumbing.pump,
             self._replay_address or "",
             number,
@@ -100,7 +109,11 @@ class EventFeed:
 
     def connected(self) -> None:
         """The publisher is there, perhaps another one than before."""
-        self._refused = False
+        self._refusals = 0
+        if self._replay is not None and self._replay_secret != self._secret:
+            # The engine has another key since then: it will not answer
+            self._replay.abandon()
+            self._begin_replay(self._replay_number)
         self._recovery.connected(time.monotonic())
 
     def disconnected(self) -> None:
@@ -109,9 +122,9 @@ class EventFeed:
         self._reopening = asyncio.get_running_loop().call_later(_REOPEN_SECONDS, self._open)
 
     def refused(self) -> None:
-        """Log once that the engine refuses the subscription."""
-        if not self._refused:
-            self._refused = True
+        """Try the next secret; log once that the engine refuses them all."""
+        self._refusals += 1
+        if self._refusals == max(1, len(self._secrets)):
             _log.warning(
                 "KV events refused; is the fleet secret the engine's?", replica=self._replica.id
             )
@@ -124,9 +137,19 @@ class EventFeed:
 
     def _open(self) -> None:
         self._reopening = None
-        socket = self._plumbing.open(zmq.SUB, self._replica.spec.engine)
+        secrets = self._secrets
+        if secrets:
+            # An engine has the key of one secret, which may be before or after a change of its own
+            self._secret = secrets[self._refusals % len(secrets)]
+        socket = self._plumbing.open(zmq.SUB, self._secret)
         self._subscription = Subscription(socket, self._address, self._plumbing.pump, self)
         self._read(not self._recovery.replaying)
+
+    @property
+    def _secrets(self) -> tuple[str, ...]:
+        """Secrets that the engine may ask for."""
+        own = self._replica.spec.engine is EngineKind.KVASIR
+        return self._plumbing.secrets.now.accepted if own else ()
 
     def _close(self) -> None:
         if self._subscription is not None:

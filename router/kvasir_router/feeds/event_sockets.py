@@ -5,8 +5,8 @@ import asyncio
 import zmq
 
 from kvasir.wire.fleet_secret import secure_client
-from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.socket_reader import SocketPoller
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.tasks import SupervisedTasks
 
 MAX_MESSAGE_BYTES = 4 * 2**20
@@ -21,16 +21,17 @@ _HEARTBEAT_MS = 2000
 class EventSockets:
     """Sockets that the event feeds of a process share."""
 
-    def __init__(self, fleet_secret: str | None, tasks: SupervisedTasks) -> None:
+    def __init__(self, secrets: FleetSecrets, tasks: SupervisedTasks) -> None:
         self.tasks = tasks
         """Tasks of all feeds."""
         self.pump = SocketPoller(tasks)
         self.replays = asyncio.Semaphore(MAX_REPLAYS)
         self._context = zmq.Context(io_threads=1)
-        self._secret = fleet_secret or ""
+        self.secrets = secrets
 
-    def open(self, kind: int, engine: EngineKind) -> zmq.Socket[bytes]:
-        """A client socket with the limits of all, and the secret where the engine asks for it."""
+    def open(self, kind: int, secret: str) -> zmq.Socket[bytes]:
+        """A client socket with the limits of all, for an engine that asks for `secret`; "" = for
+        one that asks for none."""
         socket = self._context.socket(kind)
         socket.linger = 0
         socket.ipv6 = True
@@ -40,8 +41,7 @@ class EventSockets:
         socket.reconnect_ivl_max = 1000
         socket.heartbeat_ivl = _HEARTBEAT_MS
         socket.heartbeat_timeout = 3 * _HEARTBEAT_MS
-        if engine is EngineKind.KVASIR:
-            secure_client(socket, self._secret)
+        secure_client(socket, secret)
         return socket
 
     def close(self) -> None:

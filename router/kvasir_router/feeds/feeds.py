@@ -13,6 +13,7 @@ from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.model_identity import fleet_seed
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import STALE_SECONDS
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.index.block_sink import BlockSink
 from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.router_settings import Feeding
@@ -33,18 +34,15 @@ class Feeds:
     def __init__(
         self,
         feeding: Feeding,
-        fleet_secret: str | None,
-        lines: bytes,
+        secrets: FleetSecrets,
         trust: ReplicaTrust,
         tasks: SupervisedTasks,
         *,
         suspect: Callable[[Replica], None],
     ) -> None:
-        """`lines`: header lines sent with each scrape of a Kvasir engine; `trust`: of those whose
-        URL is https."""
+        """`trust`: of engines whose URL is https."""
         self._feeding = feeding
-        self._secret = fleet_secret
-        self._lines = lines
+        self._secrets = secrets
         self._trust = trust
         self._suspect = suspect
         self._silence: SilenceWatch[Replica] = SilenceWatch(STALE_SECONDS, _TICK)
@@ -64,8 +62,8 @@ class Feeds:
         if spec.grpc_port is not None:
             self._watch_load(replica, spec.grpc_port, sink)
         elif names is not None:
-            lines = self._lines if spec.engine is EngineKind.KVASIR else b""
-            scraper = Scraper(replica, names, self._feeding.scrape_interval, lines)
+            secrets = self._secrets if spec.engine is EngineKind.KVASIR else None
+            scraper = Scraper(replica, names, self._feeding.scrape_interval, secrets)
             self._keep(replica, "scrapes", scraper.run)
         if spec.kv_events is not None and sink is not None:
             self._watch_events(replica, spec.kv_events, spec.kv_replay, sink)
@@ -120,13 +118,13 @@ class Feeds:
         sink = model.sink
         if not isinstance(sink, ModelIndex):
             return False
-        return sink.reseed(fleet_seed(model.identity, self._secret))
+        return sink.reseed(fleet_seed(model.identity, self._secrets.hash_key))
 
     def _watch_load(self, replica: Replica, port: int, sink: BlockSink | None) -> None:
         feed = LoadFeed(
             replica,
             port,
-            self._secret,
+            self._secrets,
             self._trust if replica.spec.tls else None,
             spoke=self._silence.heard,
             connected=self._connected,
@@ -146,14 +144,14 @@ class Feeds:
         from kvasir_router.feeds.event_sockets import EventSockets
 
         if self._plumbing is None:
-            self._plumbing = EventSockets(self._secret, self._supervised)
+            self._plumbing = EventSockets(self._secrets, self._supervised)
         self._events[replica] = EventFeed(replica, address, replay_address, sink, self._plumbing)
 
     def _connected(self, replica: Replica) -> None:
         """A load stream has begun; what it does not tell is the KV cache's size."""
         names = NAMES[replica.spec.engine]
-        work = self._supervised.run("KV capacity", read_capacity(replica, names, self._lines))
-        self._own(replica, work)
+        reading = read_capacity(replica, names, self._secrets.lines)
+        self._own(replica, self._supervised.run("KV capacity", reading))
 
     async def _watch_silence(self) -> None:
         while True:

@@ -12,6 +12,7 @@ import structlog
 from kvasir_router.feeds.prompt_stream import follow_prompt_reports
 from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.index.block_sink import BlockSink
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.tls import ReplicaTrust
@@ -28,6 +29,10 @@ _ATTEMPT_SECONDS = 2.0
 """Without a message, before the connection is given up for a new one. A stopped engine that goes
 on within this time uses the old one."""
 
+_RENEW_SECONDS = 2.0
+"""Within which all streams begin anew after a change of the secret that is sent: an engine ends
+those that came with a secret that it accepts no more."""
+
 _FIRST_BACKOFF = 0.1
 _MAX_BACKOFF = 0.5
 
@@ -43,7 +48,7 @@ class LoadFeed:
         self,
         replica: Replica,
         grpc_port: int,
-        fleet_secret: str | None,
+        secrets: FleetSecrets,
         trust: ReplicaTrust | None,
         *,
         spoke: Callable[[Replica, float], None],
@@ -53,7 +58,7 @@ class LoadFeed:
     ) -> None:
         self._replica = replica
         self._port = grpc_port
-        self._secret = fleet_secret
+        self._secrets = secrets
         self._trust = trust
         self._spoke = spoke
         self._connected = connected
@@ -72,16 +77,20 @@ class LoadFeed:
                 trouble = await self._attempt(client)
             except TimeoutError:
                 trouble = f"no message for {_ATTEMPT_SECONDS} s"
+            if trouble is None:
+                continue
             self._broke(trouble)
             await asyncio.sleep(self._backoff * random.uniform(0.5, 1.0))
             self._backoff = min(2 * self._backoff, _MAX_BACKOFF)
 
-    async def _attempt(self, client: Any) -> str:
-        """Listen on one connection until it ends; returns why. Raises TimeoutError."""
+    async def _attempt(self, client: Any) -> str | None:
+        """Listen on one connection until it ends; returns why, None for a new one with another
+        secret. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         host = self._replica.pool.host
         prompts: asyncio.Task[None] | None = None
-        async with client.open_channel(host, self._port, self._secret, self._trust) as channel:
+        sent, renew_at = self._secrets.now.sent, 0.0
+        async with client.open_channel(host, self._port, sent, self._trust) as channel:
             try:
                 async with asyncio.timeout(_ATTEMPT_SECONDS) as limit:
                     async for load in channel.watch_load():
@@ -90,6 +99,10 @@ class LoadFeed:
                             prompts = self._tasks.run("prompts", self._hear_prompts(channel))
                             self._began()
                         self._take_load(load)
+                        if sent != self._secrets.now.sent:
+                            renew_at = renew_at or loop.time() + random.uniform(0, _RENEW_SECONDS)
+                            if loop.time() >= renew_at:
+                                return None
             except client.StreamError as error:
                 return str(client.why(error))
             finally:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.wire.upstream_pool import fetch
 
 MAX_BYTES = 4 * 2**20
@@ -94,13 +95,16 @@ def parse_page(text: bytes, names: Names) -> MetricsPage | None:
 
 
 class Scraper:
-    """Ask one replica's /metrics every `interval` seconds, give or take a tenth."""
+    """Ask one replica's /metrics every `interval` seconds, give or take a tenth; `secrets`: sent
+    with it."""
 
-    def __init__(self, replica: Replica, names: Names, interval: float, lines: bytes) -> None:
+    def __init__(
+        self, replica: Replica, names: Names, interval: float, secrets: FleetSecrets | None
+    ) -> None:
         self._replica = replica
         self._names = names
         self._interval = interval
-        self._lines = lines
+        self._secrets = secrets
 
     async def run(self) -> None:
         """Scrape, forever."""
@@ -112,7 +116,8 @@ class Scraper:
     async def _look(self) -> None:
         replica = self._replica
         try:
-            page = await _read(replica, self._names, self._lines)
+            lines = b"" if self._secrets is None else self._secrets.lines
+            page = await _read(replica, self._names, lines)
         except (OSError, TimeoutError):
             replica.feeds["scrape_failed"] += 1
             return

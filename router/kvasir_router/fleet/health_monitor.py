@@ -10,6 +10,7 @@ from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.options.router_settings import Probing
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.upstream_pool import fetch
@@ -53,15 +54,15 @@ class _Cards(msgspec.Struct):
 
 
 class HealthMonitor:
-    """One task for each replica. `lines` are header lines sent with each probe of a Kvasir engine.
+    """One task for each replica. Probes of a Kvasir engine carry the fleet secret.
 
     A replica whose load stream speaks is asked seldom; of any other one nothing else tells that it
     hangs, so it is asked more often and given half the time.
     """
 
-    def __init__(self, probing: Probing, lines: bytes, tasks: SupervisedTasks) -> None:
+    def __init__(self, probing: Probing, secrets: FleetSecrets, tasks: SupervisedTasks) -> None:
         self._probing = probing
-        self._lines = lines
+        self._secrets = secrets
         self._supervised = tasks
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._limits: dict[Replica, asyncio.Timeout] = {}
@@ -156,7 +157,7 @@ class HealthMonitor:
         return Health.READY if status == 200 else Health.NOT_READY
 
     def _lines_for(self, replica: Replica) -> bytes:
-        return self._lines if replica.spec.engine is EngineKind.KVASIR else b""
+        return self._secrets.lines if replica.spec.engine is EngineKind.KVASIR else b""
 
     async def _read_card(self, replica: Replica) -> None:
         """Learn what it computes and its context length, of replicas that tell."""

@@ -16,8 +16,8 @@ class ModelIdentity(NamedTuple):
     quantization: str | None = None
 
 
-def fleet_seed(identity: ModelIdentity | None, fleet_secret: str | None) -> bytes:
+def fleet_seed(identity: ModelIdentity | None, hash_key: str) -> bytes:
     """The seed of a model's prefix hashes (kvasir.wire.block_hash), as its Kvasir engines make it;
     None = it has none, and the hashes are the routers' own."""
     known = identity or ModelIdentity()
-    return prefix_seed(fleet_secret=fleet_secret, model=known.root, revision=known.revision)
+    return prefix_seed(fleet_secret=hash_key, model=known.root, revision=known.revision)

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import typer
 
+from kvasir.wire.fleet_secret import FleetSecretError, parse_fleet_secret
+from kvasir.wire.fleet_secret_file import read_text
 from kvasir_router.options.slo import Slo
 
 SECRET_VARIABLE = "KVASIR_FLEET_SECRET"  # noqa: S105 - the name of a variable
@@ -107,22 +109,15 @@ def policy_options(settings: Iterable[str] | None) -> dict[str, dict[str, str]]:
 
 
 def fleet_secret(path: Path | None) -> str | None:
-    """Return the secret in the file, else that in the environment."""
+    """Return the text of the file, else that of the environment; None for none."""
     where = SECRET_VARIABLE if path is None else "--fleet-secret-file"
     try:
-        secret = os.environ.get(SECRET_VARIABLE, "") if path is None else path.read_text("utf-8")
-    except OSError as error:
-        raise typer.BadParameter(
-            f"cannot read {path}: {error.strerror}", param_hint=where
-        ) from None
-    except UnicodeDecodeError:
-        secret = "\0"  # noqa: S105 - refused below
-    secret = secret.strip()
-    if not secret.isascii() or not (secret or " ").isprintable():
-        raise typer.BadParameter(
-            "the fleet secret must be printable ASCII without line breaks", param_hint=where
-        )
-    return secret or None
+        if path is not None:
+            return read_text(path)
+        text = os.environ.get(SECRET_VARIABLE, "").strip()
+        return text if text and parse_fleet_secret(text) else None
+    except FleetSecretError as error:
+        raise typer.BadParameter(str(error), param_hint=where) from None
 
 
 def _is_http(url: str) -> bool:

@@ -1,7 +1,7 @@
 """Settings of a router: each with its flag, environment variable, default, limits and help."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -259,19 +259,18 @@ class RouterSettings:
         metavar="POLICY.OPTION=VALUE",
     )
     """Options by policy, for all of its name; a model's own go over them."""
-    fleet_secret: str | None = flag(
+    fleet_secret_file: Path | None = flag(
         None,
-        "File with the secret that engines know routers by. Without it, the environment variable "
+        "File with the secret that engines know routers by, read again when it changes; several "
+        "lines while it is replaced. Without it, the environment variable "
         f"{parse.SECRET_VARIABLE} is used.",
         ENGINES,
-        "fleet_secret_file",
-        type=Path | None,
-        parse=parse.fleet_secret,
-        shown=False,
         exists=True,
         dir_okay=False,
     )
-    """Sent to every replica as `x-kvasir-fleet-secret`."""
+    fleet_secret: str | None = field(default=None, repr=False)
+    """Text of that file or variable at the start; its first line is sent to every replica as
+    `x-kvasir-fleet-secret`."""
     max_in_flight: int = flag(
         2048, "Requests to one replica; when all are full: 429.", ENGINES, min=1
     )

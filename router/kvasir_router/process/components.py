@@ -46,11 +46,15 @@ class RouterComponents:
         self.replica_tls = client_context(settings.tls.replica_ca)
 
     async def load_keys(self) -> None:
-        """Read the key file, now and whenever it changes. Raises YamlFileError."""
+        """Read the key file and the fleet secret, now and whenever they change. Raises
+        YamlFileError."""
+        tasks, secrets = self.gateway.tasks, self.gateway.fleet_secrets
+        if secrets.is_file:
+            await secrets.load()
+            tasks.keep("fleet secret", secrets.follow, required=True)
         keyring = self.gateway.admission.keyring
         if keyring is not None:
             await keyring.load()
-            tasks = self.gateway.tasks
             tasks.keep("key file", keyring.follow, required=True)
             if peers := self.settings.routers_dns:
                 tasks.keep("peers", partial(follow_peers, keyring, peers))

@@ -25,14 +25,13 @@ class FleetWatch:
     """Keep the fleet of `router` as its source says, and each replica as it is seen."""
 
     def __init__(self, router: RouterComponents) -> None:
-        settings, fleet, lines = router.settings, router.fleet, router.gateway.fleet_lines
+        settings, fleet, secrets = router.settings, router.fleet, router.gateway.fleet_secrets
         self._router = router
         tasks = router.gateway.tasks.child()
-        self._health = HealthMonitor(settings.probing, lines, tasks.child())
+        self._health = HealthMonitor(settings.probing, secrets, tasks.child())
         self._feeds = Feeds(
             settings.feeding,
-            settings.fleet_secret,
-            lines,
+            secrets,
             ReplicaTrust.of(router.replica_tls),
             tasks.child(),
             suspect=self._health.suspect,

@@ -161,7 +161,7 @@ class Attempts(AttemptObserver):
             b"".join(request.lines),
             len(body),
             request.request_id,
-            self._services.fleet_lines if attempt.contract else b"",
+            self._services.fleet_secrets.lines if attempt.contract else b"",
         )
         return head, body
 
@@ -254,7 +254,7 @@ class Attempts(AttemptObserver):
         self._target.asked(choice.replica)
         self._model.sent(self._query, choice)
         services = self._services
-        return UpstreamRequest(self, choice, bool(services.fleet_lines), services.tasks)
+        return UpstreamRequest(self, choice, bool(services.fleet_secrets.lines), services.tasks)
 
     def _retry(self, choice: Choice, failure: Failure) -> None:
         self._metrics.retries[failure.reason] += 1

@@ -7,7 +7,6 @@ from functools import partial
 
 import msgspec
 
-from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.admission_metrics import TenantMeter
 from kvasir_router.admission.model_queue import Served
@@ -17,6 +16,7 @@ from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet.target import rename
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import RequestAccounting
@@ -95,10 +95,10 @@ class Gateway:
         """False in the index process, which serves no clients."""
         self.knows_models = False
         """True once discovery has spoken."""
-        self.fleet_lines = (
-            f"{FLEET_SECRET_HEADER}: {settings.fleet_secret}\r\n".encode()
-            if settings.fleet_secret
-            else b""
+        self.fleet_secrets = FleetSecrets(
+            settings.fleet_secret,
+            settings.fleet_secret_file,
+            partial(metrics.file_reported, "fleet secret"),
         )
         self.ask_metrics: Callable[[Callable[[responses.Answer], None]], None] | None = None
         """Ask for the metrics, to be answered later, where other processes have some too."""
@@ -115,11 +115,13 @@ class Gateway:
             settings.keys_file, settings.routers, partial(metrics.file_reported, "keys")
         )
         self.tenants = TenantMeter()
-        self._salt = None if settings.shared_prompts else TenantSalt(settings.fleet_secret or "")
+        self._salt = None if settings.shared_prompts else TenantSalt(self.fleet_secrets.hash_key)
         self.queue = RequestQueue(settings.waiting)
         self.queue.refused = self._waited_in_vain
         self.queue.defect = self.tasks.defect
-        self.tokenizing = Tokenizing(settings.tokenizing, self.tasks.child(), settings.fleet_secret)
+        self.tokenizing = Tokenizing(
+            settings.tokenizing, self.tasks.child(), self.fleet_secrets.hash_key
+        )
         self.tracer: Tracer | None = None
         if settings.otlp_endpoint is not None:
             self.tracer = Tracer(
@@ -143,7 +145,7 @@ class Gateway:
                 access_log,
                 self.tasks.defect,
             ),
-            self.fleet_lines,
+            self.fleet_secrets,
         )
         self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready, self.warnings)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.fleet.poison_table import PoisonTable
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.options.router_settings import Failover
 from kvasir_router.proxy.accounting import RequestAccounting
 from kvasir_router.proxy.transcript import TranscriptBudget
@@ -22,5 +23,4 @@ class RelayServices:
     transcripts: TranscriptBudget
     tasks: SupervisedTasks
     accounting: RequestAccounting
-    fleet_lines: bytes
-    """Header lines that prove to Kvasir engines that this router is theirs."""
+    fleet_secrets: FleetSecrets

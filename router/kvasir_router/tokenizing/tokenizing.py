@@ -57,10 +57,10 @@ class Tokenizing:
         self,
         settings: TokenizingSettings,
         tasks: SupervisedTasks,
-        fleet_secret: str | None = None,
+        hash_key: str = "",
     ) -> None:
         self._settings = settings
-        self._secret = fleet_secret
+        self._hash_key = hash_key
         self._pool = TokenizerPool(settings.processes, tasks)
         self._states: dict[Model, _ModelState] = {}
         self._serving = False
@@ -165,11 +165,11 @@ class Tokenizing:
             known,
             texts.at(query.chain[known - 1])[0] if known else 0,
             state.block_size,
-            fleet_seed(state.identity, self._secret),
+            fleet_seed(state.identity, self._hash_key),
         )
 
     def _is_current(self, state: _ModelState, job: Job) -> bool:
-        seed = fleet_seed(state.identity, self._secret)
+        seed = fleet_seed(state.identity, self._hash_key)
         return (state.block_size, seed) == (job.block_size, job.seed)
 
     def _loaded(self, name: str, state: _ModelState, made: Made | None) -> None:

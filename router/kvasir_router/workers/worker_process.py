@@ -71,7 +71,7 @@ class RouterWorker(RouterComponents):
         )
         self._follower = ReplicaState(self, shared.load, column, self._link.tell)
         self.metrics.register(partial(subscriber_families, self._link))
-        self._probes = HealthMonitor(settings.probing, gateway.fleet_lines, gateway.tasks.child())
+        self._probes = HealthMonitor(settings.probing, gateway.fleet_secrets, gateway.tasks.child())
         self._probed: list[tuple[Model, Replica]] = []
         self._known = asyncio.Event()
         self._tasks = gateway.tasks.child()

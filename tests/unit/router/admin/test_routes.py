@@ -122,6 +122,26 @@ async def test_without_a_fleet_secret_nothing_can_be_changed(start_router, clien
             assert "--fleet-secret-file" in response.json()["error"]["message"]
 
 
+async def test_each_secret_of_the_file_may_change_things_while_it_is_there(
+    start_router, start_replica, model_entry, client, tmp_path, eventually
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text("new\nold")
+    models = [model_entry("m", await start_replica())]
+    router = await start_router(models, fleet_secret="old", fleet_secret_file=file)
+
+    async def status(secret: str) -> int:
+        headers = {"x-kvasir-fleet-secret": secret}
+        body = {"policy": "round_robin"}
+        answer = await client.put(f"{router.admin_url}/policy/m", json=body, headers=headers)
+        return answer.status_code
+
+    assert [await status(it) for it in ("new", "old", "other")] == [200, 200, 401]
+    file.write_text("new")
+    await eventually(lambda: not router.server.gateway.fleet_secrets.accepts("old"))
+    assert [await status(it) for it in ("new", "old", "other")] == [200, 401, 401]
+
+
 async def test_changes_need_the_fleet_secret(router, client) -> None:
     url, body = f"{router.admin_url}/policy/m", {"policy": "round_robin"}
     for headers in ({}, {"x-kvasir-fleet-secret": "other"}):

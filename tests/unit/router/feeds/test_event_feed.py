@@ -4,10 +4,12 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 import zmq
 
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir.wire.kv_events import (
     REPLAY_END,
     AllBlocksCleared,
@@ -21,6 +23,7 @@ from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds import event_replay as replay
 from kvasir_router.feeds.event_feed import EventFeed
 from kvasir_router.feeds.event_sockets import MAX_MESSAGE_BYTES, EventSockets
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.tasks import SupervisedTasks
 
 ANY = "tcp://127.0.0.1:*"
@@ -46,7 +49,11 @@ def held(*numbers: int) -> set[bytes]:
 def start_publisher() -> Iterator[Callable[..., KVEventPublisher]]:
     started: list[KVEventPublisher] = []
 
-    def start(endpoint: str = ANY, replay: str = ANY, **options: object) -> KVEventPublisher:
+    def start(
+        endpoint: str = ANY, replay: str = ANY, fleet_secret: Any = "", **options: object
+    ) -> KVEventPublisher:
+        given = isinstance(fleet_secret, FleetSecretFile)
+        options["fleet_secret"] = fleet_secret if given else FleetSecretFile(fleet_secret)
         started.append(KVEventPublisher(endpoint, replay, **options))  # type: ignore[arg-type]
         return started[-1]
 
@@ -61,9 +68,13 @@ async def subscribe(blocks, make_replica) -> AsyncIterator[Callable[..., EventFe
     plumbings: list[EventSockets] = []
 
     def start(
-        address: str, replay: str | None, secret: str | None = None, **spec: object
+        address: str,
+        replay: str | None,
+        secret: str | FleetSecrets | None = None,
+        **spec: object,
     ) -> EventFeed:
-        plumbings.append(EventSockets(secret, SupervisedTasks()))
+        secrets = secret if isinstance(secret, FleetSecrets) else FleetSecrets(secret)
+        plumbings.append(EventSockets(secrets, SupervisedTasks()))
         replica = make_replica(**spec)
         feeds.append(EventFeed(replica, address, replay, blocks, plumbings[-1]))
         return feeds[-1]
@@ -165,6 +176,70 @@ async def test_only_a_holder_of_the_secret_reads(start_publisher, subscribe, blo
     assert blocks.held == set()
     subscribe(publisher.endpoint, publisher.replay_endpoint, "s3cret")
     await eventually(lambda: blocks.held == held(1))
+
+
+@pytest.mark.parametrize("secret", ["old", "new"])
+async def test_each_line_is_tried(start_publisher, subscribe, blocks, eventually, secret):
+    publisher = start_publisher(fleet_secret=secret)
+    publisher.publish([stored(1)])
+    feed = subscribe(publisher.endpoint, publisher.replay_endpoint, "old\nnew")
+    await eventually(lambda: blocks.held == held(1))
+    assert counts(feed)["kv_replays"] == 1
+
+
+async def test_nothing_is_forgotten_while_the_secret_is_replaced(
+    start_publisher, subscribe, blocks, eventually, tmp_path
+):
+    engine_file, router_file = tmp_path / "engine", tmp_path / "router"
+    for each in (engine_file, router_file):
+        each.write_text("old")
+    source, secrets = FleetSecretFile(path=engine_file), FleetSecrets(path=router_file)
+    source.follow()
+    await secrets.load()
+    publisher = start_publisher(fleet_secret=source)
+    publisher.publish([stored(0)])
+    feed = subscribe(publisher.endpoint, publisher.replay_endpoint, secrets)
+    await eventually(lambda: blocks.held == held(0))
+    number = 0
+    for text in ("old\nnew", "new\nold", "new"):
+        for each in (engine_file, router_file):
+            each.write_text(text)
+            await secrets.load()
+            await eventually(lambda: source.now.sent == engine_file.read_text().split()[0])
+            number += 1
+            publisher.publish([stored(number)])
+            wanted = held(*range(number + 1))
+            await eventually(lambda wanted=wanted: blocks.held == wanted)
+    source.stop()
+    assert not counts(feed)["kv_cleared"]
+    assert not counts(feed)["kv_replays_failed"]
+
+
+async def test_a_replay_goes_on_with_the_engines_new_key(
+    start_publisher, subscribe, blocks, eventually, tmp_path, monkeypatch
+):
+    """The key changes when the question for a replay is on its way."""
+    (tmp_path / "secret").write_text("old\nnew")
+    source = FleetSecretFile(path=tmp_path / "secret")
+    publisher = start_publisher(fleet_secret=source)
+    publisher.publish([stored(1)])
+    publisher.publish([stored(2)])
+    monkeypatch.setattr(replay, "IDLE_SECONDS", 30.0)
+    answer, asked = publisher._answer_replay, threading.Event()
+
+    def lose() -> None:
+        publisher._router.recv_multipart()
+        publisher._answer_replay = answer
+        (tmp_path / "secret").write_text("new\nold")
+        source.look()
+        asked.set()
+
+    publisher._answer_replay = lose
+    feed = subscribe(publisher.endpoint, publisher.replay_endpoint, "old\nnew")
+    await eventually(asked.is_set)
+    publisher.publish([stored(3)])  # wakes it up
+    await eventually(lambda: blocks.held == held(1, 2, 3))
+    assert not counts(feed)["kv_replays_failed"]
 
 
 async def test_engines_of_others_know_no_secret(start_publisher, subscribe, blocks, eventually):

@@ -12,6 +12,7 @@ from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_router.feeds.load_stream import REPORT_SECONDS, LoadFeed
 from kvasir_router.fleet.replica import LoadStreamState, Replica
+from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.tasks import SupervisedTasks
 
@@ -73,11 +74,14 @@ async def start_engine() -> AsyncIterator[Callable[..., Any]]:
 async def listen(make_replica, blocks) -> AsyncIterator[Callable[..., Replica]]:
     tasks: list[asyncio.Task[None]] = []
 
-    def begin(engine: Engine, secret: str | None = None, **callbacks: Any) -> Replica:
+    def begin(
+        engine: Engine, secret: str | FleetSecrets | None = None, **callbacks: Any
+    ) -> Replica:
+        secrets = secret if isinstance(secret, FleetSecrets) else FleetSecrets(secret)
         replica: Replica = make_replica(grpc_port=engine.port)
         callbacks = {"spoke": lambda *_: None, "connected": lambda *_: None} | callbacks
         feed = LoadFeed(
-            replica, engine.port, secret, None, sink=blocks, tasks=SupervisedTasks(), **callbacks
+            replica, engine.port, secrets, None, sink=blocks, tasks=SupervisedTasks(), **callbacks
         )
         tasks.append(asyncio.create_task(feed.run()))
         return replica
@@ -107,6 +111,27 @@ async def test_the_secret_is_in_the_metadata(start_engine, listen, eventually) -
     listen(engine, "s3cret")
     await eventually(lambda: len(engine.metadata) == 2)
     assert all(each["x-kvasir-fleet-secret"] == "s3cret" for each in engine.metadata)
+
+
+async def test_another_secret_in_front_begins_the_stream_anew(
+    start_engine, listen, eventually, tmp_path
+) -> None:
+    (tmp_path / "secret").write_text("old")
+    secrets = FleetSecrets(path=tmp_path / "secret")
+    await secrets.load()
+    engine = await start_engine()
+    replica = listen(engine, secrets)
+    await eventually(lambda: len(engine.metadata) == 2)
+    for text, streams in (("old\nnew", 2), ("new\nold", 4), ("new", 4)):
+        (tmp_path / "secret").write_text(text)
+        await secrets.load()
+        before = replica.load.report
+        await eventually(lambda before=before: replica.load.report is not before)
+        await eventually(lambda streams=streams: len(engine.metadata) == streams)
+    sent = [each["x-kvasir-fleet-secret"] for each in engine.metadata]
+    assert sent == ["old", "old", "new", "new"]
+    assert not replica.feeds["load_stream_ended"]
+    assert replica.load_stream_state is LoadStreamState.READY
 
 
 @pytest.mark.parametrize("state", [{"draining": True}, {"ready": False}])

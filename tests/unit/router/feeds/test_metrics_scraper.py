@@ -14,6 +14,7 @@ from kvasir_router.feeds.metrics_scraper import (
     parse_page,
     read_capacity,
 )
+from kvasir_router.fleet_secrets import FleetSecrets
 
 VLLM = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -126,7 +127,7 @@ async def metrics_server() -> Any:
 @pytest.fixture
 async def scrape(make_replica, metrics_server) -> Any:
     replica = make_replica(metrics_server.port)
-    scraper = Scraper(replica, NAMES[EngineKind.VLLM], 0.05, b"X-Secret: s\r\n")
+    scraper = Scraper(replica, NAMES[EngineKind.VLLM], 0.05, FleetSecrets("s"))
     task = asyncio.create_task(scraper.run())
     yield replica
     task.cancel()
@@ -142,7 +143,7 @@ async def test_it_is_scraped_again_and_again(scrape, metrics_server, eventually)
     metrics_server.text = VLLM.replace(b"} 3.0", b"} 13.0")
     await eventually(lambda: scrape.load.report.running == 17)
     assert metrics_server.requests[0].startswith(b"GET /metrics HTTP/1.1\r\n")
-    assert b"\r\nX-Secret: s\r\n" in metrics_server.requests[0]
+    assert b"\r\nx-kvasir-fleet-secret: s\r\n" in metrics_server.requests[0]
 
 
 async def test_a_page_too_large_for_a_turn_is_read_all_the_same(
