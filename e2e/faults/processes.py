@@ -92,12 +92,15 @@ class Process:
 
 
 class SimEngine(Process):
-    """A `kvasir serve --device sim` with all its feeds."""
+    """A `kvasir serve --device sim` with all its feeds; `options` as on the command line."""
 
-    def __init__(self, name: str, folder: Path, secret: str = SECRET) -> None:
+    def __init__(
+        self, name: str, folder: Path, secret: str = SECRET, options: Sequence[str] = ()
+    ) -> None:
         http, self._grpc, self._events, self._replay = free_ports(4)
         super().__init__(name, folder, http, secret)
         self.ports = [http, self._grpc, self._events, self._replay]
+        self._options = options
 
     async def start(self) -> None:
         """Begin to start."""
@@ -105,6 +108,7 @@ class SimEngine(Process):
             *(*_SERVE, "--port", str(self.port), "--grpc-port", str(self._grpc)),
             *("--kv-events-endpoint", f"tcp://127.0.0.1:{self._events}"),
             *("--kv-events-replay-endpoint", f"tcp://127.0.0.1:{self._replay}"),
+            *self._options,
         )
 
     async def is_ready(self) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 import typer
 
 from kvasir.quantity import parse_bytes
+from kvasir.wire.fleet_secret import FleetSecretError
+from kvasir.wire.fleet_secret_file import FleetSecretFile, read_text
 
 DEFAULT_POD_SECURITY: dict[str, Any] = {
     "runAsUser": 65532,
@@ -27,17 +29,12 @@ def several(given: list[str] | None) -> tuple[str, ...]:
     return tuple(given or ())
 
 
-def secret(file: Path | None) -> str:
-    """Return the secret in a file; "" without one."""
-    if file is None:
-        return ""
+def secret(file: Path | None) -> FleetSecretFile:
+    """Return the fleet secret in a file; without one there is none."""
     try:
-        found = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error}") from None
-    if not found:
-        raise typer.BadParameter(f"{file} is empty; write the fleet's secret into it")
-    return found
+        return FleetSecretFile("" if file is None else read_text(file), file)
+    except FleetSecretError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def profiles(given: list[str] | None) -> dict[str, int]:

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import httpx
 
 from kvasir.kube.objects import Object
+from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
+from kvasir.wire.fleet_secret_file import FleetSecretFile
+
+
+class FleetProof(httpx.Auth):
+    """Put the fleet's secret of the moment into each request."""
+
+    def __init__(self, secret: FleetSecretFile) -> None:
+        self._secret = secret
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """httpx.Auth.auth_flow."""
+        if sent := self._secret.now.sent:
+            request.headers[FLEET_SECRET_HEADER] = sent
+        yield request
 
 
 class NoAnswerError(Exception):

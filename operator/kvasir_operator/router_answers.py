@@ -12,9 +12,8 @@ import httpx
 import structlog
 
 from kvasir.kube.objects import Object, name_of
-from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
 from kvasir_operator.controller.view import View
-from kvasir_operator.pod_http import NoAnswerError, ask
+from kvasir_operator.pod_http import FleetProof, NoAnswerError, ask
 from kvasir_operator.settings import OperatorSettings
 
 ANSWER_SECONDS = 3.0
@@ -56,8 +55,8 @@ class RouterAnswers:
 
     def client(self) -> httpx.AsyncClient:
         """Return a client that routers trust."""
-        headers = {FLEET_SECRET_HEADER: self._settings.fleet_secret}
-        return httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False, headers=headers)
+        proof = FleetProof(self._settings.fleet_secret)
+        return httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False, auth=proof)
 
     def ask(self, client: httpx.AsyncClient, answered: Callable[[], None]) -> None:
         """Ask every Ready router that is not being asked; `answered` is called for each answer."""

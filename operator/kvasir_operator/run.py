@@ -97,6 +97,7 @@ async def _lead(
             tasks.create_task(leadership.hold())
             await _check_crds(cluster)
             await _begin(classes, names)
+            _follow_secret(settings, view, queue)
             tasks.create_task(gatekeeper.run())
             tasks.create_task(_resync(view, queue, settings.resync_seconds))
             tasks.create_task(_keep_class(classes, settings.resync_seconds))
@@ -115,6 +116,7 @@ async def _lead(
     ) as group:
         raise OperatorError(str(group.exceptions[0])) from None
     finally:
+        settings.fleet_secret.stop()
         await observer.close()
 
 
@@ -176,6 +178,18 @@ async def _serve_external_metrics(cluster: Cluster, view: View, settings: Operat
     except OSError as error:
         port = settings.external_metrics_port
         raise OperatorError(f"--external-metrics-port {port} cannot be used: {error}") from None
+
+
+def _follow_secret(settings: OperatorSettings, view: View, queue: WorkQueue[Key]) -> None:
+    """Bring another fleet secret to the engines as soon as it is here."""
+    loop = asyncio.get_running_loop()
+
+    def renew() -> None:
+        keys = view.keys()
+        for key in keys:
+            queue.add(key)
+
+    settings.fleet_secret.follow(lambda: loop.call_soon_threadsafe(renew))
 
 
 async def _resync(view: View, queue: WorkQueue[Key], seconds: float) -> None:

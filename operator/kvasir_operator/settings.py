@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvasir.cli.flags import Flag, flag, group
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_operator import flag_values as parse
 from kvasir_operator.flag_values import DEFAULT_POD_SECURITY
 
@@ -92,9 +93,9 @@ class OperatorSettings:
         "Service of that port, in --router-namespace, by which KEDA finds the routers.",
         ROUTERS,
     )
-    fleet_secret: str = flag(
-        "",
-        "File with the secret that routers and engines share.",
+    fleet_secret: FleetSecretFile = flag(
+        FleetSecretFile(),
+        "File with the secret that routers and engines share, read again when it changes.",
         ROUTERS,
         "fleet_secret_file",
         type=Path | None,
@@ -102,7 +103,7 @@ class OperatorSettings:
         shown=False,
         dir_okay=False,
     )
-    """The secret itself; "" = they do not know each other."""
+    """What is in it now, which may change; without a secret they do not know each other."""
     fleet_secret_copy: str = flag(
         "kvasir-fleet", "Secret in each namespace by which engines know the routers.", ROUTERS
     )

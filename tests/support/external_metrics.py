@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from kvasir.cli.local.ports import free_ports
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_operator.settings import OperatorSettings
 
 
@@ -74,5 +75,5 @@ async def routers() -> AsyncIterator[Routers]:
 @pytest.fixture
 def settings(routers: Routers) -> OperatorSettings:
     return OperatorSettings(
-        namespace="kvasir", router_admin_port=routers.port, fleet_secret="s3cret"
+        namespace="kvasir", router_admin_port=routers.port, fleet_secret=FleetSecretFile("s3cret")
     )

@@ -12,6 +12,7 @@ import pytest
 
 from kvasir.resource import labels
 from kvasir.resource.deployment_status import Status
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_operator.objects import format_time
 from kvasir_operator.plan import Plan, plan
 from kvasir_operator.plan.engine.pod_template import REVISION
@@ -26,7 +27,7 @@ SETTINGS = OperatorSettings(
     router_url="http://kvasir-router.kvasir:8080",
     images=Images(cpu="cpu:1", cuda="cuda:1", sim="sim:1"),
     image_pull_secrets=("pull",),
-    fleet_secret="s3cret",
+    fleet_secret=FleetSecretFile("s3cret"),
 )
 
 

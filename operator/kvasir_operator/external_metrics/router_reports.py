@@ -12,8 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from kvasir.kube.objects import Object, name_of
-from kvasir.wire.fleet_secret import FLEET_SECRET_HEADER
-from kvasir_operator.pod_http import NoAnswerError, ask
+from kvasir_operator.pod_http import FleetProof, NoAnswerError, ask
 from kvasir_operator.settings import OperatorSettings
 
 FRESH_SECONDS = 1.0
@@ -38,7 +37,7 @@ class RouterReports:
         self._client = httpx.AsyncClient(
             timeout=_ASK_SECONDS,
             trust_env=False,
-            headers={FLEET_SECRET_HEADER: settings.fleet_secret},
+            auth=FleetProof(settings.fleet_secret),
         )
 
     async def __aenter__(self) -> Self:

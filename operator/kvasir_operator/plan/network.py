@@ -21,7 +21,7 @@ _ANYWHERE = {
 def plan_network(inputs: PlanInputs) -> StepResult:
     """Want ServiceAccount, Service, PodDisruptionBudget, Secret and NetworkPolicies."""
     account = inputs.child("v1", "ServiceAccount", inputs.name, automountServiceAccountToken=False)
-    secrets = [_fleet_secret(inputs)] if inputs.settings.fleet_secret else []
+    secrets = [_fleet_secret(inputs)] if inputs.settings.fleet_secret.text else []
     manifests = (account, _service(inputs), _budget(inputs), *secrets)
     downloads = [_download_policy(inputs)] if inputs.storage.cached else []
     policies = (_engine_policy(inputs), *downloads)
@@ -61,9 +61,9 @@ def _budget(inputs: PlanInputs) -> Object:
 
 
 def _fleet_secret(inputs: PlanInputs) -> Object:
-    """Return the namespace's copy: one for all its deployments, since rights to a Secret are given
-    by its name. It goes with the last of them."""
-    value = base64.b64encode(inputs.settings.fleet_secret.encode()).decode()
+    """Return the namespace's copy, with all lines: one for all its deployments, since rights to a
+    Secret are given by its name. It goes with the last of them."""
+    value = base64.b64encode(inputs.settings.fleet_secret.text.encode()).decode()
     return inputs.shared_child(
         "v1",
         "Secret",

@@ -78,6 +78,7 @@ class LoadFeed:
             except TimeoutError:
                 trouble = f"no message for {_ATTEMPT_SECONDS} s"
             if trouble is None:
+                self._replica.feeds["load_stream_renewed"] += 1
                 continue
             self._broke(trouble)
             await asyncio.sleep(self._backoff * random.uniform(0.5, 1.0))

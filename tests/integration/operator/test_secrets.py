@@ -49,16 +49,25 @@ async def test_a_namespace_has_one_copy_of_the_fleets_secret(
     assert again is not None
     assert again["metadata"]["resourceVersion"] == copy["metadata"]["resourceVersion"]
 
-    # Another secret reaches the copy, whichever comes first.
-    assert operator.stop() == 0
-    file.write_text("second-secret-of-the-fleet-32-char")
-    start("--fleet-secret-file", str(file))
+    # Each line of the file reaches the copy, and no engine is started again.
+    async def templates() -> list[Any]:
+        found = [await site.get(DEPLOYMENTS, name) for name in ("m", "n")]
+        return [each["metadata"]["generation"] for each in found]
 
-    async def renewed() -> bool:
-        return value(await fleet_copy(site)) == "second-secret-of-the-fleet-32-char"
+    before = await templates()
+    old, new = "first-secret-of-the-fleet-32-chars", "second-secret-of-the-fleet-32-char"
+    for lines in ([old, new, f"hash-key:{old}"], [new, old, f"hash-key:{old}"], [new]):
+        file.write_text("\n".join(lines))
 
-    await site.eventually(renewed, "the new secret")
-    await site.until("Ready", "True", name="n")
+        async def renewed(text: str = "\n".join(lines)) -> bool:
+            return value(await fleet_copy(site)) == text
+
+        await site.eventually(renewed, "the new lines")
+    file.write_text("")  # cannot be used: nothing changes
+    looks = operator.metric("kvasir_operator_reconciles_total")
+    await site.eventually(_has_looked(operator, looks + 4), "more looks")
+    assert value(await fleet_copy(site)) == new
+    assert await templates() == before
 
     # It goes with the last of them.
     await site.cluster.delete(LLMDEPLOYMENTS, site.namespace, "m")

@@ -6,6 +6,7 @@ import pytest
 
 from harness.network_policy import End, allows
 from kvasir.resource import labels
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_operator.plan import plan
 from kvasir_operator.plan.observed import Observed, parse_resource
 from kvasir_operator.settings import Images, OperatorSettings
@@ -52,7 +53,7 @@ def engine_policies(download_metadata=False, **network_policy):
         namespace="kvasir",
         router_namespace="kvasir",
         images=Images(cpu="x"),
-        fleet_secret="s",
+        fleet_secret=FleetSecretFile("s"),
         download_metadata=download_metadata,
     )
     observed = Observed(resource, datetime(2026, 1, 1, tzinfo=UTC))

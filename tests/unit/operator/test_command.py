@@ -29,13 +29,18 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     flags += ["--download-env", "HF_ENDPOINT=https://hub/?a=b", "--download-env", "NO_PROXY="]
     flags += ["--pod-security", '{"runAsNonRoot": true, "fsGroup": 7}', "--download-metadata"]
     assert invoke(*flags)[0] == 0
+    (found,) = seen
+    assert found.fleet_secret.now.accepted == ("s3cret",)
+    secret.write_text("new\ns3cret\n")
+    assert found.fleet_secret.look()
+    assert found.fleet_secret.now.accepted == ("new", "s3cret")
     assert seen == [
         OperatorSettings(
             namespace="kvasir",
             watch_namespaces=("a", "b"),
             router_namespace="kvasir",
             images=Images(cpu="x"),
-            fleet_secret="s3cret",
+            fleet_secret=found.fleet_secret,
             node_reads=False,
             pod_security={"fsGroup": 7},
             download_metadata=True,
@@ -57,7 +62,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         (["--pod-security", '{"runAsUser": 0}'], "--pod-security asks for root"),
         (["--pod-security", '{"runAsNonRoot": false}'], "--pod-security asks for root"),
         (["--fleet-secret-file", "/nowhere"], "/nowhere cannot be read"),
-        (["--fleet-secret-file", "/dev/null"], "/dev/null is empty"),
+        (["--fleet-secret-file", "/dev/null"], "no regular file"),
     ],
 )
 def test_flags_that_cannot_be(flags: list[str], sentence: str) -> None:

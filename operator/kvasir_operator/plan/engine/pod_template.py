@@ -15,7 +15,9 @@ from kvasir_operator.spec_facts import device_of, image_of, mounted_secrets
 REVISION = "kvasir.dev/revision"
 """Label of engine pods: a hash of their template, to tell new ones from old."""
 _SECRETS = "kvasir.dev/secrets"
-_FLEET_SECRET = "KVASIR_FLEET_SECRET"  # noqa: S105 - a variable's name
+_FLEET = "/etc/kvasir/fleet"
+"""Folder of the fleet secret. A variable would stay as it was, and so would a file that is mounted
+by itself; engines follow this one, and are not restarted for another secret."""
 _MIN_CPU = {"sim": "250m"}
 _DEFAULT_CPU = "1"
 """Cores requested for an engine whose resource names none: without a request a busy node starves it
@@ -30,8 +32,6 @@ def pod_template(inputs: PlanInputs, tensor: int) -> Object:
     spec = inputs.spec
     given = spec.pod_template
     secrets = {name: inputs.observed.secrets.get(name) for name in sorted(mounted_secrets(spec))}
-    if inputs.settings.fleet_secret:
-        secrets[_FLEET_SECRET] = short_hash([inputs.observed.uid, inputs.settings.fleet_secret], 16)
     annotations = dict(given.annotations)
     if secrets:
         annotations[_SECRETS] = short_hash(secrets)
@@ -92,6 +92,7 @@ def _arguments(inputs: PlanInputs, tensor: int) -> list[str]:
         *("--grpc-port", str(labels.GRPC_PORT)),
         *("--kv-events-endpoint", f"tcp://*:{labels.EVENTS_PORT}"),
         *("--kv-events-replay-endpoint", f"tcp://*:{labels.REPLAY_PORT}"),
+        *(("--fleet-secret-file", f"{_FLEET}/secret") if _has_fleet(inputs) else ()),
     ]
 
 
@@ -109,9 +110,6 @@ def _environment(inputs: PlanInputs) -> Iterator[Object]:
     for name, value in ours.items():
         if name not in theirs:
             yield {"name": name, "value": value}
-    if inputs.settings.fleet_secret:
-        source = {"name": inputs.settings.fleet_secret_copy, "key": "secret"}
-        yield {"name": _FLEET_SECRET, "valueFrom": {"secretKeyRef": source}}
     for variable in inputs.spec.engine.env:
         yield variable.model_dump(by_alias=True, exclude_none=True)
 
@@ -149,6 +147,8 @@ def _mounts(inputs: PlanInputs) -> Iterator[Object]:
     yield cache
     yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the pod's own
     yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the pod's own
+    if _has_fleet(inputs):
+        yield {"name": "fleet", "mountPath": _FLEET, "readOnly": True}
 
 
 def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
@@ -159,6 +159,14 @@ def _volumes(inputs: PlanInputs, tensor: int) -> Iterator[Object]:
     yield {"name": "tmp", "emptyDir": {}}
     size = _SHM_PER_GPU * tensor if tensor > 1 else _MIN_SHM
     yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{size >> 20}Mi"}}
+    if _has_fleet(inputs):
+        items = [{"key": "secret", "path": "secret"}]
+        name = inputs.settings.fleet_secret_copy
+        yield {"name": "fleet", "secret": {"secretName": name, "items": items}}
+
+
+def _has_fleet(inputs: PlanInputs) -> bool:
+    return bool(inputs.settings.fleet_secret.text)
 
 
 def _kernels_are_kept(inputs: PlanInputs) -> bool:

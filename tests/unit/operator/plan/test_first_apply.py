@@ -55,6 +55,7 @@ def test_the_engines_pod(world: Any, make: Any) -> None:
         *("--served-model-name", "m", "t", "--drain-timeout", "100", "--no-overlap"),
         *("--grpc-port", "8001", "--kv-events-endpoint", "tcp://*:5557"),
         *("--kv-events-replay-endpoint", "tcp://*:5558"),
+        *("--fleet-secret-file", "/etc/kvasir/fleet/secret"),
     ]
     assert engine["resources"] == {"limits": {"memory": "2Gi"}, "requests": {"cpu": "500m"}}
     assert (
@@ -69,7 +70,7 @@ def test_the_engines_pod(world: Any, make: Any) -> None:
     assert template["metadata"]["labels"]["team"] == "a"
     assert {"name": "A", "value": "b"} in engine["env"]
     mounts = {each["mountPath"]: each for each in engine["volumeMounts"]}
-    assert set(mounts) == {"/cache", "/tmp", "/dev/shm"}
+    assert set(mounts) == {"/cache", "/tmp", "/dev/shm", "/etc/kvasir/fleet"}
     assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
@@ -117,7 +118,7 @@ def test_without_a_fleet_secret_there_is_none(world: Any, make: Any) -> None:
     settings = make.SETTINGS.__class__(images=make.SETTINGS.images)
     made = world(settings=settings).plan()
     assert "Secret" not in [each["kind"] for each in made.manifests]
-    assert "SECRET" not in str(make.manifest(made, "Deployment"))
+    assert "fleet" not in str(make.manifest(made, "Deployment"))
 
 
 def test_from_nothing_to_ready(world: Any, make: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_operator.plan.observed import Hardware
 
 NO_GPU = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
@@ -152,13 +155,29 @@ def test_a_secret_that_engines_mount_restarts_them(world: Any, make: Any) -> Non
     assert one.revision != first
 
 
-def test_another_fleet_secret_restarts_engines(world: Any, make: Any) -> None:
+def test_another_fleet_secret_reaches_engines_without_a_restart(world: Any, make: Any) -> None:
     one = world()
     one.step()
     first = one.revision
-    one.settings = make.SETTINGS.__class__(images=make.SETTINGS.images, fleet_secret="other")
+    secret = FleetSecretFile("new\nold\nhash-key:old\n")
+    one.settings = replace(make.SETTINGS, fleet_secret=secret)
     one.step()
-    assert one.revision != first
+    assert one.revision == first
+    copy = make.manifest(one.plan(), "Secret")
+    assert base64.b64decode(copy["data"]["secret"]) == b"new\nold\nhash-key:old\n"
+
+
+def test_engines_read_the_fleet_secret_from_a_folder_that_changes(world: Any, make: Any) -> None:
+    """Kubernetes leaves variables and single files of a Secret as they were."""
+    pod = make.manifest(world().plan(), "Deployment")["spec"]["template"]["spec"]
+    (engine,) = pod["containers"]
+    (mount,) = [each for each in engine["volumeMounts"] if each["name"] == "fleet"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "fleet"]
+    at = engine["args"].index("--fleet-secret-file")
+    assert engine["args"][at + 1] == f"{mount['mountPath']}/secret"
+    assert "subPath" not in mount
+    assert volume["secret"]["secretName"] == "kvasir-fleet"
+    assert "FLEET" not in str(engine["env"])
 
 
 def test_a_missing_secret_leaves_what_runs_alone(serving: Any, make: Any) -> None:
