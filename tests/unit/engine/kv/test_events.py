@@ -4,19 +4,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 import zmq
+from support.engines.block_events import Connect, removed, replay, subscribe
 
 from kvasir.wire import kv_events
 from kvasir.wire.block_hash import HASH_BYTES, chain_hashes, root_hash
-from kvasir.wire.fleet_secret import secure_client
-from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.kv import event_publisher
 from kvasir_engine.kv.event_publisher import KVEventPublisher
 from kvasir_engine.kv.events import EventRecorder
@@ -62,77 +60,6 @@ class KVEventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False
 
 
 decode = msgspec.msgpack.Decoder(KVEventBatch).decode
-
-Connect = Callable[..., zmq.Socket[bytes]]
-
-
-@pytest.fixture
-def connect() -> Iterator[Connect]:
-    context = zmq.Context()
-    sockets: list[zmq.Socket[bytes]] = []
-
-    def make(kind: int, endpoint: str, secret: str = "") -> zmq.Socket[bytes]:
-        socket = context.socket(kind)
-        sockets.append(socket)
-        secure_client(socket, secret)
-        if kind == zmq.SUB:
-            socket.subscribe(b"")
-        socket.connect(endpoint)
-        return socket
-
-    yield make
-    context.destroy(linger=0)
-
-
-@pytest.fixture
-def publisher() -> Iterator[Callable[..., KVEventPublisher]]:
-    made: list[KVEventPublisher] = []
-    secrets: list[FleetSecretFile] = []
-
-    def make(fleet_secret: str = "", file: Path | None = None, **settings: Any) -> KVEventPublisher:
-        secret = FleetSecretFile(fleet_secret, file)
-        secret.follow()
-        secrets.append(secret)
-        settings["fleet_secret"] = secret
-        made.append(
-            KVEventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", topic="kv@a@m", **settings)
-        )
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-    for secret in secrets:
-        secret.stop()
-
-
-def removed(number: int) -> list[kv_events.KVEvent]:
-    return [kv_events.BlockRemoved([number.to_bytes(HASH_BYTES, "big")], "GPU", 0)]
-
-
-def subscribe(
-    connect: Connect, source: KVEventPublisher, secret: str = ""
-) -> tuple[zmq.Socket[bytes], int]:
-    """A subscriber that is known to be connected, and the number of the first batch it got."""
-    socket = connect(zmq.SUB, source.endpoint, secret)
-    for _ in range(500):
-        source.publish([kv_events.AllBlocksCleared()])
-        if socket.poll(10):
-            return socket, int.from_bytes(socket.recv_multipart()[1], "big")
-    pytest.fail("the subscriber never heard anything")
-
-
-def replay(
-    connect: Connect, source: KVEventPublisher, start: int, secret: str = ""
-) -> list[list[bytes]]:
-    socket = connect(zmq.DEALER, source.replay_endpoint, secret)
-    socket.send_multipart([b"", start.to_bytes(8, "big")])
-    messages = []
-    while socket.poll(5000):
-        messages.append(socket.recv_multipart())
-        if messages[-1][2] == b"\xff" * 8:
-            return messages
-    pytest.fail("the replay has no end marker")
 
 
 def next_batch(socket: zmq.Socket[bytes]) -> tuple[int, KVEventBatch]:
@@ -366,66 +293,3 @@ def test_a_core_without_sockets_needs_neither_zmq_nor_events() -> None:
         "sys.exit(bool({'zmq', 'kvasir.wire.kv_events'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def heard(socket: zmq.Socket[bytes], number: int) -> list[int]:
-    """The numbers of the batches that come, until that one has."""
-    numbers = []
-    while not numbers or numbers[-1] != number:
-        numbers.append(next_batch(socket)[0])
-    return numbers
-
-
-def test_another_secret_in_front_binds_anew_and_loses_no_batch(
-    connect: Connect, publisher: Callable[..., KVEventPublisher], tmp_path: Path
-) -> None:
-    file = tmp_path / "secret"
-    file.write_text("old")
-    source = publisher(file=file)
-    addresses = (source.endpoint, source.replay_endpoint)
-    old, first = subscribe(connect, source, "old")
-    file.write_text("old\nnew")
-    while source._fleet_secret.now.accepted != ("old", "new"):
-        time.sleep(0.01)
-    source.publish(removed(1))
-    last = source._next_number - 1
-    assert heard(old, last) == list(range(first + 1, last + 1))  # nothing changes for readers
-
-    file.write_text("new\nold")
-    new, first = subscribe(connect, source, "new")
-    assert (source.endpoint, source.replay_endpoint) == addresses
-    while old.poll(0):  # what was published before
-        assert int.from_bytes(old.recv_multipart()[1], "big") < first
-    again = connect(zmq.SUB, source.endpoint, "old")
-    thief = connect(zmq.DEALER, source.replay_endpoint, "old")
-    thief.send_multipart([b"", (0).to_bytes(8, "big")])
-    source.publish(removed(2))
-    last = source._next_number - 1
-    heard(new, last)
-    assert not again.poll(300)
-    assert not old.poll(0)
-    assert not thief.poll(0)
-    replayed = [int.from_bytes(it[2], "big") for it in replay(connect, source, 0, "new")[:-1]]
-    assert replayed == list(range(last + 1))
-
-
-def test_a_publisher_is_closed_while_another_has_its_address(
-    connect: Connect,
-    publisher: Callable[..., KVEventPublisher],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Closing does not wait for an address that does not come back."""
-    file = tmp_path / "secret"
-    file.write_text("old")
-    source = publisher(file=file)
-    tried = threading.Event()
-
-    def refuse(*_: object) -> str:
-        tried.set()
-        raise OSError("taken")
-
-    monkeypatch.setattr(event_publisher, "_bind", refuse)
-    file.write_text("new\nold")
-    assert tried.wait(30)
-    source.close()
