@@ -181,6 +181,46 @@ async def test_a_policy_that_is_set_reaches_all_and_outlives_the_index_process(
     assert min(len(replica.requests) for replica in replicas) >= 18
 
 
+async def test_every_process_follows_the_fleet_secret(
+    config, fleet_of_two, start_workers, start_clients, client, until, tmp_path
+) -> None:
+    replicas = await fleet_of_two()
+    file = tmp_path / "secret"
+    file.write_text("old")
+    router = await start_workers(config, 2, "--fleet-secret-file", str(file))
+    clients = start_clients(router.url, 8)
+    for text in ("old\nnew", "new\nold", "new"):
+        file.write_text(text)
+
+        async def followed(text: str = text) -> bool:
+            """The index process lets every line change things; probes and requests carry the
+            first one, from whichever process."""
+            got = {}
+            for secret in ("old", "new"):
+                answer = await client.put(
+                    f"{router.admin_url}/policy/m",
+                    json={"policy": "round_robin"},
+                    headers={"x-kvasir-fleet-secret": secret},
+                )
+                got[secret] = answer.status_code
+            return got == {it: 200 if it in text else 401 for it in ("old", "new")}
+
+        await until(followed)
+        for replica in replicas:
+            replica.requests.clear()
+            replica.probes.clear()
+        first = text.split()[0]
+
+        def all_carry(first: str = first) -> bool:
+            heard = [it.header("x-kvasir-fleet-secret") for r in replicas for it in r.requests]
+            probed = [it.header("x-kvasir-fleet-secret") for r in replicas for it in r.probes]
+            return heard[-40:] == [first] * 40 and probed[-4:] == [first] * 4
+
+        await until(all_carry)
+    await clients.stop()
+    assert clients.lost == []
+
+
 @pytest.mark.slow
 async def test_a_worker_that_stands_still_is_replaced(
     config, fleet_of_two, start_workers, until, client
