@@ -75,7 +75,7 @@ class FleetSecretFile:
         _log.info("the fleet secret has changed; %d accepted now.", len(found.accepted))
         return True
 
-    def follow(self, changed: Callable[[], None] = lambda: None) -> None:
+    def follow(self, changed: Callable[[], object] = lambda: None) -> None:
         """Look at the file again and again, in a thread, which also calls `changed`."""
         if self._path is None or self._thread is not None:
             return
@@ -89,7 +89,7 @@ class FleetSecretFile:
         # Not joined: a file system that hangs would hold up the end of the process
         self._ended.set()
 
-    def _follow(self, changed: Callable[[], None]) -> None:
+    def _follow(self, changed: Callable[[], object]) -> None:
         while not self._ended.wait(LOOK_SECONDS):
             try:
                 if self.look():

@@ -126,7 +126,7 @@ class KVEventPublisher:
         return socket
 
     def _run(self) -> None:
-        wait = 1e3 * LOOK_SECONDS if self._fleet_secret.is_file else None
+        wait = int(1e3 * LOOK_SECONDS) if self._fleet_secret.is_file else None
         poller = self._poller()
         while not (self._closing and not self._queue):
             ready = dict(poller.poll(wait))
