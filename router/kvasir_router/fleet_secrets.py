@@ -45,8 +45,8 @@ class FleetSecrets:
         self.hash_key = ""
         self._use(parse_fleet_secret(text) if text else self.now)
         self.hash_key = self.now.hash_key
-        """What hashes and salts are made of until the process ends: with another key nothing that
-        is cached would be found, and nobody could change it in all processes at once."""
+        """Text that hashes and salts are made of until the process ends: with another one nothing
+        that is cached would be found, and nobody could change it in all processes at once."""
 
     def accepts(self, sent: str) -> bool:
         """Return True for one of the secrets, in a time that does not tell which one is near."""

@@ -39,7 +39,7 @@ class FleetSecret:
     accepted: tuple[str, ...] = field(default=(), repr=False)
     """Secrets that a caller may send."""
     hash_key: str = field(default="", repr=False)
-    """What block hashes and tenants' salts are made of."""
+    """Text that block hashes and tenants' salts are made of."""
 
     @property
     def sent(self) -> str:

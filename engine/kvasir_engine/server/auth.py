@@ -24,7 +24,7 @@ class Keyring:
         self._fleet_secret = fleet_secret
         self._fleet: list[bytes] = []
         self._fleet_of: FleetSecret | None = None
-        """What `_fleet` was made of."""
+        """Secrets that `_fleet` was made of."""
 
     @property
     def has_fleet(self) -> bool:
