@@ -103,7 +103,7 @@ class OperatorSettings:
         shown=False,
         dir_okay=False,
     )
-    """What is in it now, which may change; without a secret they do not know each other."""
+    """The secrets in it now, which may change; without one they do not know each other."""
     fleet_secret_copy: str = flag(
         "kvasir-fleet", "Secret in each namespace by which engines know the routers.", ROUTERS
     )

@@ -46,8 +46,8 @@ class GrpcServer:
         host: str,
         port: int,
     ) -> None:
-        """Where there is a fleet secret, every call but health must carry it. Otherwise the API
-        keys are asked for, if there are any."""
+        """`keyring`: every call but health must carry one of its fleet secrets; where it has none,
+        an API key, if there are any."""
         self._service = service
         self._lifecycle = lifecycle
         self._server = grpc.aio.server(
