@@ -191,7 +191,7 @@ def test_bad_options_are_explained(options: list[str], words: str) -> None:
     assert words in result.output
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"two\nlines", "schl\u00fcssel".encode()])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"two\vlines", "schl\u00fcssel".encode()])
 def test_a_secret_that_is_no_header_is_refused(tmp_path: Path, content: bytes) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(content)
