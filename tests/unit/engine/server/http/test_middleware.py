@@ -1,4 +1,4 @@
-from __future__ import annotations
+from __future__ import asyncio
 
 import pytest
 
@@ -41,6 +41,24 @@ async def test_keys_guard_all_but_the_probes(start_server):
         assert answer.status_code == 401
     fleet = {"x-kvasir-fleet-secret": "fleet"}
     assert (await server.get("/v1/models", headers=fleet)).status_code == 200
+
+
+async def test_the_file_of_the_fleet_secret_is_followed(start_server, tmp_path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("old")
+    server = await start_server(api_keys=("k",), fleet_secret="old", fleet_secret_file=file)
+
+    async def accepted() -> list[str]:
+        headers = {it: {"x-kvasir-fleet-secret": it} for it in ("old", "new")}
+        answers = {it: await server.get("/v1/models", headers=headers[it]) for it in headers}
+        return [it for it in answers if answers[it].status_code == 200]
+
+    assert await accepted() == ["old"]
+    for text, wanted in (("new\nold", ["old", "new"]), ("new", ["new"]), ("old", ["old"])):
+        file.write_text(text)
+        async with asyncio.timeout(30):
+            while await accepted() != wanted:
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("given", [["https://a.example", "https://b.example"], ['["*"]']])
