@@ -24,11 +24,17 @@ PROMPT = list(range(10, 60))
 def test_replicas_of_a_fleet_hash_alike_and_others_do_not(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    one, same, other_secret, other_model = (
+    one, same, replaced, other_secret, other_model = (
         announced(serve, tmp_path, model, secret)
-        for model, secret in (("a", "s"), ("a", "s"), ("a", "t"), ("b", "s"))
+        for model, secret in (
+            ("a", "s"),
+            ("a", "s"),
+            ("a", "t\nhash-key:s"),
+            ("a", "t"),
+            ("b", "s"),
+        )
     )
-    assert one == same
+    assert one == same == replaced
     assert not set(one) & {*other_secret, *other_model}
     seed = prefix_seed(fleet_secret="s", model="a", revision=None)
     assert b"".join(one) == chain_hashes(PROMPT, 16, root=root_hash(seed))
@@ -39,6 +45,7 @@ def announced(serve: Callable[..., Any], tmp_path: Path, model: str, secret: str
     grpc_port, events, replay = free_ports(3)
     file = tmp_path / "secret"
     file.write_text(secret)
+    secret = secret.partition("\n")[0]
     served = serve(
         *(model, "--device", "sim", "--model-config", "builtin://kvasir-tiny"),
         *("--fleet-secret-file", str(file), "--grpc-port", str(grpc_port)),
