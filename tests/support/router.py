@@ -209,7 +209,7 @@ async def start_router(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=10) as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         yield client
 
 

@@ -181,7 +181,7 @@ class Relay:
 
     async def _looks(self) -> float:
         try:
-            async with httpx.AsyncClient() as client:
+            async with httpx.AsyncClient(timeout=60) as client:
                 text = (await client.get(self._metrics)).text
         except httpx.TransportError:
             return 0.0

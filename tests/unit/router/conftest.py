@@ -1,5 +1,6 @@
 """Hand on the fixtures of tests/support."""
 
+import pytest
 from support.router import (
     client,
     eventually_fixture,
@@ -23,3 +24,9 @@ __all__ = [
     "start_router",
     "write_config_fixture",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _patience_with_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a small file may take longer than one that is told of as slow."""
+    monkeypatch.setattr("kvasir_router.file_watch._SLOW_SECONDS", 30.0)

@@ -78,7 +78,7 @@ class Load:
         self._tasks = [asyncio.create_task(self._ask(number)) for number in range(CLIENTS)]
 
     async def _ask(self, number: int) -> None:
-        async with httpx.AsyncClient(timeout=10, headers=self._headers) as client:
+        async with httpx.AsyncClient(timeout=30, headers=self._headers) as client:
             turn = 0
             while self._going_on:
                 turn += 1
@@ -101,7 +101,7 @@ class Load:
     async def stop(self) -> int:
         """Return how many were lost."""
         self._going_on = False
-        await asyncio.wait_for(asyncio.gather(*self._tasks), 20)
+        await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
         return self.outcomes.total() - self.outcomes["good"]
 
 

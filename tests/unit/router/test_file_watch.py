@@ -156,7 +156,10 @@ class TestFollowed:
         assert used == ["2"]
         assert told == [True, False, True]
 
-    async def test_one_that_hangs_is_told_of_and_read_when_it_goes_on(self, follow) -> None:
+    async def test_one_that_hangs_is_told_of_and_read_when_it_goes_on(
+        self, follow, monkeypatch
+    ) -> None:
+        monkeypatch.setattr(file_watch, "_SLOW_SECONDS", 0.1)
         file, path, read, told = follow
         used: list[str] = []
         await file.load()

@@ -69,7 +69,7 @@ async def api(routers, settings, deployment, tmp_path) -> AsyncIterator[Any]:
                 trust.load_cert_chain(
                     client.path("front-proxy.crt"), client.path("front-proxy.key")
                 )
-            async with httpx.AsyncClient(verify=trust, trust_env=False) as http:
+            async with httpx.AsyncClient(verify=trust, trust_env=False, timeout=60) as http:
                 url = f"https://127.0.0.1:{port}{path}"
                 extensions = {"sni_hostname": HOST}
                 return await http.request(method, url, headers=user, extensions=extensions)

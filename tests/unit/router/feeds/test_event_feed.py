@@ -330,11 +330,11 @@ async def test_a_replay_that_does_not_end_is_given_up(
 async def test_a_long_replay_that_goes_on_is_heard_to_its_end(
     wire, subscribe, blocks, eventually, monkeypatch
 ):
-    monkeypatch.setattr(replay, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(replay, "IDLE_SECONDS", 2.0)
 
     def answer(start: int) -> Iterator[list[bytes]]:
         for n in range(6):
-            time.sleep(0.15)
+            time.sleep(0.4)
             yield list(batch(n, n))
         yield [REPLAY_END, b""]
 

@@ -223,9 +223,9 @@ async def test_an_edited_file_is_in_use_without_a_restart(
     assert (await client.get(url, headers=bearer("a"))).status_code == 401
     assert (await client.get(url, headers=bearer("b"))).status_code == 200
     keys_file.write_text("keys: 5")
-    await eventually(lambda: admission.reads["refused"] == 1)
+    await eventually(lambda: admission.reads["refused"] >= 1)
     assert (await client.get(url, headers=bearer("b"))).status_code == 200
-    assert await router.metric("key_file_reads_total", result="refused") == 1
+    assert await router.metric("key_file_reads_total", result="refused") >= 1
 
 
 async def test_limits_are_divided_by_the_routers_that_a_name_leads_to(

@@ -63,7 +63,7 @@ async def test_one_that_waits_fails_alone_and_the_others_go_on(
 ) -> None:
     replica = await start_replica(script=held)
     router = await start_router(
-        [model_entry("m", replica)], max_in_flight=1, waiting=QueueLimits(requests=9, timeout=1.0)
+        [model_entry("m", replica)], max_in_flight=1, waiting=QueueLimits(requests=9, timeout=4.0)
     )
     queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
 

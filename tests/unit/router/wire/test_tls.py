@@ -47,7 +47,7 @@ def server_context(cert: Path, key: Path) -> ssl.SSLContext:
 
 def trusting(certificates: Any, name: str) -> httpx.AsyncClient:
     context = ssl.create_default_context(cafile=certificates[name][0])
-    return httpx.AsyncClient(verify=context, timeout=10)
+    return httpx.AsyncClient(verify=context, timeout=60)
 
 
 class TestClients:

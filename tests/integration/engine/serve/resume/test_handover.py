@@ -78,7 +78,8 @@ async def test_only_the_fleet_secret_opens_the_contract(pair: Any, caller: Any) 
     mine = await caller.http.post(pair[0].url + PATH, json=body)
     assert mine.headers["x-kvasir-seed"] == "12"
     assert json.loads(mine.headers["x-kvasir-usage"]) == mine.json()["usage"]
-    async with httpx.AsyncClient(base_url=pair[0].url, trust_env=False, verify=False) as http:
+    url = pair[0].url
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False) as http:
         for headers in ({}, {"x-kvasir-fleet-secret": "another"}):
             unary = await http.post(PATH, json=body, headers=headers)
             assert not [name for name in unary.headers if "kvasir" in name]

@@ -70,7 +70,7 @@ BODY = {"prompt": "abc", "max_tokens": 100, "stream": True}
 async def test_a_client_that_leaves_is_aborted_at_once(server, stream, prompt, until):
     server.core.step_seconds = 0.001
     body = {"prompt": prompt, "max_tokens": 400, "ignore_eos": True, "stream": stream}
-    async with httpx.AsyncClient(base_url=server.url, verify=False) as client:
+    async with httpx.AsyncClient(base_url=server.url, verify=False, timeout=60) as client:
         request = asyncio.create_task(client.post("/v1/completions", json=body))
         count = 1 if prompt == "a" else 2
         await until(lambda: len(server.core.requests) == count)
@@ -80,13 +80,13 @@ async def test_a_client_that_leaves_is_aborted_at_once(server, stream, prompt, u
             await request
     await until(lambda: len(server.core.closed) == count)
     assert all(still_ran for _, still_ran in server.core.closed)
-    async with asyncio.timeout(1):
-        await server.lifecycle.drain(1.0)
+    async with asyncio.timeout(30):
+        await server.lifecycle.drain(600)
 
 
 async def test_a_client_that_leaves_while_the_core_is_silent_is_aborted(server, until):
     server.core.paused.clear()
-    async with httpx.AsyncClient(base_url=server.url, verify=False) as client:
+    async with httpx.AsyncClient(base_url=server.url, verify=False, timeout=60) as client:
         request = asyncio.create_task(client.post("/v1/completions", json=BODY))
         await until(lambda: server.core.requests)
         request.cancel()

@@ -50,7 +50,7 @@ async def test_it_serves_https_with_a_certificate(tmp_path: Path) -> None:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
         trust = ssl.create_default_context(cafile=pair[0])
-        async with httpx.AsyncClient(verify=trust, trust_env=False) as client:
+        async with httpx.AsyncClient(verify=trust, trust_env=False, timeout=60) as client:
             assert (await client.get(url)).text == "hello over https"
         server.should_exit = True
         await serving
