@@ -23,9 +23,9 @@ async def test_a_stopped_engine_is_left_at_once_and_used_again_when_it_goes_on(
     stopped = time.monotonic()
     engines[0].signal(signal.SIGSTOP)
     pinned = replicas[0].in_flight
-    await eventually(lambda: replicas[0].health is Health.SUSPECT, 5)
+    await eventually(lambda: replicas[0].health is Health.SUSPECT, 60)
     suspected = time.monotonic()
-    await eventually(lambda: replicas[0].in_flight == 0, 5)
+    await eventually(lambda: replicas[0].in_flight == 0, 60)
     left = time.monotonic()
     served = replicas[0].served
     before = len(load.answers)
@@ -33,8 +33,8 @@ async def test_a_stopped_engine_is_left_at_once_and_used_again_when_it_goes_on(
     assert replicas[0].served == served, "nothing new goes there"
     went_on = time.monotonic()
     engines[0].signal(signal.SIGCONT)
-    await eventually(lambda: replicas[0].health is Health.READY, 10)
-    await eventually(lambda: replicas[0].served > served, 10)
+    await eventually(lambda: replicas[0].health is Health.READY, 60)
+    await eventually(lambda: replicas[0].served > served, 60)
     used = time.monotonic()
     await load.stop()
     assert {status for _, _, status in load.answers} == {200}
@@ -62,14 +62,14 @@ async def test_a_killed_engine_comes_back_on_its_port_with_an_empty_cache(
     # Not through the router: it learns from the engine's own reports and events
     secret = {"x-kvasir-fleet-secret": "fleet-secret"}
     url = f"{engines[0].entry['url']}/v1/completions"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not cached():  # the first prompts may come before it listens
             assert (await client.post(url, json=body, headers=secret)).status_code == 200
             await asyncio.sleep(0.1)
     load = start_load(router.url, CLIENTS // 2)
     await eventually(lambda: len(load.answers) > CLIENTS, 60)
     await engines[0].kill()
-    await eventually(lambda: replicas[0].health is Health.DOWN, 10)
+    await eventually(lambda: replicas[0].health is Health.DOWN, 60)
     assert not cached()
     await engines[0].start()
     await engines[0].wait_ready()

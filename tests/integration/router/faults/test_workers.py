@@ -76,7 +76,8 @@ async def test_exact_hits_in_both_workers(
     cached, length = await cached_tokens(router.url, "first")
     assert cached == 0
     await until(blocks_are_known)
-    await asyncio.sleep(0.5)  # for the prompt's report, and for its way to the workers
+    await until(texts_are_known)
+    await asyncio.sleep(2.0)  # from there to the workers, of which no metric tells
     for number in range(16):  # connections are spread over both
         cached, _ = await cached_tokens(router.url, f"further {number}")
         assert cached > 0.9 * length

@@ -38,7 +38,7 @@ async def test_failures_wait_longer_each_time_and_news_do_not_wait() -> None:
         delays.append(queue.failed(A))
     assert delays == [10, 20, 35, 35]
     queue.add(A)
-    assert await asyncio.wait_for(queue.next_key(), 5) == A
+    assert await asyncio.wait_for(queue.next_key(), 30) == A
     queue.done(A)
     queue.add(A)
     await queue.next_key()
@@ -50,7 +50,7 @@ async def test_the_earlier_of_two_times_holds() -> None:
     queue.add_later(A, 3600)
     queue.add_later(A, 0.01)
     queue.add_later(A, 7200)
-    assert await asyncio.wait_for(queue.next_key(), 5) == A
+    assert await asyncio.wait_for(queue.next_key(), 30) == A
 
 
 async def test_what_is_forgotten_does_not_come() -> None:
@@ -58,7 +58,7 @@ async def test_what_is_forgotten_does_not_come() -> None:
     queue.add_later(A, 0.01)
     queue.forget(A)
     queue.add_later(B, 0.02)
-    assert await asyncio.wait_for(queue.next_key(), 5) == B
+    assert await asyncio.wait_for(queue.next_key(), 30) == B
 
 
 async def test_an_offer_neither_disturbs_work_nor_a_pause_after_a_failure() -> None:
@@ -97,7 +97,7 @@ class Queue(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         async def first() -> Key:
-            return await asyncio.wait_for(self.queue.next_key(), 5)
+            return await asyncio.wait_for(self.queue.next_key(), 30)
 
         key = self.runner.run(first())
         assert key in self.wanted

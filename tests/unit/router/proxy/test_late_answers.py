@@ -26,7 +26,7 @@ class TestDeadline:
         response = await client.post(f"{router.url}/score", content=BODY, headers=headers)
         assert response.status_code == 504
         assert response.json()["error"]["code"] == "deadline_exceeded"
-        await asyncio.wait_for(left.wait(), 5)
+        await asyncio.wait_for(left.wait(), 30)
         assert router.in_flight() == 0
         assert await router.metric("deadlines_exceeded_total", model="m") == 1
 
@@ -93,7 +93,7 @@ class TestHedging:
         router, _, b = await hedged(scripts.after(0.3, scripts.ok), work)
         assert (await client.post(f"{router.url}/score", content=BODY)).json() == {"ok": True}
         assert len(b.requests) == 1
-        await asyncio.wait_for(left.wait(), 5)
+        await asyncio.wait_for(left.wait(), 30)
         assert await router.metric("hedges_total", result="won") == 0
         assert router.in_flight() == 0
 

@@ -129,7 +129,7 @@ class TestAnswer:
         async with client.stream("POST", f"{router.url}/score", content=BODY) as response:
             assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
             parts = response.aiter_bytes()
-            received = await asyncio.wait_for(anext(parts), 5)
+            received = await asyncio.wait_for(anext(parts), 30)
             assert received == EVENTS[0]
             go_on.set()
             received += b"".join([part async for part in parts])
@@ -269,7 +269,7 @@ class TestClient:
         await eventually(lambda: len(replica.requests) == 1)
         assert router.in_flight() == 1
         writer.close()
-        await asyncio.wait_for(left.wait(), 5)
+        await asyncio.wait_for(left.wait(), 30)
         assert router.in_flight() == 0
         assert await router.metric("requests_total", model="m", code="499") == 1
         assert not router.replica("m", "r0").failures
