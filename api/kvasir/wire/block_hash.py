@@ -50,7 +50,7 @@ def root_hash(seed: bytes = b"", *, cache_salt: str = "", lora: str = "") -> byt
 
 def block_hash(parent: bytes, token_bytes: bytes) -> bytes:
     """The hash of one full block, 16 bytes; `token_bytes` are little-endian 32-bit token ids."""
-    return blake2b(parent + token_bytes, digest_size=16).digest()
+    return blake2b(parent + token_bytes, digest_size=HASH_BYTES).digest()
 
 
 _UNSEEDED = root_hash()

@@ -72,9 +72,8 @@ def load_model(
     `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
     weights: small random ones, the same for the same `seed`; "none" leaves them as they are, which
     is for tensors without values. `model_impl` "auto" takes our own code where there is some, else
-    transformers'. `max_model_len` decides which factors LongRoPE uses. `overrides` go
-    into the config. Raises ModelLoadError with
-    what is wrong and what to do about it.
+    transformers'. `max_model_len` decides which factors LongRoPE uses. `overrides` are put into the
+    config. Raises ModelLoadError with what is wrong and what to do about it.
     """
     device = torch.device(device)
     fields = _read_config(model_dir, overrides or ConfigOverrides())

@@ -40,7 +40,7 @@ async def test_the_lease_is_kept_while_the_operator_waits_for_its_kind(
             return [each.operator for each in two.writes if each.is_lease]
 
         async def renewed() -> bool:
-            # As many as no duration of the Lease has room for
+            # More than one duration of the Lease has room for, so it did not lapse once
             return len(renewals()) > 12
 
         await eventually(renewed, "renewals")
