@@ -91,19 +91,19 @@ class ReadinessGates:
 
     async def run(self) -> None:
         """Look for ever: whenever a pod has changed or a router answers, and twice a second while
-        a pod waits."""
+        a pod waits or a router is silent: nothing else would tell that it answers again."""
         try:
             async with self._routers.client() as client, asyncio.TaskGroup() as tasks:
                 for _ in range(_WRITERS):
                     tasks.create_task(self._write_gates())
                 while True:
                     self._news.clear()
-                    waits = self._look()
-                    if waits:
+                    asks = self._look() or bool(self._routers.silent())
+                    if asks:
                         self._routers.ask(client, self.wake)
-                        self._metrics.silent_routers(len(self._routers.silent()))
+                    self._metrics.silent_routers(len(self._routers.silent()))
                     try:
-                        await asyncio.wait_for(self._news.wait(), _EVERY_SECONDS if waits else None)
+                        await asyncio.wait_for(self._news.wait(), _EVERY_SECONDS if asks else None)
                     except TimeoutError:
                         continue
                     # News come in bursts

@@ -88,6 +88,12 @@ async def test_a_router_that_hangs_is_not_waited_for_and_named(site: Any, start:
         await site.eventually(named, "the name of the router that hangs")
         site.takes_pods = True
         await site.until("Ready", "True")
+        await site.cluster.delete(PODS, site.namespace, "hanging")
+
+        async def nobody_is_silent() -> bool:
+            return bool(operator.metric("kvasir_operator_silent_routers") == 0)
+
+        await site.eventually(nobody_is_silent, "no router that is silent")
 
 
 async def test_without_routers_new_engines_wait_unless_nobody_shall_be_asked(

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kvasir_operator.readiness_gates import awaits_confirmation, verdict_on
+from kvasir_operator.readiness_gates import ReadinessGates, awaits_confirmation, verdict_on
+from kvasir_operator.settings import OperatorSettings
 
 
 def gated(make: Any, *, gate: tuple[str, str] | None = None, **more: Any) -> dict[str, Any]:
@@ -48,3 +52,37 @@ def test_pods_without_the_gate_wait_for_nobody(make: Any) -> None:
     pod = make.pod("a", up=True)
     assert not awaits_confirmation(pod)
     assert verdict_on(pod, True) is None
+
+
+async def test_a_silent_router_is_asked_until_it_answers_though_no_pod_waits() -> None:
+    asked, told = 0, []
+    answered = asyncio.Event()
+
+    class Routers:
+        @asynccontextmanager
+        async def client(self) -> Any:
+            yield None
+
+        def ask(self, client: None, wake: Any) -> None:
+            nonlocal asked
+            asked += 1
+
+        def silent(self) -> tuple[str, ...]:
+            return ("router",) if asked < 3 else ()
+
+        async def close(self) -> None:
+            pass
+
+    def tell(count: int) -> None:
+        told.append(count)
+        if not count:
+            answered.set()
+
+    gates: Any = (None, SimpleNamespace(engine_pods=list), OperatorSettings())
+    running = asyncio.create_task(
+        ReadinessGates(*gates, SimpleNamespace(silent_routers=tell), Routers()).run()  # type: ignore[arg-type]
+    )
+    await asyncio.wait_for(answered.wait(), 30)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert told == [1, 1, 0]
