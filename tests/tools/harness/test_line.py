@@ -70,7 +70,7 @@ def stay(client: socket.socket, store: Store) -> None:
 def leave(client: socket.socket, store: Store) -> None:
     """The line has closed the connection, but has bytes for it still."""
     client.shutdown(socket.SHUT_WR)
-    assert store.left.wait(10)
+    assert store.left.wait(60)
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_no_connection_outlives_it(
     line.rate = rate
     with socket.create_connection(("127.0.0.1", line.port)) as client:
         client.sendall(ASK)
-        assert store.full.wait(10)
+        assert store.full.wait(60)
         then(client, store)
         line.close()
     assert line.reads == 1
@@ -98,7 +98,7 @@ def test_nor_one_that_is_made_while_it_ends(store: Store) -> None:
     begun = threading.Event()
     connecting = threading.Thread(target=connect, args=(line.port, begun))
     connecting.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     line.close()
     connecting.join()
     del line
