@@ -55,7 +55,8 @@ def test_pods_without_the_gate_wait_for_nobody(make: Any) -> None:
 
 
 async def test_a_silent_router_is_asked_until_it_answers_though_no_pod_waits() -> None:
-    asked, told = 0, []
+    asked = 0
+    told: list[int] = []
     answered = asyncio.Event()
 
     class Routers:
@@ -78,10 +79,12 @@ async def test_a_silent_router_is_asked_until_it_answers_though_no_pod_waits() -
         if not count:
             answered.set()
 
-    gates: Any = (None, SimpleNamespace(engine_pods=list), OperatorSettings())
-    running = asyncio.create_task(
-        ReadinessGates(*gates, SimpleNamespace(silent_routers=tell), Routers()).run()  # type: ignore[arg-type]
-    )
+    cluster: Any = None
+    view: Any = SimpleNamespace(engine_pods=list)
+    metrics: Any = SimpleNamespace(silent_routers=tell)
+    routers: Any = Routers()
+    gates = ReadinessGates(cluster, view, OperatorSettings(), metrics, routers)
+    running = asyncio.create_task(gates.run())
     await asyncio.wait_for(answered.wait(), 30)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
