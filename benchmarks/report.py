@@ -73,10 +73,14 @@ _ROUTERS = ("kv_aware", "smg", "vllm-router")
 """Rows of the routers' table: Kvasir's default policy, then the others."""
 
 
+_OTHERS = ("zoo", "mutants")
+"""Files of results that are no figures: of e2e/gpu/zoo.py and of scripts/mutants.py."""
+
+
 def page(results: Path) -> str:
     """The page for a directory of results."""
     folders = ("h200/*.json", "cpu/*.json", "*.json")
-    found = [file for folder in folders for file in results.glob(folder) if file.stem != "zoo"]
+    found = [it for folder in folders for it in results.glob(folder) if it.stem not in _OTHERS]
     files = sorted(found, key=_place)
     return "\n".join([HEAD, *map(_part, files)])
 

@@ -22,7 +22,8 @@ def test_the_page_belongs_to_the_committed_results():
 
 
 # zoo.json's rows are as e2e/gpu/zoo.py writes them: each names its commit, date and GPU.
-RESULTS = sorted(path for path in BENCHMARKS.glob("results/**/*.json") if path.stem != "zoo")
+OTHERS = ("zoo", "mutants")
+RESULTS = sorted(it for it in BENCHMARKS.glob("results/**/*.json") if it.stem not in OTHERS)
 ZOOS = sorted(BENCHMARKS.glob("results/*/zoo.json"))
 WRITTEN = {
     *("name", "title", "work", "command", "commit", "date", "runs", "hardware", "versions"),
