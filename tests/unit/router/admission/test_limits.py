@@ -1,6 +1,6 @@
 """Buckets, budgets, and what is taken and given back."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvasir_router.admission.limits import (
@@ -125,7 +125,6 @@ def test_a_routers_part() -> None:
     assert Allowance(60, None, 900).divided(3) == Allowance(20, None, 300)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     per_minute=st.integers(1, 10_000),
     steps=st.lists(st.tuples(st.floats(0, 30), st.integers(1, 5000), st.floats(0, 2)), max_size=60),
@@ -145,7 +144,6 @@ def test_over_any_time_no_more_is_used_than_the_limit_and_one_bucket(per_minute,
     assert used <= per_minute + per_minute * now / 60 + last + 1e-6
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     limit=st.integers(1, 10_000),
     estimates=st.lists(st.integers(1, 2000), max_size=50),

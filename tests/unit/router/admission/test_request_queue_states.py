@@ -1,6 +1,5 @@
 """The queue: streams that move, and any order of events."""
 
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.waiting_requests import Asking, Clock, Room
@@ -112,4 +111,3 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -136,7 +136,7 @@ BODIES = st.lists(st.binary(max_size=300), max_size=4)
 
 
 @given(bodies=BODIES, chunked=st.booleans(), cuts=st.sets(st.integers(0, 2000), max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(150, settings.default.max_examples))
 def test_any_split_into_reads_gives_the_same_requests(
     bodies: list[bytes], chunked: bool, cuts: set[int]
 ) -> None:
@@ -172,7 +172,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(st.one_of(FRAGMENTS, st.binary(max_size=40)), max_size=30))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=max(400, settings.default.max_examples))
 @pytest.mark.slow
 def test_no_input_does_anything_but_parse_or_be_refused(reads: list[bytes]) -> None:
     requests: list[Request] = []
