@@ -29,3 +29,27 @@ def test_a_further_shortage_begins_the_count_anew() -> None:
     limit.lower(50, 5)
     limit.retired()
     assert (limit.tokens, limit.rows) == (25, 3)
+
+
+def test_each_step_back_doubles_up_to_the_settings() -> None:
+    limit = StepLimit(1000, 20)
+    limit.lower(1000, 20)
+    limit.lower(60, 5)
+    grown = [(limit.tokens, limit.rows)]
+    while limit.lowered:
+        for _ in range(RELAX_AFTER):
+            limit.retired()
+        grown.append((limit.tokens, limit.rows))
+    assert grown[:5] == [(30, 3), (60, 6), (120, 12), (240, 20), (480, 20)]
+    assert grown[-1] == (1000, 20)
+    for _ in range(RELAX_AFTER):
+        limit.retired()
+    assert (limit.tokens, limit.rows) == (1000, 20)
+
+
+def test_a_step_of_more_rows_than_are_allowed_lowers_what_is_allowed() -> None:
+    limit = StepLimit(100, 4)
+    limit.lower(900, 40)
+    assert (limit.tokens, limit.rows) == (50, 4)
+    limit.lower(50, 5)
+    assert (limit.tokens, limit.rows) == (25, 3)
