@@ -25,7 +25,7 @@ class GPUFit(StepResult):
     """Contribution of the fit; engines are blocked that do not fit."""
 
     tensor: int
-    """GPUs of one replica; 0 = it runs on the CPU."""
+    """GPUs of one replica, or processes of one without."""
 
 
 def fit_gpus(inputs: PlanInputs, download: Download | None) -> GPUFit:
@@ -33,9 +33,8 @@ def fit_gpus(inputs: PlanInputs, download: Download | None) -> GPUFit:
     wanted = inputs.spec.parallelism.tensor
     fixed = 1 if wanted == "auto" else wanted
     if device_of(inputs.spec) != "cuda":
-        tensor = 0 if fixed == 1 else fixed
         met = _condition(True, Reason.NOT_NEEDED, "It runs without GPUs.")
-        return GPUFit(tensor=tensor, conditions=met)
+        return GPUFit(tensor=fixed, conditions=met)
     facts = _facts(download)
     if facts is None:
         message = "The model's config.json is not known to the operator."

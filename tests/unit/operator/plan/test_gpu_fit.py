@@ -104,3 +104,35 @@ def test_kernels_outlive_pods_on_the_cache_volume(known: Any, make: Any) -> None
     pod = make.manifest(known(other).plan(), "Deployment")["spec"]["template"]["spec"]
     (another,) = (m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == "/cache")
     assert another["subPath"] != cache["subPath"]
+
+
+def test_the_status_tells_what_is_known_of_the_fit(known: Any, make: Any) -> None:
+    made = known(AUTO).see(hardware=Hardware(80 << 30, 8)).plan()
+    assert made.status["fit"]["kvTokens"] > 8192
+    assert set(made.status["fit"]) == {"tensor", "weightsGiB", "kvTokens"}
+    spec = {"model": {"uri": "hf://org/model"}, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    unknown = known(spec).plan().status["fit"]
+    assert unknown == {"tensor": 1}
+
+
+def test_without_a_report_only_auto_waits(known: Any, make: Any) -> None:
+    for tensor, blocked in (("auto", True), (2, False)):
+        spec = {**AUTO, "parallelism": {"tensor": tensor}}
+        if tensor != "auto":
+            spec["resources"] = {"limits": {"nvidia.com/gpu": 2}}
+        one = known(spec)
+        (job,) = one.observed.jobs
+        del job["metadata"]["annotations"]["kvasir.dev/model-config"]
+        made = one.plan()
+        status, reason, message = make.condition(made, "Fits")
+        assert (status, reason) == ("Unknown", "Unknown")
+        assert ("is chosen when" in message) is blocked
+        assert ("Deployment" in [each["kind"] for each in made.manifests]) is not blocked
+        assert "fit" not in made.status
+
+
+def test_the_limit_itself_may_be_reached(known: Any, make: Any) -> None:
+    spec = {**AUTO, "resources": {"limits": {"nvidia.com/gpu": 2}}}
+    made = known(spec).see(hardware=Hardware(12 << 30, 8)).plan()
+    assert make.condition(made, "Fits")[:2] == ("True", "Fits")
+    assert gpus(make, made) == "2"
