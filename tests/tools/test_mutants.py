@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "mutants.py"
+TOP = Path(__file__).parents[2]
+sys.path.append(str(TOP / "scripts"))
+
+import mutant_draw  # noqa: E402
+import mutants  # noqa: E402
+
 CODE = """
 @dataclass(frozen=True)
 class A:
@@ -20,17 +23,6 @@ class A:
 def f(a, *, b=2):
     return a + b
 """
-
-
-@pytest.fixture(scope="module")
-def mutants() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutants", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutants"] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -43,40 +35,38 @@ def mutants() -> ModuleType:
         ("return", "# why\n    return"),
     ],
 )
-def test_what_only_readers_and_mypy_see_is_no_mutant(
-    mutants: ModuleType, old: str, new: str
-) -> None:
-    assert mutants.meaning_of(CODE.replace(old, new)) == mutants.meaning_of(CODE)
+def test_what_only_readers_and_mypy_see_is_no_mutant(old: str, new: str) -> None:
+    assert mutant_draw.meaning_of(CODE.replace(old, new)) == mutant_draw.meaning_of(CODE)
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [("a + b", "a - b"), ("b=2", "b=3"), ("int = 1", "int = 0"), ("@data", "@other")],
 )
-def test_what_runs_otherwise_is_one(mutants: ModuleType, old: str, new: str) -> None:
-    assert mutants.meaning_of(CODE.replace(old, new)) != mutants.meaning_of(CODE)
+def test_what_runs_otherwise_is_one(old: str, new: str) -> None:
+    assert mutant_draw.meaning_of(CODE.replace(old, new)) != mutant_draw.meaning_of(CODE)
 
 
-def test_a_seed_draws_the_same_mutants_each_time(mutants: ModuleType) -> None:
-    [claims] = [it for it in mutants.SUBJECTS if it.name == "claims"]
-    (first, places), (again, _), (other, _) = (mutants.drawn(claims, 6, it) for it in (1, 1, 2))
+def test_a_seed_draws_the_same_mutants_each_time() -> None:
+    [claims] = [it for it in mutant_draw.SUBJECTS if it.name == "claims"]
+    (first, places), (again, _), (other, _) = (mutant_draw.drawn(claims, 6, it) for it in (1, 1, 2))
     assert first == again != other
     assert len(first) == 6 < places
     for mutant in first:
-        source = (SCRIPT.parents[1] / mutant.file).read_text()
-        made = mutants.mutated(source, mutant.operator, mutant.occurrence)
-        assert mutants.changed_line(source, made) == (mutant.line, mutant.before, mutant.after)
+        source = (TOP / mutant.file).read_text()
+        made = mutant_draw.mutated(source, mutant.operator, mutant.occurrence)
+        assert mutant_draw.changed_line(source, made) == (mutant.line, mutant.before, mutant.after)
 
 
-def test_all_subjects_name_files_that_exist(mutants: ModuleType) -> None:
-    assert all(subject.paths() for subject in mutants.SUBJECTS)
+def test_all_subjects_name_files_that_exist() -> None:
+    assert all(subject.paths() for subject in mutant_draw.SUBJECTS)
     with pytest.raises(SystemExit, match=r"no file matches api/none\.py"):
-        mutants.Subject("x", ("api/none.py",), ("tests/tools",)).paths()
+        mutant_draw.Subject("x", ("api/none.py",), ("tests/tools",)).paths()
 
 
-def test_a_modules_own_tests_run_first_and_then_those_that_tell(mutants: ModuleType) -> None:
-    [pool] = [it for it in mutants.SUBJECTS if it.name == "block pool"]
-    tests = mutants.Tests(mutants.Subject("x", (), ("tests/unit/engine/kv",)))
+def test_a_modules_own_tests_run_first_and_then_those_that_tell() -> None:
+    [pool] = [it for it in mutant_draw.SUBJECTS if it.name == "block pool"]
+    tests = mutants.Tests(mutant_draw.Subject("x", (), ("tests/unit/engine/kv",)))
     for _ in range(2):
         tests.killed_by("tests/unit/engine/kv/test_events.py")
     tests.killed_by("tests/unit/engine/kv/test_groups.py")
@@ -92,7 +82,7 @@ def test_a_modules_own_tests_run_first_and_then_those_that_tell(mutants: ModuleT
 
 
 def test_a_subject_s_verdict_takes_the_place_of_its_last(
-    mutants: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def verdict(subject: str, killed: int) -> object:
         return mutants.Verdict(subject, "command", "c0ffee", "2026-01-01", 90, 10, killed, [])

@@ -85,7 +85,7 @@ def test_more_engines_than_wanted_is_a_rollout(world: Any, make: Any) -> None:
     assert make.condition(one.plan(), "WorkloadReady")[1] == "RollingOut"
     pending = make.pod("a", one.revision)
     told = make.condition(one.pods(pending).plan(), "WorkloadReady")
-    assert told[1] == "ProgressDeadlineExceeded"
+    assert told[:2] == ("False", "ProgressDeadlineExceeded")
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,7 @@ def test_more_engines_than_wanted_is_a_rollout(world: Any, make: Any) -> None:
         (0, "the nodes that it may run on none offers nvidia.com/gpu"),
         (1, "A replica asks for 2 GPUs; of the nodes that it may run on the largest has 1."),
         (2, ""),
+        (4, ""),
         (None, ""),
     ],
 )
@@ -123,3 +124,26 @@ def test_the_status_counts_as_the_deployment_does(world: Any) -> None:
     status = one.plan().status
     assert {name: status[name] for name in counted} == counted
     assert status["selector"] == "kvasir.dev/component=engine,kvasir.dev/deployment=m"
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim", "auto"])
+def test_without_gpus_there_is_nothing_to_fit(world: Any, make: Any, device: str) -> None:
+    spec = {"model": {"uri": "builtin://kvasir-tiny"}, "engine": {"config": {"device": device}}}
+    made = world(spec).plan()
+    assert make.condition(made, "Fits")[1] == "NotNeeded"
+    container = make.manifest(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert "nvidia.com/gpu" not in container["resources"].get("limits", {})
+    assert "--tensor-parallel-size" not in container["args"]
+
+
+@pytest.mark.parametrize(
+    ("up", "reason"), [(0, "ImagePullFailed"), (1, "Available"), (2, "RollingOut")]
+)
+def test_a_pod_with_a_problem_counts_while_engines_are_missing(
+    world: Any, make: Any, up: int, reason: str
+) -> None:
+    one = world({"model": {"uri": "builtin://kvasir-tiny"}, "replicas": 1})
+    one.step()
+    bad = make.pod("x", one.revision, status=make.waiting("ErrImagePull", "not found"))
+    one.pods(bad, *(make.pod(name, one.revision, up=True) for name in "ab"[:up]))
+    assert make.condition(one.plan(), "WorkloadReady")[1] == reason

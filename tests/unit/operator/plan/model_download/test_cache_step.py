@@ -266,3 +266,50 @@ def test_one_that_wants_what_another_downloads_waits_while_that_ones_pod_runs(
     for status in ({"active": 1, "ready": 0}, {}, ended(theirs, "Complete", "")["status"]):
         made = hub.see(same_downloads=({**theirs, "status": status},)).plan()
         assert make.manifest(made, "Job")["metadata"]["name"] == ours["metadata"]["name"]
+
+
+def test_what_a_download_waits_for_is_told(hub: Any, cached: Any, make: Any) -> None:
+    def told() -> tuple[str, str]:
+        _, reason, message = make.condition(cached.plan(), "ModelCached")
+        return reason, message
+
+    name = cached.observed.jobs[0]["metadata"]["name"]
+    assert told() == ("DownloadPending", "The download has begun; it has no pod yet.")
+    pod = job_pod(name, "no report")
+    pod["status"]["containerStatuses"][0]["state"] = {"running": {}}
+    cached.see(job_pods=(pod,))
+    assert told() == ("DownloadPending", "The download has begun; its pod is starting.")
+    for progress, message in (
+        (Progress(DownloadPhase.DOWNLOADING), "Downloading the model's files."),
+        (Progress(DownloadPhase.DOWNLOADING, 0, 1 << 30), "Downloading: 0 B of 1.0 GiB."),
+    ):
+        cached.see(progress={name: progress})
+        assert told() == ("Downloading", message)
+    done = ended(cached.observed.jobs[0], "Complete", format_time(make.NOW))
+    cached.see(jobs=(done,), progress={name: Progress(DownloadPhase.DOWNLOADING, 5, 5 << 30)})
+    assert told() == ("Cached", "5.0 GiB are there.")
+
+
+@pytest.mark.parametrize(
+    ("permanent", "message"),
+    [(True, "The download failed: no such model."), (False, "no such model. It is tried again.")],
+)
+def test_a_failure_says_if_it_is_tried_again(
+    cached: Any, make: Any, permanent: bool, message: str
+) -> None:
+    job = ended(cached.observed.jobs[0], "Failed", format_time(make.NOW))
+    words = Progress(DownloadPhase.FAILED, error="no such model.", permanent=permanent)
+    pod = job_pod(job["metadata"]["name"], words.termination_message())
+    made = cached.see(jobs=(job,), job_pods=(pod,)).plan()
+    assert make.condition(made, "ModelCached")[1] == "DownloadFailed"
+    assert make.condition(made, "ModelCached")[2].endswith(message)
+
+
+def test_a_claim_of_the_users_class(world: Any, make: Any) -> None:
+    pvc = {"size": "7Gi", "storageClassName": "fast", "accessModes": ["ReadWriteMany"]}
+    one = world({**HUB, "cache": {"pvc": pvc}}).see(secrets=SECRETS)
+    assert make.manifest(one.plan(), "PersistentVolumeClaim")["spec"] == {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "7Gi"}},
+        "storageClassName": "fast",
+    }
