@@ -56,8 +56,8 @@ lint: install  ## ruff, mypy strict (less so over tests), the layers between pac
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks:e2e:e2e/gpu:images $(BIN)/mypy tests
-	MYPYPATH=benchmarks:benchmarks/gpu:e2e:e2e/gpu $(BIN)/mypy $(SCRIPTS)
+	MYPYPATH=benchmarks:e2e:e2e/gpu:images:scripts $(BIN)/mypy tests
+	MYPYPATH=benchmarks:benchmarks/gpu:e2e:e2e/gpu:scripts $(BIN)/mypy $(SCRIPTS)
 	MYPYPATH=images $(BIN)/mypy e2e/kubernetes
 	$(BIN)/lint-imports
 
