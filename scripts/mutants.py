@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -187,12 +188,14 @@ class Verdict:
     def __str__(self) -> str:
         return (
             f"{self.subject}: {self.killed} of {self.mutants} killed "
-            f"({self.killed / self.mutants:.1%}); drawn from {self.places} places"
+            f"({self.killed / max(self.mutants, 1):.1%}); drawn from {self.places} places"
         )
 
 
-def judged(subject: Subject, copies: list[Copy], count: int, seed: int) -> Verdict:
-    """Run the tests over `count` mutants of the subject; print those that survive."""
+def judged(subject: Subject, copies: list[Copy], count: int, seed: int, minutes: float) -> Verdict:
+    """Run the tests over `count` mutants of the subject, or as many as are begun within `minutes`;
+    print those that survive."""
+    end = time.monotonic() + 60 * minutes
     mutants, places = drawn(subject, count, seed)
     tests = Tests(subject)
     limit = PATIENCE * copies[0].seconds(tests) + 10
@@ -200,23 +203,25 @@ def judged(subject: Subject, copies: list[Copy], count: int, seed: int) -> Verdi
     for copy in copies:
         free.put(copy)
 
-    def survives(mutant: Mutant) -> bool:
+    def survives(mutant: Mutant) -> bool | None:
+        if time.monotonic() > end:
+            return None
         copy = free.get()
         try:
             return copy.survives(mutant, tests, limit)
         finally:
             free.put(copy)
 
-    survivors = []
+    survivors, known = [], 0
     with ThreadPoolExecutor(len(copies)) as pool:
         for mutant, alive in zip(mutants, pool.map(survives, mutants), strict=True):
+            known += alive is not None
             if alive:
                 survivors.append(mutant)
                 print(f"survives: {mutant}", flush=True)
     command = " ".join(["scripts/mutants.py", *sys.argv[1:]])
     today = datetime.now(UTC).date().isoformat()
-    killed = len(mutants) - len(survivors)
-    found = (commit(), today, places, len(mutants), killed, survivors)
+    found = (commit(), today, places, known, known - len(survivors), survivors)
     return Verdict(subject.name, command, *found)
 
 
@@ -234,6 +239,7 @@ def main() -> None:
     """Draw, judge and print; save what all subjects gave."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--count", type=int, default=50, help="mutants of each subject")
+    parser.add_argument("--minutes", type=float, default=60, help="time for each subject")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--subject", choices=[each.name for each in SUBJECTS], action="append")
@@ -244,7 +250,7 @@ def main() -> None:
         copies = [Copy(Path(directory) / str(number)) for number in range(given.jobs)]
         try:
             for subject in subjects:
-                verdict = judged(subject, copies, given.count, given.seed)
+                verdict = judged(subject, copies, given.count, given.seed, given.minutes)
                 print(verdict, flush=True)
                 if given.save or given.subject is None:
                     save([verdict])
