@@ -179,16 +179,23 @@ def _credentials(inputs: PlanInputs) -> tuple[Object, list[Object], list[Object]
     model = inputs.spec.model
     if model.secret_ref is None:
         return {}, [], []
-    secret, scheme = model.secret_ref, model.parsed_uri.scheme
-    if scheme == "s3":
-        return {"envFrom": [{"secretRef": {"name": secret.name}}]}, [], []
-    if scheme == "oci":
-        key = secret.key or ".dockerconfigjson"
-        source = {"secretName": secret.name, "items": [{"key": key, "path": "config.json"}]}
-        volume: Object = {"name": "credentials", "secret": source}
-        mount: Object = {"name": "credentials", "mountPath": "/credentials", "readOnly": True}
-        path = {"name": "REGISTRY_AUTH_FILE", "value": "/credentials/config.json"}
-        return {"env": [path]}, [volume], [mount]
-    variable = "HF_TOKEN" if scheme == "hf" else "KVASIR_HTTP_TOKEN"
+    secret = model.secret_ref
+    match model.parsed_uri.scheme:
+        case "s3":
+            return {"envFrom": [{"secretRef": {"name": secret.name}}]}, [], []
+        case "oci":
+            return _registry_credentials(secret.name, secret.key or ".dockerconfigjson")
+        case "hf":
+            variable = "HF_TOKEN"
+        case _:
+            variable = "KVASIR_HTTP_TOKEN"
     reference = {"secretKeyRef": {"name": secret.name, "key": secret.key or "token"}}
     return {"env": [{"name": variable, "valueFrom": reference}]}, [], []
+
+
+def _registry_credentials(secret: str, key: str) -> tuple[Object, list[Object], list[Object]]:
+    source = {"secretName": secret, "items": [{"key": key, "path": "config.json"}]}
+    volume: Object = {"name": "credentials", "secret": source}
+    mount: Object = {"name": "credentials", "mountPath": "/credentials", "readOnly": True}
+    path = {"name": "REGISTRY_AUTH_FILE", "value": "/credentials/config.json"}
+    return {"env": [path]}, [volume], [mount]

@@ -152,3 +152,29 @@ def test_the_operators_variables_are_every_downloads(world: Any, make: Any) -> N
     assert not removed(one.see(jobs=(failed,), job_pods=(pod,)).plan())
     one.settings = replace(settings, download_env={"HF_ENDPOINT": "http://another"})
     assert removed(one.plan()) == [job["metadata"]["name"]]
+
+
+@pytest.mark.parametrize(("key", "taken"), [(None, ".dockerconfigjson"), ("auth", "auth")])
+def test_a_registry_gets_a_file_with_its_credentials(
+    world: Any, make: Any, key: str | None, taken: str
+) -> None:
+    secret = {"name": "hub", **({"key": key} if key else {})}
+    spec = {"model": {"uri": "oci://host/model:1", "secretRef": secret}}
+    pod = pod_of(world(spec).see(secrets=SECRETS, claim=claim()), make)
+    (container,) = pod["containers"]
+    assert {"name": "REGISTRY_AUTH_FILE", "value": "/credentials/config.json"} in container["env"]
+    [mount] = [it for it in container["volumeMounts"] if it["name"] == "credentials"]
+    assert (mount["mountPath"], mount["readOnly"]) == ("/credentials", True)
+    [volume] = [it for it in pod["volumes"] if it["name"] == "credentials"]
+    assert volume["secret"] == {
+        "secretName": "hub",
+        "items": [{"key": taken, "path": "config.json"}],
+    }
+
+
+def test_a_token_may_have_another_key(world: Any, make: Any) -> None:
+    for uri, variable in (("hf://org/model", "HF_TOKEN"), ("https://h/m", "KVASIR_HTTP_TOKEN")):
+        spec = {"model": {"uri": uri, "secretRef": {"name": "hub", "key": "mine"}}}
+        (container,) = pod_of(world(spec).see(secrets=SECRETS, claim=claim()), make)["containers"]
+        token = {"secretKeyRef": {"name": "hub", "key": "mine"}}
+        assert {"name": variable, "valueFrom": token} in container["env"]
