@@ -139,9 +139,12 @@ def drawn(subject: Subject, count: int, seed: int) -> tuple[list[Mutant], int]:
 
 
 def _mutant(subject: str, file: str, operator: str, occurrence: int) -> Mutant | None:
-    """Return the mutant; None where it means the same."""
+    """Return the mutant; None where it means the same, or cosmic-ray cannot make it."""
     source = (TOP / file).read_text()
-    made = mutated(source, operator, occurrence)
+    try:
+        made = mutated(source, operator, occurrence)
+    except AttributeError:  # the replacer of exceptions, by a name with a dot
+        return None
     if meaning_of(made) == meaning_of(source):
         return None
     return Mutant(subject, file, operator, occurrence, *changed_line(source, made))
