@@ -175,6 +175,8 @@ def meaning_of(source: str) -> str:
             _pass_by_either(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass":
             node.keywords = [each for each in node.keywords if each.arg not in UNSEEN]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "zip":
+            node.keywords = []  # strict: both are as long whichever it is
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value = ast.Constant(None)
     return ast.unparse(tree)

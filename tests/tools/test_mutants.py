@@ -21,7 +21,7 @@ class A:
     x: int = 1
 
 def f(a, *, b=2):
-    return a + b
+    return a + b if zip(a, b, strict=True) else 0
 """
 
 
@@ -32,6 +32,7 @@ def f(a, *, b=2):
         ("x: int", "x: str | None"),
         ("a, *, b", "a, b"),
         ("It says", "It says more"),
+        ("strict=True", "strict=False"),
         ("return", "# why\n    return"),
     ],
 )

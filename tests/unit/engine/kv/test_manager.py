@@ -334,3 +334,12 @@ def test_a_whole_block_is_no_tail(length: int) -> None:
     root = kv.new_tables().parent
     hit = kv.find_prefix(tokens(length + 1), root, b"")
     assert kv.find_tail(tokens(length + 1), root, hit) is None
+
+
+def test_a_tail_may_be_a_block_but_for_one_token() -> None:
+    kv = make(None)
+    first = fill(kv, tokens(11))
+    kv.keep_tail(first, tokens(11), 11)
+    root = kv.new_tables().parent
+    hit = kv.find_prefix(tokens(12), root, b"")
+    assert kv.find_tail(tokens(12), root, hit) == [first.tables[0][2]]
