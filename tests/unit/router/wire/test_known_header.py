@@ -160,3 +160,15 @@ def test_after_four_headers_in_vain_none_is_kept() -> None:
     parser.feed(own(3))
     parser.feed(own(5))
     assert parser._known is not fourth
+
+
+@pytest.mark.parametrize(("length", "known"), [(0, False), (1, True), (9, True)])
+def test_a_known_header_has_any_body_but_none(length: int, known: bool) -> None:
+    requests: list[Request] = []
+    limits = Limits(body_bytes=9)
+    parser = RequestParser(limits, BodyBudget(2**30), requests.append, lambda: None)
+    parser.feed(message(b"body"))
+    parser.feed(HEAD % length)
+    assert parser._by_known is known
+    parser.feed(b"x" * length)
+    assert [request.body for request in requests] == [b"body", b"x" * length]
