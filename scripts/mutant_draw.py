@@ -1,4 +1,4 @@
-"""What is mutated: the subjects, and the mutants that a seed draws from all changes of their files.
+"""Subjects of mutation testing, and the mutants that a seed draws from all changes of their files.
 
 What changes nothing but what readers and mypy see is no mutant.
 """

@@ -8,6 +8,7 @@ from kvasir_router.wire.http_request import (
     BodyBudget,
     Limits,
     RequestError,
+    _short_path,
     path_of,
     seconds_of,
 )
@@ -77,3 +78,11 @@ def test_bodies_beyond_the_budget_are_refused_but_for_short_ones() -> None:
     budget.give_back(100_002)
     assert budget.used == 0
     budget.take(100_000, 100_000)
+
+
+def test_only_short_targets_are_remembered() -> None:
+    _short_path.cache_clear()
+    for size, remembered in ((257, 0), (256, 1)):
+        target = b"/" + b"a" * (size - 1)
+        assert path_of(target) == path_of(target) == target.decode()
+        assert _short_path.cache_info().currsize == remembered
