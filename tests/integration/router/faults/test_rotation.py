@@ -196,7 +196,7 @@ async def test_the_fleet_secret_is_replaced_without_a_lost_request(
     for engine in fleet.engines:
         assert await status(engine, NEW) is grpc.StatusCode.OK
         assert await status(engine, OLD) is grpc.StatusCode.UNAUTHENTICATED
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         url = f"{fleet.router.admin_url}/policy/{MODEL}"
         for secret, code in ((OLD, 401), (NEW, 200)):
             answer = await client.put(url, json={"policy": "kv_aware"}, headers={HEADER: secret})
