@@ -37,9 +37,22 @@ class Router(msgspec.Struct, frozen=True, rename="camel"):
     hold_seconds: float | None = None
 
 
-class DeploymentSpec(msgspec.Struct, frozen=True):
+class DeploymentSpec(msgspec.Struct, frozen=True, rename="camel"):
     model: ModelSource
     router: Router = Router()
+    class_name: str | None = None
+
+
+class Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+
+
+class DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):
+    class_name: str = ""
+    """Class whose operator has taken the resource; "" = none has, or one from before there were
+    classes and claims."""
+    conditions: tuple[Condition, ...] = ()
 
 
 class LLMDeployment(msgspec.Struct, frozen=True):
@@ -47,15 +60,27 @@ class LLMDeployment(msgspec.Struct, frozen=True):
 
     metadata: Metadata
     spec: DeploymentSpec
+    status: DeploymentStatus = DeploymentStatus()
 
     @property
     def uid(self) -> str:
         return self.metadata.uid
 
     @property
+    def age(self) -> tuple[str, str]:
+        """Return what sorts LLMDeployments, the oldest first."""
+        return self.metadata.creation_timestamp, self.metadata.uid
+
+    @property
     def names(self) -> list[str]:
         """Return the names it wants to be served under: the model's, then its aliases."""
         return served_names(self.metadata.name, self.spec.model.name, self.spec.model.aliases)
+
+    @property
+    def verdict(self) -> str | None:
+        """Return "True" or "False" as an operator has accepted it; None = none has judged it."""
+        conditions = self.status.conditions
+        return next((each.status for each in conditions if each.type == "Accepted"), None)
 
 
 read_deployment = msgspec.json.Decoder(LLMDeployment).decode
@@ -82,11 +107,6 @@ class Container(msgspec.Struct, frozen=True):
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[Container, ...]
     node_name: str = ""
-
-
-class Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
 
 
 class ContainerState(msgspec.Struct, frozen=True):

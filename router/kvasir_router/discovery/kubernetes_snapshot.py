@@ -1,13 +1,14 @@
 """Models that the router serves, from what is in a cluster: pure.
 
-Models are LLMDeployments under those of their names that they have claimed, and InferenceServices
-of KServe under theirs, in the namespaces that the release lists. A name that is claimed comes
-before an InferenceService's; of these, that of the namespace which is listed first.
+Models are LLMDeployments under those of their names that they have claimed, or had before there
+were claims, and InferenceServices of KServe under theirs, in the namespaces that the release lists.
+An LLMDeployment's name comes before an InferenceService's; of these, that of the namespace which is
+listed first.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from kvasir.resource.ownership.name_claims import Holder, NameClaim, holders
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
@@ -26,15 +27,17 @@ class ClusterObjects:
     deployments: Iterable[LLMDeployment] = ()
     engines: Iterable[Placed] = ()
     kserve: Iterable[Placed] = ()
+    unclaimed: Mapping[str, Holder] = field(default_factory=dict)
+    """Names that nobody has claimed and that are served all the same (`unclaimed_names`)."""
 
 
 def snapshot(found: ClusterObjects, scope: ClusterScope, policies: Container[str]) -> Snapshot:
     """Every model, also one without a replica: requests for it wait. Of a policy that is none of
     `policies` a newer version knows: the router's own takes its place."""
-    holder = holders(found.claims, scope.class_name)
+    holder = {**found.unclaimed, **holders(found.claims, scope.class_name)}
     replicas = _by_owner(found.engines)
     models = []
-    for deployment in sorted(found.deployments, key=_age):
+    for deployment in sorted(found.deployments, key=lambda it: it.age):
         own = Holder(deployment.metadata.namespace, deployment.metadata.name)
         names = [name for name in deployment.names if holder.get(name) == own]
         if names:
@@ -53,10 +56,6 @@ def _kserve_models(pods: list[Placed], scope: ClusterScope, taken: set[str]) -> 
             taken.add(name)
             tokenizer = tokenizers.get((namespace, name))
             yield ModelSpec(name, replicas=tuple(own), tokenizer=tokenizer)
-
-
-def _age(deployment: LLMDeployment) -> tuple[str, str]:
-    return deployment.metadata.creation_timestamp, deployment.metadata.uid
 
 
 def _by_owner(pods: Iterable[Placed]) -> defaultdict[_Owner, list[ReplicaSpec]]:

@@ -19,10 +19,16 @@ from kvasir.kube.config import ClusterAccess, load_access
 from kvasir.kube.watch import Collection, Identified, Reflector, Timing
 from kvasir.resource import labels
 from kvasir.resource.ownership import model_name
-from kvasir_router.discovery.kubernetes_objects import read_claim_object, read_deployment
-from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
+from kvasir.resource.ownership.name_claims import Holder, NameClaim, holders
+from kvasir_router.discovery.kubernetes_objects import (
+    LLMDeployment,
+    read_claim_object,
+    read_deployment,
+)
+from kvasir_router.discovery.kubernetes_pods import Placed, read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
 from kvasir_router.discovery.specs import DiscoveryError, Snapshot
+from kvasir_router.discovery.unclaimed_names import unclaimed_names
 from kvasir_router.options.cluster_scope import ClusterScope
 from kvasir_router.tasks import SupervisedTasks
 
@@ -65,6 +71,7 @@ class KubernetesSource:
         self._cluster: Cluster | None = None
         self._changed = asyncio.Event()
         self._failing: set[Collection] = set()
+        self._unclaimed: dict[str, Holder] = {}
 
     async def load(self) -> None:
         """DiscoverySource.load: `watch` gives the first state, once the API server answers."""
@@ -80,9 +87,10 @@ class KubernetesSource:
         engines = reflect(cluster, read_engine, _PODS, everywhere, _ENGINES)
         named = self._scope.kserve_namespaces
         kserve = reflect(cluster, read_kserve, _PODS, named, labels.KSERVE_SERVICE)
-        reflectors: list[Reflector[Any]] = [*claims, *deployments, *engines, *kserve]
+        first: list[Reflector[Any]] = [*deployments, *engines, *kserve]
+        later = list(claims)
         tasks = self._tasks.child()
-        for each in reflectors:
+        for each in first:
             tasks.keep("list and watch", each.run)
         last: Snapshot | None = None
         try:
@@ -90,11 +98,15 @@ class KubernetesSource:
                 await self._changed.wait()
                 await asyncio.sleep(_TOGETHER_SECONDS)
                 self._changed.clear()
-                if not all(each.listed for each in reflectors):
+                if not all(each.listed for each in first):
                     continue
-                found = ClusterObjects(
-                    _objects(claims), _objects(deployments), _objects(engines), _objects(kserve)
-                )
+                # Claims are listed after what they are for: an LLMDeployment that an operator has
+                # taken by then has its claims in the list
+                while later:
+                    tasks.keep("list and watch", later.pop().run)
+                if not all(each.listed for each in claims):
+                    continue
+                found = self._found(claims, deployments, engines, kserve)
                 now = snapshot(found, self._scope, self._policies)
                 if last is None:
                     _log.info("the cluster's models are known", models=len(now))
@@ -105,6 +117,19 @@ class KubernetesSource:
             await tasks.stop()
             await cluster.close()
             self._cluster = None
+
+    def _found(
+        self,
+        claims: Sequence[Reflector[NameClaim]],
+        deployments: Sequence[Reflector[LLMDeployment]],
+        engines: Sequence[Reflector[Placed]],
+        kserve: Sequence[Reflector[Placed]],
+    ) -> ClusterObjects:
+        claimed, known = _objects(claims), _objects(deployments)
+        class_name = self._scope.class_name
+        taken = holders(claimed, class_name)
+        self._unclaimed = unclaimed_names(known, taken, class_name, self._unclaimed)
+        return ClusterObjects(claimed, known, _objects(engines), _objects(kserve), self._unclaimed)
 
     async def _connect(self) -> Cluster:
         """Raises DiscoveryError where nothing says what cluster there is."""

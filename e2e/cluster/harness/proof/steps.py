@@ -129,12 +129,30 @@ class Stage:
         self.deployment.wait_ready()
 
     def roll_routers(self) -> None:
-        name = self._router_deployment()
-        self._kubectl("-n", self.release.namespace, "rollout", "restart", name)
-        self._kubectl(
-            *("-n", self.release.namespace, "rollout", "status", name, "--timeout=240s"),
-            timeout=300,
-        )
+        self._restart_routers()
+        self.deployment.wait_ready()
+
+    def upgrade_without_claims(self) -> None:
+        """Do what the upgrade of a release without classes and claims does: routers of this version
+        come while nothing is claimed, then the operator."""
+        operator = self._component("operator")
+        self._released("scale", operator, "--replicas=0")
+        self.deployment.wait(lambda: not self.release.pods("operator"), "no operator")
+        where = ("-n", self.deployment.namespace, "patch", "llmd", self.deployment.name)
+        remove = '[{"op": "remove", "path": "/status/className"}]'
+        self._kubectl(*where, "--subresource=status", "--type=json", "-p", remove)
+        # The routers that know of this are those to take the claims from
+        self._restart_routers()
+        self._kubectl("delete", "modelnames", "--all")
+        self._restart_routers()
+        self._released("scale", operator, "--replicas=1")
+
+        def is_claimed() -> bool:
+            claims = self.deployment.kubectl.json("get", "modelnames")["items"]
+            holders = {each["spec"]["claimedBy"]["name"] for each in claims}
+            return self.deployment.name in holders
+
+        self.deployment.wait(is_claimed, "a claim")
         self.deployment.wait_ready()
 
     def lose_node(self) -> None:
@@ -164,12 +182,19 @@ class Stage:
     def _set_sequences(self, count: int) -> None:
         self.deployment.patch({"engine": {"config": {"maxNumSeqs": count}}})
 
-    def _router_deployment(self) -> str:
-        selector = "kvasir.dev/component=router"
-        names = self._kubectl(
-            *("-n", self.release.namespace, "get", "deployments", "-l", selector, "-o", "name")
-        )
-        return names.split()[0]
+    def _restart_routers(self) -> None:
+        name = self._component("router")
+        self._released("rollout", "restart", name)
+        self._released("rollout", "status", name, "--timeout=240s", timeout=300)
+
+    def _component(self, component: str) -> str:
+        """The Deployment of one of the release's components, as TYPE/NAME."""
+        selector = f"kvasir.dev/component={component}"
+        return self._released("get", "deployments", "-l", selector, "-o", "name").split()[0]
+
+    def _released(self, *arguments: str, timeout: float = 120) -> str:
+        """kubectl in the release's namespace."""
+        return self._kubectl("-n", self.release.namespace, *arguments, timeout=timeout)
 
     def _wait_gone(self, pod: str) -> None:
         def is_gone() -> bool:
@@ -195,6 +220,7 @@ def every_step(stage: Stage) -> list[tuple[str, Callable[[], None]]]:
         ("operator kill -9", stage.kill_operator),
         ("API server stopped 30 s", stage.stop_apiserver),
         ("router rollout", stage.roll_routers),
+        ("upgrade without claims", stage.upgrade_without_claims),
         ("node drain, 3 replicas", stage.drain_three),
         ("node drain, 1 replica", stage.drain_single),
         ("node power loss", stage.lose_node),

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from kvasir.resource.ownership.name_claims import read_claim
+from kvasir.resource.ownership.name_claims import Holder, read_claim
 from kvasir_router.discovery.kubernetes_objects import LLMDeployment
 from kvasir_router.discovery.kubernetes_pods import read_engine, read_kserve
 from kvasir_router.discovery.kubernetes_snapshot import ClusterObjects, snapshot
@@ -107,6 +107,18 @@ def test_a_name_without_a_claim_is_nobodys(of, deployment, claims) -> None:
     assert snapshot(ClusterObjects([alias], found), SCOPE, ()) == (ModelSpec("a"),)
     assert snapshot(ClusterObjects([], found), SCOPE, ()) == ()
     assert snapshot(ClusterObjects([alias], found), ClusterScope(class_name="other"), ()) == ()
+
+
+def test_a_name_from_before_there_were_claims_is_served_until_somebody_has_it(
+    deployment, claims
+) -> None:
+    found = msgspec.convert([deployment("tiny")], list[LLMDeployment])
+    unclaimed = {"tiny": Holder("n", "tiny")}
+    assert snapshot(ClusterObjects((), found, unclaimed=unclaimed), SCOPE, ()) == (
+        ModelSpec("tiny"),
+    )
+    [taken] = map(read_claim, claims(deployment("other") | {"spec": {"model": {"name": "tiny"}}}))
+    assert snapshot(ClusterObjects([taken], found, unclaimed=unclaimed), SCOPE, ()) == ()
 
 
 def test_a_name_given_up_is_not_served_though_it_is_still_claimed(of, deployment, claims) -> None:

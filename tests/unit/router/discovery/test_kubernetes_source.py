@@ -301,6 +301,35 @@ async def test_a_name_belongs_to_whoever_has_its_claim(api, deployment, follow) 
         await followed.shows({"tiny": [], "next": []})
 
 
+async def test_what_ran_before_there_were_claims_is_served_until_its_claim_is_seen(
+    start_api, deployment, claims, follow
+) -> None:
+    """An upgrade: no claim yet, then one that this watch hears of late."""
+    api = await start_api()
+    it = deployment("tiny")
+    it["status"] = {"conditions": [{"type": "Accepted", "status": "True"}]}
+    [claim] = claims(it)
+    api.put(LLMDS, it)
+    api.delete(claim["metadata"]["uid"])
+    async with follow(api) as followed:
+        await followed.shows({"tiny": []})
+        # Of a state in which an LLMDeployment is taken, the claims are listed too
+        paths = [path for path, query in api.requests if "limit" in query]
+        assert paths.index(LLMDS) < paths.index(NAMES)
+
+        api.put(NAMES, claim, tell=False)
+        it["status"] |= {"className": labels.DEFAULT_CLASS}
+        it["spec"]["router"] = {"holdSeconds": 7}
+        api.put(LLMDS, it)
+        await followed._eventually(lambda: followed.snapshots[-1][0].hold == 7)
+        api.put(NAMES, claim)
+        api.put(LLMDS, deployment("second"))  # its claim comes after the first one's
+        await followed.shows({"tiny": [], "second": []})
+        api.delete(claim["metadata"]["uid"])
+        await followed.shows({"second": []})
+    assert [len(models) for models in followed.snapshots] == [1, 1, 2, 1]
+
+
 async def test_it_asks_for_nothing_but_its_own(api, follow, eventually) -> None:
     async with follow(api, kserve=("k",)):
         await eventually(lambda: len(api.watches) == 4)
