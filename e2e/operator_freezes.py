@@ -87,6 +87,10 @@ class Gateway:
         self._writes = writes
         self.refused = ""
         """Path whose reads are answered with 503."""
+        self.holds = ""
+        """Method and path, as `PATCH /apis/...`, of requests that the network keeps; "" = none."""
+        self.held: list[bytes] = []
+        """Requests that it has kept."""
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Pass on one of the operator's connections."""
@@ -108,9 +112,20 @@ class Gateway:
                 if self.refused and head.startswith(f"GET {self.refused} ".encode()):
                     back.write(b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\n{}")
                     continue
+                if self.holds and head.startswith(self.holds.encode()):
+                    self.held.append(head + body)
+                    continue
                 self._note(head)
                 onward.write(head + body)
                 await onward.drain()
+
+    async def deliver(self) -> int:
+        """Send the first request that was held; return the status of its answer."""
+        reader, writer = await asyncio.open_connection(*self._address, ssl=self._trust)
+        writer.write(self.held.pop(0))
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()
+        return int(head.split(b" ", 2)[1])
 
     def _note(self, head: bytes) -> None:
         method, target, _ = head.decode("latin-1").split(" ", 2)

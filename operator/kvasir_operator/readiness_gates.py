@@ -154,14 +154,18 @@ class ReadinessGates:
             "message": verdict.message,
             "lastTransitionTime": format_time(datetime.now(UTC)),
         }
-        where, run = (namespace_of(pod), name_of(pod)), {labels.ROUTED_RUN: run_of(pod)}
+        where, status = (namespace_of(pod), name_of(pod)), {"conditions": [written]}
+        metadata = {
+            "annotations": {labels.ROUTED_RUN: run_of(pod)},
+            # Of another run, or after another operator's word, it must not come
+            "resourceVersion": pod["metadata"]["resourceVersion"],
+        }
         try:
-            status = {"conditions": [written]}
-            answer = await self._cluster.merge_status(PODS, *where, status, run)
+            answer = await self._cluster.merge_status(PODS, *where, status, metadata)
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            return
+            return  # the watch will say what has changed
         self._view.wrote(PODS, pod, answer, time.monotonic())
         self._metrics.count_write(PODS.plural, "gate")
         _log.info("gate", namespace=where[0], pod=where[1], status=written["status"])

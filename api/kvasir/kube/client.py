@@ -103,7 +103,8 @@ class Cluster:
     async def apply(
         self, kind: Kind, body: Mapping[str, Any], manager: str, part: str = ""
     ) -> Object:
-        """Server-side apply: the whole intent of `manager`, over what others hold of it."""
+        """Server-side apply: the whole intent of `manager`, over what others hold of it. Refused
+        with 409 where `body` has a resourceVersion or uid that the object no longer has."""
         metadata = body["metadata"]
         path = kind.path(metadata.get("namespace"), metadata["name"], part)
         query = {"fieldManager": manager, "force": "true"}
@@ -126,27 +127,31 @@ class Cluster:
         namespace: str,
         name: str,
         status: Mapping[str, Any],
-        annotations: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Object:
         """Strategic merge into the status, where conditions are merged by type; a pod's status
-        takes annotations in the same write."""
+        takes annotations of `metadata` in the same write. Refused with 409 as `apply` is."""
         path = kind.path(namespace, name, "status")
-        body: Object = {"status": status}
-        if annotations:
-            body["metadata"] = {"annotations": annotations}
+        body: Object = {"status": status, **({"metadata": metadata} if metadata else {})}
         return await self._send("PATCH", path, {}, body, _STRATEGIC)
 
     async def merge(self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
-        """JSON merge patch: null removes."""
+        """JSON merge patch: null removes. Refused with 409 as `apply` is."""
         return await self._send("PATCH", kind.path(namespace, name), {}, body, _MERGE)
 
     async def replace_spec(
-        self, kind: Kind, namespace: str, name: str, spec: Mapping[str, Any], manager: str
+        self, kind: Kind, live: Mapping[str, Any], spec: Mapping[str, Any], manager: str
     ) -> Object:
-        """The whole spec: nothing stays of what others put into it."""
-        patch = [{"op": "replace", "path": "/spec", "value": spec}]
-        query = {"fieldManager": manager}
-        return await self._send("PATCH", kind.path(namespace, name), query, patch, _JSON_PATCH)
+        """The whole spec of `live`, if it is still at that resourceVersion: nothing stays of what
+        others put into it."""
+        metadata = live["metadata"]
+        version = metadata["resourceVersion"]
+        patch = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "replace", "path": "/spec", "value": spec},
+        ]
+        path = kind.path(metadata.get("namespace"), metadata["name"])
+        return await self._send("PATCH", path, {"fieldManager": manager}, patch, _JSON_PATCH)
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str | None = None) -> None:
         """The object with `uid`, whatever its name holds by then; its dependents follow."""

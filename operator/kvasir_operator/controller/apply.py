@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -29,6 +30,9 @@ _CREATED_ONCE = ("Job",)
 _WHOLE = ("NetworkPolicy", "PodDisruptionBudget")
 """Kinds whose specs are the operator's alone: what somebody adds there lets others in, or
 contradicts what is ours, as minAvailable does maxUnavailable. An apply would leave it."""
+
+_Write = Callable[[Object | None], Awaitable[Object | None]]
+"""Write to an object, given as it is now; returns the answer, or None if nothing is to be done."""
 
 _log = structlog.get_logger("kvasir_operator.controller.apply")
 
@@ -57,43 +61,73 @@ class Applier:
 
     async def scale(self, deployment: Object, replicas: int) -> None:
         """Set only the replicas of a Deployment that must not be changed otherwise."""
-        if deployment["spec"].get("replicas") == replicas:
-            return
-        namespace, name = namespace_of(deployment), name_of(deployment)
-        answer = await self._cluster.merge(
-            DEPLOYMENTS, namespace, name, {"spec": {"replicas": replicas}}
-        )
-        self._wrote(DEPLOYMENTS, deployment, answer, "scale")
+
+        async def write(live: Object | None) -> Object | None:
+            if live is None or live["spec"].get("replicas") == replicas:
+                return None
+            body = {"metadata": _seen(live), "spec": {"replicas": replicas}}
+            return await self._cluster.merge(DEPLOYMENTS, namespace_of(live), name_of(live), body)
+
+        await self._write(DEPLOYMENTS, deployment, deployment, write, "scale")
 
     async def annotate(self, it: Object, kind: Kind, annotations: dict[str, str]) -> None:
         """Add annotations to an object."""
-        body = {"metadata": {"annotations": annotations}}
+        body = {"metadata": {"uid": it["metadata"]["uid"], "annotations": annotations}}
         answer = await self._cluster.merge(kind, namespace_of(it), name_of(it), body)
         self._wrote(kind, it, answer, "annotate")
 
     async def _ensure(self, manifest: Object, uid: str) -> None:
         kind = kind_of(manifest)
         live = await self._live(kind, manifest)
+        # What several apply has no stamp, which each would write anew, and a manager for each: an
+        # apply takes away what the same manager applied before and does not any more.
+        shared = not label(manifest, labels.DEPLOYMENT)
+        wanted = manifest if shared else stamped(manifest)
+        manager = f"{labels.MANAGER}/{uid}" if shared else labels.MANAGER
+
+        async def replace(now: Object | None) -> Object | None:
+            if now is None or not _has_foreign_parts(manifest, now):
+                return None
+            return await self._cluster.replace_spec(kind, now, manifest["spec"], labels.MANAGER)
+
+        async def apply(now: Object | None) -> Object | None:
+            if now is None:
+                return await self._cluster.apply(kind, wanted, manager)
+            if matches_live(wanted, now):
+                return None
+            metadata = {**wanted["metadata"], **_seen(now)}
+            return await self._cluster.apply(kind, {**wanted, "metadata": metadata}, manager)
+
         if live is not None:
             _require_ours(live, manifest, uid)
             if is_terminating(live):
                 raise still_there({**live, "kind": manifest["kind"]})
             if manifest["kind"] in _CREATED_ONCE:
                 return
-        shared = not label(manifest, labels.DEPLOYMENT)
-        # What several apply has no stamp, which each would write anew, and a manager for each: an
-        # apply takes away what the same manager applied before and does not any more.
-        wanted = manifest if shared else stamped(manifest)
-        manager = f"{labels.MANAGER}/{uid}" if shared else labels.MANAGER
-        now = live
-        if live is not None and _has_foreign_parts(manifest, live):
-            where = namespace_of(live), name_of(live)
-            now = await self._cluster.replace_spec(kind, *where, manifest["spec"], labels.MANAGER)
-            self._wrote(kind, live, now, "replace")
-        if now is not None and matches_live(wanted, now):
-            return
-        answer = await self._cluster.apply(kind, wanted, manager)
-        self._wrote(kind, live, answer, "apply" if live is not None else "create")
+        live = await self._write(kind, manifest, live, replace, "replace")
+        await self._write(kind, manifest, live, apply, "create" if live is None else "apply")
+
+    async def _write(
+        self, kind: Kind, it: Object, live: Object | None, write: _Write, verb: str
+    ) -> Object | None:
+        """Let `write` change the object against the version that it is given, `live` first, and
+        the newest one when that has passed; return the object as it is then. Raises ApiError.
+
+        A write that arrives late, when another operator works already, is refused by this.
+        """
+        for last in (False, False, True):
+            try:
+                answer = await write(live)
+            except ApiError as error:
+                if live is None or last or (error.status, error.reason) != (409, "Conflict"):
+                    raise
+                live = await self._cluster.get(kind, namespace_of(it), name_of(it))
+            else:
+                if answer is None:
+                    return live
+                self._wrote(kind, live, answer, verb)
+                return answer
+        return live
 
     async def _remove(self, manifest: Object, uid: str) -> None:
         kind = kind_of(manifest)
@@ -119,6 +153,11 @@ class Applier:
         self._view.wrote(kind, before, answer, time.monotonic())
         self._metrics.count_write(kind.plural, verb)
         _log.info(verb, kind=kind.plural, namespace=namespace, name=name)
+
+
+def _seen(live: Object) -> Object:
+    """Return the metadata that makes a write one of this version of the object alone."""
+    return {"resourceVersion": live["metadata"]["resourceVersion"]}
 
 
 def _has_foreign_parts(manifest: Object, live: Object) -> bool:

@@ -62,7 +62,8 @@ class ClassHolder:
             )
         namespaces = wanted["spec"]["namespaces"]
         if sorted(live["spec"].get("namespaces") or ()) != namespaces:
-            body = {"spec": {"namespaces": namespaces}}
+            seen = {"resourceVersion": live["metadata"]["resourceVersion"]}
+            body = {"metadata": seen, "spec": {"namespaces": namespaces}}
             await self._cluster.merge(CLASSES, "", name_of(live), body)
             self._metrics.count_write(CLASSES.plural, "apply")
 

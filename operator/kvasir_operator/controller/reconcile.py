@@ -215,12 +215,12 @@ class Reconciler:
         self._metrics.ready(key, is_ready, replicas)
         if (resource.get("status") or {}) == status:
             return
-        body = status_manifest(resource, status)
+        body = status_manifest(resource, status, resourceVersion=metadata["resourceVersion"])
         try:
             answer = await self._cluster.apply(LLMDEPLOYMENTS, body, labels.MANAGER, "status")
         except ApiError as error:
             if error.status in (404, 409):
-                return  # it is gone, and the watch will say so
+                return  # it has changed or is gone, and the watch will say so
             raise
         self._metrics.count_write(LLMDEPLOYMENTS.plural, "status")
         self._view.wrote(LLMDEPLOYMENTS, resource, answer, time.monotonic())

@@ -106,7 +106,10 @@ class Registration:
         assert self._certificate is not None  # noqa: S101 - check has just made it
         bundle = base64.b64encode(self._certificate.authority).decode()
         if spec.get("caBundle") != bundle:
-            patch = {"spec": {"caBundle": bundle, "insecureSkipTLSVerify": False}}
+            patch = {
+                "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+                "spec": {"caBundle": bundle, "insecureSkipTLSVerify": False},
+            }
             await self._cluster.merge(API_SERVICES, "", API_SERVICE, patch)
             _log.info("wrote the APIService", name=API_SERVICE)
 
