@@ -99,6 +99,7 @@ class Reason(StrEnum):
     API_ERROR = "APIError"
     DELETION_STUCK = "DeletionStuck"
     OPERATOR_ERROR = "OperatorError"
+    NOT_SERVED = "NotServed"
     AS_EXPECTED = "AsExpected"
     # RouterReady
     ROUTED = "Routed"

@@ -15,7 +15,13 @@ from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.objects import Object, name_of, namespace_of
 from kvasir.resource import labels
-from kvasir.resource.ownership.deployment_class import class_manifest, class_of, held_by
+from kvasir.resource.ownership.deployment_class import (
+    class_manifest,
+    class_of,
+    held_by,
+    reporting_class,
+    unserved,
+)
 from kvasir_operator.controller.metrics import Metrics
 from kvasir_operator.controller.view import View
 from kvasir_operator.kinds import CLASSES, CLUSTER_ROLES, LLMDEPLOYMENTS
@@ -102,6 +108,14 @@ class ClassHolder:
         if held_by(resource) != own:
             return wanted == own
         return wanted == own or all(each.name != wanted for each in classes)
+
+    def unserved(self, resource: Object) -> str | None:
+        """Return why no operator will serve an LLMDeployment, if this one is to tell it."""
+        classes = self._view.classes()
+        if any(each.name == held_by(resource) for each in classes):
+            return None
+        reporter = reporting_class(namespace_of(resource), classes)
+        return unserved(resource, classes) if reporter == self._settings.class_name else None
 
     async def take(self, resource: Object) -> Object | None:
         """Take an LLMDeployment of the class; return it as it is now, or None while the operator of

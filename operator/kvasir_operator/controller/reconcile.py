@@ -11,6 +11,7 @@ from kvasir.kube import ApiError
 from kvasir.kube.client import Cluster
 from kvasir.kube.objects import Object, holds, is_terminating
 from kvasir.resource import LLMDeployment, labels
+from kvasir.resource.deployment_status import Reason
 from kvasir_operator.controller.apply import Applier
 from kvasir_operator.controller.class_holder import ClassHolder
 from kvasir_operator.controller.crd_check import without_fields
@@ -124,10 +125,15 @@ class Reconciler:
         return await self._reconcile_taken(key, taken) if taken is not None else None
 
     async def _leave(self, key: Key, resource: Object) -> None:
-        """Leave an LLMDeployment to the operator of another class."""
+        """Leave an LLMDeployment to the operator of another class, and say so if there is none."""
         self._metrics.gone(key)
         await self._names.release(key, ())
         await self._classes.let_go(resource)
+        problem = self._classes.unserved(resource)
+        if problem is not None:
+            failure = Failure("", problem, Reason.NOT_SERVED, False)
+            observed = Observed(resource, datetime.now(UTC))
+            await self._write_status(resource, with_failures(observed.status, [failure], observed))
 
     async def _reconcile_taken(self, key: Key, resource: Object) -> float | None:
         deployment = parse_resource(resource)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.operators.operator_site import ACCOUNT
 
-from kvasir.kube.objects import name_of
+from kvasir.kube.objects import condition, name_of
 from kvasir.resource.ownership.name_claims import claim_object_name
 from kvasir_operator.kinds import (
     ACCOUNTS,
@@ -222,3 +222,35 @@ def fleet(directory: Path, release: str) -> tuple[str, ...]:
     path = directory / f"secret-{release}"
     path.write_text(release * 32)
     return ("--fleet-secret-file", str(path), "--fleet-secret-copy", f"fleet-{release}")
+
+
+@pytest.mark.slow
+async def test_what_nobody_serves_is_told_by_one(site: Any, release: Any) -> None:
+    default, other = f"{site.namespace}-a", f"{site.namespace}-b"
+    missing = f"{site.namespace}-c"
+
+    async def message(name: str) -> str:
+        found = condition(await site.get(name=name), "Ready")
+        return str(found["message"]) if found.get("reason") == "NotServed" else ""
+
+    second = release("b", "--no-default-class")
+    await site.apply("nameless", replicas=0)
+    said = await site.eventually(lambda: message("nameless"), "that nobody serves it")
+    assert f"No LLMDeploymentClass is the default of namespace {site.namespace}" in said
+    assert f"set spec.className to {other}" in said
+
+    first = release("a")
+    await site.until("WorkloadReady", "True", name="nameless")
+    assert await message("nameless") == ""
+    await site.apply("typo", replicas=0, className=missing)
+    said = await site.eventually(lambda: message("typo"), "that nobody serves it")
+    assert said.startswith(f"spec.className is {missing}, and no such LLMDeploymentClass exists")
+    assert f"set spec.className to {default} or {other}" in said
+    before = await site.get(name="typo")
+    await looked(site, first, second)
+    assert await site.get(name="typo") == before
+    # The class comes after all
+    release("c", "--no-default-class")
+    await site.until("WorkloadReady", "True", name="typo")
+    assert (await site.get(name="typo"))["status"]["className"] == missing
+    assert await message("typo") == ""

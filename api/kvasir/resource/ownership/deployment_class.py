@@ -54,6 +54,10 @@ class DeploymentClass(NamedTuple):
     namespaces: tuple[str, ...]
     """Namespaces that it is for; empty = all."""
 
+    def is_for(self, namespace: str) -> bool:
+        """True if its operator watches a namespace."""
+        return not self.namespaces or namespace in self.namespaces
+
 
 def class_manifest(
     name: str, controller: str, namespaces: Iterable[str], *, is_default: bool
@@ -107,10 +111,38 @@ def class_of(resource: Mapping[str, Any], classes: Iterable[DeploymentClass]) ->
 def default_class(namespace: str, classes: Iterable[DeploymentClass]) -> str:
     """The default class in a namespace: one that is for named namespaces comes before one for all,
     then the oldest. "" = there is none."""
-    own = (
-        each
-        for each in classes
-        if each.is_default and (not each.namespaces or namespace in each.namespaces)
-    )
+    own = (each for each in classes if each.is_default and each.is_for(namespace))
     first = min(own, key=lambda each: (not each.namespaces, each), default=None)
     return first.name if first else ""
+
+
+def reporting_class(namespace: str, classes: Iterable[DeploymentClass]) -> str:
+    """The class whose operator tells of a resource that no class serves: the default one of its
+    namespace, else the oldest that is for it; "" = there is none."""
+    classes = list(classes)
+    if default := default_class(namespace, classes):
+        return default
+    oldest = min((each for each in classes if each.is_for(namespace)), default=None)
+    return oldest.name if oldest else ""
+
+
+def unserved(resource: Mapping[str, Any], classes: Iterable[DeploymentClass]) -> str | None:
+    """Return why no operator will serve a resource, a sentence with the remedy; None = one will."""
+    found = {each.name: each for each in classes}
+    namespace = str(resource["metadata"].get("namespace", ""))
+    wanted = class_of(resource, found.values())
+    choices = sorted(each.name for each in found.values() if each.is_for(namespace))
+    remedy = f"set spec.className to {' or '.join(choices)}" if choices else "install a release"
+    if not wanted:
+        return f"No LLMDeploymentClass is the default of namespace {namespace}; {remedy}."
+    if wanted not in found:
+        return (
+            f"spec.className is {wanted}, and no such LLMDeploymentClass exists; {remedy}, or"
+            " install the release that serves it."
+        )
+    if not found[wanted].is_for(namespace):
+        return (
+            f"LLMDeploymentClass {wanted} is not for namespace {namespace}, only for"
+            f" {', '.join(found[wanted].namespaces)}; {remedy}."
+        )
+    return None

@@ -11,6 +11,8 @@ from kvasir.resource.ownership.deployment_class import (
     default_class,
     held_by,
     read_class,
+    reporting_class,
+    unserved,
 )
 
 OLD = DeploymentClass("2026-01-01T00:00:00Z", "old", True, ())
@@ -66,3 +68,52 @@ def test_a_class_reads_as_it_was_written() -> None:
 def test_who_has_taken_it() -> None:
     assert held_by(resource(taken="x")) == "x"
     assert held_by(resource("x")) == ""
+
+
+@pytest.mark.parametrize(
+    ("it", "classes", "told"),
+    [
+        (resource(), [OLD], None),
+        (resource("quiet"), [OLD, QUIET], None),
+        (resource(taken="new"), [OLD, NEW], None),
+        (resource(taken="gone"), [OLD], None),
+        (resource(), [], "No LLMDeploymentClass is the default of namespace n; install a release."),
+        (
+            resource(),
+            [QUIET, TEAM],
+            "No LLMDeploymentClass is the default of namespace n; set spec.className to quiet.",
+        ),
+        (
+            resource("gone", taken="gone"),
+            [OLD, NEW, TEAM],
+            "spec.className is gone, and no such LLMDeploymentClass exists; set spec.className to"
+            " new or old, or install the release that serves it.",
+        ),
+        (
+            resource("team"),
+            [OLD, TEAM],
+            "LLMDeploymentClass team is not for namespace n, only for a, b; set spec.className to"
+            " old.",
+        ),
+    ],
+)
+def test_why_nobody_serves_it(
+    it: dict[str, Any], classes: list[DeploymentClass], told: str | None
+) -> None:
+    assert unserved(it, classes) == told
+
+
+@pytest.mark.parametrize(
+    ("namespace", "classes", "expected"),
+    [
+        ("n", [NEW, OLD, QUIET], "old"),
+        ("a", [NEW, OLD, TEAM], "team"),
+        ("n", [QUIET, TEAM], "quiet"),
+        ("n", [TEAM], ""),
+        ("n", [], ""),
+    ],
+)
+def test_who_tells_that_nobody_serves_it(
+    namespace: str, classes: list[DeploymentClass], expected: str
+) -> None:
+    assert reporting_class(namespace, classes) == expected
