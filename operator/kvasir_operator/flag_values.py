@@ -21,12 +21,31 @@ DEFAULT_POD_SECURITY: dict[str, Any] = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
+OPTIONAL_KINDS = (
+    "horizontalpodautoscalers",
+    "podmonitors",
+    "prometheusrules",
+    "scaledobjects",
+)
+"""Plurals of the kinds that autoscaling and monitoring use."""
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def several(given: list[str] | None) -> tuple[str, ...]:
     """Return the values of a flag that may be repeated."""
     return tuple(given or ())
+
+
+def optional_kinds(given: list[str] | None) -> tuple[str, ...]:
+    """Return the plurals of optional kinds; all without a flag, none for the value `none`."""
+    if not given:
+        return OPTIONAL_KINDS
+    for each in given:
+        if each not in (*OPTIONAL_KINDS, "none"):
+            choices = ", ".join((*OPTIONAL_KINDS, "none"))
+            raise typer.BadParameter(f"--optional-kind {each!r} is none of {choices}")
+    return tuple(each for each in given if each != "none")
 
 
 def secret(file: Path | None) -> FleetSecretFile:

@@ -70,6 +70,17 @@ class OperatorSettings:
         CLUSTER,
         switch="--node-reads/--no-node-reads",
     )
+    optional_kinds: tuple[str, ...] = flag(
+        parse.OPTIONAL_KINDS,
+        "Plural of a kind that may be made for LLMDeployments beside what engines need"
+        f" ({', '.join(parse.OPTIONAL_KINDS)}); repeatable, none = no such kind; by default all.",
+        CLUSTER,
+        "optional_kind",
+        type=list[str] | None,
+        parse=parse.optional_kinds,
+        shown=False,
+    )
+    """Plurals of the kinds that may be made; what is left out needs no rights."""
     resync_seconds: float = flag(
         300.0, "Each LLMDeployment is checked again after this time.", CLUSTER, min=1
     )

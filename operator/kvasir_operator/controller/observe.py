@@ -148,6 +148,8 @@ class Observer:
             return None
         has_keda = SCALED_OBJECTS.plural in await self._optional.get()
         kind = SCALED_OBJECTS if has_keda else AUTOSCALERS
+        if kind.plural not in self._settings.optional_kinds:
+            return None
         return await self._cluster.get(kind, key.namespace, key.name)
 
     async def _secrets(self, deployment: LLMDeployment, key: Key) -> dict[str, str | None]:
@@ -175,9 +177,9 @@ class Observer:
         return hardware_for(selector, nodes, self._settings.resource_profiles)
 
     async def _read_optional(self) -> frozenset[str]:
-        serves = self._cluster.serves
-        found = [it.plural for it in OPTIONAL if await serves(it.api_version, it.plural)]
-        return frozenset(found)
+        serves, allowed = self._cluster.serves, self._settings.optional_kinds
+        wanted = [it for it in OPTIONAL if it.plural in allowed]
+        return frozenset([it.plural for it in wanted if await serves(it.api_version, it.plural)])
 
     async def _read_crd_lacks(self) -> tuple[str, ...]:
         try:

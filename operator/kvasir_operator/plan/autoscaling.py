@@ -23,10 +23,12 @@ def plan_autoscaling(inputs: PlanInputs) -> StepResult:
     """
     wanted = inputs.spec.autoscaling
     has_keda = SCALED_OBJECTS.plural in inputs.observed.optional
+    has_own = AUTOSCALERS.plural in inputs.settings.optional_kinds
     scaled_object = inputs.child(SCALED_OBJECTS.api_version, "ScaledObject", inputs.name)
     autoscaler = inputs.child(AUTOSCALERS.api_version, "HorizontalPodAutoscaler", inputs.name)
+    possible = (*((scaled_object,) if has_keda else ()), *((autoscaler,) if has_own else ()))
     if wanted is None:
-        return StepResult(deletions=(scaled_object, autoscaler) if has_keda else (autoscaler,))
+        return StepResult(deletions=possible)
     active, message = _is_active(inputs, has_keda)
     reason = Reason.AS_EXPECTED if active else Reason.METRICS_MISSING
     if has_keda:
@@ -34,8 +36,8 @@ def plan_autoscaling(inputs: PlanInputs) -> StepResult:
     else:
         autoscaler["spec"] = _autoscaler(inputs, wanted)
     return StepResult(
-        manifests=(scaled_object if has_keda else autoscaler,),
-        deletions=(autoscaler,) if has_keda else (),
+        manifests=possible[:1],
+        deletions=possible[1:],
         conditions=(ConditionValue(ConditionType.SCALING_ACTIVE, active, reason, message),),
         requeue=None if active else _LOOK_AGAIN,
     )
@@ -52,6 +54,11 @@ def _is_active(inputs: PlanInputs, has_keda: bool) -> tuple[bool | None, str]:
     if told.get("status") == "True":
         return True, ""
     stays = f"replicas stay at {inputs.spec.replicas}"
+    if not has_keda and AUTOSCALERS.plural not in inputs.settings.optional_kinds:
+        return False, (
+            f"The operator may make no HorizontalPodAutoscaler and KEDA is not installed: {stays}."
+            " Add horizontalpodautoscalers to operator.optionalKinds of the chart, or install KEDA."
+        )
     if not has_keda and not inputs.settings.external_metrics_port:
         return False, (
             f"The operator serves no metrics to autoscalers and KEDA is not installed: {stays}."

@@ -71,6 +71,23 @@ def wait_until_may(may: Rights, who: str, rights: list[tuple[str, ...]]) -> None
         wait_for(f"{who}'s right to {right}", lambda right=right: may(who, *right), SECONDS)
 
 
+def test_what_the_operator_may_make_is_chosen(render, defined, may) -> None:
+    """Monitoring and autoscaling by others: no right to any of their kinds."""
+    other = {"fullnameOverride": "lean", "watchNamespaces": ["default"]}
+    chosen = {"operator": {"optionalKinds": ["prometheusrules"]}}
+    objects = [each for each in render("defaults", **other, **chosen) if "Role" in each["kind"]]
+    defined.apply("\n---\n".join(json.dumps(each) for each in objects))
+    verbs = ("get", "create", "patch", "delete")
+    refused = (
+        "horizontalpodautoscalers.autoscaling",
+        "podmonitors.monitoring.coreos.com",
+        "scaledobjects.keda.sh",
+    )
+    who, rules = "kvasir/lean-operator", "prometheusrules.monitoring.coreos.com"
+    wait_until_may(may, who, [(verb, rules, "default") for verb in verbs])
+    assert not any(may(who, verb, what, "default") for verb in verbs for what in refused)
+
+
 def test_rights_are_what_is_needed_and_no_more(render, defined, may) -> None:
     kinds = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     objects = [each for each in render("defaults") if each["kind"] in kinds]

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kvasir_operator import command, run
+from kvasir_operator.flag_values import optional_kinds
 from kvasir_operator.settings import Images, OperatorSettings
 
 
@@ -28,6 +29,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     flags += ["--resource-profile", "NVIDIA-L40S=48Gi", "--resource-profile", "default=1Gi"]
     flags += ["--download-env", "HF_ENDPOINT=https://hub/?a=b", "--download-env", "NO_PROXY="]
     flags += ["--pod-security", '{"runAsNonRoot": true, "fsGroup": 7}', "--download-metadata"]
+    flags += ["--optional-kind", "scaledobjects"]
     assert invoke(*flags)[0] == 0
     (found,) = seen
     assert found.fleet_secret.now.accepted == ("s3cret",)
@@ -42,12 +44,18 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
             images=Images(cpu="x"),
             fleet_secret=found.fleet_secret,
             node_reads=False,
+            optional_kinds=("scaledobjects",),
             pod_security={"fsGroup": 7},
             download_metadata=True,
             resource_profiles={"NVIDIA-L40S": 48 << 30, "default": 1 << 30},
             download_env={"HF_ENDPOINT": "https://hub/?a=b", "NO_PROXY": ""},
         )
     ]
+
+
+def test_no_optional_kind_at_all() -> None:
+    assert optional_kinds(["none"]) == ()
+    assert optional_kinds(None) == OperatorSettings().optional_kinds
 
 
 @pytest.mark.parametrize(
@@ -61,6 +69,7 @@ def test_flags_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         (["--pod-security", "[]"], "--pod-security is no JSON object"),
         (["--pod-security", '{"runAsUser": 0}'], "--pod-security asks for root"),
         (["--pod-security", '{"runAsNonRoot": false}'], "--pod-security asks for root"),
+        (["--optional-kind", "hpa"], "--optional-kind 'hpa' is none of horizontalpodautoscalers"),
         (["--fleet-secret-file", "/nowhere"], "/nowhere cannot be read"),
         (["--fleet-secret-file", "/dev/null"], "no regular file"),
     ],

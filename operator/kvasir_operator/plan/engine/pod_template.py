@@ -141,9 +141,11 @@ def _mounts(inputs: PlanInputs) -> Iterator[Object]:
         yield {"name": "models", "mountPath": labels.MODELS_DIRECTORY, "readOnly": True}
     cache: Object = {"name": "cache", "mountPath": _CACHE}
     if _kernels_are_kept(inputs):
-        # By image, since kernels fit the code that made them; by GPU it is Triton that tells
-        image = image_of(inputs.spec, inputs.settings.images)
-        cache = {"name": "models", "mountPath": _CACHE, "subPath": f".kernels/{short_hash(image)}"}
+        # By image, since kernels fit the code that made them; by GPU it is Triton that tells. By
+        # LLMDeployment, since others may have the same claim, and kernels are code
+        image = short_hash(image_of(inputs.spec, inputs.settings.images))
+        kept = f".kernels/{inputs.name}/{image}"
+        cache = {"name": "models", "mountPath": _CACHE, "subPath": kept}
     yield cache
     yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the pod's own
     yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the pod's own

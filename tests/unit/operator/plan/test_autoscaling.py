@@ -38,6 +38,21 @@ def test_one_of_the_two(
     assert make.manifest(plan, "Deployment")["spec"]["replicas"] == 4
 
 
+@pytest.mark.parametrize(
+    ("optional", "made", "active"), [((), set(), "False"), (KEDA, {"ScaledObject"}, "Unknown")]
+)
+def test_without_the_right_to_make_autoscalers(
+    world: Any, make: Any, optional: Any, made: set[str], active: str
+) -> None:
+    settings = replace(make.SETTINGS, optional_kinds=("scaledobjects",))
+    plan = world(SCALED, settings).see(optional=frozenset(optional)).plan()
+    assert kinds(plan.manifests) == made
+    assert kinds(plan.deletions) == set()
+    status, _, message = make.condition(plan, "ScalingActive")
+    assert status == active
+    assert ("operator.optionalKinds" in message) == (not optional)
+
+
 def test_an_autoscaler_scales_the_resource_by_its_own_metric(world: Any, make: Any) -> None:
     spec = make.manifest(world(SCALED).plan(), "HorizontalPodAutoscaler")["spec"]
     assert spec["scaleTargetRef"]["kind"] == "LLMDeployment"

@@ -100,6 +100,8 @@ def test_kernels_outlive_pods_on_the_cache_volume(known: Any, make: Any) -> None
     pod = make.manifest(known(spec).plan(), "Deployment")["spec"]["template"]["spec"]
     (cache,) = (m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == "/cache")
     assert cache["name"] == "models"
+    # The LLMDeployment's own, also on a claim that others have too: kernels are code
+    assert cache["subPath"].startswith(".kernels/m/")
     other = make.merged(spec, {"engine": {"image": "other:1"}})
     pod = make.manifest(known(other).plan(), "Deployment")["spec"]["template"]["spec"]
     (another,) = (m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == "/cache")
