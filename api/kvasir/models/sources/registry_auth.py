@@ -77,7 +77,13 @@ class RegistryAuth:
             given: dict[str, Any] = answer.json()
             return str(given.get("token") or given["access_token"])
         except (ValueError, KeyError, AttributeError) as error:
-            raise PermanentError(f"{what} is no token: {answer.text[:100]!r}") from error
+            # Without its words: they may be a token all the same, and end in a status
+            kind = answer.headers.get("content-type", "no type")
+            told = f"{len(answer.content)} bytes of {kind}"
+            raise PermanentError(
+                f"{what}: the answer ({told}) is no JSON object with token or access_token; check"
+                " the registry's address, or the proxy on the way to it"
+            ) from error
 
 
 def _login(registry: str) -> tuple[str, str] | None:

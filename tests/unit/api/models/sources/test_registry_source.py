@@ -45,6 +45,20 @@ def test_a_registry_without_tls_is_named_by_whoever_trusts_it(monkeypatch) -> No
         assert parse_reference(name).url.startswith(f"{scheme}://")
 
 
+@pytest.mark.parametrize("answer", ['{"Token": "s3cret"}', "s3cret", '["s3cret"]'])
+def test_an_answer_that_is_no_token_is_not_told(monkeypatch, answer) -> None:
+    """The message goes into a status, which many may read."""
+    monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
+    challenge = {"www-authenticate": 'Bearer realm="https://tokens.lan/token"'}
+    asked = httpx.Request("GET", "https://registry.lan/v2/m/manifests/v1")
+    tokens = httpx.MockTransport(lambda request: httpx.Response(200, text=answer))
+    with httpx.Client(transport=tokens) as client:
+        auth = RegistryAuth(client, "registry.lan", "oci://registry.lan/m:v1")
+        with pytest.raises(PermanentError, match="token or access_token") as told:
+            auth.renewed(httpx.Response(401, headers=challenge, request=asked))
+    assert "s3cret" not in str(told.value)
+
+
 @pytest.mark.parametrize(("scheme", "sent"), [("http", False), ("https", True)])
 def test_no_password_goes_to_a_registry_without_tls(tmp_path, monkeypatch, scheme, sent) -> None:
     file = tmp_path / "config.json"
