@@ -110,8 +110,11 @@ class ClassHolder:
         return wanted == own or all(each.name != wanted for each in classes)
 
     def unserved(self, resource: Object) -> str | None:
-        """Return why no operator will serve an LLMDeployment, if this one is to tell it."""
+        """Return why no operator will serve an LLMDeployment, if this one is to tell: of what
+        it has taken and goes on serving, and of what nobody has."""
         classes = self._view.classes()
+        if held_by(resource) == self._settings.class_name:
+            return unserved(resource, classes)
         if any(each.name == held_by(resource) for each in classes):
             return None
         reporter = reporting_class(namespace_of(resource), classes)

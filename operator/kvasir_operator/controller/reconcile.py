@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -139,6 +140,7 @@ class Reconciler:
         deployment = parse_resource(resource)
         lost = await self._claim_names(resource, deployment)
         observed = await self._observer.observe(key, resource, deployment, lost)
+        observed = replace(observed, unserved=self._classes.unserved(resource) or "")
         made = plan(deployment, observed, self._settings)
         failures = await self._apply(made, observed)
         telling = self._failures.note(key, failures, time.monotonic())

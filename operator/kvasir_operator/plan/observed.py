@@ -61,6 +61,8 @@ class Observed:
     names_lost: Mapping[str, str] = field(default_factory=dict)
     """Names that it wants and another LLMDeployment has claimed, each with its holder as
     namespace/name."""
+    unserved: str = ""
+    """Sentence on why the class that it names now will not serve it; "" = one will."""
     hardware: Hardware = Hardware()
     optional: frozenset[str] = frozenset()
     """Plurals of the optional kinds that the cluster has."""

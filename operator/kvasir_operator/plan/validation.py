@@ -26,6 +26,11 @@ def accept(inputs: PlanInputs) -> StepResult:
 def _accepted(inputs: PlanInputs) -> Verdict:
     if inputs.spec.paused:
         return Reason.PAUSED, "spec.paused is set: nothing but the status is changed."
+    if inputs.observed.unserved:
+        return Reason.NOT_SERVED, (
+            f"{inputs.observed.unserved} Until then class {inputs.settings.class_name}, which has"
+            " taken it, goes on serving it."
+        )
     if inputs.observed.crd_lacks:
         return Reason.CRD_OUTDATED, (
             "The installed CustomResourceDefinition is older than the operator and lacks"

@@ -254,3 +254,8 @@ async def test_what_nobody_serves_is_told_by_one(site: Any, release: Any) -> Non
     await site.until("WorkloadReady", "True", name="typo")
     assert (await site.get(name="typo"))["status"]["className"] == missing
     assert await message("typo") == ""
+    # One that is served is served on
+    await site.apply("nameless", replicas=0, className=f"{site.namespace}-d")
+    await site.until("Accepted", "True", "NotServed", name="nameless")
+    told = condition(await site.get(name="nameless"), "Accepted")["message"]
+    assert f"Until then class {default}, which has taken it, goes on serving it." in told

@@ -279,6 +279,14 @@ def test_monitors_are_made_where_their_kinds_are(world: Any, make: Any) -> None:
     assert "PodMonitor" not in [each["kind"] for each in made.deletions]
 
 
+def test_a_class_that_nobody_serves_changes_nothing_and_is_told(world: Any, make: Any) -> None:
+    made = world().see(unserved="spec.className is x, and no such class exists.").plan()
+    status, reason, message = make.condition(made, "Accepted")
+    assert (status, reason) == ("True", "NotServed")
+    assert message.startswith("spec.className is x, and no such class exists. Until then class ")
+    assert make.manifest(made, "Deployment")
+
+
 def test_an_old_crd_is_told(world: Any, make: Any) -> None:
     made = world().see(crd_lacks=("spec.x",)).plan()
     assert make.condition(made, "Accepted")[:2] == ("True", "CRDOutdated")
