@@ -104,6 +104,17 @@ def test_dashboards_and_alerts_ask_for_what_there_is(charts) -> None:
             assert asked <= there, title
 
 
+def test_every_panel_shows_the_chosen_model(charts) -> None:
+    """Routers label by model, engines by model_name: the same name."""
+    dashboard = json.loads((charts / "kvasir/files/dashboards/models.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            asked = re.findall(r"\bkvasir_[a-z_]+(\{[^}]*\})?", target["expr"])
+            chosen = [re.search(r'\bmodel(_name)?=~"\$model"', selector) for selector in asked]
+            assert chosen, panel["title"]
+            assert all(chosen), panel["title"]
+
+
 @pytest.mark.parametrize("name", ["router", "operator"])
 def test_pods_are_as_restricted_as_may_be(render, find, values_name, name) -> None:
     pod = find(render(values_name), "Deployment", f"kvasir-{name}")["spec"]["template"]["spec"]
