@@ -45,6 +45,10 @@ class FleetSecretFile:
         self._thread: threading.Thread | None = None
         self.look()
 
+    def __reduce__(self) -> tuple[type[FleetSecretFile], tuple[str, Path | None]]:
+        """Return what another process makes its own of, which nobody follows yet."""
+        return FleetSecretFile, (self._text, self._path)
+
     @property
     def is_file(self) -> bool:
         """True if it may change."""

@@ -1,4 +1,5 @@
 import os
+import pickle
 import threading
 from pathlib import Path
 
@@ -22,6 +23,17 @@ def test_what_the_file_holds_now_counts(path: Path) -> None:
     assert file.look()
     assert file.now.accepted == ("a", "b")
     assert file.text == "a\nb\n"
+
+
+def test_another_process_gets_one_of_its_own(path: Path) -> None:
+    file = FleetSecretFile(path=path)
+    file.follow()
+    copy = pickle.loads(pickle.dumps(file))
+    file.stop()
+    assert copy.now == file.now
+    path.write_text("b\n")
+    assert copy.look()
+    assert copy.now.sent == "b"
 
 
 def test_a_mounted_secret_is_another_folder_after_a_change(tmp_path: Path) -> None:
