@@ -23,7 +23,7 @@ from kvasir_operator.kinds import DEPLOYMENTS, LLMDEPLOYMENTS, MODEL_NAMES, NETW
 
 pytestmark = pytest.mark.slow
 
-LEASE_SECONDS = "3"
+LEASE_SECONDS = "10"
 API = "/apis/kvasir.dev/v1alpha1"
 TINY = {"uri": "builtin://kvasir-tiny"}
 
@@ -77,7 +77,7 @@ def succeed(
         await edit()
         await site.eventually(is_held, f"{request} on its way")
         first.kill()
-        second = start("--lease-seconds", LEASE_SECONDS)
+        second = start()
 
         async def leads() -> bool:
             return bool(second.is_leading())
