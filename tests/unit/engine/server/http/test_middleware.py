@@ -1,4 +1,6 @@
-from __future__ import asyncio
+from __future__ import annotations
+
+import asyncio
 
 import pytest
 
@@ -58,7 +60,7 @@ async def test_the_file_of_the_fleet_secret_is_followed(start_server, tmp_path) 
         file.write_text(text)
         async with asyncio.timeout(30):
             while await accepted() != wanted:
-                await asyncio.sleep(0.01)
+                pass
 
 
 @pytest.mark.parametrize("given", [["https://a.example", "https://b.example"], ['["*"]']])
