@@ -110,7 +110,11 @@ def _scaling(text: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[dict[st
     own = asked.get("original_max_position_embeddings", context)
     if kind not in _LENGTHENING or not isinstance(own, int):
         return dict(asked), context
-    if type(factor) not in (int, float) or not 1 <= factor <= _MAX_FACTOR:
+    if (
+        isinstance(factor, bool)
+        or not isinstance(factor, int | float)
+        or not 1 <= factor <= _MAX_FACTOR
+    ):
         shown = f"{factor}"[:40]
         raise ConfigError(f"--rope-scaling: 'factor' must be a number from 1 to 1e6, not {shown}")
     original = {"original_max_position_embeddings": own} if kind == "yarn" else {}
