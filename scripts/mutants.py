@@ -74,7 +74,7 @@ _LIKELY = 3
 
 
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""What pytest says of plugins that are there before it."""
+"""Options that hush pytest about plugins that are loaded before it."""
 SERVER = """
 import json, os, resource, signal, sys
 import hypothesis.stateful, numpy, pydantic, pytest, yaml
@@ -174,7 +174,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of the mutants of a subject."""
+    """The numbers and the survivors of a subject's mutants."""
 
     subject: str
     command: str
