@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from faults import answer_faults, client_faults, engine_faults, event_faults
+from faults import answer_faults, client_faults, engine_faults, event_faults, task_faults
 from faults.rig import Rig, Row, table
 
 FAULTS: tuple[Callable[[Rig], Awaitable[Row]], ...] = (
@@ -38,10 +38,14 @@ FAULTS: tuple[Callable[[Rig], Awaitable[Row]], ...] = (
     event_faults.lying,
     event_faults.restarted,
     event_faults.lagging,
+    task_faults.tasks_fail,
+    task_faults.tasks_hang,
+    task_faults.worker_tasks_fail,
+    task_faults.worker_tasks_hang,
     engine_faults.all_down,
     engine_faults.rolling_restart,
 )
-LONG = (event_faults.lagging,)
+LONG = (event_faults.lagging, task_faults.tasks_hang, task_faults.worker_tasks_hang)
 """Left out by --quick."""
 
 

@@ -91,9 +91,11 @@ class Rig:
         for process in (self.router, *self.engines, *self._started):
             await process.kill()
 
-    def load(self, clients: int = CLIENTS, model: str = MODEL, *lines: str) -> Load:
-        """Begin to ask."""
-        return Load(self.router.port, clients, model, lines)
+    def load(
+        self, clients: int = CLIENTS, model: str = MODEL, *lines: str, port: int | None = None
+    ) -> Load:
+        """Begin to ask; another router than the rig's by its port."""
+        return Load(port or self.router.port, clients, model, lines)
 
     async def settle(self, load: Load) -> float:
         """Good answers a second of a load that nothing disturbs."""

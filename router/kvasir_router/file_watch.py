@@ -10,9 +10,13 @@ from typing import Generic, TypeVar
 import structlog
 from watchfiles import awatch
 
+from kvasir_router.progress import until_done
+
 _ANYWAY_MILLISECONDS = 500
 """The files are looked at so often whether the system says that they changed or not: network file
 systems say nothing."""
+FOLLOW_SECONDS = 2.0
+"""Maximum seconds without a step of who follows a file: changes are grouped for 1.6 s."""
 _SLOW_SECONDS = 0.4
 """A file that is not read by then cannot be read, for now: its file system may hang."""
 _FIRST_RETRY, _MAX_RETRY = 1.0, 30.0
@@ -117,7 +121,7 @@ class FollowedFile(Generic[Content]):
         done, _ = await asyncio.wait({reading}, timeout=_SLOW_SECONDS)
         if not done:
             self._refused(f"it could not be read within {_SLOW_SECONDS} s")
-        return await reading
+        return await until_done(reading, _SLOW_SECONDS)
 
     def _changed(self, again: bool) -> tuple[Content] | None:
         return (self._read(),) if self._watch.changed() or again else None

@@ -8,6 +8,8 @@ from typing import Any, Self, TypeVar
 
 import structlog
 
+from kvasir_router.progress import ProgressWatch
+
 _FIRST_BACKOFF = 0.1
 _MAX_BACKOFF = 0.8
 """A task runs again within a second of the end of what made it fail."""
@@ -38,6 +40,7 @@ class SupervisedTasks:
         """Names of required tasks that have failed and do not run yet: the process is not ready."""
         self._told: dict[str, tuple[float, int]] = {} if parent is None else parent._told
         """When the log last had a defect, and which number it was."""
+        self._progress: ProgressWatch = ProgressWatch() if parent is None else parent._progress
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
@@ -56,11 +59,17 @@ class SupervisedTasks:
         return task
 
     def keep(
-        self, name: str, work: Callable[[], Awaitable[None]], *, required: bool = False
+        self,
+        name: str,
+        work: Callable[[], Awaitable[None]],
+        *,
+        required: bool = False,
+        every: float | None = None,
     ) -> asyncio.Task[None]:
         """Start something that runs for ever; it is started again, within a second, when it raises
-        or returns. The process is not ready while a `required` one is down."""
-        return self.run(name, self._keep(name, work, required))
+        or returns. The process is not ready while a `required` one is down. One that goes on at
+        least `every` so many seconds is also started again when it hangs."""
+        return self.run(name, self._keep(name, work, required, every))
 
     async def stop(self) -> None:
         """Cancel all, and wait for their ends."""
@@ -85,12 +94,18 @@ class SupervisedTasks:
         """Count and log what callbacks of the running loop raise, too."""
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
 
-    async def _keep(self, name: str, work: Callable[[], Awaitable[None]], required: bool) -> None:
+    async def _keep(
+        self,
+        name: str,
+        work: Callable[[], Awaitable[None]],
+        required: bool,
+        every: float | None,
+    ) -> None:
         loop, backoff = asyncio.get_running_loop(), _FIRST_BACKOFF
         while True:
             began = loop.time()
             try:
-                await _run_for_ever(work)
+                await _run_for_ever(work if every is None else self._watched(work, every))
             except Exception as error:
                 if loop.time() - began > _SETTLED_SECONDS:
                     backoff = _FIRST_BACKOFF
@@ -102,6 +117,11 @@ class SupervisedTasks:
             finally:
                 self.down.discard(name)
             backoff = min(2 * backoff, _MAX_BACKOFF)
+
+    def _watched(
+        self, work: Callable[[], Awaitable[None]], every: float
+    ) -> Callable[[], Awaitable[None]]:
+        return lambda: self._progress.run(work(), every)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

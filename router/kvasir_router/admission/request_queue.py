@@ -17,8 +17,9 @@ from kvasir_router.options.router_settings import QueueLimits
 from kvasir_router.wire import responses
 from kvasir_router.wire.responses import Answer
 
-_LOOK_SECONDS = 0.05
-_IDLE_LOOK_SECONDS = 0.25
+_BUSY_LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.25
+"""Between two looks at those that wait, at most."""
 
 
 def _call_soon(callback: Callable[[], None]) -> None:
@@ -172,7 +173,7 @@ class RequestQueue:
     async def watch(self) -> None:
         """Look after those that wait, forever."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS if self._entries else _IDLE_LOOK_SECONDS)
+            await asyncio.sleep(_BUSY_LOOK_SECONDS if self._entries else LOOK_SECONDS)
             self.serve_and_expire()
 
     def serve_and_expire(self) -> None:

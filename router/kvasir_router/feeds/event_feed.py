@@ -181,8 +181,12 @@ class EventFeed:
     # Replay
 
     async def _run(self, replay: Replay) -> None:
-        async with self._plumbing.replays:
-            whole = await replay.run()
+        whole = False
+        try:
+            async with self._plumbing.replays:
+                whole = await replay.run()
+        except Exception as error:  # what waits for its end would wait for ever
+            self._tasks.defect("replay", error)
         if self._replay is not replay:
             return  # abandoned
         self._replay = None

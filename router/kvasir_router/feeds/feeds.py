@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kvasir_router.discovery.specs import EngineKind
-from kvasir_router.feeds.load_stream import LoadFeed
+from kvasir_router.feeds.load_stream import ATTEMPT_SECONDS, LoadFeed
 from kvasir_router.feeds.metrics_scraper import NAMES, Scraper, read_capacity
 from kvasir_router.feeds.silence import SilenceWatch
 from kvasir_router.fleet.model import Model
@@ -64,7 +64,7 @@ class Feeds:
         elif names is not None:
             secrets = self._secrets if spec.engine is EngineKind.KVASIR else None
             scraper = Scraper(replica, names, self._feeding.scrape_interval, secrets)
-            self._keep(replica, "scrapes", scraper.run)
+            self._keep(replica, "scrapes", scraper.run, scraper.every)
         if spec.kv_events is not None and sink is not None:
             self._watch_events(replica, spec.kv_events, spec.kv_replay, sink)
 
@@ -131,10 +131,11 @@ class Feeds:
             sink=sink,
             tasks=self._supervised,
         )
-        self._keep(replica, "load stream", feed.run)
+        self._keep(replica, "load stream", feed.run, ATTEMPT_SECONDS)
         if not self._watches_silence:
             self._watches_silence = True
-            self._supervised.keep("silence", self._watch_silence, required=True)
+            tasks = self._supervised
+            tasks.keep("silence", self._watch_silence, required=True, every=_TICK)
 
     def _watch_events(
         self, replica: Replica, address: str, replay_address: str | None, sink: BlockSink
@@ -163,8 +164,10 @@ class Feeds:
                 except Exception as error:  # the others are silent, too
                     self._supervised.defect("silence", error)
 
-    def _keep(self, replica: Replica, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        self._own(replica, self._supervised.keep(name, work))
+    def _keep(
+        self, replica: Replica, name: str, work: Callable[[], Awaitable[None]], every: float
+    ) -> None:
+        self._own(replica, self._supervised.keep(name, work, every=every))
 
     def _own(self, replica: Replica, task: asyncio.Task[None]) -> None:
         self._tasks[replica].add(task)

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.index.block_sink import BlockSink
+from kvasir_router.progress import until_done
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.tls import ReplicaTrust
 
@@ -25,7 +27,7 @@ _log = structlog.get_logger("kvasir_router.feeds")
 REPORT_SECONDS = 0.2
 """Maximum seconds between two messages of an engine."""
 
-_ATTEMPT_SECONDS = 2.0
+ATTEMPT_SECONDS = 2.0
 """Without a message, before the connection is given up for a new one. A stopped engine that goes
 on within this time uses the old one."""
 
@@ -71,12 +73,14 @@ class LoadFeed:
     async def run(self) -> None:
         """Listen, forever."""
         # In a thread: the import takes half a second, and requests are served meanwhile
-        client = await asyncio.to_thread(import_module, "kvasir_router.feeds.rpc")
+        loop = asyncio.get_running_loop()
+        importing = loop.run_in_executor(None, import_module, "kvasir_router.feeds.rpc")
+        client = await until_done(importing, ATTEMPT_SECONDS)
         while True:
             try:
                 trouble = await self._attempt(client)
             except TimeoutError:
-                trouble = f"no message for {_ATTEMPT_SECONDS} s"
+                trouble = f"no message for {ATTEMPT_SECONDS} s"
             if trouble is None:
                 self._replica.feeds["load_stream_renewed"] += 1
                 continue
@@ -89,15 +93,16 @@ class LoadFeed:
         secret. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         host = self._replica.pool.host
-        prompts: asyncio.Task[None] | None = None
+        began, prompts = False, None
         sent, renew_at = self._secrets.now.sent, 0.0
         async with client.open_channel(host, self._port, sent, self._trust) as channel:
             try:
-                async with asyncio.timeout(_ATTEMPT_SECONDS) as limit:
+                async with asyncio.timeout(ATTEMPT_SECONDS) as limit:
                     async for load in channel.watch_load():
-                        limit.reschedule(loop.time() + _ATTEMPT_SECONDS)
-                        if prompts is None:
-                            prompts = self._tasks.run("prompts", self._hear_prompts(channel))
+                        limit.reschedule(loop.time() + ATTEMPT_SECONDS)
+                        if not began:
+                            began = True
+                            prompts = self._hear_prompts(channel)
                             self._began()
                         self._take_load(load)
                         if sent != self._secrets.now.sent:
@@ -111,9 +116,11 @@ class LoadFeed:
                     prompts.cancel()
         return "the engine ended it"
 
-    async def _hear_prompts(self, channel: "rpc.EngineChannel") -> None:
-        if self._sink is not None:
-            await follow_prompt_reports(channel, self._sink, self._replica)
+    def _hear_prompts(self, channel: "rpc.EngineChannel") -> asyncio.Task[None] | None:
+        if self._sink is None:
+            return None
+        hear = partial(follow_prompt_reports, channel, self._sink, self._replica)
+        return self._tasks.keep("prompts", hear)
 
     def _began(self) -> None:
         self._backoff = _FIRST_BACKOFF

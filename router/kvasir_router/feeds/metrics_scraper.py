@@ -105,6 +105,8 @@ class Scraper:
         self._names = names
         self._interval = interval
         self._secrets = secrets
+        self.every = max(1.1 * interval, _TIMEOUT)
+        """Maximum seconds between two steps."""
 
     async def run(self) -> None:
         """Scrape, forever."""

@@ -70,7 +70,9 @@ class HealthMonitor:
         """Names that each replica served when the log last said so."""
 
     def watch(self, model: Model, replica: Replica) -> None:
-        self._tasks[replica] = self._supervised.keep("probes", partial(self._watch, model, replica))
+        probing, watch = self._probing, partial(self._watch, model, replica)
+        every = max(probing.interval, probing.startup_interval, probing.timeout)
+        self._tasks[replica] = self._supervised.keep("probes", watch, every=every)
 
     def forget_replica(self, model: Model, replica: Replica) -> None:
         self._tasks.pop(replica).cancel()

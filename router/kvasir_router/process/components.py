@@ -9,6 +9,7 @@ from functools import partial
 from kvasir_router.admission.admission_metrics import key_families, queue_families
 from kvasir_router.admission.router_count import follow_peers
 from kvasir_router.discovery.specs import PolicySpec, ReplicaSpec, Snapshot
+from kvasir_router.file_watch import FOLLOW_SECONDS
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.fleet_metrics import fleet_families
 from kvasir_router.fleet.policy import Policy
@@ -55,7 +56,7 @@ class RouterComponents:
         keyring = self.gateway.admission.keyring
         if keyring is not None:
             await keyring.load()
-            tasks.keep("key file", keyring.follow, required=True)
+            tasks.keep("key file", keyring.follow, required=True, every=FOLLOW_SECONDS)
             if peers := self.settings.routers_dns:
                 tasks.keep("peers", partial(follow_peers, keyring, peers))
 

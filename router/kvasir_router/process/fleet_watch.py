@@ -9,6 +9,7 @@ from kvasir_router.discovery.file_source import FileSource
 from kvasir_router.discovery.specs import DiscoverySource
 from kvasir_router.feeds.feed_metrics import feed_families
 from kvasir_router.feeds.feeds import Feeds
+from kvasir_router.file_watch import FOLLOW_SECONDS
 from kvasir_router.fleet.health_monitor import HealthMonitor
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
@@ -51,7 +52,8 @@ class FleetWatch:
         snapshot = await self._source.load()
         if snapshot is not None:
             self._router.apply(snapshot)
-        self._tasks.keep("discovery", self._follow, required=True)
+        every = None if self._router.settings.config is None else FOLLOW_SECONDS
+        self._tasks.keep("discovery", self._follow, required=True, every=every)
 
     async def stop(self) -> None:
         """See nothing more."""

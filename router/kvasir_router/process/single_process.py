@@ -14,6 +14,7 @@ from kvasir_router.process import malloc_settings
 from kvasir_router.process.client_port import ClientPort, listen, listen_for_operators, url_of
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
+from kvasir_router.scaling.signals import SAMPLE_SECONDS
 from kvasir_router.tasks import SupervisedTasks
 
 _log = structlog.get_logger("kvasir_router")
@@ -37,7 +38,7 @@ class RouterServer(RouterComponents):
         await self.load_keys()
         await self._watch.start()
         url = await self._port.open(sock)
-        self.gateway.tasks.keep("scaling signals", self._statistics.sample)
+        self.gateway.tasks.keep("scaling signals", self._statistics.sample, every=SAMPLE_SECONDS)
         self._admin_task = self.gateway.tasks.run("admin port", self._admin.run_on(admin_sock))
         _log.info("listening", url=url, admin_url=url_of(admin_sock), compiled=compiled.in_use())
 

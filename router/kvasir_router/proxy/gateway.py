@@ -48,7 +48,8 @@ from kvasir_router.wire.long_bodies.body_scan import BodyError, is_available, ou
 from kvasir_router.wire.long_bodies.media import media_in
 from kvasir_router.wire.query import Query
 
-_SWEEP_SECONDS = 0.5
+SWEEP_SECONDS = 0.5
+"""Between two looks at the deadlines of all connections."""
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # For the ends of cut answers to be sent.
@@ -212,7 +213,7 @@ class Gateway:
         """Enforce deadlines, forever: one look at all connections costs less than a timer each."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.sleep(SWEEP_SECONDS)
             now = loop.time()
             for client in [client for client in self._clients if client.deadline < now]:
                 try:

@@ -78,8 +78,8 @@ class TokenizerProcess:
                 stdout=asyncio.subprocess.PIPE,
             )
             self._process = process
-            self._started(self)
             try:
+                self._started(self)
                 await self._listen(process)
             finally:
                 self._process = None

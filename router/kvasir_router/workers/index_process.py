@@ -21,9 +21,10 @@ from kvasir_router.fleet.replica import Replica
 from kvasir_router.process.client_port import url_of
 from kvasir_router.process.components import RouterComponents
 from kvasir_router.process.fleet_watch import FleetWatch
+from kvasir_router.scaling.signals import SAMPLE_SECONDS
 from kvasir_router.wire.upstream_pool import ConnectionPool
 from kvasir_router.workers.control_channel import END, READY, TERM, Control
-from kvasir_router.workers.gathered_stats import GatheredStats
+from kvasir_router.workers.gathered_stats import GATHER_SECONDS, GatheredStats
 from kvasir_router.workers.process_metrics import publisher_families
 from kvasir_router.workers.replication.event_log import EventLog, WatchedReplica
 from kvasir_router.workers.replication.index_log import PublishedIndexLog
@@ -41,7 +42,7 @@ from kvasir_router.workers.replication.messages import (
     ToIndex,
     ToWorker,
 )
-from kvasir_router.workers.replication.publisher import Publisher, WorkerLink
+from kvasir_router.workers.replication.publisher import BEAT_SECONDS, Publisher, WorkerLink
 from kvasir_router.workers.replication.saved_state import SavedState, load_state, save_state
 from kvasir_router.workers.replication.snapshot import discovered, whole_state
 from kvasir_router.workers.shared_memory.load_table import MAX_REPLICAS, Others
@@ -100,10 +101,11 @@ class IndexProcess(RouterComponents):
         await self._watch.start()
         tasks = self._tasks
         tasks.keep("workers' links", self._serve_workers, required=True)
-        tasks.keep("heartbeat", self._publisher.send_heartbeats, required=True)
-        tasks.keep("workers' load", self._look, required=True)
-        tasks.keep("gathering", self._gathering.keep)
-        tasks.keep("scaling signals", self._gathering.sample)
+        beats = self._publisher.send_heartbeats
+        tasks.keep("heartbeat", beats, required=True, every=BEAT_SECONDS)
+        tasks.keep("workers' load", self._look, required=True, every=_LOOK_SECONDS)
+        tasks.keep("gathering", self._gathering.keep, every=GATHER_SECONDS)
+        tasks.keep("scaling signals", self._gathering.sample, every=SAMPLE_SECONDS)
         admin = tasks.run("admin port", self._admin.run_on(control.listener))
         control.say(READY)
         _log.info("index process listening", admin_url=url_of(control.listener))

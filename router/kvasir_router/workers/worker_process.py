@@ -90,8 +90,8 @@ class RouterWorker(RouterComponents):
         await self.load_keys()
         tasks = self._tasks
         tasks.keep("index link", self._link.run, required=True)
-        tasks.keep("others' load", self._look, required=True)
-        tasks.keep("waiting counts", self._say)
+        tasks.keep("others' load", self._look, required=True, every=_LOOK_SECONDS)
+        tasks.keep("waiting counts", self._say, every=_WAITS_SECONDS)
         word = tasks.run("control", control.word())
         known = tasks.run("first state", self._known.wait())
         await asyncio.wait({word, known}, return_when=asyncio.FIRST_COMPLETED)

@@ -134,7 +134,7 @@ class Publisher:
         """Serve workers' connections, forever."""
         server = await asyncio.start_unix_server(
             lambda reader, writer: self._tasks.run("worker's link", self._serve(reader, writer)),
-            sock=listener,
+            sock=listener.dup(),  # the server closes its own: this may be called again
             limit=READ_LIMIT,
         )
         try:

@@ -83,7 +83,7 @@ class IndexSubscriber:
     async def run(self) -> None:
         """Be connected, forever."""
         tasks = self._tasks.child()
-        tasks.keep("index link's watch", self._watch)
+        tasks.keep("index link's watch", self._watch, every=_TICK)
         try:
             while True:
                 await self._follow()

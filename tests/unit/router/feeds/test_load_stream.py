@@ -10,6 +10,7 @@ import pytest
 from kvasir.cli.local.ports import free_ports
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
+from kvasir_router.feeds import load_stream
 from kvasir_router.feeds.load_stream import REPORT_SECONDS, LoadFeed
 from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.fleet_secrets import FleetSecrets
@@ -165,7 +166,7 @@ async def test_a_restarted_engine_is_heard_again_soon(start_engine, listen, even
 async def test_a_connection_without_a_word_is_replaced(
     start_engine, listen, eventually, monkeypatch
 ) -> None:
-    monkeypatch.setattr("kvasir_router.feeds.load_stream._ATTEMPT_SECONDS", 0.3)
+    monkeypatch.setattr("kvasir_router.feeds.load_stream.ATTEMPT_SECONDS", 0.3)
     engine = await start_engine()
     replica = listen(engine)
     await eventually(lambda: replica.load_stream_state is LoadStreamState.READY)
@@ -195,3 +196,22 @@ async def test_prompt_reports_go_to_the_sink(start_engine, listen, eventually, b
     await eventually(lambda: len(blocks.reports) == 20)
     assert blocks.reports[0] == PromptReport([2**64 - 1, 5], [2, 4], b"h" * 32)
     assert replica.feeds["prompt_reports_dropped"] == 3
+
+
+async def test_prompt_reports_go_on_after_a_defect(
+    start_engine, listen, eventually, blocks, monkeypatch
+) -> None:
+    real, raised = load_stream.follow_prompt_reports, []
+
+    async def follow(*arguments: Any) -> None:
+        if not raised:
+            raised.append(True)
+            raise ZeroDivisionError
+        await real(*arguments)
+
+    monkeypatch.setattr(load_stream, "follow_prompt_reports", follow)
+    engine = await start_engine()
+    engine.reports = [pb.PromptReports(reports=[pb.PromptReport(text_hashes=[5])])]
+    listen(engine)
+    await eventually(lambda: len(blocks.reports) == 1)
+    assert engine.calls == 1, "on the same connection"

@@ -93,3 +93,25 @@ async def test_the_end_of_the_pool_is_theirs(pool, tiny, eventually) -> None:
     process = pool._processes[0]._process
     await pool.stop()
     await eventually(lambda: process.returncode is not None)
+
+
+async def test_a_process_that_could_not_be_told_of_is_ended_and_replaced(
+    tiny, eventually, monkeypatch
+) -> None:
+    tasks, seen = SupervisedTasks(), []
+    real = TokenizerPool._load_all
+
+    def told(self: TokenizerPool, process: pool_module.TokenizerProcess) -> None:
+        seen.append(process._process)
+        if len(seen) == 1:
+            raise ZeroDivisionError
+        real(self, process)
+
+    monkeypatch.setattr(TokenizerPool, "_load_all", told)
+    pool = TokenizerPool(1, tasks)
+    assert await ask(pool, job(tiny), eventually) is not None
+    first, second = seen
+    await eventually(lambda: first.returncode is not None)
+    assert second.returncode is None
+    assert tasks.failures == {"tokenizer process": 1}
+    await pool.stop()
