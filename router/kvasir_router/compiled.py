@@ -54,6 +54,7 @@ MODULES = (
     "kvasir_router.proxy.attempts",
     "kvasir_router.proxy.client.deadlines",
     "kvasir_router.proxy.client.head_refusal",
+    "kvasir_router.proxy.client.read_turn",
     "kvasir_router.proxy.client_response",
     "kvasir_router.proxy.event_stream",
     "kvasir_router.proxy.failure",

@@ -11,12 +11,12 @@ import msgspec
 
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import Request
-from kvasir_router.wire.long_bodies.body_scan import BodyError, ValueSpan
+from kvasir_router.wire.long_bodies.body_edit import append_member
+from kvasir_router.wire.long_bodies.body_scan import BodyError
 
 _SALTED = ("messages", "prompt")
 """Prompts of endpoints that take a `cache_salt`."""
 _MAX_GIVEN = 1024
-_MARK = b',"cache_salt":'
 
 
 class TenantSalt:
@@ -33,16 +33,14 @@ class TenantSalt:
             return
         given = _given(request, envelope)
         salt = self._salt(tenant, given)
-        body = request.body.rstrip(b" \t\r\n")
         value = msgspec.json.encode(salt)
-        # Behind all others: of several members of a name the last one counts.
-        request.body = b"%b%b%b}" % (body[:-1], _MARK, value)
         envelope.cache_salt = salt
-        outline = request.outline
-        if outline is not None:
-            end = len(request.body) - 1
-            outline.members["cache_salt"] = ValueSpan(end - len(value), end, 1)
-            outline.size = len(request.body)
+        if request.outline is not None:
+            append_member(request, request.outline, "cache_salt", value)
+            return
+        body = request.body.rstrip(b" \t\r\n")
+        # Behind all others: of several members of a name the last one counts.
+        request.body = b'%b,"cache_salt":%b}' % (body[:-1], value)
 
     def _salt(self, tenant: str, given: str) -> str:
         made = blake2b(tenant.encode() + b"\0", digest_size=16, key=self._key)

@@ -12,6 +12,7 @@ from typing import cast
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.client.deadlines import LINGER_SECONDS, BodyDeadline, Linger
 from kvasir_router.proxy.client.head_refusal import HeadRefusedError
+from kvasir_router.proxy.client.read_turn import TURN_BYTES, ReadTurn
 from kvasir_router.proxy.gateway import Gateway, GatewayClient
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses
@@ -23,12 +24,8 @@ _WRITE_HIGH, _WRITE_LOW = 256 * 1024, 64 * 1024
 
 # Bytes of further requests taken while one is being answered, before the client is paused.
 _MAX_PIPELINED = 256 * 1024
-# What one connection may do before the others have their turn: bytes parsed (the rest of a body of
-# known length costs next to nothing, and is not counted), and requests answered at once.
-_TURN_BYTES = 16 * 1024
+# Requests answered at once before the other connections have their turn.
 _TURN_ANSWERS = 16
-
-_NOTHING = memoryview(b"")
 
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing waits no time for what is not sent, and says so."""
@@ -59,7 +56,7 @@ class ClientConnection(GatewayClient):
         self._refused = False
         self._starting = False
         self._resting = False
-        self._unread = _NOTHING
+        self._turn = ReadTurn(self._parser)
         self._owes_continue = False
         self._reading = True
         self._writing = True
@@ -73,7 +70,7 @@ class ClientConnection(GatewayClient):
     @property
     def idle(self) -> bool:
         """Between requests, with nothing of the next one received."""
-        waits = self._queue or self._unread
+        waits = bool(self._queue) or self._turn.waits
         return not (self._busy or self._receiving or self._closing or waits)
 
     @property
@@ -97,10 +94,10 @@ class ClientConnection(GatewayClient):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             self._throw_away(len(data))
-        elif len(data) <= _TURN_BYTES:
+        elif len(data) <= TURN_BYTES:
             self._take(data)
         else:
-            self._unread = memoryview(data)
+            self._turn.add(data)
             self._take_turn()
 
     def eof_received(self) -> None:
@@ -241,7 +238,7 @@ class ClientConnection(GatewayClient):
         except RequestError as refusal:
             self._refused = True
             self._queue.append(refusal)
-            self._unread = _NOTHING
+            self._turn.drop()
         if not was_busy:
             self._next()
         if was_busy or self._queue:
@@ -251,22 +248,20 @@ class ClientConnection(GatewayClient):
 
     def _take_turn(self) -> None:
         """Take a part of a large read, and the rest in turns to come."""
-        budget = _TURN_BYTES
-        while self._unread and (budget or self._parser.missing >= len(self._unread)):
-            if self._closing:
-                self._unread = _NOTHING
-                return
-            missing = self._parser.missing
-            size = max(missing, budget)
-            if missing < size:
-                budget = 0
-            part, self._unread = self._unread[:size], self._unread[size:]
+        turn = self._turn
+        while not self._closing and (part := turn.next_part()):
             self._take(part)
-        if self._unread:
+        if self._closing:
+            turn.drop()
+        elif turn.is_over:
             self._pause_reading()
-            self._soon(self._take_turn)
+            self._soon(self._begin_turn)
         else:
             self._resume_reading()
+
+    def _begin_turn(self) -> None:
+        self._turn.begin()
+        self._take_turn()
 
     def _next(self) -> None:
         """Answer requests until one takes its time. Not re-entered by answers given at once."""
@@ -315,7 +310,7 @@ class ClientConnection(GatewayClient):
 
     def _resume_reading(self) -> None:
         """When all that was read is taken."""
-        if not (self._reading or self._queue or self._unread or self._closing):
+        if not (self._reading or self._queue or self._turn.waits or self._closing):
             self._reading = True
             self._transport.resume_reading()
 
@@ -376,7 +371,7 @@ class ClientConnection(GatewayClient):
     def _close_gently(self) -> None:
         self._closing = True
         self._queue.clear()
-        self._unread = _NOTHING
+        self._turn.drop()
         self._drop_bodies()
         if self._transport.is_closing():
             return

@@ -44,6 +44,7 @@ from kvasir_router.wire.envelope import (
 )
 from kvasir_router.wire.form import FormError, form_type, read_form
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
+from kvasir_router.wire.long_bodies.body_edit import replace_member
 from kvasir_router.wire.long_bodies.body_scan import BodyError, is_available, outline_of
 from kvasir_router.wire.long_bodies.media import media_in
 from kvasir_router.wire.query import Query
@@ -316,6 +317,7 @@ class Gateway:
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target, media)
         if self._salt is not None and ticket.key_id:
             self._add_salt(self._salt, request, envelope, ticket)
+        request.buffer = None
         query = Query(request, envelope, lora=target.adapter, media=media)
         model = target.model
         metrics = self.metrics.model(model.name)
@@ -373,9 +375,7 @@ def _rename(request: Request, name: str) -> None:
     """Name the model in the body as its replicas do. Raises RefusalError."""
     outline = request.outline
     if outline is not None:
-        value = msgspec.json.encode(name)
-        request.body = outline.replaced(request.body, "model", value)
-        request.outline = outline.after_replacing("model", len(value))
+        replace_member(request, outline, "model", msgspec.json.encode(name))
         return
     try:
         request.body = rename(request.body, name)

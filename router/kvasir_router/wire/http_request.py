@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from math import inf
 
 from kvasir_router.wire.endpoints import Endpoint, endpoint_of
@@ -132,6 +133,8 @@ class Request:
         self.keep_alive = True
         self.http10 = False
         self.body = b""
+        self.buffer: BytesIO | None = None
+        """Buffer that a long body is in, for who edits it; the body itself is its content."""
         self.scan: BodyScan | None = None
         """Scan of its body, if that is long; taken by `read_outline`."""
         self.outline: Outline | None = None
@@ -148,7 +151,7 @@ class Request:
         """One with the same header, its body to come."""
         made = Request.__new__(Request)
         made.answer_lines = made.body = b""
-        made.scan = made.outline = None
+        made.scan = made.outline = made.buffer = None
         made.authorization = self.authorization
         made.method = self.method
         made.target = self.target

@@ -133,6 +133,7 @@ class Query:
     def release_body(self) -> None:
         """Free what is as large as the body, and the way to replicas: nobody asks for it again."""
         self.request.body = b""
+        self.request.buffer = None
         self.request.outline = None
         self._body = None
         self.kept = None

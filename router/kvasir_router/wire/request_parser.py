@@ -279,6 +279,7 @@ class RequestParser:
     def on_message_complete(self) -> None:
         body = self._body
         if self._long is not None:
+            self._request.buffer = self._long
             self._request.body = self._long.getvalue()  # its own bytes, not a copy
             self._long = None
         else:

@@ -2,9 +2,9 @@
 reads, and how many values they hold.
 
 The scanner is `body_scan.c`, compiled at installation and by `kvasir_router.compiling`: nothing is
-decoded and nothing is allocated for what is nested or repeated, a KiB costs 0.2 us of text and 7 us
-at most, and the interpreter's lock is not held meanwhile. Where it has not been compiled, a long
-body is decoded when it is whole (`envelope`).
+decoded and nothing is allocated for what is nested or repeated, and the interpreter's lock is not
+held meanwhile (what a KiB costs: benchmarks/router_bodies.py). Where it has not been compiled, a
+long body is decoded when it is whole (`envelope`).
 """
 
 import ctypes

@@ -27,3 +27,15 @@ def test_it_is_bounded_and_the_oldest_goes_first() -> None:
     assert table.holds(b"0")
     assert not table.holds(b"1")
     assert table.holds(b"new")
+
+
+def test_a_long_body_is_known_by_its_length_its_ends_and_samples() -> None:
+    table = PoisonTable()
+    body = bytearray(b"word " * 400_000)
+    table.add(bytes(body))
+    assert table.holds(bytes(body))
+    assert not table.holds(bytes(body) + b" ")
+    for at in (0, 100_000, len(body) - 1, len(body) - 100_000, 128 * 1024):
+        changed = body.copy()
+        changed[at] ^= 1
+        assert not table.holds(bytes(changed)), at

@@ -1,11 +1,13 @@
 """No connection keeps the others waiting: what one may do in a turn of the loop is bounded."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from kvasir_router.proxy.connection import ClientConnection
 from kvasir_router.wire.request_parser import RequestParser
 
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -17,6 +19,7 @@ class Turns:
     def __init__(self) -> None:
         self.here = 0
         self.most = 0
+        self.number = 0
         self._loop = asyncio.get_running_loop()
         self._handle = self._loop.call_soon(self._turn)
 
@@ -26,6 +29,7 @@ class Turns:
     def _turn(self) -> None:
         self.most = max(self.most, self.here)
         self.here = 0
+        self.number += 1
         self._handle = self._loop.call_soon(self._turn)
 
     def stop(self) -> None:
@@ -186,3 +190,23 @@ async def test_large_bodies_pass_and_larger_ones_are_refused(
     refused = await client.post(url, content=content)
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "request_too_large")
     assert len(replica.requests) == 1
+
+
+async def test_a_long_body_is_read_in_small_turns(start, turns, monkeypatch) -> None:
+    """asyncio reads up to 32 times in a turn, where as much is there."""
+    router = await start()
+    on_data, sizes = ClientConnection.data_received, Counter()
+
+    def counted(connection: ClientConnection, data: bytes) -> None:
+        sizes[turns.number] += len(data)
+        on_data(connection, data)
+
+    monkeypatch.setattr(ClientConnection, "data_received", counted)
+    body = b'{"model": "m", "prompt": "%b"}' % (b"x" * 40_000_000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    writer.close()
+    assert sum(sizes.values()) > len(body)
+    assert max(sizes.values()) <= 1 << 20
