@@ -9,14 +9,18 @@ loopback.
 
 --seconds: of mutated bodies, a fifth of them on the engine (default 30; 600 are to make a million
 where nothing else runs); from 120 on, the other attacks last longer, too. --save FILE writes the
-rows as JSON. Without --times, as on a machine that does other work, an attack may raise the p99 by
-a second: more means that it stood still.
+rows as JSON, with the date, the commit and the command. Beside each p99 stands the client's
+beside processes that take as much CPU time as the attack and its target: what is contention.
+Without --times, as on a machine that does other work, an attack may raise the p99 by a second: more
+means that it stood still.
 """
 
 import argparse
 import asyncio
 import json
+import math
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -30,6 +34,10 @@ from typing import Any
 from attacks import bombs, floods, slow_http, smuggling
 from attacks.report import MAX_MEMORY_GROWTH, Row, percentile, save, table
 from attacks.targets import RouterTarget, Target
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from common import commit
 
 HERE = Path(__file__).parent / "attacks"
 SETTLE_SECONDS = 20
@@ -76,6 +84,7 @@ class Run:
     async def beside(self, name: str, attack: Callable[[Row], Awaitable[None]]) -> None:
         """Attack while the client asks, and note what became of both."""
         row = Row(self.target.name, name)
+        began, used = time.monotonic(), (self.target.cpu_seconds(), _children_seconds())
         attacking = asyncio.ensure_future(attack(row))
         seconds: list[float] = []
         problems: list[str] = []
@@ -87,11 +96,28 @@ class Run:
             await attacking
         except (RuntimeError, OSError, ValueError) as error:
             row.failed.append(f"{type(error).__name__}: {error}")
+        took = time.monotonic() - began
+        row.load = (self.target.cpu_seconds() - used[0]) / took
+        attackers = (_children_seconds() - used[1]) / took
+        row.equal_p99 = await self.beside_equal_load(row.load, attackers)
         before, self.baseline = self.baseline, await self.quiet()
         row.judge(seconds, problems, max(before, self.baseline), self.times)
         row.expect(self.target.server.running, "the server ended")
         row.expect(not self.target.tracebacks(), f"a traceback: {self.target.tracebacks()}")
         self.add(row)
+
+    async def beside_equal_load(self, server: float, attackers: float) -> float:
+        """Return the client's p99 beside processes that take so many seconds of CPU time a second;
+        a server's with the usual priority, the attackers' with a low one, as theirs is."""
+        shares = [(server / math.ceil(server), False)] * math.ceil(server)
+        shares += [(attackers / math.ceil(attackers), True)] * math.ceil(attackers)
+        burning = [
+            asyncio.ensure_future(_script("burn.py", str(share), "4", nice=nice, prints=False))
+            for share, nice in shares
+        ]
+        client = await self._client(3)
+        await asyncio.gather(*burning)
+        return percentile(client["seconds"], 0.99)
 
     def add(self, row: Row) -> None:
         """Print it at once: a run takes minutes."""
@@ -196,8 +222,14 @@ class Run:
         await self.remember()
 
 
-async def _script(name: str, *arguments: str, nice: bool = False) -> Any:
-    """Run a script of the folder, and return the JSON that it prints."""
+def _children_seconds() -> float:
+    """CPU time of the attackers that have ended, the client among them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+async def _script(name: str, *arguments: str, nice: bool = False, prints: bool = True) -> Any:
+    """Run a script of the folder, and return the JSON that it prints, if it does."""
     before = ("nice", "-n", "10") if nice else ()
     process = await asyncio.create_subprocess_exec(
         *(*before, sys.executable, str(HERE / name), *arguments),
@@ -207,7 +239,7 @@ async def _script(name: str, *arguments: str, nice: bool = False) -> Any:
     output, _ = await process.communicate()
     if process.returncode:
         raise RuntimeError(f"{name} ended with {process.returncode}")
-    return json.loads(output)
+    return json.loads(output) if prints else None
 
 
 async def _status(port: int, request: bytes) -> int:
@@ -270,7 +302,8 @@ def main() -> None:
     print(table(rows))
     if options.save:
         date = datetime.now(UTC).date().isoformat()
-        save(rows, options.save, date=date, seconds=options.seconds, cores=os.cpu_count())
+        about = {"date": date, "commit": commit(), "command": " ".join(("python", *sys.argv))}
+        save(rows, options.save, **about, seconds=options.seconds, cores=os.cpu_count())
     if not rows or any(row.failed for row in rows):
         raise SystemExit(1)
 

@@ -26,6 +26,10 @@ class Row:
     p99: float = 0.0
     """The 99th percentile of its answers, in seconds."""
     baseline_p99: float = 0.0
+    equal_p99: float = 0.0
+    """The same beside processes that take as much CPU time as the attack and the target did."""
+    load: float = 0.0
+    """Seconds of CPU time that the target took a second."""
     note: str = ""
     failed: list[str] = field(default_factory=list)
     """Conditions that did not hold."""
@@ -57,13 +61,15 @@ def percentile(values: list[float], part: float) -> float:
 
 def table(rows: list[Row]) -> str:
     """Return the table of the rows, for people."""
-    lines = [f"{'target':18} {'attack':34} {'sent':>9} {'answers':>8} {'lost':>5} {'p99':>15}"]
+    p99 = "p99 without, beside equal load, with"
+    lines = [f"{'target':18} {'attack':34} {'sent':>9} {'answers':>8} {'lost':>5} {p99:>36}"]
     for row in rows:
-        p99 = f"{row.baseline_p99 * 1000:.0f} -> {row.p99 * 1000:.0f} ms" if row.answers else ""
+        times = (row.baseline_p99, row.equal_p99, row.p99)
+        p99 = " -> ".join(f"{each * 1000:.0f}" for each in times) + " ms" if row.answers else ""
         failed = "  FAILED " + "; ".join(row.failed) if row.failed else ""
         lines.append(
             f"{row.target:18} {row.attack:34} {row.sent:9,} {row.answers:8,} {row.lost:5}"
-            f" {p99:>15}  {row.note}{failed}"
+            f" {p99:>36}  {row.note}{failed}"
         )
     return "\n".join(lines)
 

@@ -1,6 +1,7 @@
 """Servers under attack: a router before an engine and two backends, or an engine by itself."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,22 @@ class Target:
 
     def resident(self) -> int:
         """Bytes of memory of all of the server's processes."""
-        total = 0
+        pages = (int(text.split()[1]) for text in self._told_by("statm"))
+        return sum(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the server's processes have taken."""
+        ticks = (text.rpartition(")")[2].split() for text in self._told_by("stat"))
+        return sum(int(each[11]) + int(each[12]) for each in ticks) / os.sysconf("SC_CLK_TCK")
+
+    def _told_by(self, name: str) -> Iterator[str]:
+        """Yield a file of /proc of each of the server's processes."""
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if os.getpgid(int(folder.name)) == self.server.group:
-                    total += int((folder / "statm").read_text().split()[1])
+                    yield (folder / name).read_text()
             except OSError:
                 continue  # it has ended
-        return total * os.sysconf("SC_PAGE_SIZE")
 
     def tracebacks(self) -> str:
         """Return the end of the server's log if a defect is in it."""

@@ -52,7 +52,7 @@ class RouterComponents:
         tasks, secrets = self.gateway.tasks, self.gateway.fleet_secrets
         if secrets.is_file:
             await secrets.load()
-            tasks.keep("fleet secret", secrets.follow, required=True)
+            tasks.keep("fleet secret", secrets.follow, required=True, every=FOLLOW_SECONDS)
         keyring = self.gateway.admission.keyring
         if keyring is not None:
             await keyring.load()

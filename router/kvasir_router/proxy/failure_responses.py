@@ -6,7 +6,7 @@ from kvasir_router.wire.responses import Answer, error
 
 def stopping() -> Answer:
     """Answer when the router does not wait any longer."""
-    return error(503, "The router is stopping.", "router_stopping")
+    return error(503, "The router is stopping.", "router_stopping", retry_after=1)
 
 
 def not_ready(model: Model) -> Answer:

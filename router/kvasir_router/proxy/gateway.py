@@ -152,6 +152,7 @@ class Gateway:
         self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready, self.warnings)
         self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
         self._clients: set[GatewayClient] = set()
+        metrics.connections = lambda: len(self._clients) + self.handshakes
         self.handshakes = 0
         """TLS handshakes under way."""
         self._full = responses.error(
@@ -184,7 +185,6 @@ class Gateway:
     def connected(self, client: GatewayClient) -> responses.Answer | None:
         """Register a connection; return a refusal when there are too many."""
         self._clients.add(client)
-        self.metrics.connections = len(self._clients) + self.handshakes
         if len(self._clients) <= self.settings.max_connections:
             return None
         self.metrics.refused_connections += 1
@@ -197,18 +197,15 @@ class Gateway:
             self.metrics.refused_connections += 1
             return False
         self.handshakes += 1
-        self.metrics.connections = len(self._clients) + self.handshakes
         return True
 
     def handshake_ended(self) -> None:
         """Count it no more: it is a connection now, or nothing."""
         self.handshakes -= 1
-        self.metrics.connections = len(self._clients) + self.handshakes
 
     def disconnected(self, client: GatewayClient) -> None:
         """Remove a connection."""
         self._clients.discard(client)
-        self.metrics.connections = len(self._clients) + self.handshakes
 
     async def sweep(self) -> None:
         """Enforce deadlines, forever: one look at all connections costs less than a timer each."""

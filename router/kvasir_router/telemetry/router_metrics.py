@@ -73,7 +73,7 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self.models: dict[str, ModelMetrics] = {}
-        self.connections = 0
+        self.connections: Callable[[], int] = lambda: 0
         self.refused_connections = 0
         self.dropped_log_lines = 0
         self.dropped_spans = 0
@@ -154,7 +154,7 @@ def _router_families(metrics: Metrics) -> Iterator[Metric]:
     text = "Processes that use the last good content of a file, since that of now is not good."
     yield gauge("stale_files", text, metrics.stale, "file")
     text = "Open client connections, TLS handshakes included."
-    yield gauge("client_connections", text, metrics.connections)
+    yield gauge("client_connections", text, metrics.connections())
     text = "Client connections refused because there were too many."
     yield counter("connections_refused", text, metrics.refused_connections)
     text = "Tasks that failed by a defect, by name."

@@ -48,7 +48,10 @@ _FAREWELL_SECONDS = 0.02
 """Seconds to flush the last messages before exiting."""
 
 _NO_METRICS = error(
-    503, "The index process, which adds up the metrics, does not answer.", "metrics_unavailable"
+    503,
+    "The index process, which adds up the metrics, does not answer.",
+    "metrics_unavailable",
+    retry_after=1,
 )
 
 

@@ -1,6 +1,7 @@
 """KV events from the engine's own publisher, over real sockets."""
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -409,7 +410,7 @@ async def test_a_replay_that_raises_has_failed_and_live_events_come(
     async def run(self: replay.Replay) -> bool:
         if not raised:
             raised.append(True)
-            raise zmq.ZMQError(zmq.EMFILE)
+            raise zmq.ZMQError(errno.EMFILE)
         return await real(self)
 
     monkeypatch.setattr(replay.Replay, "run", run)

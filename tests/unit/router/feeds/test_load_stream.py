@@ -12,6 +12,7 @@ from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir.wire.proto.engine.v1 import engine_pb2_grpc
 from kvasir_router.feeds import load_stream
 from kvasir_router.feeds.load_stream import REPORT_SECONDS, LoadFeed
+from kvasir_router.feeds.prompt_stream import follow_prompt_reports
 from kvasir_router.fleet.replica import LoadStreamState, Replica
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.index.block_sink import PromptReport
@@ -201,7 +202,7 @@ async def test_prompt_reports_go_to_the_sink(start_engine, listen, eventually, b
 async def test_prompt_reports_go_on_after_a_defect(
     start_engine, listen, eventually, blocks, monkeypatch
 ) -> None:
-    real, raised = load_stream.follow_prompt_reports, []
+    real, raised = follow_prompt_reports, []
 
     async def follow(*arguments: Any) -> None:
         if not raised:

@@ -259,6 +259,20 @@ class TestStop:
         assert (await client.get(f"{router.url}/ready")).status_code == 503
         assert (await client.get(f"{router.url}/health")).status_code == 200
 
+    async def test_what_outlives_the_drain_without_a_byte_is_told_to_ask_again(
+        self, one, post, scripts, eventually
+    ) -> None:
+        router, replica = await one(script=scripts.silent)
+        reader, writer = await router.connect()
+        writer.write(post(BODY))
+        await eventually(lambda: len(replica.requests) == 1)
+        await router.server.gateway.drain(0.05)
+        answer = await reader.read()
+        assert statuses(answer) == [503]
+        assert b"router_stopping" in answer
+        assert b"Retry-After: 1\r\n" in answer
+        writer.close()
+
     async def test_what_outlives_the_drain_ends_with_an_error_event(self, one, post) -> None:
         async def endless(exchange: Any) -> None:
             await exchange.start_events()
