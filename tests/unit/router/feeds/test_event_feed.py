@@ -1,7 +1,6 @@
 """KV events from the engine's own publisher, over real sockets."""
 
 import asyncio
-import errno
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -399,24 +398,3 @@ async def test_closing_ends_everything_in_the_midst(wire, subscribe, eventually)
     await eventually(lambda: len(wire.questions) == 1)
     feed.close()
     await eventually(lambda: not feed._tasks)
-
-
-async def test_a_replay_that_raises_has_failed_and_live_events_come(
-    start_publisher, subscribe, eventually, blocks, monkeypatch
-) -> None:
-    publisher = start_publisher()
-    real, raised = replay.Replay.run, []
-
-    async def run(self: replay.Replay) -> bool:
-        if not raised:
-            raised.append(True)
-            raise zmq.ZMQError(errno.EMFILE)
-        return await real(self)
-
-    monkeypatch.setattr(replay.Replay, "run", run)
-    feed = subscribe(publisher.endpoint, publisher.replay_endpoint)
-    await eventually(lambda: bool(raised) and feed._replay is None)
-    publisher.publish([stored(1)])
-    await eventually(lambda: blocks.held == held(1))
-    assert counts(feed)["kv_replays_failed"] == 1
-    assert feed._tasks.failures == {"replay": 1}
