@@ -53,7 +53,7 @@ class Index(IndexProcess):
         self.fleet.came = self.fleet.emptied = self._feeds_lose = lambda model, replica: None
         self._feeds_follow_policy = lambda model: None
         self._recall()
-        self._tasks.run("links", self._publisher.serve(self._shared.link_sock.dup()))
+        self._tasks.run("links", self._publisher.serve(self._shared.link_sock))
         self._tasks.run("heartbeat", self._publisher.send_heartbeats())
         self.apply(SNAPSHOT)
 
@@ -178,7 +178,7 @@ async def test_a_worker_knows_no_models_before_discovery_does(shared, start, unt
     column = shared.load.allocate_column()
     assert column is not None
     silent = Index(shared, column)
-    silent._tasks.run("links", silent._publisher.serve(shared.link_sock.dup()))
+    silent._tasks.run("links", silent._publisher.serve(shared.link_sock))
     worker = await start.worker()
     await until(lambda: any(isinstance(message, Known) for message in worker.messages))
     assert not worker.router.gateway.knows_models
