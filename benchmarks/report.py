@@ -51,7 +51,7 @@ ORDER = (
         "qwen06b_bf16_io",
     ),
     *("qwen30b_a3b_bf16", "start"),
-    *("cpu_throughput", "core_loop", "http_streaming", "serve_start"),
+    *("cpu_throughput", "core_loop", "http_streaming", "event_loop", "serve_start"),
     *("router_overhead", "router_waiting", "router_streams", "router_choice", "router_index"),
     "router_bodies",
     *("router_benefit_capacity", "router_benefit_chat", "router_benefit_agent"),

@@ -107,7 +107,9 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence."""
-        return self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        # The batch form is the one that releases the interpreter lock while it works.
+        [text] = self.backend.decode_batch([token_ids], skip_special_tokens=skip_special_tokens)
+        return text
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes that one token adds to a text: they may be a part of a character.

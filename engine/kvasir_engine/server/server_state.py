@@ -13,6 +13,7 @@ from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
 from kvasir_engine.server.large_bodies.worker_messages import Setup
 from kvasir_engine.server.lifecycle import Lifecycle, ServerPhase
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.intake import Intake
 from kvasir_engine.server.openai.preparer import Preparer
@@ -47,6 +48,7 @@ class ServerState:
         self.reporter: PromptReporter | None = None
         """Reporter that takes prompts for the routers that watch them; only where gRPC is
         served."""
+        self.turns = LoopTurns()
         self.preparer = Preparer(self.intake, model.defaults)
         self.body_workers = BodyWorkers(self._worker_setup, settings.max_body_bytes)
         self._intake: Intake | None = None
@@ -80,7 +82,7 @@ class ServerState:
         if self._intake is None:
             info = self.lifecycle.served_info
             maker = self.model.request_maker(info, self.settings.max_logprobs)
-            self._intake = Intake(maker, info)
+            self._intake = Intake(maker, info.max_model_len, self.turns)
         return self._intake
 
     def check_ready(self) -> None:

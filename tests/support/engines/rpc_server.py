@@ -27,6 +27,7 @@ from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
 from kvasir_engine.server.large_bodies.worker_messages import Setup
 from kvasir_engine.server.lifecycle import Lifecycle
+from kvasir_engine.server.openai.intake import Intake
 from kvasir_engine.server.reports.reporter import PromptReporter
 from kvasir_engine.server.rpc.engine_service import EngineService
 from kvasir_engine.server.rpc.generate_reader import GenerateReader
@@ -166,7 +167,7 @@ class Rig:
         maker = RequestMaker(TOKENIZER, None, (EOS or 0,), TOKENIZER.vocab_size, BLOCK, 5)
         service = EngineService(
             self.core,
-            GenerateReader(maker, CONTEXT, BodyWorkers(_no_setup, 2**20)),
+            GenerateReader(Intake(maker, CONTEXT), BodyWorkers(_no_setup, 2**20)),
             self.lifecycle,
             ApiMetrics(MetricRegistry("kvasir_", "m")),
             self.reporter,

@@ -47,11 +47,13 @@ class BodyReader:
                 raise refused(result)
             kind = ChatBody if route == "chat" else CompletionBody
             return await decode_prepared(result.content, kind, self._state.model.tokenizer)
-        prepared = await self._prepare(body, route, request_id, model)
+        async with self._state.turns.body():
+            prepared = await self._prepare(body, route, request_id, model)
         reporter = self._state.reporter
         if reporter is not None and reporter.watched:
             template = self._state.model.chat_template
             report_runs(reporter, template, prepared.body, prepared.runs)
+        await self._state.turns.pause()  # before the answer is begun
         return prepared
 
     async def _prepare(
@@ -73,7 +75,8 @@ class BodyReader:
                 raise refused(result)
             return result.json
         preparer = self._state.preparer
-        return await (preparer.tokenize if route == "tokenize" else preparer.detokenize)(body)
+        async with self._state.turns.body():
+            return await (preparer.tokenize if route == "tokenize" else preparer.detokenize)(body)
 
     async def _read(self, request: Request) -> bytes | SharedBody:
         limit, budget = self._state.settings.max_body_bytes, self._state.body_workers.budget

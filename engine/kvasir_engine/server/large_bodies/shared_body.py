@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 
@@ -52,6 +53,13 @@ class SharedBody:
         self._budget.take(len(chunk))
         self.size += len(chunk)
         write_all(self.fd, chunk)
+
+    async def append_in_thread(self, data: bytes) -> None:
+        """As `append`, for much at once: filling so much memory takes milliseconds. Raises
+        BudgetExceededError."""
+        self._budget.take(len(data))
+        self.size += len(data)
+        await asyncio.to_thread(write_all, self.fd, data)
 
     def close_file(self) -> None:
         """Leave the memory to the process that has the descriptor, too; it still counts."""

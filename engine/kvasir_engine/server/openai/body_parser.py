@@ -29,6 +29,7 @@ _KINDS = {
 """JSON's kinds as msgspec calls them, and as people do."""
 _MISSING = re.compile(r"missing required field `(?P<field>\w+)`")
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MAX_FIELDS = 1024
 _MAX_LOGGED_FIELDS = 256
 _MAX_FIELD_CHARS = 64
 _MAX_SHOWN_CHARS = 60
@@ -41,7 +42,13 @@ def parse_body(raw: bytes, kind: type[_Body]) -> _Body:
         if not raw.isascii():
             raw.decode()  # the JSON decoder does not say where in the body
         known = kind.__struct_fields__
-        for name, value in _fields_decoder.decode(raw).items():
+        fields = _fields_decoder.decode(raw)
+        if len(fields) > _MAX_FIELDS:
+            raise invalid(
+                f"The body has {len(fields)} fields, of at most {_MAX_FIELDS}.",
+                code="body_too_complex",
+            )
+        for name, value in fields.items():
             if name not in known:
                 _check_foreign(name, value)
         return msgspec.json.decode(raw, type=kind)

@@ -11,10 +11,10 @@ from typing import Any
 from kvasir.text.chat_messages import MessageError, normalise_messages
 from kvasir.text.chat_template import ChatTemplate, TemplateError
 from kvasir_engine.inputs import RequestMaker
-from kvasir_engine.messages import CoreInfo
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.schema import ChatBody, ResumeBody, SamplingBody, TokenizeBody
 from kvasir_engine.text.output_assembler import OutputAssembler
@@ -42,9 +42,13 @@ class TokenPrompt:
 class Intake:
     """Make runs for one model once the core's sizes are known."""
 
-    def __init__(self, maker: RequestMaker, info: CoreInfo) -> None:
+    def __init__(
+        self, maker: RequestMaker, max_model_len: int, turns: LoopTurns | None = None
+    ) -> None:
+        """`turns` are those of the event loop, where it has streams to go on with."""
         self.maker = maker
-        self.max_model_len = info.max_model_len
+        self.max_model_len = max_model_len
+        self.turns = turns or LoopTurns()
 
     async def encode(self, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
         """Token ids of `text`; a 400 when it cannot be valid or cannot fit."""
@@ -59,11 +63,13 @@ class Intake:
         try:
             if len(text) <= INLINE_CHARS:
                 return tokenizer.encode(text, add_special_tokens=add_special_tokens)
-            return await asyncio.to_thread(
+            ids = await asyncio.to_thread(
                 tokenizer.encode, text, add_special_tokens=add_special_tokens
             )
         except ValueError as error:
             raise invalid(f"{param}: {error}.", param, "invalid_utf8") from error
+        await self.turns.enter()
+        return ids
 
     async def chat_text(self, body: ChatBody | TokenizeBody) -> str:
         """The chat template's text for a body's messages."""
@@ -85,11 +91,13 @@ class Intake:
         try:
             if len(body.messages) <= INLINE_MESSAGES and body.documents is None:
                 return render_chat(template, body, body.messages)
-            return await asyncio.to_thread(render_chat, template, body, body.messages)
+            text = await asyncio.to_thread(render_chat, template, body, body.messages)
         except MessageError as error:
             raise invalid(str(error), error.param) from error
         except TemplateError as error:
             raise invalid(str(error), "messages", "chat_template_error") from error
+        await self.turns.enter()
+        return text
 
     async def prompts(self, given: Any, *, add_special_tokens: bool) -> list[TokenPrompt]:
         """The `prompt` of /v1/completions in its four forms."""
@@ -111,6 +119,7 @@ class Intake:
                 made.append(TokenPrompt(ids, entry))
             else:
                 made.append(TokenPrompt(self._token_ids(entry, param), None))
+            await self.turns.pause()
             most -= len(made[-1].token_ids)
             if most < 0:
                 raise invalid(
@@ -130,7 +139,7 @@ class Intake:
             )
         return entry
 
-    def runs(
+    async def runs(
         self,
         prompts: list[TokenPrompt],
         params: SamplingParams,
@@ -148,10 +157,11 @@ class Intake:
             )
         if body.resume is not None:
             return [self._resumed_run(prompts, params, body, body.resume, request_id, echo)]
-        return [
-            self._run(prompt, params, body, request_id, first_choice=number * params.n)
-            for number, prompt in enumerate(prompts)
-        ]
+        runs = []
+        for number, prompt in enumerate(prompts):
+            await self.turns.pause()
+            runs.append(self._run(prompt, params, body, request_id, first_choice=number * params.n))
+        return runs
 
     def _resumed_run(
         self,

@@ -5,6 +5,7 @@ The same in an API process, for small bodies, and in a body worker.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ from kvasir_engine.server.openai.schema import (
     DetokenizeBody,
     TokenizeBody,
 )
+
+_PIECE_TOKENS = 4096
+"""Tokens whose texts are made at once; the streams may have their turn between two pieces."""
 
 
 @dataclass(slots=True)
@@ -52,7 +56,7 @@ class Preparer:
         params = completion_params(body, self._defaults)
         special = True if body.add_special_tokens is None else body.add_special_tokens
         prompts = await intake.prompts(body.prompt, add_special_tokens=special)
-        runs = intake.runs(prompts, params, body, request_id, echo=bool(body.echo))
+        runs = await intake.runs(prompts, params, body, request_id, echo=bool(body.echo))
         return PreparedRequest(body, runs)
 
     async def chat(self, raw: bytes, request_id: str) -> PreparedRequest:
@@ -61,7 +65,7 @@ class Preparer:
         intake = self._intake(body.model)
         params = chat_params(body, self._defaults)
         prompt = await _chat_prompt(intake, body)
-        return PreparedRequest(body, intake.runs([prompt], params, body, request_id))
+        return PreparedRequest(body, await intake.runs([prompt], params, body, request_id))
 
     async def tokenize(self, raw: bytes) -> bytes:
         """Return the answer to POST /tokenize. Raises ApiError."""
@@ -80,7 +84,7 @@ class Preparer:
             "tokens": ids,
         }
         if body.return_token_strs:
-            made["token_strs"] = [intake.maker.tokenizer.token_text(i) for i in ids]
+            made["token_strs"] = await _token_texts(intake, ids)
         return msgspec.json.encode(made)
 
     async def detokenize(self, raw: bytes) -> bytes:
@@ -94,8 +98,19 @@ class Preparer:
             raise invalid(error.message, "tokens", error.code) from None
         except ParameterError as error:
             raise invalid(str(error), error.param) from None
-        text = intake.maker.tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
+        text = await asyncio.to_thread(
+            intake.maker.tokenizer.decode, prompt.token_ids, skip_special_tokens=False
+        )
+        await intake.turns.enter()
         return msgspec.json.encode({"prompt": text})
+
+
+async def _token_texts(intake: Intake, ids: list[int]) -> list[str]:
+    texts: list[str] = []
+    for at in range(0, len(ids), _PIECE_TOKENS):
+        await intake.turns.pause()
+        texts += map(intake.maker.tokenizer.token_text, ids[at : at + _PIECE_TOKENS])
+    return texts
 
 
 async def _chat_prompt(intake: Intake, body: ChatBody | TokenizeBody) -> TokenPrompt:

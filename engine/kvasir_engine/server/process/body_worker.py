@@ -60,7 +60,7 @@ class BodyWorker:
     def __init__(self, setup: Setup) -> None:
         self._model = load_served_model(setup.settings)
         maker = self._model.request_maker(setup.info, setup.settings.max_logprobs)
-        self._whole = Intake(maker, setup.info)
+        self._whole = Intake(maker, setup.info.max_model_len)
         self._preparer = Preparer(self._intake, self._model.defaults)
         self._block_size = setup.info.block_size
         self._watch = 0
@@ -132,10 +132,7 @@ class BodyWorker:
         # Imported here: protobuf costs a worker that serves HTTP alone its time and memory.
         from kvasir_engine.server.rpc.convert import prepare_generate
 
-        intake = self._whole
-        return Prepared(
-            encode_prepared(await prepare_generate(raw, intake.maker, intake.max_model_len))
-        )
+        return Prepared(encode_prepared(await prepare_generate(raw, self._whole)))
 
     def _prepared(self, request: PreparedRequest) -> Result:
         self._last = request

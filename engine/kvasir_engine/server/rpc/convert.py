@@ -12,11 +12,11 @@ from google.protobuf.message import DecodeError
 from kvasir.wire.prompt_report.report import PromptReport
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.core.client import LoadSnapshot
-from kvasir_engine.inputs import RequestMaker
 from kvasir_engine.request import LogprobEntry, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.openai.api_error import invalid
+from kvasir_engine.server.openai.intake import Intake
 from kvasir_engine.server.openai.preparer import PreparedRequest
 from kvasir_engine.server.openai.schema import CompletionBody
 from kvasir_engine.text.output_assembler import OutputAssembler
@@ -28,12 +28,12 @@ _INLINE_CHARS = 4096
 """Text up to this long is tokenised on the event loop: a thread would cost more than it saves."""
 
 
-async def prepare_generate(raw: bytes, maker: RequestMaker, max_model_len: int) -> PreparedRequest:
+async def prepare_generate(raw: bytes, intake: Intake) -> PreparedRequest:
     """Return the run of a GenerateRequest's bytes, with its flags as a completion's. Raises
     ApiError (400)."""
     try:
         message = pb.GenerateRequest.FromString(raw)
-        run = await prompt_run(message, maker, max_model_len)
+        run = await prompt_run(message, intake)
     except ParameterError as error:
         raise invalid(str(error), error.param) from error
     except DecodeError as error:
@@ -42,9 +42,7 @@ async def prepare_generate(raw: bytes, maker: RequestMaker, max_model_len: int) 
     return PreparedRequest(flags, [run])
 
 
-async def prompt_run(
-    message: pb.GenerateRequest, maker: RequestMaker, max_model_len: int
-) -> PromptRun:
+async def prompt_run(message: pb.GenerateRequest, intake: Intake) -> PromptRun:
     """The run for the core. Raises ParameterError for the first bad field."""
     if (size := len(message.request_id)) > MAX_REQUEST_ID_CHARS:
         raise ParameterError(
@@ -56,18 +54,19 @@ async def prompt_run(
     resume = _resume(message)
     if resume is not None and resume.seed is not None:
         params.seed = resume.seed
-    prompt = await _prompt(message, maker, max_model_len)
-    request = maker.request(
+    prompt = await _prompt(message, intake)
+    await intake.turns.pause()
+    request = intake.maker.request(
         message.request_id or f"grpc-{uuid.uuid4().hex}",
         prompt,
-        _fit(params, len(prompt), max_model_len),
+        _fit(params, len(prompt), intake.max_model_len),
         priority=message.priority,
         cache_salt=message.cache_salt,
         resume=resume,
     )
     return PromptRun(
         request,
-        OutputAssembler(request, maker.tokenizer),
+        OutputAssembler(request, intake.maker.tokenizer),
         prompt_text=None,
         sent_chars=message.resume.sent_chars,
         finish_sent=message.resume.finished,
@@ -86,14 +85,12 @@ def _sampling_params(message: pb.SamplingParams) -> SamplingParams:
     return SamplingParams(**given)
 
 
-async def _prompt(
-    message: pb.GenerateRequest, maker: RequestMaker, max_model_len: int
-) -> list[int]:
+async def _prompt(message: pb.GenerateRequest, intake: Intake) -> list[int]:
     kind = message.WhichOneof("prompt")
     if kind == "token_ids":
         prompt = list(message.token_ids.ids)
     elif kind == "text":
-        prompt = await _encode(message, maker, max_model_len)
+        prompt = await _encode(message, intake)
     else:
         raise ParameterError("prompt", "the prompt is missing; set text or token_ids.")
     if not prompt:
@@ -101,10 +98,8 @@ async def _prompt(
     return prompt
 
 
-async def _encode(
-    message: pb.GenerateRequest, maker: RequestMaker, max_model_len: int
-) -> list[int]:
-    text, tokenizer = message.text, maker.tokenizer
+async def _encode(message: pb.GenerateRequest, intake: Intake) -> list[int]:
+    text, tokenizer, max_model_len = message.text, intake.maker.tokenizer, intake.max_model_len
     if len(text) > max_model_len * tokenizer.longest_token_chars:
         raise ParameterError(
             "text",
@@ -114,7 +109,9 @@ async def _encode(
     special = message.add_special_tokens or not message.HasField("add_special_tokens")
     if len(text) <= _INLINE_CHARS:
         return tokenizer.encode(text, add_special_tokens=special)
-    return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens=special)
+    ids = await asyncio.to_thread(tokenizer.encode, text, add_special_tokens=special)
+    await intake.turns.enter()
+    return ids
 
 
 def _fit(params: SamplingParams, prompt_tokens: int, max_model_len: int) -> SamplingParams:

@@ -8,15 +8,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
 
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.rpc.call_auth import admits_call, refuse_call
 from kvasir_engine.server.rpc.engine_service import EngineService
+from kvasir_engine.server.rpc.small_messages import parsed_small
 
-MAX_REQUEST_BYTES = 16 * 2**20
+MAX_REQUEST_BYTES = 4 * 2**20
+"""gRPC's own default: taking a message in holds the event loop, for a millisecond a MiB."""
 MAX_CONCURRENT_CALLS = 8192
 SERVICE_NAME = "kvasir.engine.v1.Engine"
 _HEALTH_PREFIX = "/grpc.health.v1.Health/"
@@ -57,7 +59,7 @@ class GrpcServer:
         )
         self._health = health.aio.HealthServicer()
         self._server.add_generic_rpc_handlers((_handlers(service),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._server.add_generic_rpc_handlers((_health_handlers(self._health),))
         self._address = f"{host}:{port}"
         self._follower: asyncio.Task[None] | None = None
         self.port = port
@@ -99,23 +101,32 @@ class GrpcServer:
 
 
 def _handlers(service: EngineService) -> Any:
-    """Return the service's methods. A Generate call's message comes as it was sent: a large one
-    is not parsed on the event loop."""
-    calls = (
-        ("Generate", grpc.unary_stream_rpc_method_handler, None),
-        ("Abort", grpc.unary_unary_rpc_method_handler, pb.AbortRequest.FromString),
-        ("WatchLoad", grpc.unary_stream_rpc_method_handler, pb.WatchLoadRequest.FromString),
-        ("WatchPrompts", grpc.unary_stream_rpc_method_handler, pb.WatchPromptsRequest.FromString),
-    )
+    """Return the service's methods."""
     methods = {
-        name: make(
-            getattr(service, name),
-            request_deserializer=parse,
-            response_serializer=lambda message: message.SerializeToString(),
-        )
-        for name, make, parse in calls
+        "Generate": _method(service.Generate, streams=True),
+        "Abort": _method(parsed_small(service.Abort, pb.AbortRequest), streams=False),
+        "WatchLoad": _method(parsed_small(service.WatchLoad, pb.WatchLoadRequest), streams=True),
+        "WatchPrompts": _method(
+            parsed_small(service.WatchPrompts, pb.WatchPromptsRequest), streams=True
+        ),
     }
     return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
+
+
+def _health_handlers(service: health.aio.HealthServicer) -> Any:
+    kind = health_pb2.HealthCheckRequest
+    methods = {
+        "Check": _method(parsed_small(service.Check, kind), streams=False),
+        "Watch": _method(parsed_small(service.Watch, kind), streams=True),
+    }
+    return grpc.method_handlers_generic_handler(health.SERVICE_NAME, methods)
+
+
+def _method(method: Callable[[bytes, Any], Awaitable[Any]], *, streams: bool) -> Any:
+    """Return the handler of a method, which gets the message's bytes: large ones are not parsed on
+    the event loop."""
+    make = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+    return make(method, response_serializer=lambda message: message.SerializeToString())
 
 
 class _AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]

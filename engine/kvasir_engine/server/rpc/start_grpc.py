@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvasir_engine.server.openai.intake import Intake
 from kvasir_engine.server.rpc.engine_service import EngineService
 from kvasir_engine.server.rpc.generate_reader import GenerateReader
 from kvasir_engine.server.rpc.grpc_server import GrpcServer
@@ -20,9 +21,10 @@ async def start_grpc(
     info, settings = await state.client.wait_ready(), state.settings
     reporter = state.make_reporter(info, on_watch)
     maker = state.model.request_maker(info, settings.max_logprobs)
+    intake = Intake(maker, info.max_model_len, state.turns)
     service = EngineService(
         state.client,
-        GenerateReader(maker, info.max_model_len, state.body_workers),
+        GenerateReader(intake, state.body_workers),
         state.lifecycle,
         state.metrics,
         reporter,

@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from kvasir_engine.server.large_bodies.shared_body import LARGE_BODY_BYTES
+from kvasir_engine.server.loop_turns import MAX_BODIES
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 INFER = {
@@ -97,6 +99,19 @@ async def test_a_large_prompt_is_reported_to_routers(server: Any) -> None:
             reports.append(await subscription.next_reports())
     assert reports[0] == reports[1] == reports[2]
     assert len(reports[0][0]) == 1
+
+
+async def test_while_many_are_read_a_body_waits_and_other_routes_answer(server: Any) -> None:
+    turns = server.app.state.server.turns
+    async with AsyncExitStack() as others:
+        for _ in range(MAX_BODIES):
+            await others.enter_async_context(turns.body())
+        posted = asyncio.create_task(server.post(COMPLETIONS, {"prompt": "a", "max_tokens": 1}))
+        for _ in range(5):
+            assert (await server.get("/v1/models")).status_code == 200
+        assert not posted.done()
+        assert not server.core.requests
+    assert (await posted).status_code == 200
 
 
 async def post_to_a_stopped_worker(server: Any) -> tuple[Any, Any, asyncio.Task[Any]]:

@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
-from kvasir_engine.server.rpc.grpc_server import SERVICE_NAME
+from kvasir_engine.server.rpc.grpc_server import MAX_REQUEST_BYTES, SERVICE_NAME
 
 TEXT = {"text": "hello world"}
 
@@ -84,7 +84,7 @@ async def test_health_is_open_and_follows_readiness(start_rig: Any) -> None:
 
 async def test_a_message_over_the_limit_is_refused(start_rig: Any) -> None:
     rig = await start_rig()
-    error = await rig.failure(rig.stub.Generate(pb.GenerateRequest(text="x" * (17 * 2**20))))
+    error = await rig.failure(rig.stub.Generate(pb.GenerateRequest(text="x" * MAX_REQUEST_BYTES)))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert rig.core.submitted.empty()
 
