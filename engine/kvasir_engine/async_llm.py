@@ -115,7 +115,8 @@ class AsyncLLM:
         self._client.reset_prefix_cache()
 
     def get_tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer."""
+        """Return the model's tokenizer. Raises ParameterError if it was left out."""
+        self._maker.check_text("get_tokenizer")
         return self._maker.tokenizer
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams, UnknownTokenError
 from kvasir_engine.settings import EngineSettings
+from kvasir_engine.text.no_tokenizer import NoTokenizer, needs_text
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}."""
@@ -45,18 +46,26 @@ class RequestMaker:
     ) -> RequestMaker:
         """Read tokenizer, template and EOS ids. Raises TokenizerError or TemplateError."""
         source = Path(settings.tokenizer or model_dir)
-        tokenizer = Tokenizer.load(source, trust_remote_code=settings.trust_remote_code)
+        tokenizer, template = load_text(
+            source,
+            skip=settings.skip_tokenizer_init,
+            trust_remote_code=settings.trust_remote_code,
+            chat_template=chat_template,
+        )
         return cls(
             tokenizer=tokenizer,
-            chat_template=load_chat_template(
-                source, tokenizer.special_tokens, override=chat_template
-            ),
+            chat_template=template,
             eos_ids=tuple(eos_token_ids(model_dir, settings.hf_overrides)),
             vocab_size=vocab_size,
             block_size=settings.cache.block_size,
             max_logprobs=settings.max_logprobs,
             prefix_seed=prefix_seed,
         )
+
+    def check_text(self, param: str) -> None:
+        """Raise ParameterError if there is no tokenizer for `param`, which is text."""
+        if not self.tokenizer.knows_text:
+            raise needs_text(param)
 
     def tokenise(self, prompt: Prompt) -> tuple[str | None, list[int]]:
         """The prompt's text, if it was given as text, and its token ids."""
@@ -83,6 +92,9 @@ class RequestMaker:
                 "cache_salt",
                 f"cache_salt takes at most {MAX_SALT_CHARS} characters, got {len(cache_salt)}.",
             )
+        for name in ("stop", "bad_words"):
+            if getattr(params, name):
+                self.check_text(name)
         params.verify_lists()  # before each of their entries is looked at
         self._check_spaces(params)
         params = params.clone(bad_words_token_ids=self.bad_word_ids(params.bad_words))
@@ -132,3 +144,17 @@ class RequestMaker:
                 if ids and ids not in found:
                     found.append(ids)
         return found
+
+
+def load_text(
+    directory: Path, *, skip: bool, trust_remote_code: bool, chat_template: str | None
+) -> tuple[Tokenizer, ChatTemplate | None]:
+    """Return a model's tokenizer and chat template; with `skip` a stand-in and none.
+
+    Raises TokenizerError or TemplateError.
+    """
+    if skip:
+        return NoTokenizer(), None
+    tokenizer = Tokenizer.load(directory, trust_remote_code=trust_remote_code)
+    template = load_chat_template(directory, tokenizer.special_tokens, override=chat_template)
+    return tokenizer, template

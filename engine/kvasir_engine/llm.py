@@ -97,6 +97,7 @@ class LLM:
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, or each of several, through the model's chat template."""
+        self._maker.check_text("messages")
         template = self._maker.chat_template
         if template is None:
             raise ValueError("the model has no chat template; pass chat_template to LLM(...).")
@@ -146,7 +147,8 @@ class LLM:
         self._core.scheduler.kv.reset_cache()
 
     def get_tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer."""
+        """Return the model's tokenizer. Raises ParameterError if it was left out."""
+        self._maker.check_text("get_tokenizer")
         return self._maker.tokenizer
 
     def close(self) -> None:

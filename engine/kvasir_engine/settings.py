@@ -126,6 +126,9 @@ class EngineSettings:
     tokenizer: str | None = flag(
         None, "Another tokenizer, a directory or a Hugging Face id; default: MODEL's.", MODEL
     )
+    skip_tokenizer_init: bool = flag(
+        False, "No tokenizer: token ids in and out.", MODEL, switch="--skip-tokenizer-init"
+    )
     download_dir: str | None = flag(
         None, "Folder to download to; default: Hugging Face's cache.", MODEL
     )
@@ -189,6 +192,11 @@ class EngineSettings:
                     object.__setattr__(self, name, read)
         except ConfigError as error:
             raise SettingsError(f"{error}.") from None
+        if self.skip_tokenizer_init and self.tokenizer is not None:
+            raise SettingsError(
+                f"--skip-tokenizer-init leaves out the tokenizer that --tokenizer {self.tokenizer} "
+                "names; give one of the two."
+            )
         if self.rope_theta is not None and not self.rope_theta > 0:
             raise SettingsError(f"--rope-theta must be above 0, got {self.rope_theta}.")
 

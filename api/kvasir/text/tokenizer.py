@@ -68,6 +68,11 @@ class Tokenizer:
             raise TokenizerError(f"{path} is not a readable tokenizer.json: {error}.") from error
         return cls(backend, read_special_tokens(directory))
 
+    @property
+    def knows_text(self) -> bool:
+        """False for a stand-in that has no vocabulary."""
+        return True
+
     @cached_property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included: one above the largest id."""

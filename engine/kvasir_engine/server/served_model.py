@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvasir.text.chat_template import ChatTemplate, load_chat_template
+from kvasir.text.chat_template import ChatTemplate
 from kvasir.text.json_files import read_json
 from kvasir.text.tokenizer import Tokenizer, eos_token_ids
-from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.inputs import RequestMaker, load_text
 from kvasir_engine.messages import CoreInfo
 from kvasir_engine.server.server_settings import ServerSettings
 
@@ -53,7 +53,12 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
     Raises TokenizerError (a ValueError) with one sentence for what cannot be read.
     """
     directory = settings.tokenizer_dir or settings.model_dir
-    tokenizer = Tokenizer.load(directory, trust_remote_code=settings.trust_remote_code)
+    tokenizer, template = load_text(
+        directory,
+        skip=settings.skip_tokenizer_init,
+        trust_remote_code=settings.trust_remote_code,
+        chat_template=settings.chat_template,
+    )
     eos = eos_token_ids(settings.model_dir, settings.hf_overrides)
     own = tokenizer.special_id("eos_token")
     if not eos and own is not None:
@@ -61,9 +66,7 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
     return ServedModel(
         names=settings.names,
         tokenizer=tokenizer,
-        chat_template=load_chat_template(
-            directory, tokenizer.special_tokens, override=settings.chat_template
-        ),
+        chat_template=template,
         eos_token_ids=eos,
         defaults=generation_defaults(settings.generation_config, settings.model_dir),
         root=settings.model,

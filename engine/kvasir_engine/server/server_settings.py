@@ -38,6 +38,7 @@ class ServerSettings:
     generation_config: str = flag(
         "auto", "Default sampling parameters: auto (MODEL's), vllm (none) or a directory.", MODEL
     )
+    skip_tokenizer_init: bool = False
     trust_remote_code: bool = False
     host: str = flag("127.0.0.1", "Address to listen on.", HTTP)
     port: int = flag(8000, "Port to listen on.", HTTP, min=1, max=65535)
@@ -58,6 +59,15 @@ class ServerSettings:
     """That file, which is followed."""
     max_logprobs: int = 20
     max_body_bytes: int = flag(DEFAULT_MAX_BODY_BYTES, "Largest request body.", HTTP, min=1024)
+    enable_log_requests: bool = flag(
+        False,
+        "Log each request: its id, lengths, parameters.",
+        OPS,
+        switch="--enable-log-requests",
+    )
+    max_log_len: int = flag(
+        0, "Most characters or ids of a prompt in those lines; 0 = none.", OPS, min=0
+    )
     drain_timeout: float = flag(
         30.0, "Seconds that running requests get after SIGTERM.", OPS, min=0
     )

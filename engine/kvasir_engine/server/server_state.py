@@ -10,6 +10,7 @@ from kvasir_engine.core.client import CoreClient
 from kvasir_engine.messages import CoreInfo
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
+from kvasir_engine.server.generation.request_log import RequestLog
 from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
 from kvasir_engine.server.large_bodies.worker_messages import Setup
 from kvasir_engine.server.lifecycle import Lifecycle, ServerPhase
@@ -49,6 +50,7 @@ class ServerState:
         """Reporter that takes prompts for the routers that watch them; only where gRPC is
         served."""
         self.turns = LoopTurns()
+        self.request_log = RequestLog(settings.enable_log_requests, settings.max_log_len)
         self.preparer = Preparer(self.intake, model.defaults)
         self.body_workers = BodyWorkers(self._worker_setup, settings.max_body_bytes)
         self._intake: Intake | None = None

@@ -41,6 +41,8 @@ class OutputAssembler:
     def __init__(
         self, request: EngineRequest, tokenizer: Tokenizer | None, prompt: str | None = None
     ) -> None:
+        if tokenizer is not None and not tokenizer.knows_text:
+            tokenizer = None
         self.request = request
         self._tokenizer = tokenizer
         self._prompt = prompt

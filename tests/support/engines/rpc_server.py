@@ -24,6 +24,7 @@ from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.request import EngineRequest, SampleDelta
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
+from kvasir_engine.server.generation.request_log import RequestLog
 from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
 from kvasir_engine.server.large_bodies.worker_messages import Setup
 from kvasir_engine.server.lifecycle import Lifecycle
@@ -157,14 +158,18 @@ class Rig:
     collect, failure = staticmethod(collect), staticmethod(failure)
 
     def __init__(
-        self, api_keys: tuple[str, ...] = (), secret: str = "", secret_file: Path | None = None
+        self,
+        api_keys: tuple[str, ...] = (),
+        secret: str = "",
+        secret_file: Path | None = None,
+        tokenizer: Tokenizer = TOKENIZER,
     ) -> None:
         self.core = ScriptedCore()
         self.lifecycle = Lifecycle(self.core)
         self.reporter = PromptReporter(TOKENIZER, BLOCK)
         self.fleet_secret = FleetSecretFile(secret, secret_file)
         keyring = Keyring(api_keys, self.fleet_secret)
-        maker = RequestMaker(TOKENIZER, None, (EOS or 0,), TOKENIZER.vocab_size, BLOCK, 5)
+        maker = RequestMaker(tokenizer, None, (EOS or 0,), TOKENIZER.vocab_size, BLOCK, 5)
         service = EngineService(
             self.core,
             GenerateReader(Intake(maker, CONTEXT), BodyWorkers(_no_setup, 2**20)),
@@ -172,6 +177,7 @@ class Rig:
             ApiMetrics(MetricRegistry("kvasir_", "m")),
             self.reporter,
             keyring,
+            RequestLog(enabled=False, max_prompt=0),
         )
         self.server = GrpcServer(
             service,

@@ -214,3 +214,23 @@ def test_a_step_that_fails_raises_with_every_output(
     assert (ends[0], ends[2]) == ("error", "length"), "the third had finished"
     (output,) = llm.generate("The quick", GREEDY, use_tqdm=False)
     assert output.outputs[0].finish_reason == "length"
+
+
+@pytest.mark.slow
+def test_without_a_tokenizer_ids_come_in_and_out(llm: LLM) -> None:
+    (text,) = llm.generate("The quick", GREEDY, use_tqdm=False)
+    ids_only = LLM(TINY, max_num_seqs=16, kv_cache_memory_bytes=64 << 20, skip_tokenizer_init=True)
+    try:
+        prompt = {"prompt_token_ids": text.prompt_token_ids}
+        (output,) = ids_only.generate(prompt, GREEDY, use_tqdm=False)
+        assert output.outputs[0].token_ids == text.outputs[0].token_ids
+        assert output.outputs[0].text == ""
+        for refused in (
+            lambda: ids_only.generate("The quick", GREEDY, use_tqdm=False),
+            lambda: ids_only.chat(ask("?"), GREEDY, use_tqdm=False),
+            ids_only.get_tokenizer,
+        ):
+            with pytest.raises(ParameterError, match="--skip-tokenizer-init"):
+                refused()
+    finally:
+        ids_only.close()

@@ -98,3 +98,8 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         make_settings("m", max_num_seq=3)
     with pytest.raises(SettingsError, match="'zzz' is not an engine setting"):
         make_settings("m", zzz=3)
+
+
+def test_a_tokenizer_that_is_left_out_has_no_name() -> None:
+    with pytest.raises(SettingsError, match=r"--skip-tokenizer-init .* --tokenizer mine"):
+        make_settings("m", skip_tokenizer_init=True, tokenizer="mine")

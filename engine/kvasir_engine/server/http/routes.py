@@ -62,6 +62,7 @@ class ApiRoutes:
         """Return the answer of a generating route, made while it is sent."""
         prepared = await self._bodies.prepared(request, route, model)
         state, scope_state = self._state, request.scope["state"]
+        state.request_log.write(prepared.runs)
         answer = _ANSWERS[route](
             Generation(state.client, state.metrics, prepared.runs),
             prepared.body,

@@ -50,8 +50,16 @@ class Intake:
         self.max_model_len = max_model_len
         self.turns = turns or LoopTurns()
 
+    def check_text(self, param: str) -> None:
+        """Raise a 400 if there is no tokenizer for `param`, which is text."""
+        try:
+            self.maker.check_text(param)
+        except ParameterError as error:
+            raise invalid(str(error), param, "no_tokenizer") from error
+
     async def encode(self, text: str, *, add_special_tokens: bool, param: str) -> list[int]:
         """Token ids of `text`; a 400 when it cannot be valid or cannot fit."""
+        self.check_text(param)
         tokenizer = self.maker.tokenizer
         if len(text) > self.max_model_len * tokenizer.longest_token_chars:
             raise invalid(
@@ -73,6 +81,7 @@ class Intake:
 
     async def chat_text(self, body: ChatBody | TokenizeBody) -> str:
         """The chat template's text for a body's messages."""
+        self.check_text("messages")
         template = self.maker.chat_template
         if template is None:
             raise invalid(

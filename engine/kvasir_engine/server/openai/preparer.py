@@ -55,6 +55,8 @@ class Preparer:
         intake = self._intake(body.model)
         params = completion_params(body, self._defaults)
         special = True if body.add_special_tokens is None else body.add_special_tokens
+        if not intake.maker.tokenizer.knows_text:
+            _check_ids_only(intake, body)
         prompts = await intake.prompts(body.prompt, add_special_tokens=special)
         runs = await intake.runs(prompts, params, body, request_id, echo=bool(body.echo))
         return PreparedRequest(body, runs)
@@ -91,6 +93,7 @@ class Preparer:
         """Return the answer to POST /detokenize. Raises ApiError."""
         body = parse_body(raw, DetokenizeBody)
         intake = self._intake(body.model)
+        intake.check_text("tokens")
         try:
             [prompt] = await intake.prompts([body.tokens], add_special_tokens=False)
             check_token_ids("tokens", prompt.token_ids, intake.maker.vocab_size)
@@ -103,6 +106,21 @@ class Preparer:
         )
         await intake.turns.enter()
         return msgspec.json.encode({"prompt": text})
+
+
+def _check_ids_only(intake: Intake, body: CompletionBody) -> None:
+    """Refuse what asks for text, and have the answer hold ids."""
+    if body.echo:
+        intake.check_text("echo")
+    for name in ("logprobs", "prompt_logprobs"):
+        if getattr(body, name) is not None and not body.return_tokens_as_token_ids:
+            raise invalid(
+                f"{name} name tokens by their text, and the engine was started with "
+                "--skip-tokenizer-init; set return_tokens_as_token_ids true.",
+                name,
+                "no_tokenizer",
+            )
+    body.return_token_ids = True
 
 
 async def _token_texts(intake: Intake, ids: list[int]) -> list[str]:

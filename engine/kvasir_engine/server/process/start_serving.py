@@ -49,12 +49,18 @@ def start(
         revision=loaded_revision(model_dir, settings.revision),
         hf_overrides=settings.hf_overrides,
         tokenizer_dir=tokenizer_dir,
+        skip_tokenizer_init=settings.skip_tokenizer_init,
         trust_remote_code=settings.trust_remote_code,
         max_logprobs=settings.max_logprobs,
         **server,
     )
     if api.ssl_keyfile is not None and api.ssl_certfile is None:
         raise SettingsError("--ssl-keyfile goes with --ssl-certfile; give both.")
+    if api.skip_tokenizer_init and api.chat_template is not None:
+        raise SettingsError(
+            "--chat-template needs the tokenizer that --skip-tokenizer-init leaves out; give one "
+            "of the two."
+        )
     if api.root_path and (not api.root_path.startswith("/") or api.root_path.endswith("/")):
         raise SettingsError(
             f"--root-path must begin with / and not end with it, got {api.root_path!r}."

@@ -38,7 +38,8 @@ async def prepare_generate(raw: bytes, intake: Intake) -> PreparedRequest:
         raise invalid(str(error), error.param) from error
     except DecodeError as error:
         raise invalid(f"the message is no GenerateRequest: {error}.") from error
-    flags = CompletionBody(return_token_ids=message.return_token_ids)
+    ids = message.return_token_ids or not intake.maker.tokenizer.knows_text
+    flags = CompletionBody(return_token_ids=ids)
     return PreparedRequest(flags, [run])
 
 
@@ -99,6 +100,7 @@ async def _prompt(message: pb.GenerateRequest, intake: Intake) -> list[int]:
 
 
 async def _encode(message: pb.GenerateRequest, intake: Intake) -> list[int]:
+    intake.maker.check_text("text")
     text, tokenizer, max_model_len = message.text, intake.maker.tokenizer, intake.max_model_len
     if len(text) > max_model_len * tokenizer.longest_token_chars:
         raise ParameterError(

@@ -18,6 +18,7 @@ from kvasir_engine.server.generation.generation import (
     GenerationInterruptedError,
     Interruption,
 )
+from kvasir_engine.server.generation.request_log import RequestLog
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.reports.reporter import PromptReporter
@@ -58,6 +59,7 @@ class EngineService:
         metrics: ApiMetrics,
         reporter: PromptReporter,
         keyring: Keyring,
+        request_log: RequestLog,
     ) -> None:
         self._client = client
         self._reader = reader
@@ -65,6 +67,7 @@ class EngineService:
         self._metrics = metrics
         self._reporter = reporter
         self._keyring = keyring
+        self._request_log = request_log
         self._running: dict[str, Generation] = {}
 
     def close(self) -> None:
@@ -85,6 +88,7 @@ class EngineService:
             status = _STATUS.get(error.status, grpc.StatusCode.INTERNAL)
             await context.abort(status, error.message)
             raise
+        self._request_log.write([run])
         with_token_ids = bool(prepared.body.return_token_ids)
         generation = Generation(self._client, self._metrics, [run])
         self._running[request_id] = generation

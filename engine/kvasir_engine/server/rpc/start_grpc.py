@@ -29,6 +29,7 @@ async def start_grpc(
         state.metrics,
         reporter,
         state.keyring,
+        state.request_log,
     )
     server = GrpcServer(
         service,

@@ -16,6 +16,7 @@ from kvasir_engine.core.client import (
     RequestRejectedError,
 )
 from kvasir_engine.request import FinishReason
+from kvasir_engine.text.no_tokenizer import NoTokenizer
 
 TEXT = {"text": "hello world"}
 
@@ -179,3 +180,14 @@ async def test_prompt_reports_are_streamed_to_watchers(start_rig: Any, until: An
     assert report.kv_hashes[-16:] == hashes[16 * (last - 1) : 16 * last]
     call.cancel()
     await until(lambda: not rig.reporter.watched)
+
+
+async def test_without_a_tokenizer_ids_come_in_and_out(start_rig: Any) -> None:
+    rig = await start_rig(tokenizer=NoTokenizer())
+    refused = await rig.failure(rig.stub.Generate(pb.GenerateRequest(text="hello")))
+    assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "--skip-tokenizer-init" in (refused.details() or "")
+    call, stream = await rig.generate(token_ids=pb.TokenIds(ids=[1, 2]))
+    stream.send(7, finish_reason="stop")
+    answers = [answer async for answer in call]
+    assert [list(chunk.token_ids) for each in answers for chunk in each.chunks] == [[7]]
