@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from jinja2 import nodes
+from jinja2 import meta, nodes
 
 from kvasir.text.jinja_environment import environment
 
@@ -39,6 +39,11 @@ def detect_content_format(source: str) -> ContentFormat:
         if _reads_content(loop.iter, names):
             return "openai"
     return "string"
+
+
+def reads_name(source: str, name: str) -> bool:
+    """Return whether a template reads a variable that it is given."""
+    return name in meta.find_undeclared_variables(environment().parse(source))
 
 
 def _reads_content(node: nodes.Node, names: set[str]) -> bool:

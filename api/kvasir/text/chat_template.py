@@ -11,7 +11,13 @@ from typing import Any
 import jinja2
 from jinja2.exceptions import SecurityError
 
-from kvasir.text.chat_messages import ContentFormat, Message, detect_content_format, with_reasoning
+from kvasir.text.chat_messages import (
+    ContentFormat,
+    Message,
+    detect_content_format,
+    reads_name,
+    with_reasoning,
+)
 from kvasir.text.jinja_environment import environment
 from kvasir.text.json_files import TokenizerError, read_json
 
@@ -25,18 +31,32 @@ class TemplateError(ValueError):
 
 
 class ChatTemplate:
-    """One compiled template. `special_tokens` are the names it may use (bos_token, ...)."""
+    """One compiled template. `special_tokens` are the names it may use (bos_token, ...); `tool_use`
+    is the template that a model has for requests with tools."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str] | None = None,
+        *,
+        tool_use: str | None = None,
+    ) -> None:
         self.source = source
+        self.all_sources = source + (tool_use or "")
+        """The text of both templates."""
         self._special_tokens = dict(special_tokens or {})
         try:
             self._template = environment().from_string(source)
+            self._tool_use = None if tool_use is None else environment().from_string(tool_use)
             self.content_format: ContentFormat = detect_content_format(source)
+            self.shows_tools: bool = reads_name(tool_use or source, "tools")
+            """The prompt says which tools there are."""
         except jinja2.TemplateSyntaxError as error:
             raise TokenizerError(
                 f"the chat template does not parse: {error.message} (line {error.lineno})."
             ) from error
+        self.knows_tool_messages = self.shows_tools or "tool_calls" in source
+        """The prompt holds the calls and results of a conversation."""
 
     def render(
         self,
@@ -63,15 +83,16 @@ class ChatTemplate:
             "documents": documents,
             "add_generation_prompt": add_generation_prompt,
         }
-        text = self._generate(variables)
+        template = self._tool_use if tools and self._tool_use is not None else self._template
+        text = self._generate(template, variables)
         return _cut_at_mark(text, final) if continue_final_message else text
 
-    def _generate(self, variables: Mapping[str, Any]) -> str:
+    def _generate(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
         pieces: list[str] = []
         chars = 0
         deadline = time.monotonic() + MAX_RENDER_SECONDS
         try:
-            for piece in self._template.generate(variables):
+            for piece in template.generate(variables):
                 pieces.append(piece)
                 chars += len(piece)
                 if chars > MAX_RENDERED_CHARS or time.monotonic() > deadline:
@@ -138,10 +159,12 @@ def load_chat_template(
 
     `override` (the flag --chat-template) is a file's path or the template itself. Otherwise
     chat_template.jinja wins over tokenizer_config.json's `chat_template`, a string or a list of
-    named templates of which "default" is taken.
+    named templates of which "default" is taken, and "tool_use" for requests with tools.
     """
-    source = _read_override(override) if override else _read_model_template(Path(directory))
-    return None if source is None else ChatTemplate(source, special_tokens)
+    if override:
+        return ChatTemplate(_read_override(override), special_tokens)
+    source, tool_use = _read_model_templates(Path(directory))
+    return None if source is None else ChatTemplate(source, special_tokens, tool_use=tool_use)
 
 
 def _read_override(override: str) -> str:
@@ -157,24 +180,26 @@ def _read_override(override: str) -> str:
         ) from error
 
 
-def _read_model_template(directory: Path) -> str | None:
+def _read_model_templates(directory: Path) -> tuple[str | None, str | None]:
+    """The model's template, and the one that it has for requests with tools."""
     jinja_file = directory / "chat_template.jinja"
     if jinja_file.is_file():
-        return jinja_file.read_text(encoding="utf-8")
+        return jinja_file.read_text(encoding="utf-8"), None
     template = read_json(directory / "tokenizer_config.json").get("chat_template")
     if template is None:
         template = read_json(directory / "chat_template.json").get("chat_template")
     if isinstance(template, list):
-        template = _named_template(template, directory)
+        named = _named_templates(template, directory)
+        return named["default"], named.get("tool_use")
     if template is not None and not isinstance(template, str):
         raise TokenizerError(
             f"{directory}/tokenizer_config.json: chat_template must be a string or a list of "
             f"named templates, not {json.dumps(template)[:80]}."
         )
-    return template
+    return template, None
 
 
-def _named_template(templates: list[Any], directory: Path) -> str:
+def _named_templates(templates: list[Any], directory: Path) -> dict[str, str]:
     named = {
         str(entry.get("name")): str(entry.get("template"))
         for entry in templates
@@ -185,4 +210,4 @@ def _named_template(templates: list[Any], directory: Path) -> str:
             f"{directory}/tokenizer_config.json names the chat templates {sorted(named)}, but no "
             '"default"; choose one with --chat-template.'
         )
-    return named["default"]
+    return named

@@ -135,8 +135,8 @@ def _first_line(kind: str, body: Mapping[str, Any], fields: Sequence[str], lora:
         value = body.get(name)
         if value is not None and value != [] and value != {}:
             given[name] = value
-    if "tools" not in given:
-        given.pop("tool_choice", None)
+    if "tools" not in given or given.get("tool_choice") == "auto":
+        given.pop("tool_choice", None)  # the default
     return _line(kind, lora, given) if given else _plain_line(kind, lora)
 
 

@@ -12,6 +12,8 @@ from kvasir.text.tokenizer import Tokenizer, eos_token_ids
 from kvasir_engine.inputs import RequestMaker, load_text
 from kvasir_engine.messages import CoreInfo
 from kvasir_engine.server.server_settings import ServerSettings
+from kvasir_engine.settings import SettingsError
+from kvasir_engine.text.parsing.message_parser import Parsing
 
 _GENERATION_FIELDS = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")
 
@@ -28,6 +30,8 @@ class ServedModel:
     """Sampling parameters for what a request leaves out."""
     root: str = ""
     """Model argument that the user gave: a directory or an id."""
+    parsing: Parsing | None = None
+    """How its answers are taken apart; None = not at all."""
 
     @property
     def name(self) -> str:
@@ -50,7 +54,8 @@ class ServedModel:
 def load_served_model(settings: ServerSettings) -> ServedModel:
     """Read the tokenizer, the template and the defaults of a model directory.
 
-    Raises TokenizerError (a ValueError) with one sentence for what cannot be read.
+    Raises TokenizerError (a ValueError) with one sentence for what cannot be read, SettingsError
+    for parsers that are not there.
     """
     directory = settings.tokenizer_dir or settings.model_dir
     tokenizer, template = load_text(
@@ -70,7 +75,22 @@ def load_served_model(settings: ServerSettings) -> ServedModel:
         eos_token_ids=eos,
         defaults=generation_defaults(settings.generation_config, settings.model_dir),
         root=settings.model,
+        parsing=_parsing(settings, tokenizer, template),
     )
+
+
+def _parsing(
+    settings: ServerSettings, tokenizer: Tokenizer, template: ChatTemplate | None
+) -> Parsing:
+    try:
+        return Parsing.choose(
+            tokenizer,
+            None if template is None else template.all_sources,
+            tools=settings.tool_call_parser,
+            reasoning=settings.reasoning_parser,
+        )
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def generation_defaults(choice: str, model_dir: Path) -> dict[str, Any]:

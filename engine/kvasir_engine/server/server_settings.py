@@ -39,6 +39,12 @@ class ServerSettings:
         "auto", "Default sampling parameters: auto (MODEL's), vllm (none) or a directory.", MODEL
     )
     skip_tokenizer_init: bool = False
+    tool_call_parser: str = flag(
+        "auto", "Form of tool calls: auto (by the chat template), none or a parser's name.", MODEL
+    )
+    reasoning_parser: str = flag(
+        "auto", "Form of reasoning: auto (by the chat template), none or a parser's name.", MODEL
+    )
     trust_remote_code: bool = False
     host: str = flag("127.0.0.1", "Address to listen on.", HTTP)
     port: int = flag(8000, "Port to listen on.", HTTP, min=1, max=65535)

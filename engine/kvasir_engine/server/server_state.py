@@ -51,7 +51,7 @@ class ServerState:
         served."""
         self.turns = LoopTurns()
         self.request_log = RequestLog(settings.enable_log_requests, settings.max_log_len)
-        self.preparer = Preparer(self.intake, model.defaults)
+        self.preparer = Preparer(self.intake, model.defaults, model.parsing)
         self.body_workers = BodyWorkers(self._worker_setup, settings.max_body_bytes)
         self._intake: Intake | None = None
 

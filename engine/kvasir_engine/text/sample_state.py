@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
 from kvasir_engine.sampling_params import SamplingParams
-from kvasir_engine.text.detokenizer import make_detokenizer
+from kvasir_engine.text.detokenizer import Detokenizer, make_detokenizer
+from kvasir_engine.text.parsing.markers import MarkedDetokenizer
 from kvasir_engine.text.stop_strings import StopStrings
 
 
@@ -73,7 +74,7 @@ class SampleState:
         self._pieces: list[str] = []
         self._chars = 0
         self._skip_chars = 0
-        self._detokenizer = None
+        self._detokenizer: Detokenizer | None = None
         if tokenizer is not None and params.detokenize:
             self._detokenizer = make_detokenizer(
                 tokenizer,
@@ -95,6 +96,11 @@ class SampleState:
     def finished(self) -> bool:
         """True once it has a finish reason."""
         return self.finish_reason is not None
+
+    def mark(self, signs: Mapping[int, str]) -> None:
+        """Give out these special tokens as signs, before the first token."""
+        if self._detokenizer is not None and signs:
+            self._detokenizer = MarkedDetokenizer(self._detokenizer, signs)
 
     def resume(
         self,

@@ -69,7 +69,7 @@ class Progress:
     cached_tokens: int | None = None
     token_ids: list[int] = field(default_factory=list)
     sent_chars: int = 0
-    """Unicode code points of the choice's text."""
+    """Unicode code points of the choice's content, reasoning and arguments, and one a call."""
     opened: bool = False
     """The client has an event of the choice."""
     finished: bool = False
@@ -104,8 +104,19 @@ class _Comment(msgspec.Struct):
     c: int | None = None
 
 
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    function: _Function = msgspec.field(default_factory=_Function)
+
+
 class _Delta(msgspec.Struct):
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -155,11 +166,20 @@ def _read_event(progress: Progress, event: bytes) -> None:
     progress.id = progress.id or chunk.id
     progress.created = progress.created or chunk.created
     for choice in chunk.choices:
-        text = choice.text or (choice.delta and choice.delta.content) or ""
-        progress.sent_chars += len(text)
+        progress.sent_chars += len(choice.text or "")
+        if choice.delta is not None:
+            progress.sent_chars += _units(choice.delta)
         progress.finished = progress.finished or choice.finish_reason is not None
     if not chunk.choices and chunk.usage is not None:
         progress.has_usage = True
+
+
+def _units(delta: _Delta) -> int:
+    """How far a delta moves its choice on, as the engine counts it (ResumeBody.sent_chars)."""
+    units = len(delta.content or "") + len(delta.reasoning_content or "")
+    for call in delta.tool_calls or ():
+        units += bool(call.function.name) + len(call.function.arguments or "")
+    return units
 
 
 def continuation(query: Query, transcript: Transcript | None) -> bytes:

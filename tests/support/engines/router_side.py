@@ -52,6 +52,8 @@ class RouterSide:
         delta = choice.get("delta", choice)
         into["roles"] = into.get("roles", 0) + ("role" in delta)
         into["text"] = into.get("text", "") + (delta.get("content") or delta.get("text") or "")
+        into["reasoning"] = into.get("reasoning", "") + (delta.get("reasoning_content") or "")
+        RouterSide._merge_calls(into.setdefault("calls", {}), delta.get("tool_calls") or [])
         for name, values in (choice.get("logprobs") or {}).items():
             into[name] = (into.get(name) or []) + (values or [])
         into["ids"] = into.get("ids", []) + (choice.get("token_ids") or [])
@@ -59,6 +61,23 @@ class RouterSide:
         into["ends"] = into.get("ends", 0) + (choice.get("finish_reason") is not None)
         for name in ("finish_reason", "stop_reason"):
             into[name] = choice.get(name) or into.get(name)
+
+    @staticmethod
+    def _merge_calls(into: dict[int, dict[str, Any]], calls: list[dict[str, Any]]) -> None:
+        for call in calls:
+            known = into.setdefault(call["index"], {"arguments": ""})
+            known["arguments"] += call["function"].get("arguments", "")
+            if "name" in call["function"]:
+                assert "name" not in known, "a call begins once"
+                known |= {"id": call["id"], "name": call["function"]["name"]}
+
+    @staticmethod
+    def _sent(choice: dict[str, Any]) -> int:
+        """What the client has of a choice, in the contract's units."""
+        calls = choice.get("calls", {}).values()
+        texts = [choice.get("text", ""), choice.get("reasoning", "")]
+        texts += [call["arguments"] for call in calls]
+        return sum(map(len, texts)) + len(calls)
 
     @staticmethod
     def resume_fields(events: list[dict[str, Any]], index: int) -> dict[str, Any]:
@@ -73,7 +92,7 @@ class RouterSide:
             "opened": bool(comments),
             "sample_index": index,
             "finished": bool(choice.get("finish_reason")),
-            "sent_chars": len(choice.get("text", "")),
+            "sent_chars": RouterSide._sent(choice),
             "id": merged["id"],
             "created": merged["created"],
         }

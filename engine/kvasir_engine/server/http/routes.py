@@ -17,6 +17,7 @@ from kvasir_engine.server.openai.answer import Answer
 from kvasir_engine.server.openai.chat import ChatAnswer
 from kvasir_engine.server.openai.completions import CompletionAnswer
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
+from kvasir_engine.server.openai.preparer import PreparedRequest
 from kvasir_engine.server.server_state import ServerState
 
 _ANSWERS: dict[str, Callable[..., Answer]] = {
@@ -72,9 +73,17 @@ class ApiRoutes:
                 state.model.tokenizer, as_ids=bool(prepared.body.return_tokens_as_token_ids)
             ),
             fleet=scope_state["fleet"],
-            **({} if route != "infer" else {"infer_id": prepared.answer_id}),
+            **self._more(route, prepared),
         )
         return GenerationResponse(answer, state.lifecycle)
+
+    def _more(self, route: str, prepared: PreparedRequest) -> dict[str, Any]:
+        """What only one route's answer takes."""
+        if route == "infer":
+            return {"infer_id": prepared.answer_id}
+        if route == "chat":
+            return {"parsing": self._state.model.parsing, "prompt_end": prepared.prompt_end}
+        return {}
 
     async def tokenize(self, request: Request) -> Response:
         """Return the token ids of a prompt, or of a conversation through the chat template."""

@@ -79,8 +79,15 @@ class Answer:
         """True when the events carry log-probabilities."""
         return self.generation.runs[0].request.params.logprobs is not None
 
-    def chunk_choice(self, choice: Choice, update: SampleUpdate) -> dict[str, Any]:
-        """A chunk's choice without its end (`finish_fields`)."""
+    def delta(self, choice: Choice, update: SampleUpdate) -> dict[str, Any]:
+        """What an update adds to a choice; called once an update. Text alone is `content`."""
+        return {"content": update.text}
+
+    def chunk_choice(
+        self, choice: Choice, update: SampleUpdate, delta: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """A chunk's choice, with its end (`finish_fields`) if it has one; `delta` was made of the
+        same update."""
         raise NotImplementedError
 
     def opening_choice(self, choice: Choice) -> dict[str, Any] | None:

@@ -9,7 +9,11 @@ from typing import TypeVar
 import msgspec
 
 from kvasir_engine.server.openai.api_error import ApiError, invalid
-from kvasir_engine.server.openai.schema import IGNORED_FIELDS, UNSUPPORTED_FIELDS
+from kvasir_engine.server.openai.schema import (
+    IGNORED_FIELDS,
+    ONLY_OF_CHATS,
+    UNSUPPORTED_FIELDS,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +75,14 @@ def parse_body(raw: bytes, kind: type[_Body]) -> _Body:
 
 
 def _check_foreign(name: str, value: msgspec.Raw) -> None:
-    if name in UNSUPPORTED_FIELDS:
+    refused = UNSUPPORTED_FIELDS.get(name, ONLY_OF_CHATS.get(name))
+    if refused is not None:
         given = msgspec.json.decode(value)
-        if given is not None and given not in UNSUPPORTED_FIELDS[name]:
-            raise invalid(
-                f"{name} is not supported by this server; leave it out.", name, "unsupported"
-            )
+        if given is not None and given not in refused:
+            where = "by this server; leave it out"
+            if name in ONLY_OF_CHATS:
+                where = "here; leave it out, or use /v1/chat/completions"
+            raise invalid(f"{name} is not supported {where}.", name, "unsupported")
     elif name not in IGNORED_FIELDS:
         _log_once(name)
 

@@ -43,7 +43,9 @@ class CompletionAnswer(Answer):
         """See Answer."""
         return b'{"index":%d,"text":' % choice.index, b',"logprobs":null,"finish_reason":null}'
 
-    def chunk_choice(self, choice: Choice, update: SampleUpdate) -> dict[str, Any]:
+    def chunk_choice(
+        self, choice: Choice, update: SampleUpdate, delta: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """See Answer."""
         made: dict[str, Any] = {"index": choice.index, "text": update.text, "logprobs": None}
         if update.logprobs is not None:

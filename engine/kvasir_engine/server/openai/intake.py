@@ -17,12 +17,14 @@ from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.schema import ChatBody, ResumeBody, SamplingBody, TokenizeBody
+from kvasir_engine.server.openai.tool_request import template_arguments, template_tools
 from kvasir_engine.text.output_assembler import OutputAssembler
 
 INLINE_CHARS = 8192
 """Longer texts are tokenised in a thread, so that they do not hold up the running streams."""
 INLINE_MESSAGES = 32
 """Longer conversations are rendered in a thread, for the same reason."""
+INLINE_TOOLS = 16
 MAX_PROMPTS = 256
 MAX_PROMPT_TOKENS = 2**20
 """Tokens of all prompts of one request, where the context is not longer."""
@@ -98,7 +100,8 @@ class Intake:
         if not body.messages:
             raise invalid("messages must not be empty.", "messages")
         try:
-            if len(body.messages) <= INLINE_MESSAGES and body.documents is None:
+            short = len(body.messages) <= INLINE_MESSAGES and len(body.tools or ()) <= INLINE_TOOLS
+            if short and body.documents is None:
                 return render_chat(template, body, body.messages)
             text = await asyncio.to_thread(render_chat, template, body, body.messages)
         except MessageError as error:
@@ -266,8 +269,9 @@ def render_chat(
         normalise_messages(messages, template.content_format),
         add_generation_prompt=not continued if prompt is None else prompt,
         continue_final_message=continued,
+        tools=template_tools(body),
         documents=body.documents,
-        template_kwargs=body.chat_template_kwargs,
+        template_kwargs=template_arguments(body),
     )
 
 

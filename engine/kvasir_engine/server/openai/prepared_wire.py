@@ -15,6 +15,7 @@ from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.openai.preparer import PreparedRequest
 from kvasir_engine.server.openai.schema import ChatBody, CompletionBody
 from kvasir_engine.text.output_assembler import OutputAssembler
+from kvasir_engine.text.parsing.reasoning import PromptEnd
 
 _PAUSE_TOKENS = 32 * 1024
 """Prompt tokens after which decoding lets the streams have their turn."""
@@ -49,6 +50,7 @@ class _WireRequest(msgspec.Struct, array_like=True):
     body: bytes
     runs: list[bytes]
     answer_id: str | None
+    prompt_end: PromptEnd
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -60,7 +62,8 @@ def encode_prepared(prepared: PreparedRequest) -> bytes:
     """Return `prepared` as bytes, without what only the core needs of the body."""
     echo = bool(getattr(prepared.body, "echo", False))
     runs = [_encode(_wire_run(run, echo)) for run in prepared.runs]
-    return _encode(_WireRequest(_encode(_light(prepared.body)), runs, prepared.answer_id))
+    body = _encode(_light(prepared.body))
+    return _encode(_WireRequest(body, runs, prepared.answer_id, prepared.prompt_end))
 
 
 def _wire_run(run: PromptRun, echo: bool) -> _WireRun:
@@ -95,7 +98,8 @@ async def decode_prepared(
         if since_pause >= _PAUSE_TOKENS:
             since_pause = 0
             await asyncio.sleep(0)
-    return PreparedRequest(msgspec.msgpack.decode(wire.body, type=kind), runs, wire.answer_id)
+    body = msgspec.msgpack.decode(wire.body, type=kind)
+    return PreparedRequest(body, runs, wire.answer_id, wire.prompt_end)
 
 
 def _run(wire: _WireRun, tokenizer: Tokenizer) -> PromptRun:

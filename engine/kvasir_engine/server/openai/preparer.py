@@ -24,6 +24,12 @@ from kvasir_engine.server.openai.schema import (
     DetokenizeBody,
     TokenizeBody,
 )
+from kvasir_engine.server.openai.tool_request import check_tool_list, check_tools
+from kvasir_engine.text.parsing.message_parser import Parsing
+from kvasir_engine.text.parsing.reasoning import PromptEnd
+
+_PROMPT_END_CHARS = 64
+"""Characters of a prompt that show whether its template has opened the reasoning."""
 
 _PIECE_TOKENS = 4096
 """Tokens whose texts are made at once; the streams may have their turn between two pieces."""
@@ -37,14 +43,22 @@ class PreparedRequest:
     runs: list[PromptRun]
     answer_id: str | None = None
     """The id that an OIP caller gave."""
+    prompt_end: PromptEnd = PromptEnd()
+    """How a chat's prompt leads the answer in."""
 
 
 class Preparer:
     """Prepare the requests for the models that `intake` knows by name (None = the only one)."""
 
-    def __init__(self, intake: Callable[[str | None], Intake], defaults: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        intake: Callable[[str | None], Intake],
+        defaults: dict[str, Any],
+        parsing: Parsing | None = None,
+    ) -> None:
         self._intake = intake
         self._defaults = defaults
+        self._parsing = parsing
 
     async def completion(self, raw: bytes, request_id: str) -> PreparedRequest:
         """Prepare POST /v1/completions. Raises ApiError."""
@@ -66,8 +80,10 @@ class Preparer:
         body = parse_body(raw, ChatBody)
         intake = self._intake(body.model)
         params = chat_params(body, self._defaults)
+        check_tools(body, intake.maker.chat_template, self._parsing)
         prompt = await _chat_prompt(intake, body)
-        return PreparedRequest(body, await intake.runs([prompt], params, body, request_id))
+        runs = await intake.runs([prompt], params, body, request_id)
+        return PreparedRequest(body, runs, prompt_end=_prompt_end(body, prompt))
 
     async def tokenize(self, raw: bytes) -> bytes:
         """Return the answer to POST /tokenize. Raises ApiError."""
@@ -79,6 +95,7 @@ class Preparer:
             special = True if body.add_special_tokens is None else body.add_special_tokens
             ids = await intake.encode(body.prompt, add_special_tokens=special, param="prompt")
         else:
+            check_tool_list(body, intake.maker.chat_template)
             ids = (await _chat_prompt(intake, body)).token_ids
         made: dict[str, Any] = {
             "count": len(ids),
@@ -137,3 +154,11 @@ async def _chat_prompt(intake: Intake, body: ChatBody | TokenizeBody) -> TokenPr
         text, add_special_tokens=bool(body.add_special_tokens), param="messages"
     )
     return TokenPrompt(ids, text)
+
+
+def _prompt_end(body: ChatBody, prompt: TokenPrompt) -> PromptEnd:
+    last = body.messages[-1]
+    content = last.get("content") if isinstance(last, dict) else None
+    if body.continue_final_message and isinstance(content, str):
+        return PromptEnd(content, continued=True)
+    return PromptEnd((prompt.text or "")[-_PROMPT_END_CHARS:])

@@ -18,9 +18,10 @@ class ResumeBody(msgspec.Struct, kw_only=True):
     """Output of an earlier, broken answer to the same body, to be resumed.
 
     `sample_index` is the choice's index in that answer; the new one holds this choice alone.
-    `sent_chars` counts Unicode code points of its text that the client has; `opened` says that it
-    has the choice's first event (the role, an echoed prompt), `finished` that it has the one with
-    the finish reason. router_contract.py explains the rest.
+    `sent_chars` counts Unicode code points of its text that the client has: of content, reasoning
+    and the arguments of tool calls, and one for each call; `opened` says that it has the choice's
+    first event (the role, an echoed prompt), `finished` that it has the one with the finish reason.
+    router_contract.py explains the rest.
     """
 
     output_token_ids: list[int] = []
@@ -92,6 +93,11 @@ class ChatBody(SamplingBody, kw_only=True):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     documents: list[dict[str, Any]] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True):
@@ -105,6 +111,9 @@ class TokenizeBody(msgspec.Struct, kw_only=True):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     documents: list[dict[str, Any]] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    reasoning_effort: str | None = None
     return_token_strs: bool | None = None
 
 
@@ -117,9 +126,7 @@ class DetokenizeBody(msgspec.Struct, kw_only=True):
 
 IGNORED_FIELDS = frozenset(
     {
-        "include_reasoning",
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
         "prompt_cache_retention",
         "request_id",
@@ -150,15 +157,12 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "prediction": (),
     "prompt_embeds": (),
-    "reasoning_effort": (),
     "repetition_detection": (),
     "response_format": ({"type": "text"},),
     "structural_tag": (),
     "structured_outputs": (),
     "suffix": ("",),
     "thinking_token_budget": (),
-    "tool_choice": ("none",),
-    "tools": ([],),
     "truncate_prompt_tokens": (),
     "verbosity": (),
     "vllm_xargs": (),
@@ -166,3 +170,10 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
 }
 """Fields that other servers know and this one refuses, with the values that ask for nothing
 (null always does)."""
+
+ONLY_OF_CHATS: dict[str, tuple[Any, ...]] = {
+    "reasoning_effort": (),
+    "tool_choice": ("none",),
+    "tools": ([],),
+}
+"""Fields of a chat that a completion refuses, as those of UNSUPPORTED_FIELDS."""

@@ -13,6 +13,7 @@ from kvasir_engine.text.sample_state import SampleUpdate
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.encode
+_TEXT_ALONE = {"content"}
 
 
 class EventWriter:
@@ -47,12 +48,15 @@ class EventWriter:
         choice = self._answer.choices[update.index]
         if not (update.token_ids or update.text or update.finish_reason):
             return b""
+        delta = self._answer.delta(choice, update)
+        if not (delta or update.token_ids or update.finish_reason):
+            return b""  # text that a resumed answer's client has
         first = not choice.started
         opening = self._opening(choice) if first else b""
-        if self._plain_allowed and update.finish_reason is None:
-            event = choice.head + _encode(update.text) + self._plain_tail
+        if self._plain_allowed and update.finish_reason is None and delta.keys() == _TEXT_ALONE:
+            event = choice.head + _encode(delta["content"]) + self._plain_tail
         else:
-            event = self._full(self._answer.chunk_choice(choice, update))
+            event = self._full(self._answer.chunk_choice(choice, update, delta))
         if not self._fleet:
             return opening + event if opening else event
         if first and not opening:

@@ -61,7 +61,7 @@ class BodyWorker:
         self._model = load_served_model(setup.settings)
         maker = self._model.request_maker(setup.info, setup.settings.max_logprobs)
         self._whole = Intake(maker, setup.info.max_model_len)
-        self._preparer = Preparer(self._intake, self._model.defaults)
+        self._preparer = Preparer(self._intake, self._model.defaults, self._model.parsing)
         self._block_size = setup.info.block_size
         self._watch = 0
         self._routes: dict[str, Callable[[bytes, Job], Awaitable[Result]]] = {

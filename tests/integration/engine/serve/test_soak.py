@@ -42,7 +42,7 @@ BAD: tuple[tuple[str, dict[str, Any] | bytes, str], ...] = (
     (CHAT, {"top_logprobs": 3}, "top_logprobs"),
     (CHAT, {"messages": []}, "messages"),
     (CHAT, {"messages": [{"role": "user", "content": "word " * 900}]}, "context"),
-    (CHAT, {"tools": [{"type": "function"}]}, "tools"),
+    (CHAT, {"tools": [{"type": "function"}]}, "tools[0]"),
     (CHAT, {"stream": True, "use_beam_search": True}, "use_beam_search"),
     (CHAT, {"resume": {"output_token_ids": [-1]}}, "output_token_ids"),
     (CHAT, b'{"messages": [', "not valid JSON"),

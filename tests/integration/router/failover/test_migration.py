@@ -1,10 +1,14 @@
 """A client of the router does not see that the engine of its stream ended."""
 
 import asyncio
+import copy
+import json
 import random
 from collections.abc import Callable
 from typing import Any
 
+import httpx
+import openai
 import pytest
 
 SECRET = "fleet-secret-of-the-tests"
@@ -98,3 +102,75 @@ async def test_killed_at_random_events(routed: Any, differences: Any) -> None:
 async def test_killed_at_two_hundred_random_events(routed: Any, differences: Any) -> None:
     """By four routers, each with breaks of its own: engines compute four streams in a step."""
     await asyncio.gather(*(kill_at_random(routed, differences, 50, n) for n in range(4)))
+
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "send_message",
+        "description": "Send a message to a person",
+        "parameters": {
+            "type": "object",
+            "properties": {"to": {"type": "string"}, "text": {"type": "string"}},
+            "required": ["to", "text"],
+        },
+    },
+}
+ASK = chat("Send Anna the message lamp", tools=[TOOL], stream_options=USAGE, logprobs=True)
+
+
+@pytest.mark.slow
+async def test_a_call_goes_on_where_its_engine_was_killed_in_an_argument(
+    routed: Any, differences: Any
+) -> None:
+    """The tiny model calls by itself; its engine's connection ends within each of its events."""
+    router, client, plan = await routed()
+    whole = await unbroken(client, ASK)
+    [choice] = whole["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    [call] = choice["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"to": "Anna", "text": "lamp"}
+    ids = {call["id"]}
+    tokens = whole["usage"]["completion_tokens"]
+    for events in range(1, tokens + 1):
+        plan.append((events, 7 * (events % 3)))
+        merged = await client.chat(**ASK)
+        [moved] = merged["choices"][0]["message"]["tool_calls"]
+        ids.add(moved["id"])
+        assert differences(without_ids(merged), without_ids(whole)) == [], events
+        plan.clear()
+    assert len(ids) == tokens + 1, "ids are the answer's own"
+    assert await router.metric("stream_migrations_total", outcome="moved") >= tokens - 2
+    assert await router.metric("broken_answers_total", model="m") == 0
+
+
+def without_ids(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer without its calls' ids, which are made of its own."""
+    made: dict[str, Any] = copy.deepcopy(answer)
+    for choice in made["choices"]:
+        for call in choice["message"].get("tool_calls") or ():
+            del call["id"]
+    return made
+
+
+@pytest.mark.slow
+async def test_an_agent_calls_a_tool_and_answers_with_its_result(routed: Any) -> None:
+    router, _, _ = await routed()
+    # Without certificates, whose loading takes longer than a test.
+    async with openai.AsyncOpenAI(
+        base_url=f"{router.url}/v1",
+        api_key="x",
+        http_client=httpx.AsyncClient(trust_env=False, verify=False),
+    ) as client:
+        messages: list[Any] = list(ASK["messages"])
+        options: dict[str, Any] = {"model": "m", "tools": [TOOL], "temperature": 0}
+        first = await client.chat.completions.create(messages=messages, **options)
+        [choice] = first.choices
+        assert choice.finish_reason == "tool_calls"
+        assert choice.message.content is None
+        [call] = choice.message.tool_calls or []
+        result = {"role": "tool", "tool_call_id": call.id, "content": '{"result": "412"}'}
+        messages += [choice.message, result]
+        second = await client.chat.completions.create(messages=messages, **options)
+        assert second.choices[0].finish_reason == "stop"
+        assert "412" in (second.choices[0].message.content or "")

@@ -80,6 +80,10 @@ def test_a_lora_is_another_chain() -> None:
 def test_what_does_not_change_the_prompt_is_the_same_chain() -> None:
     assert chat(LONG) == chat(LONG, temperature=0.5, stream=True, model="m", documents=None)
     assert chat(LONG) == chat(LONG, tools=[], tool_choice="none", chat_template_kwargs={})
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert chat(LONG, tools=tools) == chat(LONG, tools=tools, tool_choice="auto")
+    assert chat(LONG, tools=tools) != chat(LONG)
+    assert chat(LONG, tools=tools) != chat(LONG, tools=tools, tool_choice="none")
 
 
 def test_the_order_of_a_messages_fields_does_not_matter() -> None:

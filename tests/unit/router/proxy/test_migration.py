@@ -44,6 +44,23 @@ class TestProgress:
         assert read_progress(held).token_ids == [1, 2]
         assert read_progress(held).sent_chars == 0
 
+    def test_reasoning_arguments_and_calls_count_as_text(self) -> None:
+        call = {"index": 0, "id": "c", "type": "function"}
+        begun = {**call, "function": {"name": "get_weather", "arguments": '{"a'}}
+        goes_on = {"index": 0, "function": {"arguments": '": 1}'}}
+        deltas = [
+            {"role": "assistant", "content": None},
+            {"reasoning_content": "Hm.", "reasoning": "Hm."},
+            {"content": "Hi", "tool_calls": [begun]},
+            {"tool_calls": [goes_on]},
+            {},
+        ]
+        comment = {"i": 0, "t": [1], "s": 8, "c": 0}
+        events = b"".join(event(comment, chunk(delta=delta)) for delta in deltas)
+        progress = read_progress(events)
+        assert progress.sent_chars == len("Hm.") + len("Hi") + 1 + len('{"a": 1}')
+        assert progress.opened
+
     @pytest.mark.parametrize(
         "events",
         [

@@ -95,7 +95,7 @@ async def test_a_bad_field_of_a_completion_is_named(server, fields, param, words
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
         ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0]"),
         ({"tool_choice": "auto"}, "tool_choice"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
