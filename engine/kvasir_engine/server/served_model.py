@@ -31,7 +31,7 @@ class ServedModel:
     root: str = ""
     """Model argument that the user gave: a directory or an id."""
     parsing: Parsing | None = None
-    """How its answers are taken apart; None = not at all."""
+    """Formats by which its answers are taken apart; None = not at all."""
 
     @property
     def name(self) -> str:

@@ -175,7 +175,7 @@ def _read_event(progress: Progress, event: bytes) -> None:
 
 
 def _units(delta: _Delta) -> int:
-    """How far a delta moves its choice on, as the engine counts it (ResumeBody.sent_chars)."""
+    """Return the units of a delta, as the engine counts them (ResumeBody.sent_chars)."""
     units = len(delta.content or "") + len(delta.reasoning_content or "")
     for call in delta.tool_calls or ():
         units += bool(call.function.name) + len(call.function.arguments or "")

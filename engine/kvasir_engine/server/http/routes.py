@@ -78,7 +78,7 @@ class ApiRoutes:
         return GenerationResponse(answer, state.lifecycle)
 
     def _more(self, route: str, prepared: PreparedRequest) -> dict[str, Any]:
-        """What only one route's answer takes."""
+        """Return the arguments that only one route's answer takes."""
         if route == "infer":
             return {"infer_id": prepared.answer_id}
         if route == "chat":

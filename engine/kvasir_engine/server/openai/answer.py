@@ -80,7 +80,7 @@ class Answer:
         return self.generation.runs[0].request.params.logprobs is not None
 
     def delta(self, choice: Choice, update: SampleUpdate) -> dict[str, Any]:
-        """What an update adds to a choice; called once an update. Text alone is `content`."""
+        """Return the fields that an update adds to a choice; called once an update."""
         return {"content": update.text}
 
     def chunk_choice(

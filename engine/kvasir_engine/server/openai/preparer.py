@@ -44,7 +44,7 @@ class PreparedRequest:
     answer_id: str | None = None
     """The id that an OIP caller gave."""
     prompt_end: PromptEnd = PromptEnd()
-    """How a chat's prompt leads the answer in."""
+    """End of a chat's prompt, which leads the answer in."""
 
 
 class Preparer:

@@ -15,18 +15,18 @@ certain, which is held back because it may become a stop string or is half a cha
 limits, stops, random numbers) is a function of the body, the seed, and the sample's ids so far. An
 event's ids are all ids that the engine had taken when it wrote the event, also those whose text it
 holds back, so the joined `t` of the received events is exactly that state: an engine that is given
-them replays them through the same detokeniser and stop strings and stands where this one stood.
-Its text continues the client's, because text becomes certain in one order only; the caller says
-how many characters the client has (`sent_chars`) and these are skipped. Where the text is taken
-apart into reasoning, content and tool calls, the parser reads it all again, and the pieces that the
+them replays them through the same detokeniser and stop strings and stands where this one stood. Its
+text continues the client's, because text becomes certain in one order only; the caller says how
+many characters the client has (`sent_chars`) and these are skipped. Where the text is taken apart
+into reasoning, content and tool calls, the parser reads it all again, and the pieces that the
 client has are skipped: they, too, come in one order only. So `sent_chars` counts the characters of
 `content`, of `reasoning_content` (`reasoning` repeats it) and of arguments, and one for each call's
-name. A call's id is made of the answer's id, so it stays. Log-probabilities travel
-in the event of their ids, so none is repeated or missing. Ids without an event are not lost: they
-are sampled again, with the same result. If the ids turn out to be the whole sample, the new answer
-is its end: finish reason, usage and [DONE]. A caller whose client has the choice's finish reason
-already (the break came behind that event) says so by `finished`; then the new answer is what comes
-behind it alone: the usage, if the body asked for it, and [DONE].
+name. A call's id is made of the answer's id, so it stays. Log-probabilities travel in the event of
+their ids, so none is repeated or missing. Ids without an event are not lost: they are sampled
+again, with the same result. If the ids turn out to be the whole sample, the new answer is its end:
+finish reason, usage and [DONE]. A caller whose client has the choice's finish reason already (the
+break came behind that event) says so by `finished`; then the new answer is what comes behind it
+alone: the usage, if the body asked for it, and [DONE].
 
 To resume, the caller sends the original body with
 

@@ -161,7 +161,7 @@ def _check_reference(schema: Mapping[str, Any], reference: str, param: str) -> N
 
 
 def _resolved(schema: Mapping[str, Any], reference: str) -> Mapping[str, Any] | None:
-    """What a reference within the schema names; None for any other one."""
+    """Return the schema that a reference within `schema` names; None for any other one."""
     if not reference.startswith("#"):
         return None
     place: Any = schema

@@ -43,7 +43,7 @@ class Harmony(TextMachine):
         self._reader: ArgumentsReader | None = None
         self._header_text = ""
         self._held = ""
-        """What was read of a message that is to be a call, before its arguments."""
+        """Text of a message that is to be a call, before its arguments."""
 
     def _start(self) -> bool:
         """The prompt ends behind `<|start|>assistant`: the rest of a header follows, or text."""

@@ -19,7 +19,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class At(IntEnum):
-    """What the scanner expects, or is in."""
+    """State of a scanner: the part of JSON that it expects, or is in."""
 
     VALUE = 0
     VALUE_OR_END = 1

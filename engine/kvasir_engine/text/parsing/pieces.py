@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Kind(IntEnum):
-    """What a piece belongs to."""
+    """Part of an answer that a piece belongs to."""
 
     CONTENT = 0
     REASONING = 1
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
 
     @property
     def units(self) -> int:
-        """How far it moves the answer on: its characters, and 1 for the start of a call."""
+        """Units by which it moves the answer on: its characters, and 1 for the start of a call."""
         if self.kind is Kind.CALL:
             return 1
         return 0 if self.kind is Kind.CALL_END else len(self.text)

@@ -11,7 +11,7 @@ from kvasir_engine.text.parsing.pieces import Kind, TextMachine, find_first, hel
 
 @dataclass(frozen=True, slots=True)
 class PromptEnd:
-    """How the prompt leads the answer in: a template may have opened the reasoning already."""
+    """End of a prompt, which leads the answer in: it may have opened the reasoning already."""
 
     text: str = ""
     """Last characters of the prompt, or the message that the answer continues."""

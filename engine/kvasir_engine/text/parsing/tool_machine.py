@@ -49,7 +49,7 @@ class ToolMachine(TextMachine):
         self._space = ""
         """White space that is content unless a call follows."""
         self._raw = ""
-        """What was read of a call that is not certain yet."""
+        """Text of a call that is not certain yet."""
         self._called = False
         self._reader: CallReader | None = None
 
@@ -126,7 +126,7 @@ class ToolMachine(TextMachine):
         return True
 
     def _certain(self) -> None:
-        """What was held back is a call's."""
+        """Drop the text that was held back: it is a call's."""
         self._raw = ""
         self._called = True
 

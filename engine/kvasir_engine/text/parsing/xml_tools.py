@@ -17,7 +17,7 @@ _FUNCTION_END = "</function>"
 _PARAMETER = "<parameter="
 _PARAMETER_END = "</parameter>"
 _VALUE_ENDS = (_PARAMETER_END, _PARAMETER, _FUNCTION_END)
-"""What ends a value: its own tag, or, where the model forgot that, the next one."""
+"""Ends of a value: its own tag, or, where the model forgot that, the next one."""
 _BREAKS = tuple(f"\n{end}" for end in _VALUE_ENDS) + _VALUE_ENDS
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,3 +91,12 @@ def test_another_package_may_register_one(monkeypatch: pytest.MonkeyPatch) -> No
         assert "mine" in format_names(TOOL_GROUP)
     finally:
         formats._foreign.cache_clear()
+
+
+def test_the_page_has_every_format() -> None:
+    page = (Path(__file__).parents[5] / "docs/tools.md").read_text()
+    for kind in (formats.TOOL_FORMATS, formats.REASONING_FORMATS):
+        listed = [f"| `{each.name}` | {each.models} |" for each in kind]
+        assert [line for line in listed if line not in page] == []
+    rows = [line for line in page.splitlines() if re.match(r"\| `[a-z0-9_]+` \| [A-Zg]", line)]
+    assert len(rows) == len(formats.TOOL_FORMATS) + len(formats.REASONING_FORMATS)
