@@ -60,8 +60,13 @@ class Harmony(TextMachine):
 
     def _header(self) -> bool:
         at, found = find_first(self._rest, (self._message_sign,))
+        if at > MAX_HEADER_CHARS and (found or at > MAX_HEADER_CHARS + len(self._message_sign)):
+            text, self._rest = self._rest[:MAX_HEADER_CHARS], self._rest[MAX_HEADER_CHARS:]
+            self._open_text(Kind.CONTENT)
+            self._text(text)
+            return True
         if not found:
-            if self._ended or len(self._rest) > MAX_HEADER_CHARS:
+            if self._ended:
                 self._no_header()
             return False
         header = self._rest[:at]

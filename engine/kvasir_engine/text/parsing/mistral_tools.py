@@ -37,9 +37,12 @@ class MistralTools(JsonTools):
 
     def _head(self) -> bool:
         """Read a name up to its arguments."""
-        at, _ = find_first(self._rest, (self._args, "{"))
-        if at == len(self._rest):
-            return self._broken() if at > _MAX_HEAD_CHARS else self._wait()
+        at, found = find_first(self._rest, (self._args, "{"))
+        # A part of the marker may be there already.
+        if at > _MAX_HEAD_CHARS and (found or at > _MAX_HEAD_CHARS + len(self._args)):
+            return self._broken()
+        if not found:
+            return self._wait()
         head, _, _ = self._rest[:at].partition(self._call_id)
         name = head.strip()
         if not _NAME.fullmatch(name):

@@ -32,6 +32,8 @@ class PythonTools(ToolMachine):
         """Read a call up to its closing bracket."""
         rest = self._rest
         while self._at < len(rest):
+            if self._at >= MAX_CALL_CHARS:
+                return self._broken()
             char = rest[self._at]
             self._at += 1
             if self._quote:
@@ -43,8 +45,7 @@ class PythonTools(ToolMachine):
                 return self._broken()
             elif char == ")" and not self._stack:
                 return self._complete(self._at)
-        too_long = self._at > MAX_CALL_CHARS
-        return self._broken() if too_long else self._wait()
+        return self._wait()
 
     def _bracket(self, char: str) -> bool:
         """Take a character outside of strings; False where it cannot belong to a call."""

@@ -56,7 +56,7 @@ class XmlTools(ToolMachine):
     def _name(self) -> bool:
         name = self._to_bracket()
         if name is None:
-            return self._wait() if len(self._rest) <= _MAX_NAME_CHARS else self._broken()
+            return self._wait()
         if not _NAME.fullmatch(name):
             return self._broken()
         self._function = name
@@ -64,8 +64,10 @@ class XmlTools(ToolMachine):
         return True
 
     def _to_bracket(self) -> str | None:
-        """Take a name and its `>`; None while that is to come."""
+        """Take a name and its `>`; None while that is to come, "" where it is no name's end."""
         at = self._rest.find(">")
+        if at > _MAX_NAME_CHARS or (at < 0 and len(self._rest) > _MAX_NAME_CHARS):
+            return ""
         return None if at < 0 else self._take(at + 1)[:-1].strip()
 
     def _inside(self) -> bool:
@@ -91,7 +93,7 @@ class XmlTools(ToolMachine):
     def _parameter_name(self) -> bool:
         name = self._to_bracket()
         if name is None:
-            return self._wait() if len(self._rest) <= _MAX_NAME_CHARS else self._broken()
+            return self._wait()
         if not _NAME.fullmatch(name):
             return self._broken()
         self._begin()

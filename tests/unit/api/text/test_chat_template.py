@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -257,3 +258,33 @@ def test_the_override_is_a_file_or_a_template(tmp_path):
         assert template.render([]) == expected
     with pytest.raises(TokenizerError, match="neither a template"):
         load_chat_template(tmp_path, {}, override="missing.jinja")
+
+
+def test_a_model_may_have_a_template_for_tools(tmp_path: Path) -> None:
+    named = [
+        {"name": "default", "template": "plain"},
+        {"name": "tool_use", "template": "{{ tools | length }} tools"},
+    ]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    template = load_chat_template(tmp_path, {})
+    assert template is not None
+    assert template.shows_tools
+    assert template.render([]) == template.render([], tools=[]) == "plain"
+    assert template.render([], tools=[{}]) == "1 tools"
+    assert "plain" in template.all_sources
+    assert "tools" in template.all_sources
+
+
+@pytest.mark.parametrize(
+    ("source", "shows", "knows"),
+    [
+        ("{{ messages[0].content }}", False, False),
+        ("{% if not tools is defined %}{% set tools = none %}{% endif %}", True, True),
+        ("{%- if tools %}{{ tools | tojson }}{% endif %}", True, True),
+        ("{% for m in messages %}{{ m.tool_calls }}{% endfor %}", False, True),
+        ("{# tools #}{{ 'tools' }}", False, False),
+    ],
+)
+def test_a_template_says_whether_it_knows_tools(source: str, shows: bool, knows: bool) -> None:
+    template = ChatTemplate(source)
+    assert (template.shows_tools, template.knows_tool_messages) == (shows, knows)

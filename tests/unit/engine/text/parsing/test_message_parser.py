@@ -158,3 +158,21 @@ def test_text_without_formats_has_no_parser() -> None:
 def test_harmony_goes_with_nothing_else(tools: str, reasoning: str) -> None:
     with pytest.raises(ValueError, match="do not go together"):
         Parsing.choose(TOKENIZER, None, tools=tools, reasoning=reasoning)
+
+
+@pytest.mark.parametrize("size", [255, 256, 257, 1019, 1024, 1025, 1100])
+@pytest.mark.parametrize(
+    ("kind", "name", "before", "behind"),
+    [
+        ("tools", "mistral", "[TOOL_CALLS]", "[ARGS]{}"),
+        ("tools", "qwen3_coder", "<function=", "></function>"),
+        ("tools", "qwen3_coder", "<function=now><parameter=", ">1</parameter></function>"),
+        ("both", "openai", "<|channel|>commentary to=functions.now ", "<|message|>{}<|call|>"),
+    ],
+)
+def test_bounds_do_not_depend_on_the_cuts(
+    kind: str, name: str, before: str, behind: str, size: int
+) -> None:
+    text = before + "x" * size + behind
+    whole = merged(pushed(parser(kind, name), [text]))
+    assert merged(pushed(parser(kind, name), list(text))) == whole
