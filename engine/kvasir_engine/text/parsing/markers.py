@@ -1,8 +1,9 @@
 """Markers that are special tokens, kept apart from text that only looks like them.
 
 A special token has no text in an answer. One that a parser needs is given out as one of Unicode's
-noncharacters instead, which no text holds: so it is found by its id, the same text written in
-ordinary tokens is not, and no stop string matches it. A marker that is no special token stays text.
+noncharacters instead, which no ordinary token gives here: so it is found by its id, the same text
+written in ordinary tokens is not, and no stop string matches it. A marker that is no special token
+stays text.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.text.detokenizer import Detokenizer
 
 _FIRST = 0xFDD0
+_REPLACEMENT = "\ufffd"
 MAX_MARKERS = 32
 """Noncharacters from U+FDD0 on."""
 
@@ -54,19 +56,21 @@ class Markers:
 class MarkedDetokenizer:
     """A detokenizer that gives a sign for each special token that is a marker."""
 
-    __slots__ = ("_inner", "_signs")
+    __slots__ = ("_forged", "_inner", "_signs")
 
     def __init__(self, inner: Detokenizer, signs: Mapping[int, str]) -> None:
         self._inner = inner
         self._signs = signs
+        self._forged = str.maketrans(dict.fromkeys(signs.values(), _REPLACEMENT))
 
     def push(self, token_id: int) -> str:
         """See Detokenizer."""
         sign = self._signs.get(token_id)
         if sign is None:
-            return self._inner.push(token_id)
-        return self._inner.flush() + sign  # a marker ends an unfinished character
+            text = self._inner.push(token_id)
+            return text if text.isascii() else text.translate(self._forged)
+        return self.flush() + sign  # a marker ends an unfinished character
 
     def flush(self) -> str:
         """See Detokenizer."""
-        return self._inner.flush()
+        return self._inner.flush().translate(self._forged)

@@ -6,6 +6,7 @@ import pytest
 
 from kvasir_engine.server.served_model import generation_defaults, load_served_model
 from kvasir_engine.server.server_settings import ServerSettings
+from kvasir_engine.settings import SettingsError
 
 
 @pytest.fixture
@@ -50,3 +51,17 @@ def test_defaults_come_from_where_the_flag_says(model_dir, tmp_path_factory):
     assert generation_defaults("vllm", model_dir) == {}
     assert generation_defaults(str(other), model_dir) == {"top_p": 0.5}
     assert generation_defaults("auto", tmp_path_factory.mktemp("empty")) == {}
+
+
+def test_the_parsers_are_the_templates_or_those_of_the_flags(model_dir):
+    hermes = "{{ tools }} <tool_call> </think>"
+    parsing = load_served_model(settings(model_dir, chat_template=hermes)).parsing
+    assert (parsing.tools.name, parsing.reasoning.name) == ("hermes", "think")
+    flags = {"tool_call_parser": "mistral", "reasoning_parser": "none"}
+    parsing = load_served_model(settings(model_dir, chat_template=hermes, **flags)).parsing
+    assert (parsing.tools.name, parsing.reasoning) == ("mistral", None)
+
+
+def test_a_parser_that_is_not_there_is_a_sentence(model_dir):
+    with pytest.raises(SettingsError, match=r"--tool-call-parser 'x' is not one of auto, none"):
+        load_served_model(settings(model_dir, tool_call_parser="x"))

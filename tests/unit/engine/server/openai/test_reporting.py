@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+
+from kvasir.text.chat_template import ChatTemplate
+from kvasir.wire.text_chain import chat_pieces
 
 BODIES = {
     "/v1/completions": ({"prompt": ["first", "second"], "max_tokens": 1}, 2),
@@ -50,3 +54,24 @@ async def test_a_prompt_of_ids_is_not_reported(server: Any, queued: list[Any]) -
     with server.app.state.server.prompt_reporter.subscribe():
         await server.post("/v1/completions", {"prompt": [65, 66], "max_tokens": 1})
     assert queued == []
+
+
+async def test_a_chat_with_tools_is_the_chain_that_a_router_makes_of_its_body(
+    server: Any, queued: list[Any]
+) -> None:
+    state = server.app.state.server
+    source = "{{ tools | tojson }}{{ reasoning_effort }}{{ messages[-1].content }}"
+    state.model.chat_template = ChatTemplate(source)
+    tools = [{"type": "function", "function": {"name": "f", "description": "x" * 99}}]
+    body = {
+        **BODIES["/v1/chat/completions"][0],
+        "tools": tools,
+        "tool_choice": "none",
+        "parallel_tool_calls": False,
+        "reasoning_effort": "low",
+    }
+    with state.prompt_reporter.subscribe():
+        assert (await server.post("/v1/chat/completions", body)).status_code == 200
+    [prompt] = queued
+    assert prompt.pieces == chat_pieces(body)
+    assert prompt.render([{"role": "user", "content": "y"}]) == json.dumps(tools) + "lowy"

@@ -63,3 +63,10 @@ def test_there_are_only_so_many_noncharacters(tokenizer: Tokenizer) -> None:
     assert len(Markers(made, names[:-1]).by_id) == MAX_MARKERS
     with pytest.raises(ValueError, match="more than 32"):
         Markers(made, names)
+
+
+def test_a_noncharacter_of_ordinary_tokens_is_no_marker(marked_tokenizer: Tokenizer) -> None:
+    signs = Markers(marked_tokenizer, ("[TOOL_CALLS]",)).by_id
+    detokenizer = MarkedDetokenizer(make_detokenizer(marked_tokenizer), signs)
+    ids = marked_tokenizer.encode("é" + "".join(signs.values()))
+    assert "".join(map(detokenizer.push, ids)) == "é\ufffd"
