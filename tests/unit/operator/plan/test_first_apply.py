@@ -39,7 +39,9 @@ def test_the_engines_pod(world: Any, make: Any) -> None:
         "resources": {"limits": {"memory": "2Gi"}, "requests": {"cpu": "500m"}},
         "podTemplate": {
             "nodeSelector": {"disk": "fast"},
-            "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            "tolerations": [
+                {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}
+            ],
             "labels": {"team": "a"},
             "priorityClassName": "high",
             "imagePullSecrets": [{"name": "own"}],
@@ -58,6 +60,7 @@ def test_the_engines_pod(world: Any, make: Any) -> None:
         *("--fleet-secret-file", "/etc/kvasir/fleet/secret"),
     ]
     assert engine["resources"] == {"limits": {"memory": "2Gi"}, "requests": {"cpu": "500m"}}
+    assert pod["tolerations"] == spec["podTemplate"]["tolerations"]
     assert (
         engine["startupProbe"]["failureThreshold"] * engine["startupProbe"]["periodSeconds"] == 60
     )

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kvasir_operator.plan.observed import Observed
+
 
 @pytest.fixture
 def started(world: Any) -> Any:
@@ -61,6 +63,10 @@ def test_what_routers_have_taken(
     assert words in found[2]
     assert ("do not answer" in found[2]) == bool(silent)
     assert made.requeue == (5.0 if verdict[1] == "NotRouted" else None)
+
+
+def test_until_routers_are_seen_there_are_none(make: Any) -> None:
+    assert Observed(resource={}, now=make.NOW).ready_routers == 0
 
 
 def test_of_many_silent_routers_four_are_named(started: Any, make: Any) -> None:
