@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvasir_engine.request import SampleDelta
+from kvasir_engine.request import EngineRequest, SampleDelta
+from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.scheduler.counters import SchedulerLoad
 from kvasir_engine.scheduler.step_results import StepNews
 
@@ -152,3 +153,12 @@ def test_news_of_two_steps_keep_the_order_of_each_sample() -> None:
     empty = StepNews.empty()
     empty.extend(both)
     assert empty.tokens.tolist() == both.tokens.tolist()
+
+
+def test_seeds_are_drawn_from_63_bits(engine_model: Make) -> None:
+    scheduler = engine_model().scheduler
+    for handle in range(40):
+        scheduler.add(EngineRequest("r", handle, [1], SamplingParams()))
+    seeds = [scheduler.by_handle[handle].sampling.seed for handle in range(40)]
+    assert 2**62 < max(seeds) < 2**63
+    assert min(seeds) >= 0
