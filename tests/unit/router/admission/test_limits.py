@@ -152,3 +152,16 @@ def test_requests_at_once_pass_a_budget_by_at_most_one(limit, estimates) -> None
     limits = KeyLimits(Allowance(tokens_per_day=limit), now=0.0)
     admitted = [each for each in estimates if limits.admit(each, 0.0, NOON) is None]
     assert sum(admitted[:-1]) < limit
+
+
+def test_the_state_of_a_bucket_and_a_budget_can_be_moved() -> None:
+    bucket, budget = TokenBucket(100, now=0.0), DailyBudget(1000)
+    bucket.take(30, 5.0)
+    budget.use(70, NOON)
+    assert bucket.state == (30, 5.0)
+    assert budget.state == (70, 20_000)
+    larger, other = TokenBucket(200, now=0.0), DailyBudget(9)
+    larger.restore(*bucket.state)
+    other.restore(*budget.state)
+    assert (larger.level(5.0), other.used) == (170, 70)
+    assert other.wait(NOON) == DAY / 2

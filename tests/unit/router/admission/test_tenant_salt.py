@@ -81,3 +81,9 @@ def test_an_edit_after_it_finds_its_place() -> None:
     assert request.outline is not None
     edited = json.loads(request.outline.replaced(request.body, "stream_options", b"{}"))
     assert edited == {**json.loads(request.body), "stream_options": {}}
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_salt_has_1024_characters_however_they_are_written(long: bool) -> None:
+    body = json.dumps({**BODY, "cache_salt": "é" * 1023}).encode()
+    assert len(json.loads(salted(body, "a", long=long).request.body)["cache_salt"]) == 32

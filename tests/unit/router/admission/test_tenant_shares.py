@@ -145,3 +145,7 @@ def test_a_start_that_is_taken_back_leaves_nothing() -> None:
     assert not shares.over("a", 1.0, 2), "it runs one request"
     shares.started("b", 0.2, 100.0)
     assert not shares.over("a", 1.0, 1)
+
+
+def test_before_anybody_comes_nobody_competes() -> None:
+    assert not TenantShares().contended
