@@ -1,6 +1,6 @@
 # One verb a line; `make help` lists them.
 .PHONY: help install compile up test quick deep kernels mutants coverage lint format lock protos crd chart-docs parameter-docs config-docs terminal docs bench readme clean \
-  cluster-build versions-build versions cluster-up cluster-down kind-up images audit faults attacks e2e e2e-all
+  cluster-build versions-build versions cluster-up cluster-down kind-up images audit faults attacks e2e e2e-all soak
 
 # Where it is set, every process would rewrite and compile the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,7 @@ LOCK := .venv/tools/bin/uv pip compile -q --universal --generate-hashes --no-emi
 # Three, on two cores too: tests of processes mostly wait. In the order of the folders: the files of
 # few long tests begin early, not last.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20
-SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/gpu
+SCRIPTS := scripts/*.py images/*.py benchmarks/*.py benchmarks/gpu e2e/*.py e2e/faults e2e/attacks e2e/soaking e2e/gpu
 # Of Kubernetes, beside that of the nodes.
 VERSIONS ?= oldest newest
 VERSIONED := tests/integration/api/test_crd_writer.py tests/integration/chart tests/integration/operator \
@@ -139,6 +139,9 @@ e2e: install cluster-build  ## the full cluster's tests, three minutes of load (
 
 e2e-all: install cluster-build versions  ## the same with every step, ten minutes of load (root), after `make versions`
 	@KVASIR_E2E_STEPS=all $(E2E)
+
+soak: install cluster-build  ## an hour of mixed load, a fault every 20 s: nothing lost, nothing grows (root)
+	@PYTHONPATH=e2e/cluster:benchmarks $(BIN)/python -u e2e/soak.py --save e2e/results/soak.json
 
 readme:  ## the README's commands, in a fresh clone with an environment of its own
 	@scripts/check_readme.sh

@@ -19,10 +19,9 @@ from harness.places import REPOSITORY, run_directory
 from harness.proof.deployment import Deployment
 from harness.proof.flows import Recorder
 from harness.proof.model_server import ModelServer, serving
-from harness.proof.release import Release
+from harness.proof.release import Release, small_values
 from harness.proof.steps import OTHER_TAG
 
-ROUTER_NODE = {"kubernetes.io/hostname": "n1"}
 MODEL = "kvasir-tiny"
 TINY = REPOSITORY / "engine" / "kvasir_engine" / "assets" / "tiny"
 
@@ -50,29 +49,13 @@ def model_server(cluster: Cluster) -> Iterator[ModelServer]:
 
 @pytest.fixture(scope="session")
 def values(model_server: ModelServer) -> dict[str, Any]:
-    """The chart's values that a cluster without a registry needs, and routers on one node."""
-    ours = {"tag": "dev"}
-    return {
-        "global": {"imageRegistry": "localhost/kvasir"},
-        "operator": {"image": ours, "nodeSelector": ROUTER_NODE},
-        "router": {
-            "image": ours,
-            "nodeSelector": ROUTER_NODE,
-            "replicas": 2,
-            "service": {"type": "NodePort"},
-            # Half of this machine's two CPUs each would leave nothing for engines.
-            "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
-        },
-        "engine": {"images": {"sim": ours}},
-        "downloads": {
-            "image": ours,
-            "env": {
-                "HF_ENDPOINT": f"http://{model_server.host}",
-                "KVASIR_HTTP_REGISTRIES": model_server.host,
-            },
-        },
-        "test": {"device": "sim"},
+    """The chart's values for such a cluster, whose downloads know of the model server."""
+    made = small_values()
+    made["downloads"]["env"] = {
+        "HF_ENDPOINT": f"http://{model_server.host}",
+        "KVASIR_HTTP_REGISTRIES": model_server.host,
     }
+    return made
 
 
 @pytest.fixture(scope="session")

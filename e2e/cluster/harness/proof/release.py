@@ -14,6 +14,28 @@ from harness.places import REPOSITORY
 
 CHART = REPOSITORY / "charts" / "kvasir"
 TIMEOUT = "300s"
+ROUTER_NODE = {"kubernetes.io/hostname": "n1"}
+
+
+def small_values() -> dict[str, Any]:
+    """Return the chart's values that a cluster of a small machine without a registry needs, with
+    routers and operator on one node."""
+    ours = {"tag": "dev"}
+    return {
+        "global": {"imageRegistry": "localhost/kvasir"},
+        "operator": {"image": ours, "nodeSelector": ROUTER_NODE},
+        "router": {
+            "image": ours,
+            "nodeSelector": ROUTER_NODE,
+            "replicas": 2,
+            "service": {"type": "NodePort"},
+            # Half of this machine's two CPUs each would leave nothing for engines.
+            "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+        },
+        "engine": {"images": {"sim": ours}},
+        "downloads": {"image": ours},
+        "test": {"device": "sim"},
+    }
 
 
 class Release:

@@ -45,7 +45,7 @@ class Client:
             async with asyncio.timeout(self._timeout):
                 text = await self._answer(endpoint, question, stream=kind == "stream")
             if text != expected:
-                failure = f"wrong text: {_difference(text, expected)}"
+                failure = f"wrong text: {difference(text, expected)}"
         except AnswerError as error:
             failure = str(error)
         except TimeoutError:
@@ -92,7 +92,8 @@ async def _stream_text(response: aiohttp.ClientResponse, silence: Callable[[floa
     return "".join(pieces)
 
 
-def _difference(text: str, expected: str) -> str:
+def difference(text: str, expected: str) -> str:
+    """Say where two texts part."""
     same = next(
         (i for i, (a, b) in enumerate(zip(text, expected, strict=False)) if a != b),
         min(len(text), len(expected)),

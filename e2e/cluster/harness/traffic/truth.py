@@ -6,7 +6,8 @@ import json
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.commands import wait_for
@@ -20,6 +21,13 @@ MODEL = "truth"
 def right_answers(questions: Iterable[Question], model: str) -> dict[Question, str]:
     """The text of each question's answer. A simulated engine's greedy tokens depend on nothing but
     their positions, so every engine of the model gives the same."""
+    with reference_engine(model) as url:
+        return {question: _ask(url, question) for question in questions}
+
+
+@contextmanager
+def reference_engine(model: str) -> Iterator[str]:
+    """The base URL of a simulated engine on this machine, which serves `model` as MODEL."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as directory:
@@ -32,7 +40,7 @@ def right_answers(questions: Iterable[Question], model: str) -> dict[Question, s
             )
             try:
                 wait_for("the engine that knows the answers", lambda: _is_ready(url), 120)
-                return {question: _ask(url, question) for question in questions}
+                yield url
             finally:
                 processes.kill_all()
                 watcher.communicate()

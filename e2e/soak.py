@@ -1,0 +1,364 @@
+"""A soak of the full cluster: mixed load, a fault every 20 s, and what grows meanwhile.
+
+    make soak        # an hour; root, a cluster of its own unless one is up
+    PYTHONPATH=e2e/cluster:benchmarks python e2e/soak.py [--seconds 3600] [--save FILE]
+
+Lost is every request without its right answer: any status but 200, error event, wrong or missing
+token, wrong usage or end. A client sends a request again only if its connection broke within 30 s
+of a router's kill -9; nothing else is excused. Processes are sampled every 5 s; one router and one
+engine are spared from faults, and the operator after a third of the run, so that their lives are
+long enough for a slope: RSS, file descriptors and threads must not grow, over the second half of a
+life, for sure and by more than their noise. Every ten minutes the load runs dry, and nothing may be
+held then: KV blocks, transcripts, bodies, requests in flight. Exits with 1 when anything of this
+does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import defaultdict
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from common import commit, machine
+from soaking import report
+from soaking.cluster_faults import KINDS, Faults, NotNowError, insist, write_keys
+from soaking.load import Keys, Load, Plan
+from soaking.questions import pool, right_answers
+from soaking.sampling import FIGURES, Samples, changed, gauges, lives
+from soaking.schedule import Schedule
+
+from harness.cluster import Cluster, cluster_up, down_afterwards
+from harness.commands import wait_for
+from harness.errors import HarnessError
+from harness.places import run_directory
+from harness.proof.deployment import Deployment
+from harness.proof.release import ROUTER_NODE, Release, small_values
+from harness.proof.steps import OTHER_TAG
+
+MODEL = "builtin://kvasir-tiny"
+BUSY, STEADY = "busy", "steady"
+SAMPLE_SECONDS, GAUGE_SECONDS = 5.0, 15.0
+REST_SECONDS = 60.0
+"""Seconds without load before and after, for memory at rest."""
+DRAIN_SECONDS = 120.0
+"""Seconds in which all must be at rest when the load has ended."""
+KV_BLOCKS = 65536
+"""Of the `slow` speed profile."""
+AT_REST = {
+    "engine": {
+        "kvasir_num_requests_running": 0.0,
+        "kvasir_num_requests_waiting": 0.0,
+        "kvasir_kv_cache_usage_perc": 0.0,
+        "kvasir_failed_steps_total": 0.0,
+    },
+    "router": {
+        "kvasir_router_stream_transcript_bytes": 0.0,
+        "kvasir_router_body_bytes": 0.0,
+        "kvasir_router_replica_in_flight": 0.0,
+        "kvasir_router_waiting_requests": 0.0,
+        "kvasir_router_task_failures_total": 0.0,
+    },
+}
+FOLLOWED = {
+    "router": (
+        *("kvasir_router_stream_transcript_bytes", "kvasir_router_body_bytes"),
+        *("kvasir_router_client_connections", "kvasir_router_index_blocks"),
+        "kvasir_router_index_memory_bytes",
+    ),
+    "engine": ("kvasir_num_requests_running", "kvasir_num_requests_waiting"),
+    "operator": ("kvasir_operator_queue_length",),
+}
+PORTS = {"engine": 8000, "router": 8081, "operator": 8080}
+
+
+class Soak:
+    """One run on a cluster with a release and two deployments: `busy`, which all happens to, and
+    `steady`, which is left alone."""
+
+    def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.release = Release(cluster.kubectl)
+        self.namespace = cluster.control_plane.namespace("soak")
+        self.deployments = {
+            name: Deployment(cluster.kubectl, self.namespace, name) for name in (BUSY, STEADY)
+        }
+        self.keys = Keys([f"kv-soak-lasting-{n}-{'x' * 16}" for n in range(3)], "kv-soak-0" * 3)
+        self.samples = Samples()
+        self.gauges: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+        self.rest: dict[str, dict[str, dict[str, float]]] = {}
+        self.began = 0.0
+
+    def install(self) -> None:
+        """Install the release and both deployments; returns when all is Ready."""
+        for node in self.cluster.nodes:
+            if OTHER_TAG not in node.images():
+                node.tag_image("localhost/kvasir/engine-sim:dev", OTHER_TAG)
+        self.release.install(small_values())
+        write_keys(self.release, self.keys.all())
+        engine = {
+            "config": {"device": "sim", "maxNumSeqs": 128},
+            "args": ["--speed-profile", "slow"],
+        }
+        spec = {
+            "model": {"uri": MODEL},
+            "engine": engine,
+            "lifecycle": {"drainSeconds": 20},
+        }
+        self.deployments[BUSY].apply({**spec, "replicas": 3})
+        self.deployments[STEADY].apply({**spec, "podTemplate": {"nodeSelector": ROUTER_NODE}})
+        for deployment in self.deployments.values():
+            deployment.wait_ready()
+        router, engine_pod = self.release.pods("router")[0], self.deployments[STEADY].pods()[0]
+        operator = self.release.pods("operator")[0]
+        self.spared = {"router": router, "engine": engine_pod, "operator": operator}
+
+    def remove(self) -> None:
+        """Remove both deployments and the release."""
+        for deployment in self.deployments.values():
+            deployment.delete()
+        self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
+        self.release.uninstall()
+
+    async def run(self) -> report.Findings:
+        """Return what was found."""
+        answers = await asyncio.to_thread(right_answers, pool(), MODEL)
+        seed = self.options.seed
+        endpoints = self.release.endpoints(self.cluster.nodes[0].address)
+        plan = Plan(endpoints, {BUSY: 0.6, STEADY: 0.4}, self.options.rate, self.options.streams)
+        load = Load(plan, answers, self.keys, seed)
+        uid = str(self.spared["router"]["metadata"]["uid"])
+        busy, kills = self.deployments[BUSY], load.kills
+        faults = Faults(self.cluster, self.release, busy, uid, self.keys, kills.note, seed)
+        findings = report.Findings(load.counts)
+        await asyncio.to_thread(self._wait_for_keys)
+        self.began = time.monotonic()
+        watching = [asyncio.create_task(each) for each in (self._sample(), self._follow())]
+        self.rest["before"] = await self._figures_at_rest(REST_SECONDS / 2)
+        async with load:
+            pausing = asyncio.create_task(self._rest_now_and_then(load, findings))
+            await self._inject(faults, Schedule(KINDS, seed), findings)
+            pausing.cancel()
+            await asyncio.gather(pausing, return_exceptions=True)
+            self.rest["under load"] = self._figures(300.0)
+            load.resume()
+            await load.pause()
+            findings.defects += [f"the load itself: {error!r}" for error in load.failed()]
+            await self._check_rest(findings)
+        for name, deployment in self.deployments.items():
+            try:
+                await asyncio.to_thread(insist, deployment.wait_ready, 300.0)
+            except HarnessError as error:
+                findings.defects.append(f"{name} is not Ready at the end: {error}")
+        self.rest["after"] = await self._figures_at_rest(REST_SECONDS)
+        for each in watching:
+            each.cancel()
+        for result in await asyncio.gather(*watching, return_exceptions=True):
+            if not isinstance(result, asyncio.CancelledError):
+                findings.defects.append(f"sampling ended: {result!r}")
+        return findings
+
+    def record(self, findings: report.Findings, command: str) -> dict[str, Any]:
+        """Return the result file's content."""
+        processes = report.trends(self.samples.by_life, self.began)
+        told = report.gauge_trends(self.gauges)
+        return {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": commit(),
+            "hardware": machine(),
+            "command": command,
+            "seconds_of_load": self.options.seconds,
+            "seconds_between_faults": self.options.every,
+            "problems": report.problems(findings, (processes, told)),
+            "requests": report.requests(findings.counts),
+            "faults": report.fault_table(findings.faults),
+            "faults_in_all": len(findings.faults),
+            "at_rest": findings.idle,
+            "memory_at_rest": self.rest,
+            "lives": report.short_lives(self.samples.by_life),
+            "processes": processes,
+            "gauges": told,
+        }
+
+    async def _inject(self, faults: Faults, schedule: Schedule, findings: report.Findings) -> None:
+        """A fault every some seconds, whether the one before is over or not."""
+        under_way: dict[str, asyncio.Task[None]] = {}
+        first = time.monotonic()
+        end, due = first + self.options.seconds, first + self.options.every
+        while due < end:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            part = (due - first) / self.options.seconds
+            await self._one_fault(faults, schedule, findings, under_way, part)
+            due += self.options.every
+        await asyncio.sleep(max(0.0, end - time.monotonic()))
+        await asyncio.gather(*under_way.values())
+
+    async def _one_fault(
+        self,
+        faults: Faults,
+        schedule: Schedule,
+        findings: report.Findings,
+        under_way: dict[str, asyncio.Task[None]],
+        part: float,
+    ) -> None:
+        """Begin one fault: another one, where the first that is drawn has nothing to happen to."""
+        ready = await asyncio.to_thread(faults.engines_ready)
+        refused: set[str] = set()
+        while True:
+            busy = {name for name, task in under_way.items() if not task.done()} | refused
+            try:
+                kind = schedule.draw(part, busy, engines_ready=ready)
+            except LookupError:
+                findings.defects.append(f"no fault was possible at {part:.0%} of the run")
+                return
+            fault = report.Fault(kind.name, time.monotonic() - self.began)
+            task = asyncio.create_task(self._fault(faults, fault))
+            # What has nothing to happen to says so at once
+            done, _ = await asyncio.wait([task], timeout=5)
+            if done and fault.error == "not now":
+                refused.add(kind.name)
+                continue
+            findings.faults.append(fault)
+            under_way[kind.name] = task
+            return
+
+    async def _fault(self, faults: Faults, fault: report.Fault) -> None:
+        try:
+            await asyncio.to_thread(faults.inject, fault.name)
+        except NotNowError:
+            fault.error = "not now"
+        except Exception as error:
+            fault.error = f"could not be injected: {error!r}"
+        fault.ended = time.monotonic() - self.began
+        took = fault.ended - fault.began
+        print(f"{fault.began:6.0f} s  {fault.name} ({took:.1f} s) {fault.error or ''}", flush=True)
+
+    async def _rest_now_and_then(self, load: Load, findings: report.Findings) -> None:
+        """Let the load run dry every some minutes, and look at what is held then."""
+        while True:
+            await asyncio.sleep(self.options.rest_every)
+            await load.pause()
+            await self._check_rest(findings)
+            load.resume()
+
+    async def _check_rest(self, findings: report.Findings) -> None:
+        """Wait until nothing is held by any engine or router; note what is."""
+        began = time.monotonic()
+        while True:
+            held, pods = await asyncio.to_thread(self._held)
+            took = time.monotonic() - began
+            if not held or took > DRAIN_SECONDS:
+                break
+            await asyncio.sleep(1)
+        row = {"at": round(began - self.began), "seconds": round(took, 1), "pods": pods}
+        findings.idle.append({**row, "left": held})
+        print(f"{began - self.began:6.0f} s  at rest: {row} {held}", flush=True)
+
+    def _held(self) -> tuple[list[str], int]:
+        """What engines and routers hold, and how many were asked."""
+        pods = [("router", pod) for pod in insist(lambda: self.release.pods("router"))]
+        for deployment in self.deployments.values():
+            pods += [("engine", pod) for pod in insist(deployment.pods)]
+        held, asked = [], 0
+        for part, pod in pods:
+            with suppress(OSError, KeyError):
+                now = gauges(_metrics(part, pod))
+                asked += 1
+                name = pod["metadata"]["name"]
+                held += [f"{name}: {k} {v:g}" for k, v in changed(now, AT_REST[part]).items()]
+        return held, asked
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.to_thread(self.samples.take)
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    async def _follow(self) -> None:
+        """Gauges of the pods that are spared."""
+        while True:
+            for part, pod in self.spared.items():
+                with suppress(OSError):
+                    now = await asyncio.to_thread(gauges, _metrics(part, pod))
+                    at = time.monotonic() - self.began
+                    for name in FOLLOWED[part]:
+                        self.gauges[part, name].append((at, now.get(name, 0.0)))
+                    if part == "engine":
+                        held = now["kvasir_kv_cache_usage_perc"] * KV_BLOCKS
+                        self.gauges[part, "kvasir_kv_cache_blocks_held"].append((at, held))
+            await asyncio.sleep(GAUGE_SECONDS)
+
+    async def _figures_at_rest(self, seconds: float) -> dict[str, dict[str, float]]:
+        await asyncio.sleep(seconds)
+        return self._figures(seconds / 2)
+
+    def _figures(self, seconds: float) -> dict[str, dict[str, float]]:
+        """Medians of the last seconds, of those that live and are spared."""
+        since = time.monotonic() - seconds
+        pods = {pod["metadata"]["uid"]: part for part, pod in self.spared.items()}
+        found = {}
+        for life in lives():
+            recent = [each for each in self.samples.by_life.get(life, ()) if each.at >= since]
+            if life.pod in pods and recent:
+                medians = {n: round(median(getattr(s, n) for s in recent), 2) for n in FIGURES}
+                found[f"{life.role} {life.pod[:8]}/{life.pid}"] = medians
+        return found
+
+    def _wait_for_keys(self) -> None:
+        """Return when every router knows the keys."""
+
+        def known() -> bool:
+            urls = [_metrics("router", pod) for pod in self.release.pods("router")]
+            return all(gauges(url).get("kvasir_router_api_keys") == 4 for url in urls)
+
+        wait_for("routers that know the keys", known, 180, 1.0)
+
+
+def _metrics(part: str, pod: dict[str, Any]) -> str:
+    return f"http://{pod['status']['podIP']}:{PORTS[part]}/metrics"
+
+
+def soak(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the record of a run on the cluster that is up, or on one of its own."""
+    with ExitStack() as stack:
+        if run_directory().exists():
+            made = Soak(Cluster(), options)
+            stack.callback(made.remove)
+        else:
+            stack.enter_context(down_afterwards())
+            made = Soak(cluster_up(2, lambda text: print(text, flush=True)), options)
+        made.install()
+        findings = asyncio.run(made.run())
+        return made.record(findings, " ".join(["python", *sys.argv]))
+
+
+def main() -> int:
+    """Return the exit status: 1 when something was lost, grew or did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=3600.0, help="of load")
+    parser.add_argument("--every", type=float, default=20.0, help="seconds between two faults")
+    parser.add_argument("--rest-every", type=float, default=600.0, help="seconds between rests")
+    parser.add_argument("--rate", type=float, default=4.0, help="requests a second")
+    parser.add_argument("--streams", type=int, default=12, help="streams at a time")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    record = soak(options)
+    if options.save:
+        options.save.write_text(json.dumps(record, indent=1) + "\n")
+    shown = {name: record[name] for name in ("requests", "faults", "lives", "memory_at_rest")}
+    print(json.dumps(shown, indent=1))
+    for problem in record["problems"]:
+        print(f"FAILED  {problem}")
+    return int(bool(record["problems"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
