@@ -21,8 +21,8 @@ SYSTEMS = (
 """Prefixes that many prompts share."""
 LONG = "The planets from the sun outwards, with a sentence for each of them. " * 24
 SHORT = ("Sort: 7 3 9 1", "Reverse: abcdef", "What is 12 + 30?", "Recall: the key is 42.")
-FRESH_LENGTHS = (300, 900, 1700)
-"""Token ids of prompts that no cache has."""
+FRESH_LENGTHS = (600, 1700, 1700)
+"""Token ids of prompts that no cache has: after some 20 minutes every block has been used."""
 _FRESH_IDS = range(100, 1500)
 _FRESH_END = (74, 71, 78, 78, 81)
 """Its last ones stay ("hello"): half a character at the end would be a part of the answer."""
