@@ -76,6 +76,7 @@ FOLLOWED = {
     "engine": ("kvasir_num_requests_running", "kvasir_num_requests_waiting"),
     "operator": ("kvasir_operator_queue_length",),
 }
+NOT_NOW = "nothing to happen to"
 PORTS = {"engine": 8000, "router": 8081, "operator": 8080}
 
 
@@ -200,6 +201,8 @@ class Soak:
             due += self.options.every
         await asyncio.sleep(max(0.0, end - time.monotonic()))
         await asyncio.gather(*under_way.values())
+        # Those that said late that there was nothing to happen to
+        findings.faults = [each for each in findings.faults if each.error != NOT_NOW]
 
     async def _one_fault(
         self,
@@ -223,7 +226,7 @@ class Soak:
             task = asyncio.create_task(self._fault(faults, fault))
             # What has nothing to happen to says so at once
             done, _ = await asyncio.wait([task], timeout=5)
-            if done and fault.error == "not now":
+            if done and fault.error == NOT_NOW:
                 refused.add(kind.name)
                 continue
             findings.faults.append(fault)
@@ -234,7 +237,7 @@ class Soak:
         try:
             await asyncio.to_thread(faults.inject, fault.name)
         except NotNowError:
-            fault.error = "not now"
+            fault.error = NOT_NOW
         except Exception as error:
             fault.error = f"could not be injected: {error!r}"
         fault.ended = time.monotonic() - self.began

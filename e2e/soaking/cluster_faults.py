@@ -127,12 +127,8 @@ class Faults:
     def engines_ready(self) -> bool:
         """Return True if two engines serve: requests have somewhere to go."""
         with suppress(HarnessError):
-            return len(self._ready_engines()) >= 2
+            return len([each for each in self._deployment.pods() if _is_running(each)]) >= 2
         return False
-
-    def routers(self) -> list[dict[str, Any]]:
-        """The router pods."""
-        return insist(lambda: self._release.pods("router"))
 
     def _kill_engine(self) -> None:
         pod = self._engine()
@@ -199,7 +195,7 @@ class Faults:
         self._router_killed(time.monotonic())
 
     def _kill_operator(self) -> None:
-        for pod in self._release.pods("operator"):
+        for pod in insist(lambda: self._release.pods("operator")):
             if _is_running(pod):
                 self._node_of(pod).kill_container(_container(pod))
                 return
@@ -254,7 +250,7 @@ class Faults:
             time.sleep(1)
 
     def _ready_engines(self) -> list[dict[str, Any]]:
-        return [each for each in self._deployment.pods() if _is_running(each)]
+        return [each for each in insist(self._deployment.pods) if _is_running(each)]
 
     def _engine(self) -> dict[str, Any]:
         """An engine pod that serves, if another one does, too."""
@@ -264,7 +260,8 @@ class Faults:
         return self._random.choice(pods)
 
     def _router(self) -> dict[str, Any]:
-        pods = [each for each in self._release.pods("router") if _is_running(each)]
+        found = insist(lambda: self._release.pods("router"))
+        pods = [each for each in found if _is_running(each)]
         others = [each for each in pods if each["metadata"]["uid"] != self._spared]
         if not others:
             raise NotNowError
@@ -274,7 +271,8 @@ class Faults:
         options = ("--grace-period=0", "--force") if at_once else ()
         where = ("-n", pod["metadata"]["namespace"])
         name = pod["metadata"]["name"]
-        self._cluster.kubectl(*where, "delete", "pod", name, "--wait=false", *options)
+        delete = (*where, "delete", "pod", name, "--ignore-not-found", "--wait=false", *options)
+        insist(lambda: self._cluster.kubectl(*delete))
 
     def _node_of(self, pod: dict[str, Any]) -> Any:
         return self._cluster.node(pod["spec"]["nodeName"])
