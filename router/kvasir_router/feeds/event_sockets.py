@@ -15,7 +15,8 @@ MAX_WAITING = 1024
 """Messages in a socket that is not read for a while. More are lost, and asked for again."""
 MAX_REPLAYS = 8
 """Maximum replays at once, of all replicas."""
-_HEARTBEAT_MS = 2000
+_KEEPALIVE_SECONDS = 2
+"""Between questions to the other machine; three without an answer, and it is gone."""
 
 
 class EventSockets:
@@ -39,8 +40,11 @@ class EventSockets:
         socket.maxmsgsize = MAX_MESSAGE_BYTES
         socket.reconnect_ivl = 100
         socket.reconnect_ivl_max = 1000
-        socket.heartbeat_ivl = _HEARTBEAT_MS
-        socket.heartbeat_timeout = 3 * _HEARTBEAT_MS
+        # Not ZMQ's heartbeats: they give up a connection whose socket is full, since no answer is
+        # read then, and libzmq aborts the process when the next one takes its place (issue 3937)
+        socket.tcp_keepalive = 1
+        socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = _KEEPALIVE_SECONDS
+        socket.tcp_keepalive_cnt = 3
         secure_client(socket, secret)
         return socket
 
