@@ -43,6 +43,10 @@ class OperatorError(Exception):
     """The operator cannot go on; one sentence on why."""
 
 
+_EXPECTED = (ClassTakenError, LeaseLostError, OperatorError, WatchError, CRDMissingError)
+"""Ends of the work that are no defects of ours."""
+
+
 async def run(settings: OperatorSettings) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises OperatorError."""
     stop = asyncio.Event()
@@ -107,14 +111,12 @@ async def _lead(
                 tasks.create_task(reconciler.run())
             # Last: when kopf ends it cancels all tasks that were made after its own
             tasks.create_task(_watch(watching, stop))
-    except* (
-        ClassTakenError,
-        LeaseLostError,
-        OperatorError,
-        WatchError,
-        CRDMissingError,
-    ) as group:
-        raise OperatorError(str(group.exceptions[0])) from None
+    except ExceptionGroup as group:
+        # Not `except*`: before Python 3.11.4 what it raises comes out as a group, with a traceback
+        expected, defects = group.split(_EXPECTED)
+        if expected is None or defects is not None:
+            raise
+        raise OperatorError(str(expected.exceptions[0])) from None
     finally:
         settings.fleet_secret.stop()
         await observer.close()

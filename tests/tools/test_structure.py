@@ -115,3 +115,18 @@ def test_no_class_name_stands_twice(package: str) -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(path.relative_to(ROOT)))
     assert {name: each for name, each in places.items() if len(each) > 1} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_nothing_is_raised_in_except_star(package: str) -> None:
+    """Before Python 3.11.4 it comes out as an ExceptionGroup, which nobody expects."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules(PACKAGES[package])
+        for clause in ast.walk(ast.parse(path.read_text()))
+        if isinstance(clause, ast.TryStar)
+        for handler in clause.handlers
+        for node in ast.walk(handler)
+        if isinstance(node, ast.Raise) and node.exc is not None
+    ]
+    assert found == []

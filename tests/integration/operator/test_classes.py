@@ -178,7 +178,9 @@ async def test_a_class_is_one_operators_and_comes_back(site: Any, release: Any) 
 
     await site.eventually(ended, "the end of the second process")
     assert intruder.process.returncode == 1
-    assert f"LLMDeploymentClass {site.namespace}-a is served by kvasir.dev/" in intruder.log
+    said = f"kvasir operator: LLMDeploymentClass {site.namespace}-a is served by kvasir.dev/"
+    assert said in intruder.log
+    assert "Traceback" not in intruder.log
     await site.cluster.delete(CLASSES, "", f"{site.namespace}-a")
     await site.eventually(lambda: exists(site, "a"), "the class again")
     await site.apply()

@@ -25,7 +25,8 @@ async def test_never_two_writers(plane: Any, tmp_path: Path) -> None:
             assert found.writes_before > 0
             assert found.writes_of_the_next > 0
         logs = "".join((tmp_path / f"{each.name}.log").read_text() for each in two.candidates)
-    assert "the Lease could not be renewed in time" in logs
+    assert "kvasir operator: the Lease could not be renewed in time\n" in logs
+    assert "Traceback" not in logs
 
 
 @pytest.mark.slow
