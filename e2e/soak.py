@@ -6,11 +6,11 @@
 Lost is every request without its right answer: any status but 200, error event, wrong or missing
 token, wrong usage or end. A client sends a request again only if its connection broke within 30 s
 of a router's kill -9; nothing else is excused. Processes are sampled every 5 s; one router and one
-engine are spared from faults, and the operator after a third of the run, so that their lives are
-long enough for a slope: RSS, file descriptors and threads must not grow, over the second half of a
-life, for sure and by more than their noise. Every ten minutes the load runs dry, and nothing may be
-held then: KV blocks, transcripts, bodies, requests in flight. Exits with 1 when anything of this
-does not hold.
+engine are spared from faults, and operator and API server after a third of the run, so that their
+lives are long enough for a slope: RSS, file descriptors and threads must not grow, over the second
+half of a life, for sure and by more than their noise. Every ten minutes the load runs dry, and
+nothing may be held then: KV blocks, transcripts, bodies, requests in flight. Exits with 1 when
+anything of this does not hold, or a container ended by a signal of its own.
 """
 
 from __future__ import annotations
@@ -77,6 +77,10 @@ FOLLOWED = {
     "operator": ("kvasir_operator_queue_length",),
 }
 NOT_NOW = "nothing to happen to"
+ROLES = ("router", "engine core", "engine api", "engine parent", "operator")
+"""Of which each has to have a life that can be judged."""
+JUDGED_SECONDS = 3000.0
+"""Only a run as long as this has such lives of all."""
 PORTS = {"engine": 8000, "router": 8081, "operator": 8080}
 
 
@@ -96,6 +100,8 @@ class Soak:
         self.samples = Samples()
         self.gauges: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         self.rest: dict[str, dict[str, dict[str, float]]] = {}
+        self.commit = commit()
+        self.crashes: set[str] = set()
         self.began = 0.0
 
     def install(self) -> None:
@@ -170,10 +176,13 @@ class Soak:
     def record(self, findings: report.Findings, command: str) -> dict[str, Any]:
         """Return the result file's content."""
         processes = report.trends(self.samples.by_life, self.began)
+        if self.options.seconds >= JUDGED_SECONDS:
+            findings.defects += report.not_judged(processes, ROLES)
+        findings.defects += sorted(self.crashes)
         told = report.gauge_trends(self.gauges)
         return {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "commit": commit(),
+            "commit": self.commit,
             "hardware": machine(),
             "command": command,
             "seconds_of_load": self.options.seconds,
@@ -285,8 +294,11 @@ class Soak:
             await asyncio.sleep(SAMPLE_SECONDS)
 
     async def _follow(self) -> None:
-        """Gauges of the pods that are spared."""
+        """Gauges of the pods that are spared, and crashes of any."""
         while True:
+            with suppress(HarnessError):
+                pods = await asyncio.to_thread(self.cluster.kubectl.json, "get", "pods", "-A")
+                self.crashes.update(report.crashes(pods["items"]))
             for part, pod in self.spared.items():
                 with suppress(OSError):
                     now = await asyncio.to_thread(gauges, _metrics(part, pod))

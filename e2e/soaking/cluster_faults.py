@@ -43,10 +43,10 @@ KINDS = (
     Kind("router kill -9", "routers"),
     Kind("router pod deleted at once", "routers"),
     Kind("router pod deleted", "routers"),
-    # So that its last life is long enough to judge
+    # So that its last life is long enough to judge: without the API server it loses its Lease
     Kind("operator kill -9", "operator", until=0.3),
-    Kind("API server kill -9, started again", "cluster"),
-    Kind("API server stopped (SIGSTOP)", "cluster"),
+    Kind("API server kill -9, started again", "cluster", until=0.35),
+    Kind("API server stopped (SIGSTOP)", "cluster", until=0.35),
     Kind("DNS stopped (SIGSTOP)", "cluster"),
     Kind("an API key replaced", "keys"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,6 +22,10 @@ SMALLEST_OF_GAUGES = {
     "kvasir_router_body_bytes": 16384.0,
     "kvasir_router_client_connections": 2.0,
     "kvasir_operator_queue_length": 1.0,
+}
+
+_CRASHED = {
+    128 + number for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV)
 }
 
 
@@ -85,6 +90,29 @@ def short_lives(by_life: Mapping[Life, Sequence[Sample]]) -> dict[str, dict[str,
         for figure in FIGURES:
             largest = max((float(getattr(each, figure)) for each in samples), default=0.0)
             row[f"largest_{figure}"] = round(max(largest, row.get(f"largest_{figure}", 0.0)), 1)
+    return found
+
+
+def not_judged(found: Iterable[str], roles: Iterable[str]) -> list[str]:
+    """Return, in words, the roles of which no life was long enough for a trend."""
+    judged = {name.rpartition(" ")[0] for name in found}
+    return [
+        f"no life of the {role} was long enough to judge" for role in roles if role not in judged
+    ]
+
+
+def crashes(pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return, in words, the containers that ended by a signal of their own, such as SIGSEGV."""
+    found = []
+    for pod in pods:
+        for container in pod["status"].get("containerStatuses", ()):
+            for state in (container["state"], container.get("lastState", {})):
+                ended = state.get("terminated") or {}
+                if ended.get("exitCode") in _CRASHED:
+                    found.append(
+                        f"{pod['metadata']['name']} ended with {ended['exitCode']}"
+                        f" at {ended['finishedAt']}"
+                    )
     return found
 
 

@@ -24,7 +24,7 @@ def test_a_seed_repeats_the_order_and_an_hour_has_every_kind_several_times() -> 
     assert draws(1) != draws(2)
     counts = Counter(draws(1))
     assert set(counts) == set(EFFECTS)
-    assert min(counts.values()) >= 4
+    assert min(counts.values()) >= 3
 
 
 @given(st.integers(0, 2**32))
@@ -35,8 +35,8 @@ def test_two_deaths_are_never_next_to_each_other(seed: int) -> None:
 
 def test_the_operator_is_spared_after_a_third_of_the_run() -> None:
     names = draws(3)
-    last = max(i for i, name in enumerate(names) if EFFECTS[name] == "operator")
-    assert last / len(names) <= 0.3
+    last = max(i for i, n in enumerate(names) if n.startswith(("operator", "API server")))
+    assert 0.2 < last / len(names) <= 0.35
 
 
 @given(st.sets(st.sampled_from(sorted(EFFECTS))), st.booleans(), st.integers(0, 1000))

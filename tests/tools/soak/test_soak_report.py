@@ -9,8 +9,10 @@ from soaking.load import Counts
 from soaking.report import (
     Fault,
     Findings,
+    crashes,
     fault_table,
     gauge_trends,
+    not_judged,
     problems,
     requests,
     short_lives,
@@ -99,3 +101,21 @@ def test_faults_are_counted_by_kind() -> None:
         "a": {"times": 1, "longest_seconds": 0.5},
         "b": {"times": 2, "longest_seconds": 2.0},
     }
+
+
+def test_what_could_not_be_judged_is_told() -> None:
+    found = trends(BY_LIFE, 1000.0)
+    assert not_judged(found, ("router", "engine core")) == []
+    assert not_judged(found, ("router", "operator")) == [
+        "no life of the operator was long enough to judge"
+    ]
+
+
+def test_a_crash_is_told_and_a_kill_is_not() -> None:
+    def pod(code: int) -> dict[str, object]:
+        ended = {"terminated": {"exitCode": code, "finishedAt": "12:00"}}
+        status = {"state": {"running": {}}, "lastState": ended}
+        return {"metadata": {"name": f"a{code}"}, "status": {"containerStatuses": [status]}}
+
+    pods = [pod(137), pod(139), pod(0), pod(134), {"metadata": {"name": "b"}, "status": {}}]
+    assert crashes(pods) == ["a139 ended with 139 at 12:00", "a134 ended with 134 at 12:00"]
