@@ -90,15 +90,17 @@ class ReplicaTable:
             elif mask & bit:
                 shard[key] = self._shared(mask & ~bit)
 
-    def clear(self, bits: int, shard: int) -> None:
-        """Clear the replicas' bits in one shard."""
+    def clear(self, bits: int, shard: int) -> int:
+        """Clear the replicas' bits in one shard; returns how many blocks it had."""
         entries = self._table.shards[shard]
+        count = len(entries)
         for key in [key for key, mask in entries.items() if mask & bits]:
             mask = entries[key] & ~bits
             if mask:
                 entries[key] = self._shared(mask)
             else:
                 del entries[key]
+        return count
 
     def _shared(self, mask: int) -> int:
         """One object for all equal masks: there are few of them, and up to millions of blocks."""

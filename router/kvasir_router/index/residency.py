@@ -24,6 +24,9 @@ _MAX_TABLES = 16
 _FOREIGN_SHARES = 16
 """Shares of the bound on blocks, of which a foreign engine's own hashes get one."""
 _BACK_SCAN = 2
+_SWEPT_SHARDS, _SWEPT_BLOCKS = 32, 256
+"""Of replicas that are gone, looked at with each event. One shard would be enough for large tables
+alone: a small one has as many, and its few events would take an hour for them."""
 
 
 class Resident(NamedTuple):
@@ -271,9 +274,11 @@ class Residency:
         if not self._sweeping:
             self._sweeping, self._next_shard = self._bits.retired, 0
             return
-        for table in self._tables.values():
-            table.clear(self._sweeping, self._next_shard)
-        self._next_shard += 1
+        end, seen = min(SHARDS, self._next_shard + _SWEPT_SHARDS), 0
+        while self._next_shard < end and seen < _SWEPT_BLOCKS:
+            for table in self._tables.values():
+                seen += table.clear(self._sweeping, self._next_shard)
+            self._next_shard += 1
         if self._next_shard == SHARDS:
             self._bits.freed(self._sweeping)
             self._sweeping = 0

@@ -326,6 +326,19 @@ def test_it_holds_what_the_engines_hold(machine) -> None:
     )
 
 
+def test_what_replicas_leave_goes_with_few_events_of_their_successors(make_replica) -> None:
+    """Replicas that come and go, with a hundred blocks and as many events each."""
+    residency, most = Residency(), 0
+    for number in range(30):
+        replica = make_replica(str(number))
+        for at in range(100):
+            first = (number * 100 + at) * BLOCK
+            residency.stored(replica, stored(list(range(first, first + BLOCK))))
+        residency.forget_replica(replica)
+        most = max(most, residency.blocks)
+    assert most <= 400
+
+
 def test_bits_of_those_that_are_gone_are_cleared_and_used_again(make_replica) -> None:
     residency, (texts, [chain]) = Residency(), texts_of(TOKENS)
     old, other = make_replica("old"), make_replica("other")
