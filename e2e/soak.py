@@ -42,6 +42,7 @@ from harness.places import run_directory
 from harness.proof.deployment import Deployment
 from harness.proof.release import ROUTER_NODE, Release, small_values
 from harness.proof.steps import OTHER_TAG
+from kvasir_engine.sim.latency_model import SpeedProfile
 
 MODEL = "builtin://kvasir-tiny"
 BUSY, STEADY = "busy", "steady"
@@ -50,8 +51,9 @@ REST_SECONDS = 60.0
 """Seconds without load before and after, for memory at rest."""
 DRAIN_SECONDS = 120.0
 """Seconds in which all must be at rest when the load has ended."""
-KV_BLOCKS = 65536
-"""Of the `slow` speed profile."""
+SLOW, FAST = "slow", "h200-llama-3.1-8b-bf16"
+"""Speed profiles: streams of `busy` live through faults, and `steady` computes enough for all that
+it keeps to be full after half an hour: KV blocks, and the last 10,000 batches of its events."""
 AT_REST = {
     "engine": {
         "kvasir_num_requests_running": 0.0,
@@ -111,17 +113,9 @@ class Soak:
                 node.tag_image("localhost/kvasir/engine-sim:dev", OTHER_TAG)
         self.release.install(small_values())
         write_keys(self.release, self.keys.all())
-        engine = {
-            "config": {"device": "sim", "maxNumSeqs": 128},
-            "args": ["--speed-profile", "slow"],
-        }
-        spec = {
-            "model": {"uri": MODEL},
-            "engine": engine,
-            "lifecycle": {"drainSeconds": 20},
-        }
-        self.deployments[BUSY].apply({**spec, "replicas": 3})
-        self.deployments[STEADY].apply({**spec, "podTemplate": {"nodeSelector": ROUTER_NODE}})
+        self.deployments[BUSY].apply({**_spec(SLOW), "replicas": 3})
+        pinned = {"podTemplate": {"nodeSelector": ROUTER_NODE}}
+        self.deployments[STEADY].apply({**_spec(FAST), **pinned})
         for deployment in self.deployments.values():
             deployment.wait_ready()
         router, engine_pod = self.release.pods("router")[0], self.deployments[STEADY].pods()[0]
@@ -140,7 +134,7 @@ class Soak:
         answers = await asyncio.to_thread(right_answers, pool(), MODEL)
         seed = self.options.seed
         endpoints = self.release.endpoints(self.cluster.nodes[0].address)
-        plan = Plan(endpoints, {BUSY: 0.6, STEADY: 0.4}, self.options.rate, self.options.streams)
+        plan = Plan(endpoints, {BUSY: 0.5, STEADY: 0.5}, self.options.rate, self.options.streams)
         load = Load(plan, answers, self.keys, seed)
         uid = str(self.spared["router"]["metadata"]["uid"])
         busy, kills = self.deployments[BUSY], load.kills
@@ -295,6 +289,7 @@ class Soak:
 
     async def _follow(self) -> None:
         """Gauges of the pods that are spared, and crashes of any."""
+        blocks = SpeedProfile.load(FAST).num_kv_blocks
         while True:
             with suppress(HarnessError):
                 pods = await asyncio.to_thread(self.cluster.kubectl.json, "get", "pods", "-A")
@@ -306,7 +301,7 @@ class Soak:
                     for name in FOLLOWED[part]:
                         self.gauges[part, name].append((at, now.get(name, 0.0)))
                     if part == "engine":
-                        held = now["kvasir_kv_cache_usage_perc"] * KV_BLOCKS
+                        held = now["kvasir_kv_cache_usage_perc"] * blocks
                         self.gauges[part, "kvasir_kv_cache_blocks_held"].append((at, held))
             await asyncio.sleep(GAUGE_SECONDS)
 
@@ -338,6 +333,15 @@ class Soak:
 
 def _metrics(part: str, pod: dict[str, Any]) -> str:
     return f"http://{pod['status']['podIP']}:{PORTS[part]}/metrics"
+
+
+def _spec(profile: str) -> dict[str, Any]:
+    """Spec of a deployment of simulated engines."""
+    engine = {
+        "config": {"device": "sim", "maxNumSeqs": 128},
+        "args": ["--speed-profile", profile],
+    }
+    return {"model": {"uri": MODEL}, "engine": engine, "lifecycle": {"drainSeconds": 20}}
 
 
 def soak(options: argparse.Namespace) -> dict[str, Any]:
