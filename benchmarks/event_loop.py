@@ -1,4 +1,4 @@
-"""What one turn of an API process's event loop costs while many bodies of one kind come at once.
+"""Measure the turns of an API process's event loop while many bodies of one kind come at once.
 
     python benchmarks/event_loop.py [--kinds chat,ids] [--save]
 

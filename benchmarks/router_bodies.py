@@ -1,5 +1,6 @@
-"""How long the largest bodies hold the router's event loop, and what scanning them costs:
-python benchmarks/router_bodies.py [--save]
+"""Measure how long the largest bodies hold the router's event loop, and the cost of scanning them.
+
+    python benchmarks/router_bodies.py [--save]
 
 A router in this process, its client and its replica in others. Between two turns of the loop the
 CPU time of this thread is read, so that what else the machine does is not counted.

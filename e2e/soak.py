@@ -80,7 +80,7 @@ FOLLOWED = {
 }
 NOT_NOW = "nothing to happen to"
 ROLES = ("router", "engine core", "engine api", "engine parent", "operator")
-"""Of which each has to have a life that can be judged."""
+"""Processes; one life of each has to be long enough to be judged."""
 JUDGED_SECONDS = 3000.0
 """Only a run as long as this has such lives of all."""
 PORTS = {"engine": 8000, "router": 8081, "operator": 8080}
@@ -269,7 +269,7 @@ class Soak:
         print(f"{began - self.began:6.0f} s  at rest: {row} {held}", flush=True)
 
     def _held(self) -> tuple[list[str], int]:
-        """What engines and routers hold, and how many were asked."""
+        """Return what engines and routers hold, and how many answered."""
         pods = [("router", pod) for pod in insist(lambda: self.release.pods("router"))]
         for deployment in self.deployments.values():
             pods += [("engine", pod) for pod in insist(deployment.pods)]

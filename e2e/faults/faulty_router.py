@@ -27,7 +27,7 @@ _seen: set[tuple[int, int]] = set()
 
 
 class InjectedError(Exception):
-    """What a task is made to raise."""
+    """Exception that a task is made to raise."""
 
 
 class Faulty:

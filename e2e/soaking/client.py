@@ -42,7 +42,7 @@ class Outcome:
     left: bool
     """The client left in the middle, as it had planned."""
     failure: str | None
-    """Why it is lost."""
+    """Reason why it is lost; None = it was answered."""
 
 
 _BROKEN = (

@@ -76,8 +76,8 @@ def insist(action: Callable[[], Result], seconds: float = INSIST_SECONDS) -> Res
 
 
 class Faults:
-    """What happens to `deployment` (its engines), routers, operator, nodes and control plane. The
-    router whose UID is `spared` is left alone, so that one has a long life.
+    """Faults of `deployment` (its engines), routers, operator, nodes and control plane. The router
+    whose UID is `spared` is left alone, so that one has a long life.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from harness.traffic.truth import MODEL, reference_engine
 
 CHAT, COMPLETIONS, TOKENIZE = "/v1/chat/completions", "/v1/completions", "/tokenize"
 STREAM_TOKENS = (20, 50, 100, 200)
-"""Of streams; at ten tokens a second the longest take as long as there is between two faults."""
+"""Lengths of streams; at ten tokens a second the longest last from one fault to the next."""
 SYSTEMS = (
     "You sort lists, reverse words and add numbers, and you say nothing else. " * 8,
     "You are a raven who remembers everything that he has seen during the day. " * 8,
@@ -30,10 +30,10 @@ _FRESH_END = (74, 71, 78, 78, 81)
 
 @dataclass(frozen=True)
 class Answer:
-    """What counts of an answer."""
+    """Parts of an answer that are compared."""
 
     texts: tuple[str, ...]
-    """Of each choice."""
+    """Text of each choice."""
     ends: tuple[str | None, ...]
     """Reason of each choice's end."""
     usage: tuple[int, int]

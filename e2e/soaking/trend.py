@@ -15,7 +15,7 @@ BIN_SECONDS = 60.0
 MIN_BINS = 6
 """Fewer say nothing of a slope."""
 _Z = 1.96
-"""Of a normal distribution: 95 % lie within."""
+"""Standard deviations within which 95 % of a normal distribution lie."""
 _MAD_TO_SIGMA = 1.4826
 
 Series = Sequence[tuple[float, float]]

@@ -25,8 +25,8 @@ _FOREIGN_SHARES = 16
 """Shares of the bound on blocks, of which a foreign engine's own hashes get one."""
 _BACK_SCAN = 2
 _SWEPT_SHARDS, _SWEPT_BLOCKS = 32, 256
-"""Of replicas that are gone, looked at with each event. One shard would be enough for large tables
-alone: a small one has as many, and its few events would take an hour for them."""
+"""Shards and blocks that each event searches for replicas that are gone. One shard would be enough
+for large tables alone: a small one has as many, and its few events would take an hour for them."""
 
 
 class Resident(NamedTuple):

@@ -1,4 +1,4 @@
-"""What one connection may have parsed of large reads before the others have their turn."""
+"""Turns of large reads: one connection has so much parsed before the others have theirs."""
 
 from kvasir_router.wire.request_parser import RequestParser
 
