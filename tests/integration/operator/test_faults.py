@@ -97,7 +97,8 @@ async def test_the_lease_taken_away_ends_the_process(site: Any, start: Any) -> N
 
 @pytest.mark.slow
 async def test_an_api_server_that_comes_back(site: Any, start: Any, plane: Any) -> None:
-    operator = start("--lease-seconds", "30")
+    # Far longer than an API server takes to start, and to know its roles again
+    operator = start("--lease-seconds", "120")
     await site.apply()
     await site.until("Ready", "True")
     plane.restart_apiserver()

@@ -64,6 +64,21 @@ class Gateway:
         upstream = await asyncio.open_connection(self._host, self._port, ssl=self._trust)
         dying: asyncio.Future[BaseProcess] = asyncio.Future()
         answers = asyncio.create_task(self._pass_answers(upstream[0], writer, dying))
+        try:
+            await self._take(reader, upstream[1], dying)
+            if dying.done():
+                await answers
+        finally:
+            answers.cancel()
+            for each in (upstream[1], writer):
+                each.transport.abort()
+
+    async def _take(
+        self,
+        reader: asyncio.StreamReader,
+        onward: asyncio.StreamWriter,
+        dying: asyncio.Future[BaseProcess],
+    ) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -71,17 +86,12 @@ class Gateway:
                 body = await reader.readexactly(int(length[1]) if length else 0)
                 if (what := _written(head)) is not None:
                     if self.victim is None:
-                        break  # another write of the one that is about to die
+                        return  # another write of the one that is about to die
                     self.deaths.append(what)
                     dying.set_result(self.victim)
                     self.victim = None
-                upstream[1].write(head + body)
-                await upstream[1].drain()
-        if dying.done():
-            await answers
-        answers.cancel()
-        upstream[1].close()
-        writer.close()
+                onward.write(head + body)
+                await onward.drain()
 
     async def _pass_answers(
         self,
@@ -143,7 +153,7 @@ class Relay:
             resync_seconds=1.0,
             lease_name=site.namespace,
             class_name=site.namespace,
-            lease_seconds=15.0,
+            lease_seconds=60.0,
             host="127.0.0.1",
             metrics_port=port,
         )

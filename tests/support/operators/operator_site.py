@@ -47,7 +47,7 @@ class Operator:
         self._command = [
             *(sys.executable, "-m", "kvasir", "operator", "--namespace", "kvasir-test"),
             *("--image-cpu", "cpu:1", "--image-cuda", "cuda:1", "--image-sim", "sim:1"),
-            *("--resync-seconds", "1", "--lease-seconds", "15", "--metrics-port", str(port)),
+            *("--resync-seconds", "1", "--lease-seconds", "30", "--metrics-port", str(port)),
             *("--host", "127.0.0.1"),
             *flags,
         ]
