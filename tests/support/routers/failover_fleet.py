@@ -94,9 +94,11 @@ class Cutter:
         try:
             inner, outer = await asyncio.open_connection("127.0.0.1", self._engine.port)
             up = asyncio.create_task(self._requests(reader, outer))
-            await self._answers(inner, writer)
-            up.cancel()
-            outer.transport.abort()
+            try:
+                await self._answers(inner, writer)
+            finally:
+                up.cancel()
+                outer.transport.abort()
         except (OSError, asyncio.CancelledError):
             pass
         finally:
