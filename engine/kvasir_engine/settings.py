@@ -30,6 +30,8 @@ from kvasir_engine.serve_panels import CACHE, HTTP, MODEL, OPS, STEP
 ModelImpl = Literal["auto", "native", "transformers"]
 KernelChoice = Literal["auto", "torch"]
 SchedulingPolicy = Literal["fcfs", "priority"]
+NO_SPEED_PROFILE = "instant"
+"""Default of --speed-profile: a step takes no time."""
 
 
 class SettingsError(UserError):
@@ -44,6 +46,16 @@ def _check_bounds(settings: object, **bounds: tuple[int, int]) -> None:
             bound = f"at least {low}" if value < low else f"at most {high}"
             flag_name = name.replace("_", "-")
             raise SettingsError(f"--{flag_name} must be {bound}, got {value}.")
+
+
+def _check_choices(settings: object, **choices: Any) -> None:
+    """Raise SettingsError for the first of these fields that is none of its Literal's values."""
+    for name, choice in choices.items():
+        value = getattr(settings, name)
+        if value not in get_args(choice):
+            known = ", ".join(get_args(choice))
+            flag_name = name.replace("_", "-")
+            raise SettingsError(f"--{flag_name} must be one of {known}, got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +172,7 @@ class EngineSettings:
     )
     """Launch decodes a kernel at a time instead of as CUDA graphs (CUDA)."""
     speed_profile: str = flag(
-        "instant", "With --device sim: a shipped profile's name or a file.", MODEL
+        NO_SPEED_PROFILE, "With --device sim: a shipped profile's name or a file.", MODEL
     )
     tensor_parallel_size: int = flag(1, "GPUs (or CPU processes) that share the model.", MODEL)
     seed: int | None = flag(
@@ -183,7 +195,18 @@ class EngineSettings:
             max_model_len=(MIN_MODEL_LEN, MAX_MODEL_LEN),
             tensor_parallel_size=(1, sys.maxsize),
             seed=(0, MAX_SEED),
+            max_logprobs=(0, sys.maxsize),
         )
+        # Typer has checked those of a command line, nobody those of `LLM(...)`.
+        _check_choices(
+            self,
+            device=Device,
+            dtype=Dtype,
+            load_format=LoadFormat,
+            model_impl=ModelImpl,
+            kernels=KernelChoice,
+        )
+        self._check_companions()
         try:
             for name in ("hf_overrides", "rope_scaling"):
                 given = getattr(self, name)
@@ -199,6 +222,17 @@ class EngineSettings:
             )
         if self.rope_theta is not None and not self.rope_theta > 0:
             raise SettingsError(f"--rope-theta must be above 0, got {self.rope_theta}.")
+
+    def _check_companions(self) -> None:
+        """Raise SettingsError for a setting that does nothing without another one."""
+        if self.speed_profile != NO_SPEED_PROFILE and self.device != "sim":
+            raise SettingsError(
+                f"--speed-profile {self.speed_profile} goes with --device sim; leave it out."
+            )
+        if self.kv_events_replay_endpoint and not self.kv_events_endpoint:
+            raise SettingsError(
+                "--kv-events-replay-endpoint goes with --kv-events-endpoint; give both."
+            )
 
     @property
     def overrides(self) -> ConfigOverrides:

@@ -103,3 +103,39 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 def test_a_tokenizer_that_is_left_out_has_no_name() -> None:
     with pytest.raises(SettingsError, match=r"--skip-tokenizer-init .* --tokenizer mine"):
         make_settings("m", skip_tokenizer_init=True, tokenizer="mine")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"device": "tpu"}, "--device must be one of auto, cpu, cuda, sim, got 'tpu'."),
+        ({"dtype": "fp16"}, "--dtype must be one of auto, float32, bfloat16, float16, got 'fp16'."),
+        ({"load_format": "pt"}, "--load-format must be one of auto, safetensors, dummy, got 'pt'."),
+        ({"model_impl": "vllm"}, "--model-impl must be one of auto, native, transformers, got"),
+        ({"kernels": "fast"}, "--kernels must be one of auto, torch, got 'fast'."),
+        ({"max_logprobs": -1}, "--max-logprobs must be at least 0, got -1."),
+    ],
+)
+def test_a_value_that_means_nothing_names_its_flag(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        make_settings("m", **fields)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "companion"),
+    [
+        ({"speed_profile": "mine.json"}, {"device": "sim"}),
+        (
+            {"kv_events_replay_endpoint": "tcp://*:5558"},
+            {"kv_events_endpoint": "tcp://*:5557"},
+        ),
+    ],
+)
+def test_a_setting_that_does_nothing_alone_asks_for_the_other(
+    fields: dict[str, Any], companion: dict[str, Any]
+) -> None:
+    (name,) = companion
+    with pytest.raises(SettingsError, match=f"goes with --{name.replace('_', '-')}"):
+        make_settings("m", **fields)
+    make_settings("m", **fields, **companion)
