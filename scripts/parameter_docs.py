@@ -48,6 +48,7 @@ def page() -> str:
         if parameter.max_items is not None:
             values = f"at most {parameter.max_items} entries"
         notes = parameter.meaning + ("" if parameter.beams else " Not with beam search.")
+        notes += " Only with beam search." if parameter.only_beams else ""
         taken = (
             *(["C"] if each.name in CompletionBody.__struct_fields__ else []),
             *(["Ch"] if each.name in ChatBody.__struct_fields__ else []),

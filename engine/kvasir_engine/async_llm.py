@@ -13,7 +13,7 @@ from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
-from kvasir_engine.inputs import Prompt, RequestMaker
+from kvasir_engine.inputs import Prompt, RequestMaker, cache_salt
 from kvasir_engine.kv.prefix_seed import engine_seed
 from kvasir_engine.loader.model_directory import loaded_revision, resolve_files
 from kvasir_engine.outputs import GenerationError, RequestOutput
@@ -94,7 +94,9 @@ class AsyncLLM:
         text, ids = self._maker.tokenise(prompt)
         params = sampling_params or SamplingParams()
         name = request_id or str(next(self._ids))
-        request = self._maker.request(name, ids, params, priority=priority)
+        request = self._maker.request(
+            name, ids, params, priority=priority, cache_salt=cache_salt(prompt)
+        )
         stream = await self._client.submit(request)
         tokenizer = self._maker.tokenizer if params.detokenize else None
         assembler = OutputAssembler(request, tokenizer, text)

@@ -12,11 +12,12 @@ from kvasir.text.tokenizer import Tokenizer, eos_token_ids
 from kvasir.wire.block_hash import chain_hashes, root_hash
 from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams, UnknownTokenError
-from kvasir_engine.settings import EngineSettings
+from kvasir_engine.settings import EngineSettings, SettingsError
 from kvasir_engine.text.no_tokenizer import NoTokenizer, needs_text
 
 Prompt: TypeAlias = str | Sequence[int] | Mapping[str, Any]
-"""Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}."""
+"""Text, token ids, or vLLM's {"prompt": ...} / {"prompt_token_ids": ...}, with a cache_salt if it
+is to share no cached blocks with prompts of another one."""
 Message: TypeAlias = Mapping[str, Any]
 MAX_SALT_CHARS = 1024
 
@@ -68,10 +69,13 @@ class RequestMaker:
             raise needs_text(param)
 
     def tokenise(self, prompt: Prompt) -> tuple[str | None, list[int]]:
-        """The prompt's text, if it was given as text, and its token ids."""
+        """The prompt's text, if it was given, and its token ids. Raises ParameterError for a
+        dictionary's key that has no meaning here."""
         if isinstance(prompt, Mapping):
-            key = "prompt_token_ids" if "prompt_token_ids" in prompt else "prompt"
-            return self.tokenise(prompt[key])
+            _check_keys(prompt)
+            if "prompt_token_ids" in prompt:
+                return prompt.get("prompt"), list(prompt["prompt_token_ids"])
+            return self.tokenise(prompt["prompt"])
         if isinstance(prompt, str):
             return prompt, self.tokenizer.encode(prompt)
         return None, list(prompt)
@@ -146,13 +150,34 @@ class RequestMaker:
         return found
 
 
+def cache_salt(prompt: Prompt) -> str:
+    """Return the cache_salt that a prompt brings; empty if it has none."""
+    return prompt.get("cache_salt") or "" if isinstance(prompt, Mapping) else ""
+
+
+def _check_keys(prompt: Mapping[str, Any]) -> None:
+    known = ("prompt", "prompt_token_ids", "cache_salt")
+    for key, value in prompt.items():
+        if key not in known and value is not None:
+            raise ParameterError(
+                key, f"a prompt's {key} is not supported; it has {', '.join(known)}."
+            )
+    if "prompt" not in prompt and "prompt_token_ids" not in prompt:
+        raise ParameterError("prompt", "a prompt needs prompt or prompt_token_ids.")
+
+
 def load_text(
     directory: Path, *, skip: bool, trust_remote_code: bool, chat_template: str | None
 ) -> tuple[Tokenizer, ChatTemplate | None]:
     """Return a model's tokenizer and chat template; with `skip` a stand-in and none.
 
-    Raises TokenizerError or TemplateError.
+    Raises TokenizerError or TemplateError, or SettingsError for a template without a tokenizer.
     """
+    if skip and chat_template is not None:
+        raise SettingsError(
+            "--chat-template needs the tokenizer that --skip-tokenizer-init leaves out; give one "
+            "of the two."
+        )
     if skip:
         return NoTokenizer(), None
     tokenizer = Tokenizer.load(directory, trust_remote_code=trust_remote_code)

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.core.build import build_core
-from kvasir_engine.inputs import Message, Prompt, RequestMaker
+from kvasir_engine.inputs import Message, Prompt, RequestMaker, cache_salt
 from kvasir_engine.interrupts import hold_interrupts
 from kvasir_engine.kv.prefix_seed import random_seed
 from kvasir_engine.loader.model_directory import resolve_files
@@ -24,7 +24,7 @@ from kvasir_engine.request import EngineRequest, SampleDelta
 from kvasir_engine.sampling_params import BeamSearchParams, SamplingParams
 from kvasir_engine.scheduler import admission
 from kvasir_engine.scheduler.step_results import StepNews
-from kvasir_engine.settings import make_settings
+from kvasir_engine.settings import SettingsError, make_settings
 from kvasir_engine.text.output_assembler import OutputAssembler
 
 UNBOUNDED = sys.maxsize
@@ -50,6 +50,11 @@ class LLM:
     ) -> None:
         settings.setdefault("max_queued_requests", UNBOUNDED)
         made = make_settings(model, tokenizer=tokenizer, revision=revision, **settings)
+        if made.kv_events_endpoint:
+            raise SettingsError(
+                "kv_events_endpoint does not work with LLM, which publishes no events; "
+                "use AsyncLLM or kvasir serve."
+            )
         model_dir, self.settings = resolve_files(made)
         seed = random_seed()
         self._core = build_core(self.settings, model_dir, prefix_seed=seed)
@@ -83,7 +88,7 @@ class LLM:
         jobs = []
         for prompt, each, rank in zip(many, params, ranks, strict=True):
             text, ids = self._maker.tokenise(prompt)
-            jobs.append(self._job(text, ids, each, rank))
+            jobs.append(self._job(text, ids, each, rank, cache_salt(prompt)))
         return self._run(jobs, use_tqdm)
 
     def chat(
@@ -115,7 +120,7 @@ class LLM:
             )
             # The template writes the special tokens itself.
             ids = self._maker.tokenizer.encode(text, add_special_tokens=False)
-            jobs.append(self._job(text, ids, each, 0))
+            jobs.append(self._job(text, ids, each))
         return self._run(jobs, use_tqdm)
 
     def beam_search(
@@ -156,9 +161,16 @@ class LLM:
         self._core.built_runner.runner.close()
 
     def _job(
-        self, text: str | None, ids: list[int], params: SamplingParams, priority: int
+        self,
+        text: str | None,
+        ids: list[int],
+        params: SamplingParams,
+        priority: int = 0,
+        salt: str = "",
     ) -> OutputAssembler:
-        request = self._maker.request(str(self._next_id), ids, params, priority=priority)
+        request = self._maker.request(
+            str(self._next_id), ids, params, priority=priority, cache_salt=salt
+        )
         self._next_id += 1
         request.handle = self._next_handle
         self._next_handle += params.n

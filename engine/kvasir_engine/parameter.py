@@ -19,6 +19,8 @@ class Parameter:
     max_items: int | None = None
     beams: bool = True
     """False when only the default works together with use_beam_search."""
+    only_beams: bool = False
+    """True when only the default works without use_beam_search."""
     internal: bool = False
     """True when no caller sets it."""
 

@@ -143,9 +143,15 @@ class SamplingParams:
     )
     use_beam_search: bool = parameter(False, "Search with n beams, as transformers does.")
     length_penalty: float = parameter(
-        1.0, "A beam's score is divided by its length to this power.", low=-100.0, high=100.0
+        1.0,
+        "A beam's score is divided by its length to this power.",
+        low=-100.0,
+        high=100.0,
+        only_beams=True,
     )
-    early_stopping: bool = parameter(False, "End a beam search once n beams are finished.")
+    early_stopping: bool = parameter(
+        False, "End a beam search once n beams are finished.", only_beams=True
+    )
 
     def __post_init__(self) -> None:
         given: Any = self.stop
@@ -165,8 +171,12 @@ class SamplingParams:
         self.verify_lists()
         self._verify_biases()
         self.verify_vocabulary(vocab_size)
+        if self.stop and not self.detokenize:
+            raise ParameterError("stop", "stop strings need text; leave detokenize on.")
         if self.use_beam_search:
             self._verify_beam()
+        else:
+            self._verify_no_beam()
 
     def _verify_numbers(self) -> None:
         for name, table in _BOUNDED.items():
@@ -248,6 +258,13 @@ class SamplingParams:
                     name, f"{name} does not work together with use_beam_search; leave it out."
                 )
 
+    def _verify_no_beam(self) -> None:
+        for name, default in _ONLY_WITH_BEAMS.items():
+            if getattr(self, name) != default:
+                raise ParameterError(
+                    name, f"{name} is of beam searches; set use_beam_search, or leave it out."
+                )
+
 
 @dataclass(slots=True)
 class BeamSearchParams:
@@ -279,6 +296,8 @@ _LOGPROBS = ("logprobs", "prompt_logprobs")
 """Bounded by --max-logprobs."""
 _BOUNDED = {name: p for name, p in PARAMETERS.items() if p.range}
 _MAX_ITEMS = {name: p.max_items for name, p in PARAMETERS.items() if p.max_items is not None}
-_NOT_WITH_BEAMS = {
-    name: getattr(SamplingParams(), name) for name, p in PARAMETERS.items() if not p.beams
+_DEFAULTS = SamplingParams()
+_NOT_WITH_BEAMS = {name: getattr(_DEFAULTS, name) for name, p in PARAMETERS.items() if not p.beams}
+_ONLY_WITH_BEAMS = {
+    name: getattr(_DEFAULTS, name) for name, p in PARAMETERS.items() if p.only_beams
 }

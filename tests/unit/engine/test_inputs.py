@@ -11,11 +11,11 @@ from tokenizers.models import WordLevel
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir.wire.block_hash import chain_hashes, root_hash
-from kvasir_engine.inputs import RequestMaker
+from kvasir_engine.inputs import RequestMaker, cache_salt, load_text
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.request import Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
-from kvasir_engine.settings import make_settings
+from kvasir_engine.settings import SettingsError, make_settings
 
 VOCAB = 1792
 
@@ -33,7 +33,35 @@ def test_every_form_of_a_prompt_gives_its_ids(maker: RequestMaker) -> None:
     assert text == "Hello there"
     assert maker.tokenise({"prompt": "Hello there"}) == (text, ids)
     assert maker.tokenise(tuple(ids)) == (None, ids)
-    assert maker.tokenise({"prompt_token_ids": ids, "prompt": "other"}) == (None, ids)
+    assert maker.tokenise({"prompt_token_ids": ids, "prompt": "other"}) == ("other", ids)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named"),
+    [
+        ({"prompt": "Hello", "multi_modal_data": {"image": 1}}, "multi_modal_data"),
+        ({"promt": "Hello"}, "promt"),
+        ({"cache_salt": "tenant"}, "prompt"),
+    ],
+)
+def test_a_key_of_a_prompt_that_has_no_meaning_is_named(
+    maker: RequestMaker, prompt: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        maker.tokenise(prompt)
+    assert caught.value.param == named
+    assert maker.tokenise({"prompt_token_ids": [1], "multi_modal_data": None}) == (None, [1])
+
+
+def test_a_prompt_may_bring_its_salt() -> None:
+    assert cache_salt({"prompt": "Hello", "cache_salt": "tenant"}) == "tenant"
+    assert cache_salt({"prompt": "Hello", "cache_salt": None}) == cache_salt("Hello") == ""
+
+
+def test_a_template_without_a_tokenizer_is_refused() -> None:
+    directory = resolve_model("builtin://kvasir-tiny")
+    with pytest.raises(SettingsError, match="--chat-template needs the tokenizer"):
+        load_text(directory, skip=True, trust_remote_code=False, chat_template="{{ messages }}")
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB, 2**31, 2**64])

@@ -149,6 +149,23 @@ def test_an_unknown_setting_is_named_with_the_nearest() -> None:
         LLM(TINY, max_num_seq=3)
 
 
+def test_block_events_are_for_an_engine_that_publishes_them() -> None:
+    with pytest.raises(SettingsError, match="kv_events_endpoint does not work with LLM"):
+        LLM(TINY, kv_events_endpoint="tcp://127.0.0.1:5557")
+
+
+@pytest.mark.slow
+def test_prompts_of_two_salts_share_no_blocks(llm: LLM) -> None:
+    prompt = {"prompt_token_ids": list(range(10, 74))}
+
+    def cached(**salt: str) -> int | None:
+        (output,) = llm.generate({**prompt, **salt}, GREEDY, use_tqdm=False)
+        return output.num_cached_tokens
+
+    assert [cached(cache_salt="a"), cached(cache_salt="b")] == [0, 0]
+    assert (cached(cache_salt="a") or 0) > 0
+
+
 @pytest.mark.slow
 def test_a_plain_script_needs_no_main_guard_no_zmq_and_no_server() -> None:
     script = (

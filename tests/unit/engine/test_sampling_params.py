@@ -87,6 +87,9 @@ def test_what_is_in_range_passes(fields: dict[str, Any]) -> None:
         ({"use_beam_search": True, "temperature": 0.5}, "temperature", "use_beam_search"),
         ({"use_beam_search": True, "stop": "x"}, "stop", "leave it out"),
         ({"use_beam_search": True, "logprobs": 1}, "logprobs", "use_beam_search"),
+        ({"length_penalty": 2.0}, "length_penalty", "set use_beam_search, or leave it out"),
+        ({"early_stopping": True}, "early_stopping", "set use_beam_search, or leave it out"),
+        ({"stop": "x", "detokenize": False}, "stop", "leave detokenize on"),
     ],
 )
 def test_what_is_out_of_range_names_field_and_value(

@@ -56,11 +56,8 @@ def start(
     )
     if api.ssl_keyfile is not None and api.ssl_certfile is None:
         raise SettingsError("--ssl-keyfile goes with --ssl-certfile; give both.")
-    if api.skip_tokenizer_init and api.chat_template is not None:
-        raise SettingsError(
-            "--chat-template needs the tokenizer that --skip-tokenizer-init leaves out; give one "
-            "of the two."
-        )
+    if api.max_log_len and not api.enable_log_requests:
+        raise SettingsError("--max-log-len goes with --enable-log-requests; give both.")
     if api.root_path and (not api.root_path.startswith("/") or api.root_path.endswith("/")):
         raise SettingsError(
             f"--root-path must begin with / and not end with it, got {api.root_path!r}."

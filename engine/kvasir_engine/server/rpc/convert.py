@@ -50,8 +50,6 @@ async def prompt_run(message: pb.GenerateRequest, intake: Intake) -> PromptRun:
             "request_id", f"request_id takes at most {MAX_REQUEST_ID_CHARS} characters, got {size}."
         )
     params = _sampling_params(message.sampling)
-    if params.stop and not params.detokenize:
-        raise ParameterError("stop", "stop strings need text; leave detokenize on.")
     resume = _resume(message)
     if resume is not None and resume.seed is not None:
         params.seed = resume.seed

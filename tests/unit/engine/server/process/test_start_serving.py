@@ -50,6 +50,7 @@ def test_a_port_in_use_is_one_sentence_and_no_process(flag: str) -> None:
         ({"ssl_certfile": Path("/no/such.crt")}, "cannot read /no/such.crt"),
         ({"ssl_certfile": TINY / "config.json"}, "with key .*: this is no PEM file"),
         ({"ssl_keyfile": Path("/no/such.key")}, "--ssl-keyfile goes with --ssl-certfile"),
+        ({"max_log_len": 9}, "--max-log-len goes with --enable-log-requests; give both"),
         ({"root_path": "llm"}, "--root-path must begin with / and not end with it, got 'llm'"),
         ({"root_path": "/llm/"}, "--root-path must begin with / and not end with it"),
         ({"allowed_origins": ["[https://a.example]"]}, "--allowed-origins .* is no JSON list"),
