@@ -44,10 +44,6 @@ class Markers:
         """Return what stands for each marker in the text that a parser reads."""
         return tuple(self._signs.get(text, text) for text in texts)
 
-    def sign(self, text: str) -> str:
-        """Return what stands for one marker."""
-        return self._signs.get(text, text)
-
     def restore(self, text: str) -> str:
         """Return `text` with the markers spelt out."""
         return text.translate(self._texts) if self._signs and not text.isascii() else text

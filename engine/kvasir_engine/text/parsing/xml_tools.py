@@ -36,8 +36,6 @@ class XmlTools(ToolMachine):
         (self._closer,) = markers.signs(self.marks)
         self._function = ""
         self._parameter = ""
-        self._begun = False
-        """The value being read has given out something."""
         self._count = 0
 
     def _open(self, opener: str) -> None:
@@ -100,7 +98,6 @@ class XmlTools(ToolMachine):
         self._emit(Kind.ARGUMENTS, f"{', ' if self._count else '{'}{json.dumps(name)}: ")
         self._count += 1
         self._parameter = name
-        self._begun = False
         schema = self._tools.property_schema(self._function, name)
         self._read = self._string_start if is_text(schema) else self._value
         return True
