@@ -119,8 +119,7 @@ class StepPlan:
     num_new: Int32Array
     """Tokens computed for each, [batch]."""
     starts: Int32Array
-    """Upper bound of the position of each row's first new token, [batch]; exact unless drafts
-    are being verified. The device keeps the truth."""
+    """Position of each row's first new token, [batch]. The device keeps its own."""
     num_decodes: int
     sample_entries: Int32Array
     """Batch entries whose last hidden state is sampled from, [samples]; n > 1 names one twice."""

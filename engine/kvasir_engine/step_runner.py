@@ -18,9 +18,7 @@ class StepHandle(Protocol):
 class Runner(Protocol):
     """Execute plans in order. A step is two launches, neither of which waits for the device.
 
-    The second may be delayed for rows whose token mask is made on the CPU, while the forward
-    pass already runs. An exception leaves the rows' state undefined: `recover` is called, and rows
-    begin anew.
+    An exception leaves the rows' state undefined: `recover` is called, and rows begin anew.
     """
 
     def forward(self, plan: StepPlan) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvasir.models.hf_config import ConfigError, load_config, parse_shape
 from kvasir.models.model_shape import ModelShape
@@ -12,6 +14,11 @@ from kvasir_engine.parallel.parallel_runner import TensorParallelRunner
 from kvasir_engine.parallel.protocol import Progress
 from kvasir_engine.settings import EngineSettings, SettingsError
 from kvasir_engine.startup.built_runner import BuiltRunner
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
 
 
 def build_parallel_runner(
@@ -40,12 +47,22 @@ def _build_rank_zero(executor: Executor, settings: EngineSettings, model_dir: Pa
     size = settings.tensor_parallel_size
     device = pick_device(settings.device)
     check_devices(size, device)
+    warn_of_gpus(device)
     executor.wait_for(Progress.IMPORTED)
     meet(0, size, store=executor.store, device=device)
     built_runner = build_torch_runner(settings, model_dir)
     executor.wait_for(Progress.READY)
     built_runner.runner = TensorParallelRunner(built_runner.runner, executor)
     return built_runner
+
+
+def warn_of_gpus(device: torch.device) -> None:
+    """Say in the log what tensor parallelism over GPUs lacks; over CPUs it is tested."""
+    if device.type == "cuda":
+        log.warning(
+            "Tensor parallelism over GPUs (NCCL) is untested, and decodes without CUDA graphs; one "
+            "GPU is faster for a model that fits it."
+        )
 
 
 def check_size(size: int, shape: ModelShape) -> None:

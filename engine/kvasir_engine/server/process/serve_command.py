@@ -20,7 +20,7 @@ _EPILOG = """\b
 Examples:
   kvasir serve builtin://kvasir-tiny
   kvasir serve ./Llama-3.1-8B-Instruct --served-model-name llama --api-key s3cret
-  kvasir serve Qwen/Qwen3-8B --tensor-parallel-size 2 --max-model-len 32768
+  kvasir serve Qwen/Qwen3-8B --max-model-len 32768 --enable-log-requests
   kvasir serve --config serve.yaml       # model: ./Llama-3.1-8B-Instruct, port: 8001, ...
   kvasir serve sim --device sim --model-config ./Llama-3.1-8B --speed-profile h200-llama-3.1-8b-bf16
 

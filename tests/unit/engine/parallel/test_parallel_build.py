@@ -10,7 +10,11 @@ import torch
 
 from kvasir.models.hf_config import read_shape
 from kvasir_engine.loader.load_error import ModelLoadError
-from kvasir_engine.parallel.parallel_build import build_parallel_runner, check_size
+from kvasir_engine.parallel.parallel_build import (
+    build_parallel_runner,
+    check_size,
+    warn_of_gpus,
+)
 from kvasir_engine.parallel.rendezvous import check_devices
 from kvasir_engine.settings import SettingsError, make_settings
 
@@ -83,3 +87,12 @@ def test_more_ranks_than_gpus_are_refused() -> None:
 def test_sizes_below_one_are_refused() -> None:
     with pytest.raises(SettingsError, match="--tensor-parallel-size must be at least 1, got 0"):
         make_settings("model", tensor_parallel_size=0)
+
+
+def test_the_log_says_what_ranks_on_gpus_lack(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_gpus(torch.device("cpu"))
+    assert caplog.messages == []
+    warn_of_gpus(torch.device("cuda"))
+    (said,) = caplog.messages
+    assert "NCCL" in said
+    assert "without CUDA graphs" in said
