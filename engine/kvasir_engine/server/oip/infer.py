@@ -20,7 +20,11 @@ from kvasir_engine.server.openai.schema import CompletionBody
 OUTPUT = "text_output"
 INPUT = "text_input"
 MAX_ID_CHARS = 256
-_NOT_PARAMETERS = ("model", "prompt", "stream", "stream_options", "resume", "echo", "n", "best_of")
+_NOT_PARAMETERS = (
+    *("model", "prompt", "stream", "stream_options", "resume", "echo", "n", "best_of"),
+    *("logprobs", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids"),
+)
+"""What the inputs say already, and what the answer, one tensor of texts, has no place for."""
 
 
 class Tensor(msgspec.Struct, kw_only=True):

@@ -38,6 +38,8 @@ TENSOR = {"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["x"]
         ({"inputs": [TENSOR | {"shape": []}]}, "shape [] does not hold"),
         ({"inputs": [TENSOR], "outputs": [{"name": "logits"}]}, "the output is text_output"),
         ({"inputs": [TENSOR], "parameters": {"stream": True}}, "use /v1/completions"),
+        ({"inputs": [TENSOR], "parameters": {"logprobs": 1}}, "use /v1/completions"),
+        ({"inputs": [TENSOR], "parameters": {"return_token_ids": True}}, "use /v1/completions"),
         ({"inputs": [TENSOR], "parameters": {"colour": 1}}, "is not a sampling parameter"),
         ({"inputs": [TENSOR], "parameters": {"max_tokens": "many"}}, "Expected `int | null`"),
         ({"inputs": [TENSOR], "parameters": {"top_p": 7}}, "top_p"),
