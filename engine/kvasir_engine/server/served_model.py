@@ -97,11 +97,18 @@ def generation_defaults(choice: str, model_dir: Path) -> dict[str, Any]:
     """Sampling parameters that a model's generation_config.json sets, under our names.
 
     `choice` is the flag --generation-config: "auto" (the model's), "vllm" (none), a directory.
+    Raises SettingsError for a directory without that file.
     """
     if choice == "vllm":
         return {}
     directory = model_dir if choice == "auto" else Path(choice)
-    config = read_json(directory / "generation_config.json")
+    file = directory / "generation_config.json"
+    if choice != "auto" and not file.is_file():
+        raise SettingsError(
+            f"--generation-config {choice} has no {file.name}; name a directory that has, or auto "
+            "or vllm."
+        )
+    config = read_json(file)
     defaults = {name: config[name] for name in _GENERATION_FIELDS if config.get(name) is not None}
     if config.get("max_new_tokens") is not None:
         defaults["max_tokens"] = config["max_new_tokens"]

@@ -50,7 +50,10 @@ def test_defaults_come_from_where_the_flag_says(model_dir, tmp_path_factory):
     (other / "generation_config.json").write_text(json.dumps({"top_p": 0.5}))
     assert generation_defaults("vllm", model_dir) == {}
     assert generation_defaults(str(other), model_dir) == {"top_p": 0.5}
-    assert generation_defaults("auto", tmp_path_factory.mktemp("empty")) == {}
+    empty = tmp_path_factory.mktemp("empty")
+    assert generation_defaults("auto", empty) == {}
+    with pytest.raises(SettingsError, match=r"--generation-config .* no generation_config\.json"):
+        generation_defaults(str(empty), model_dir)
 
 
 def test_the_parsers_are_the_templates_or_those_of_the_flags(model_dir):
