@@ -24,7 +24,7 @@ _NOT_PARAMETERS = (
     *("model", "prompt", "stream", "stream_options", "resume", "echo", "n", "best_of"),
     *("logprobs", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids"),
 )
-"""What the inputs say already, and what the answer, one tensor of texts, has no place for."""
+"""Fields that the inputs say already, or that the answer, one tensor of texts, cannot hold."""
 
 
 class Tensor(msgspec.Struct, kw_only=True):
