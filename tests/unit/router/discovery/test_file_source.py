@@ -165,7 +165,7 @@ def one_canary(split: str) -> str:
         ("models: [{name: m}]\ncanaries: [{name: m, split: {m: 1}}]", ["'m'", "twice"]),
         ("models: !!python/object/apply:os.system [ls]", ["not YAML"]),
         ("models: [{name: 2026-11-31}]", ["not YAML", "day is out of range"]),
-        ("models: " + "[" * 5000 + "]" * 5000, ["not YAML"]),
+        ("models: " + "[" * 5000 + "]" * 5000, ["nested too deeply", "64"]),
         ("models: []" + " " * MAX_FILE_BYTES, ["larger"]),
     ],
 )
