@@ -209,4 +209,4 @@ async def test_a_long_body_is_read_in_small_turns(start, turns, monkeypatch) -> 
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
     writer.close()
     assert sum(sizes.values()) > len(body)
-    assert max(sizes.values()) <= 1 << 20
+    assert max(sizes.values()) <= 256 * 1024  # one read: of the densest, 2 ms are scanned
