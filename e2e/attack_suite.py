@@ -10,7 +10,8 @@ loopback.
 --seconds: of mutated bodies, a fifth of them on the engine (default 30; 600 are to make a million
 where nothing else runs); from 120 on, the other attacks last longer, too. --save FILE writes the
 rows as JSON, with the date, the commit and the command. Beside each p99 stands the client's
-beside processes that take as much CPU time as the attack and its target: what is contention.
+beside processes that take as much CPU time as the attack, its target and what is behind that: what
+is contention.
 Without --times, as on a machine that does other work, an attack may raise the p99 by a second: more
 means that it stood still.
 """
@@ -73,7 +74,7 @@ class Run:
         await floods.requests(target.port, 1, self.folder, target.cheap_model)
         await floods.connections(target.port, 500)
         for request in bombs.nested(target.cheap_model, 2 * MIB if target.is_router else MIB // 4):
-            await _status(target.port, request)
+            await bombs.status(target.port, request)
         self.resident = target.resident()
 
     async def quiet(self) -> float:
@@ -84,8 +85,9 @@ class Run:
     async def beside(self, name: str, attack: Callable[[Row], Awaitable[None]]) -> None:
         """Attack while the client asks, and note what became of both."""
         row = Row(self.target.name, name)
-        began, used = time.monotonic(), (self.target.cpu_seconds(), _children_seconds())
+        meter = _Meter(self.target)
         attacking = asyncio.ensure_future(attack(row))
+        attacking.add_done_callback(meter.stop)
         seconds: list[float] = []
         problems: list[str] = []
         while not attacking.done():
@@ -96,10 +98,8 @@ class Run:
             await attacking
         except (RuntimeError, OSError, ValueError) as error:
             row.failed.append(f"{type(error).__name__}: {error}")
-        took = time.monotonic() - began
-        row.load = (self.target.cpu_seconds() - used[0]) / took
-        attackers = (_children_seconds() - used[1]) / took
-        row.equal_p99 = await self.beside_equal_load(row.load, attackers)
+        row.load, attackers, own = meter.loads
+        row.equal_p99 = await self.beside_equal_load(row.load + own, attackers)
         before, self.baseline = self.baseline, await self.quiet()
         row.judge(seconds, problems, max(before, self.baseline), self.times)
         row.expect(self.target.server.running, "the server ended")
@@ -108,9 +108,12 @@ class Run:
 
     async def beside_equal_load(self, server: float, attackers: float) -> float:
         """Return the client's p99 beside processes that take so many seconds of CPU time a second;
-        a server's with the usual priority, the attackers' with a low one, as theirs is."""
-        shares = [(server / math.ceil(server), False)] * math.ceil(server)
-        shares += [(attackers / math.ceil(attackers), True)] * math.ceil(attackers)
+        a server's, and this process's, with the usual priority, the attackers' with a low one, as
+        theirs is."""
+        shares = []
+        for seconds, nice in ((server, False), (attackers, True)):
+            count = math.ceil(seconds)
+            shares += [(seconds / count, nice) for _ in range(count)]
         burning = [
             asyncio.ensure_future(_script("burn.py", str(share), "4", nice=nice, prints=False))
             for share, nice in shares
@@ -168,20 +171,17 @@ class Run:
             row.note += f"{backend.name} saw {seen} requests, {told['hidden']} hidden; "
 
     async def bombs(self, row: Row) -> None:
-        model = self.target.cheap_model
-        size = MIB // 4
-        if self.target.is_router:
+        target, size = self.target, MIB // 4
+        if target.is_router:
             size = 60 * MIB if self.is_long else 8 * MIB
-        statuses: Counter[int] = Counter()
-        for request in bombs.compressed():
-            status = await _status(self.target.port, request)
-            allowed = (415,) if self.target.is_router else (400, 415)
+        arguments = (target.port, target.cheap_model, size)
+        told = await _script("bombs.py", *map(str, arguments), nice=True)
+        allowed = (415,) if target.is_router else (400, 415)
+        for status in told["compressed"]:
             row.expect(status in allowed, f"a compressed body was answered {status}")
-            statuses[status] += 1
-        for request in (*bombs.nested(model, size), *bombs.framed(model)):
-            status = await _status(self.target.port, request)
-            row.expect(0 <= status < 500, f"{request[:160]!r}... was answered {status}")
-            statuses[status] += 1
+        for begins, status in told["dense"]:
+            row.expect(0 <= status < 500, f"{begins}... was answered {status}")
+        statuses = Counter([*told["compressed"], *(status for _, status in told["dense"])])
         row.sent = statuses.total()
         row.note = ", ".join(f"{status}: {count}" for status, count in sorted(statuses.items()))
 
@@ -222,10 +222,24 @@ class Run:
         await self.remember()
 
 
-def _children_seconds() -> float:
-    """CPU time of the attackers that have ended, the client among them."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+class _Meter:
+    """CPU time that is taken while an attack lasts: by its target, by the attackers' processes that
+    have ended (the client's too), and by this process, in seconds a second."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._began = self._now()
+        self.loads: list[float] = []
+        """Once it has stopped."""
+
+    def stop(self, _: object) -> None:
+        spent = [now - then for now, then in zip(self._now(), self._began, strict=True)]
+        self.loads = [each / spent[0] for each in spent[1:]]
+
+    def _now(self) -> tuple[float, ...]:
+        children, own = map(resource.getrusage, (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF))
+        seconds = (each.ru_utime + each.ru_stime for each in (children, own))
+        return (time.monotonic(), self._target.cpu_seconds(), *seconds)
 
 
 async def _script(name: str, *arguments: str, nice: bool = False, prints: bool = True) -> Any:
@@ -240,29 +254,6 @@ async def _script(name: str, *arguments: str, nice: bool = False, prints: bool =
     if process.returncode:
         raise RuntimeError(f"{name} ended with {process.returncode}")
     return json.loads(output) if prints else None
-
-
-async def _status(port: int, request: bytes) -> int:
-    """Send a request, however large; the status of its answer, 0 if it was cut off, 599 if there
-    was none in time."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    reading = asyncio.ensure_future(reader.read(1 << 16))
-    try:
-        async with asyncio.timeout(60):
-            for at in range(0, len(request), MIB):
-                if reading.done():
-                    break
-                writer.write(request[at : at + MIB])
-                await writer.drain()
-            head = await reading
-        return int(head.split(b" ", 2)[1]) if head else 0
-    except TimeoutError:
-        return 599
-    except OSError:
-        head = reading.result() if reading.done() and not reading.exception() else b""
-        return int(head.split(b" ", 2)[1]) if head else 0
-    finally:
-        writer.transport.abort()
 
 
 async def run(folder: Path, seconds: int, times: bool, only: list[str]) -> list[Row]:

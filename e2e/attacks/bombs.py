@@ -1,6 +1,14 @@
-"""Bodies that are small to send and large to read: compressed, nested, dense, in many parts."""
+"""Bodies that are small to send and large to read: python bombs.py PORT MODEL BYTES
 
+Compressed, nested, dense, in many parts, one after the other. A process of its own, since making
+them takes a core. Prints JSON: statuses of the compressed ones; beginnings and statuses of the
+others.
+"""
+
+import asyncio
 import gzip
+import json
+import sys
 import zlib
 from collections.abc import Iterator
 
@@ -67,3 +75,40 @@ def request(first: bytes, body: bytes, *lines: bytes) -> bytes:
     """Return a request that ends its connection."""
     head = (first, b"Host: a", b"Connection: close", b"Content-Length: %d" % len(body), *lines)
     return b"\r\n".join((*head, b"", body))
+
+
+async def status(port: int, request: bytes) -> int:
+    """Send a request, however large; the status of its answer, 0 if it was cut off, 599 if there
+    was none in time."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reading = asyncio.ensure_future(reader.read(1 << 16))
+    try:
+        async with asyncio.timeout(60):
+            for at in range(0, len(request), MIB):
+                if reading.done():
+                    break
+                writer.write(request[at : at + MIB])
+                await writer.drain()
+            head = await reading
+        return int(head.split(b" ", 2)[1]) if head else 0
+    except TimeoutError:
+        return 599
+    except OSError:
+        head = reading.result() if reading.done() and not reading.exception() else b""
+        return int(head.split(b" ", 2)[1]) if head else 0
+    finally:
+        writer.transport.abort()
+
+
+async def main(port: int, model: str, size: int) -> None:
+    squeezed = [await status(port, each) for each in compressed()]
+    dense = [
+        (repr(each[:160]), await status(port, each))
+        for bodies in (nested(model, size), framed(model))
+        for each in bodies
+    ]
+    print(json.dumps({"compressed": squeezed, "dense": dense}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

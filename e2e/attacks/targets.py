@@ -66,19 +66,21 @@ class Target:
 
     def resident(self) -> int:
         """Bytes of memory of all of the server's processes."""
-        pages = (int(text.split()[1]) for text in self._told_by("statm"))
+        pages = (int(text.split()[1]) for text in self._told_by("statm", self.server))
         return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float:
-        """CPU time that the server's processes have taken."""
-        ticks = (text.rpartition(")")[2].split() for text in self._told_by("stat"))
+        """CPU time that the server's processes have taken, and the backends'."""
+        told = self._told_by("stat", self.server, *self.backends)
+        ticks = (text.rpartition(")")[2].split() for text in told)
         return sum(int(each[11]) + int(each[12]) for each in ticks) / os.sysconf("SC_CLK_TCK")
 
-    def _told_by(self, name: str) -> Iterator[str]:
-        """Yield a file of /proc of each of the server's processes."""
+    def _told_by(self, name: str, *servers: Process) -> Iterator[str]:
+        """Yield a file of /proc of each of these servers' processes."""
+        groups = {server.group for server in servers}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
-                if os.getpgid(int(folder.name)) == self.server.group:
+                if os.getpgid(int(folder.name)) in groups:
                     yield (folder / name).read_text()
             except OSError:
                 continue  # it has ended

@@ -57,6 +57,16 @@ def test_bombs_are_as_large_as_they_are_to_be() -> None:
     assert all(len(each) < 1 << 20 for each in bombs.compressed())
 
 
+async def test_bombs_tell_what_each_was_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    loop = asyncio.get_running_loop()
+    async with await loop.create_server(Strict, "127.0.0.1", 0) as server:
+        await bombs.main(server.sockets[0].getsockname()[1], "m", 10_000)
+    told = json.loads(capsys.readouterr().out)
+    assert told["compressed"] == [200] * 6
+    assert [status for _, status in told["dense"]] == [200] * 20
+    assert "chat/completions" in told["dense"][0][0]
+
+
 @pytest.mark.parametrize(
     ("seconds", "problems", "quiet", "failed"),
     [
