@@ -73,6 +73,8 @@ def test_ways_to_write_the_boundary(content_type: bytes) -> None:
         (form(part("model", b"m" * 5000), part("model", b"n")), TYPE, "twice"),
         (form(part('x"; name*="model', b"m")), TYPE, r"`name\*`"),
         (form(part("model", b"m", "\r\nX: " + "x" * 5000)), TYPE, "breaks off"),
+        (form(part("model", b"m", ";" * 32)), TYPE, "Content-Disposition with more than 32"),
+        (form(part("model", b"m")), TYPE + b";" * 32, "Content-Type with more than 32"),
         (form(part("model", b"m")), b"multipart/form-data; boundary=" + b"x" * 71, "70"),
         (form(part("model", b"\xff")), TYPE, "UTF-8"),
         (form(*[part("x", b"") for _ in range(65)]), TYPE, "64"),
