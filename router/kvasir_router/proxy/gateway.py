@@ -42,7 +42,7 @@ from kvasir_router.wire.envelope import (
     read_outline,
     refusal,
 )
-from kvasir_router.wire.form import FormError, form_type, read_form
+from kvasir_router.wire.form import FormError, form_type, read_form, rename_form
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
 from kvasir_router.wire.long_bodies.body_edit import replace_member
 from kvasir_router.wire.long_bodies.body_scan import BodyError, is_available, outline_of
@@ -308,7 +308,7 @@ class Gateway:
         target = self.fleet.find(name, user if isinstance(user, str) else None)
         if target is None:
             raise self._local.unknown_model(name, holder)
-        if target.renamed and not form:
+        if target.renamed:
             _rename(request, target.model.name)
         media = media_in(request.body, request.endpoint, form)
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target, media)
@@ -370,7 +370,10 @@ def _read(request: Request) -> tuple[Envelope, bool]:
 
 def _rename(request: Request, name: str) -> None:
     """Name the model in the body as its replicas do. Raises RefusalError."""
-    outline = request.outline
+    outline, form = request.outline, form_type(request)
+    if form:
+        request.body = rename_form(request.body, form, name)
+        return
     if outline is not None:
         replace_member(request, outline, "model", msgspec.json.encode(name))
         return

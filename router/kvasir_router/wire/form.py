@@ -1,6 +1,7 @@
 """The fields of a multipart form that routing needs: audio and image uploads name their model so.
 
-Only the parts' headers and two small values are kept (RFC 7578); the body is sent on as it came.
+Only the parts' headers and two small values are kept (RFC 7578); the body is sent on as it came,
+but for a canary's name.
 The parser is the one that engines' web frameworks use: both find the same fields.
 """
 
@@ -48,6 +49,22 @@ def form_type(request: Request) -> bytes | None:
 
 def read_form(body: bytes, content_type: bytes) -> Envelope:
     """Return the envelope of a form's fields. Raises FormError."""
+    values = _fields_of(body, content_type).values
+    model = values.get(b"model")
+    try:
+        name = None if model is None else model.decode()
+    except UnicodeDecodeError:
+        raise FormError("The form's field `model` is not UTF-8.") from None
+    return Envelope(model=name, stream=values.get(b"stream", b"").lower() == b"true")
+
+
+def rename_form(body: bytes, content_type: bytes, name: str) -> bytes:
+    """Return a form that `read_form` has read with another `model`."""
+    start, end = _fields_of(body, content_type).model
+    return b"".join((body[:start], name.encode(), body[end:]))
+
+
+def _fields_of(body: bytes, content_type: bytes) -> "_Fields":
     boundary = _parameters(content_type, "Content-Type").get(b"boundary", b"")
     if not 1 <= len(boundary) <= _MAX_BOUNDARY:
         raise FormError("The form's Content-Type must name a boundary of 1 to 70 characters.")
@@ -59,12 +76,7 @@ def read_form(body: bytes, content_type: bytes) -> Envelope:
         parser.write(body)
     if parser.state != MultipartState.END:
         raise FormError("The form breaks off, or a part of it has no header.")
-    model = fields.values.get(b"model")
-    try:
-        name = None if model is None else model.decode()
-    except UnicodeDecodeError:
-        raise FormError("The form's field `model` is not UTF-8.") from None
-    return Envelope(model=name, stream=fields.values.get(b"stream", b"").lower() == b"true")
+    return fields
 
 
 class _Fields:
@@ -72,6 +84,8 @@ class _Fields:
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
+        self.model = (0, 0)
+        """Bytes of the body that are the model's name."""
         self.callbacks: MultipartCallbacks = {
             "on_part_begin": self._begin,
             "on_header_field": self._header_field,
@@ -106,6 +120,8 @@ class _Fields:
     def _data(self, data: bytes, start: int, end: int) -> None:
         if end - start <= _MAX_VALUE:
             self.values[self._name] = data[start:end]
+            if self._name == b"model":
+                self.model = start, end
 
 
 def _parameters(value: bytes, header: str) -> dict[bytes, bytes]:

@@ -90,12 +90,38 @@ async def test_what_cannot_move_does_not(routed, ask, field: dict[str, Any]) -> 
     assert not b.requests
 
 
-async def test_a_canary_is_renamed(one, client, eventually) -> None:
-    router, replica = await one()
-    listed = yaml.safe_load(router.config.read_text())
-    listed["canaries"] = [{"name": "c", "split": {"m": 1}}]
-    router.config.write_text(yaml.safe_dump(listed))
-    await eventually(lambda: router.server.fleet.find("c") is not None)
+@pytest.fixture
+def canary(one, eventually):
+    """A router in which all of the canary `c` is the model `m`, and its replica."""
+
+    async def start() -> tuple[Any, Any]:
+        router, replica = await one()
+        listed = yaml.safe_load(router.config.read_text())
+        listed["canaries"] = [{"name": "c", "split": {"m": 1}}]
+        router.config.write_text(yaml.safe_dump(listed))
+        await eventually(lambda: router.server.fleet.find("c") is not None)
+        return router, replica
+
+    return start
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+async def test_a_canary_is_renamed_in_a_form(canary, client, size: int) -> None:
+    router, replica = await canary()
+    response = await client.post(
+        f"{router.url}/v1/audio/transcriptions",
+        data={"model": "c", "prompt": "c"},
+        files={"file": ("c.wav", b"\r\n--" * size)},
+    )
+    assert response.status_code == 200
+    [request] = replica.requests
+    assert b'name="model"\r\n\r\nm\r\n' in request.body
+    assert b'name="prompt"\r\n\r\nc\r\n' in request.body
+    assert request.body.count(b"\r\n--") >= size
+
+
+async def test_a_canary_is_renamed(canary, client) -> None:
+    router, replica = await canary()
     body = {"model": "c", "messages": [{"role": "user", "content": FILLER}], "user": "u"}
     response = await client.post(f"{router.url}/v1/chat/completions", json=body)
     assert response.status_code == 200

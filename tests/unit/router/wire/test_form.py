@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvasir_router.wire.form import FormError, form_type, read_form
+from kvasir_router.wire.form import FormError, form_type, read_form, rename_form
 from kvasir_router.wire.http_request import Request
 
 TYPE = b"multipart/form-data; boundary=xyz"
@@ -39,6 +39,13 @@ AUDIO = part("file", b"RIFF\r\n\r\n\0" * 1000, '; filename="a;name=model.wav"')
 def test_the_model_is_found_wherever_it_is(body: bytes) -> None:
     envelope = read_form(body, TYPE)
     assert (envelope.model, envelope.stream) == ("m", False)
+
+
+@pytest.mark.parametrize("name", ["m", "another, longer name", "é"])
+def test_a_model_is_renamed_and_nothing_else_changed(name: str) -> None:
+    before, after = (AUDIO, part("model_name", b"c")), (part("prompt", b"c"), AUDIO)
+    renamed = rename_form(form(*before, part("model", b"c"), *after), TYPE, name)
+    assert renamed == form(*before, part("model", name.encode()), *after)
 
 
 def test_a_stream_is_asked_for_in_words() -> None:
