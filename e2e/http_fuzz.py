@@ -58,6 +58,9 @@ bodies = st.one_of(
     st.just(GOOD.replace(b"hello", b"h" * 300_000)),
     st.binary(max_size=200),
     st.integers(1, 3000).map(lambda depth: b'{"model": "m", "messages": ' + b"[" * depth),
+    st.integers(1, 3000).map(
+        lambda depth: b'{"model": "m", "messages": %b%b}' % (b"[" * depth, b"]" * depth)
+    ),
     st.sampled_from(
         [
             *(b"{}", b"[]", b"null", b'{"model": 1}', b'{"model": "m", "messages": "no list"}'),
