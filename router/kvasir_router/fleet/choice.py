@@ -9,24 +9,20 @@ from kvasir_router.index.hit_check import Hit
 class Choice:
     """Replica that a request goes to, and the reasons. Immutable."""
 
-    __slots__ = ("hit", "hit_tokens", "new_tokens", "prefill", "replica")
+    __slots__ = ("hit", "hit_tokens", "new_tokens", "replica")
 
     def __init__(
         self,
         replica: Replica,
         hit_tokens: int = 0,
         new_tokens: int = 0,
-        prefill: Replica | None = None,
         hit: Hit | None = None,
     ) -> None:
         self.replica = replica
-        """Decodes, and prefills too unless `prefill` is another one."""
         self.hit_tokens = hit_tokens
         """Prompt tokens believed to be in its KV cache."""
         self.new_tokens = new_tokens
         """Prompt tokens believed to be left to compute: the credit given until the first byte."""
-        self.prefill = prefill
-        """The prefilling replica of a pair, with disaggregated prefill."""
         self.hit = hit
         """Prediction that `hit_tokens` is made of, for those who check it."""
 

@@ -64,7 +64,7 @@ class KvAware:
         if hit is None:
             return Choice(best, 0, int(prompt) + 1)
         saved = min(prompt, hit.tokens)
-        return Choice(best, round(saved), int(prompt - saved) + 1, None, hit)
+        return Choice(best, round(saved), int(prompt - saved) + 1, hit)
 
     def sent(self, query: Query, choice: Choice) -> None:
         """Policy.sent."""
