@@ -81,7 +81,7 @@ bodies = st.one_of(
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
     """A request that may be good, and mostly is not."""
-    body = draw(bodies)
+    body: bytes = draw(bodies)
     headers = draw(st.lists(lines, max_size=6))
     if draw(st.booleans()):
         headers += [b"Host: a", b"Content-Length: %d" % len(body)]
