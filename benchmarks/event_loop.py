@@ -31,7 +31,8 @@ from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.core.spawn import CoreProcess
 from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.server.http.app import create_app
-from kvasir_engine.server.process.api import collect_seldom, listen, make_server
+from kvasir_engine.server.process.api import listen, make_server
+from kvasir_engine.server.process.garbage_collection import collect_seldom
 from kvasir_engine.server.rpc.start_grpc import start_grpc
 from kvasir_engine.server.served_model import load_served_model
 from kvasir_engine.server.server_settings import ServerSettings

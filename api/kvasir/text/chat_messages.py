@@ -118,7 +118,7 @@ def _part_texts(parts: Any, param: str) -> list[str]:
             continue
         kind = part.get("type") if isinstance(part, Mapping) else None
         text = part.get("text") if isinstance(part, Mapping) else None
-        if kind not in TEXT_PART_TYPES or not isinstance(text, str):
+        if not (isinstance(kind, str) and kind in TEXT_PART_TYPES and isinstance(text, str)):
             raise MessageError(
                 f"{param}[{at}]",
                 f"{param}[{at}] is a part of type {kind!r}; only text parts, "

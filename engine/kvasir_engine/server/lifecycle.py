@@ -84,6 +84,11 @@ class Lifecycle:
         return self._draining
 
     @property
+    def idle(self) -> bool:
+        """True while no response is in progress."""
+        return self._idle.is_set()
+
+    @property
     def served_info(self) -> CoreInfo:
         """Facts that the core sent when it became ready. Raises RuntimeError before that."""
         if self.info is None:

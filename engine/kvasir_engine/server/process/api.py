@@ -25,6 +25,7 @@ from kvasir_engine.core.zmq_client import ZmqCoreClient
 from kvasir_engine.parent_death import die_with_parent
 from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.process.api_config import ApiConfig, read_api_config
+from kvasir_engine.server.process.garbage_collection import collect_seldom, collect_when_idle
 from kvasir_engine.server.process.peer_readiness import PeerReadiness
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 BACKLOG = 4096
-GC_THRESHOLDS = (700, 10, 500)
-"""Python's own, but for full collections: a fiftieth of them."""
 FLUSH_SECONDS = 1.0
 """Seconds that open responses get to send their error after a failure."""
 
@@ -79,24 +78,15 @@ async def _serve(channels: Channels, config: ApiConfig, index: int) -> int:
     with listen(config.server.host, config.server.port) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         announcing = asyncio.create_task(_announce(client, config, index))
+        collecting = asyncio.create_task(collect_when_idle(state.lifecycle))
         async with _for_routers(state, config, channels, index) as opened:
             failed = await _until_stopped(client, state.lifecycle, {serving, *opened}, config)
         announcing.cancel()
+        collecting.cancel()
         server.should_exit = True
         await serving
     client.close()
     return 1 if failed else 0
-
-
-def collect_seldom() -> None:
-    """Enable the garbage collector, but not for what was made until now.
-
-    A full collection walks through all that requests hold, such as their prompts' tokens, and
-    stops the streams meanwhile. What is in no cycle needs none.
-    """
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
 
 
 def make_server(app: ASGIApp, tls: tuple[Path, Path] | None = None) -> Server:

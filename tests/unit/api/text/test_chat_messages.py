@@ -61,6 +61,7 @@ def test_arguments_of_earlier_tool_calls_become_objects():
         ({"content": "x"}, "messages[0].role"),
         ({"role": "user", "content": 3}, "messages[0].content"),
         ({"role": "user", "content": [*PARTS, {"type": "image_url"}]}, "messages[0].content[2]"),
+        ({"role": "user", "content": [{"type": ["text"], "text": "a"}]}, "messages[0].content[0]"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0]"),
     ],
 )
