@@ -104,11 +104,8 @@ class Gateway:
                 each.transport.abort()
 
     async def _take(self, reader: StreamReader, back: StreamWriter, onward: StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = _LENGTH.search(head)
-                body = await reader.readexactly(int(length[1]) if length else 0)
+        with suppress(ConnectionError):
+            async for head, body in requests_of(reader):
                 if self.refused and head.startswith(f"GET {self.refused} ".encode()):
                     back.write(b"HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\n{}")
                     continue
@@ -134,6 +131,15 @@ class Gateway:
             is_lease = "/leases" in path
             what = f"{method} {path}"
             self._writes.append(Write(time.monotonic(), self._operator, what, is_lease))
+
+
+async def requests_of(reader: StreamReader) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Yield the head and the body of each request of a connection. Raises ConnectionError."""
+    with suppress(asyncio.IncompleteReadError):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = _LENGTH.search(head)
+            yield head, await reader.readexactly(int(length[1]) if length else 0)
 
 
 async def _pass_on(reader: StreamReader, writer: StreamWriter) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from operator_freezes import requests_of
 
 from kvasir.cli.local.ports import free_ports
 from kvasir.kube.objects import condition
@@ -40,7 +41,6 @@ FIRST = {
 }
 """Everything that a first operator writes; a change needs only the last three."""
 MODEL = {"uri": "hf://org/model"}
-_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 _RESOURCE = re.compile(r"/v[^/]+/(?:namespaces/[^/]+/)?([a-z]+)(?:/[^/]+)?(/status)?$")
 _LOOKED = re.compile(r'kvasir_operator_reconciles_total\{result="ok"\} ([0-9.]+)')
 
@@ -79,11 +79,8 @@ class Gateway:
         onward: asyncio.StreamWriter,
         dying: asyncio.Future[BaseProcess],
     ) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = _LENGTH.search(head)
-                body = await reader.readexactly(int(length[1]) if length else 0)
+        with suppress(ConnectionError):
+            async for head, body in requests_of(reader):
                 if (what := _written(head)) is not None:
                     if self.victim is None:
                         return  # another write of the one that is about to die

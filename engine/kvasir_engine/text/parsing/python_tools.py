@@ -145,15 +145,12 @@ class Gemma3Tools(PythonicTools):
         return True
 
     def _after_call(self) -> bool:
-        if not self._skip_space():
-            return self._behind() if self._ended else False
-        char = self._rest[0]
-        if char in ",]":
+        if not self._skip_space() or self._rest[0] in ",]":
             return super()._after_call()
-        if char == "`":
+        if self._rest[0] == "`":
             self._read = self._end
-            return True
-        self._open_list()  # one call a line
+        else:
+            self._open_list()  # one call a line
         return True
 
 

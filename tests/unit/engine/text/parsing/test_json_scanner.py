@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.json_values import JSON_VALUES
 
 from kvasir_engine.text.parsing.json_scanner import (
     MAX_DEPTH,
@@ -17,16 +18,6 @@ from kvasir_engine.text.parsing.json_scanner import (
     is_unicode,
 )
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=12,
-)
-
 
 def state_after(text: str) -> At | None:
     """The scanner's state; None where no JSON begins like `text`."""
@@ -34,7 +25,7 @@ def state_after(text: str) -> At | None:
     return scanner.state if all(map(scanner.step, text)) else None
 
 
-@given(JSON, st.sampled_from([None, 1]), st.booleans())
+@given(JSON_VALUES, st.sampled_from([None, 1]), st.booleans())
 def test_every_json_is_taken_whole_and_in_part(
     value: Any, indent: int | None, ascii_: bool
 ) -> None:
@@ -43,7 +34,7 @@ def test_every_json_is_taken_whole_and_in_part(
     assert all(state_after(text[:size]) not in (None, At.DONE) for size in range(len(text)))
 
 
-@given(JSON, st.data())
+@given(JSON_VALUES, st.data())
 def test_a_damaged_text_is_done_only_if_it_is_json(value: Any, data: st.DataObject) -> None:
     text = json.dumps({"k": value})
     at = data.draw(st.integers(0, len(text)))

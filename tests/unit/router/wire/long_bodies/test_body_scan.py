@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.json_values import JSON_VALUES
 
 from kvasir_router.wire.long_bodies import body_scan
 from kvasir_router.wire.long_bodies.body_scan import (
@@ -20,20 +21,11 @@ from kvasir_router.wire.long_bodies.body_scan import (
 
 NAMES = ("messages", "model", "prompt", "stream")
 
-values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=12,
-)
-members = st.dictionaries(st.sampled_from(["content", "role", "contents"]), values)
+members = st.dictionaries(st.sampled_from(["content", "role", "contents"]), JSON_VALUES)
 bodies = st.builds(
     lambda body, listed: body if listed is None else {**body, "messages": listed},
-    st.dictionaries(st.sampled_from(NAMES) | st.text('abcé"\\', max_size=3), values),
-    st.none() | st.lists(members | values, max_size=4),
+    st.dictionaries(st.sampled_from(NAMES) | st.text('abcé"\\', max_size=3), JSON_VALUES),
+    st.none() | st.lists(members | JSON_VALUES, max_size=4),
 )
 
 
@@ -176,7 +168,7 @@ def test_memory_does_not_depend_on_what_is_repeated(unit: bytes) -> None:
         assert peak < 320 << 10  # the state, a piece of the body, the elements' places
 
 
-@given(bodies.filter(lambda body: "model" in body), values)
+@given(bodies.filter(lambda body: "model" in body), JSON_VALUES)
 def test_a_replaced_member_is_the_only_change(body: dict[str, Any], value: Any) -> None:
     body = {name: each for name, each in body.items() if "\\" not in json.dumps(name)}
     data, new = json.dumps(body).encode(), json.dumps(value).encode()
