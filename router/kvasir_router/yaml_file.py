@@ -1,14 +1,12 @@
 """A YAML (or JSON) file that is checked as a whole when it is read."""
 
-import errno
-import os
-import stat
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from kvasir.regular_files import read_regular_file
 from kvasir.validation import sentences
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -37,7 +35,7 @@ def read_yaml(
     which quotes what is wrong only if told to: the file may hold secrets. `context` is for the
     schema's validators."""
     try:
-        text = read_bytes(path, max_bytes)
+        text = read_regular_file(path, max_bytes)
     except OSError as error:
         raise YamlFileError(f"cannot read {what} {path}: {error.strerror}") from None
     if len(text) > max_bytes:
@@ -47,16 +45,6 @@ def read_yaml(
     except (ValueError, RecursionError) as error:  # PyYAML's own, as of a date that is none
         where = f": {error}" if quote else " (a value that cannot be read, as a date that is none)"
         raise YamlFileError(f"{what} {path} is not YAML{where}") from None
-
-
-def read_bytes(path: Path, max_bytes: int) -> bytes:
-    """Return a file's content, of one that is too long the first `max_bytes` + 1 bytes. Waits for
-    no pipe or device. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        return file.read(max_bytes + 1)
 
 
 def _is_deep(text: bytes) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
-import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from kvasir.regular_files import read_regular_file
 from kvasir.wire.fleet_secret import FleetSecret, FleetSecretError, parse_fleet_secret
 
 LOOK_SECONDS = 0.5
@@ -118,14 +117,7 @@ def _read(path: Path) -> tuple[str, FleetSecret]:
 
 
 def _bytes(path: Path) -> bytes:
-    # A FIFO would block until somebody writes into it
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        raw = os.read(descriptor, _MAX_BYTES + 1)
-    finally:
-        os.close(descriptor)
+    raw = read_regular_file(path, _MAX_BYTES)
     if len(raw) > _MAX_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {_MAX_BYTES} bytes")
     return raw

@@ -13,7 +13,10 @@ from kvasir_engine.server.generation.run import PromptRun
 log = get_logger(__name__)
 
 _DEFAULTS = SamplingParams()
-_LISTS = ("stop", "stop_token_ids", "bad_words", "bad_words_token_ids", "logit_bias")
+_LISTS = (
+    *("stop", "stop_token_ids", "bad_words", "bad_words_token_ids", "allowed_token_ids"),
+    "logit_bias",
+)
 """Parameters that a line has the lengths of: they may be long, and hold a user's words."""
 
 
@@ -52,7 +55,7 @@ def shown_params(params: SamplingParams) -> dict[str, Any]:
         value = getattr(params, each.name)
         if value == getattr(_DEFAULTS, each.name):
             continue
-        if each.name in _LISTS or each.name == "allowed_token_ids":
+        if each.name in _LISTS:
             value = f"{len(value)} entries"
         shown[each.name] = value
     return shown
