@@ -36,6 +36,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from harness.control_plane import ControlPlane
+from harness.streams import MAX_HEAD, connection, serving
 from kvasir.cli.local.ports import free_ports
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import load_access
@@ -45,7 +46,6 @@ from kvasir_operator.kinds import LLMDEPLOYMENTS
 NAMES = ("a", "b", "c", "d")
 DEADLINE = 120.0
 """Seconds that something may take on a loaded machine."""
-_MAX_HEAD = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 
 
@@ -94,14 +94,12 @@ class Gateway:
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Pass on one of the operator's connections."""
-        upstream = await asyncio.open_connection(*self._address, ssl=self._trust)
-        back = asyncio.create_task(_pass_on(upstream[0], writer))
-        try:
-            await self._take(reader, writer, upstream[1])
-        finally:
-            back.cancel()
-            for each in (upstream[1], writer):
-                each.transport.abort()
+        async with connection(*self._address, self._trust) as (answers, onward):
+            back = asyncio.create_task(_pass_on(answers, writer))
+            try:
+                await self._take(reader, writer, onward)
+            finally:
+                back.cancel()
 
     async def _take(self, reader: StreamReader, back: StreamWriter, onward: StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -118,10 +116,9 @@ class Gateway:
 
     async def deliver(self) -> int:
         """Send the first request that was held; return the status of its answer."""
-        reader, writer = await asyncio.open_connection(*self._address, ssl=self._trust)
-        writer.write(self.held.pop(0))
-        head = await reader.readuntil(b"\r\n\r\n")
-        writer.transport.abort()
+        async with connection(*self._address, self._trust) as (reader, writer):
+            writer.write(self.held.pop(0))
+            head = await reader.readuntil(b"\r\n\r\n")
         return int(head.split(b" ", 2)[1])
 
     def _note(self, head: bytes) -> None:
@@ -144,7 +141,7 @@ async def requests_of(reader: StreamReader) -> AsyncIterator[tuple[bytes, bytes]
 
 async def _pass_on(reader: StreamReader, writer: StreamWriter) -> None:
     with suppress(ConnectionError):
-        while data := await reader.read(_MAX_HEAD):
+        while data := await reader.read(MAX_HEAD):
             writer.write(data)
             await writer.drain()
 
@@ -316,9 +313,7 @@ async def freezes(plane: ControlPlane, lease: float, directory: Path) -> AsyncIt
         for name in ("first", "second"):
             gateway = Gateway(plane, name, made.writes)
             made.gateways.append(gateway)
-            server = await asyncio.start_server(gateway.serve, "127.0.0.1", 0, limit=_MAX_HEAD)
-            await stack.enter_async_context(server)
-            port = server.sockets[0].getsockname()[1]
+            port = await stack.enter_async_context(serving(gateway.serve))
             config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{port}"}
             config["users"][0]["user"] = {"token": plane.token_for(f"{namespace}/default")}
             path = directory / f"{name}.kubeconfig"

@@ -17,13 +17,13 @@ import httpx
 import pytest
 from operator_freezes import requests_of
 
+from harness.streams import MAX_HEAD, connection, serving
 from kvasir.cli.local.ports import free_ports
 from kvasir.kube.objects import condition
 from kvasir_operator.command import run_until_stopped
 from kvasir_operator.kinds import CLAIMS, DEPLOYMENTS, JOBS, LEASES, LLMDEPLOYMENTS, PODS
 from kvasir_operator.settings import Images, OperatorSettings
 
-MAX_HEAD = 64 * 1024
 LOOKS = 5
 """At the resource, one a second, after which an operator has written what it had to."""
 FIRST = {
@@ -61,17 +61,15 @@ class Gateway:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One of its connections."""
-        upstream = await asyncio.open_connection(self._host, self._port, ssl=self._trust)
         dying: asyncio.Future[BaseProcess] = asyncio.Future()
-        answers = asyncio.create_task(self._pass_answers(upstream[0], writer, dying))
-        try:
-            await self._take(reader, upstream[1], dying)
-            if dying.done():
-                await answers
-        finally:
-            answers.cancel()
-            for each in (upstream[1], writer):
-                each.transport.abort()
+        async with connection(self._host, self._port, self._trust) as (inward, onward):
+            answers = asyncio.create_task(self._pass_answers(inward, writer, dying))
+            try:
+                await self._take(reader, onward, dying)
+                if dying.done():
+                    await answers
+            finally:
+                answers.cancel()
 
     async def _take(
         self,
@@ -121,10 +119,8 @@ async def gateway(
 ) -> AsyncIterator[Gateway]:
     """The gateway; KUBECONFIG leads there, with the operator's rights."""
     made = Gateway(plane)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=MAX_HEAD)
-    async with server:
+    async with serving(made.serve) as port:
         config = json.loads(plane.account.read_text())
-        port = server.sockets[0].getsockname()[1]
         config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{port}"}
         path = tmp_path / "gateway.kubeconfig"
         path.write_text(json.dumps(config))

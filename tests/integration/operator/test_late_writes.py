@@ -6,7 +6,6 @@ changed; where it cannot, the next operator puts things right.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from operator_freezes import Gateway
 from support.operators.operator_site import ACCOUNT, Operator
 
+from harness.streams import serving
 from kvasir.cli.local.ports import free_ports
 from kvasir.resource import labels
 from kvasir.resource.ownership.name_claims import claim_object_name
@@ -32,9 +32,7 @@ TINY = {"uri": "builtin://kvasir-tiny"}
 async def gateway(plane: Any) -> AsyncIterator[Any]:
     """The first operator's way to the API server."""
     made: Any = Gateway(plane, "first", [])
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=64 * 1024)
-    async with server:
-        made.port = server.sockets[0].getsockname()[1]
+    async with serving(made.serve) as made.port:
         yield made
 
 

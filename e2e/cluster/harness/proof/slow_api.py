@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from harness.control_plane import ControlPlane
-
-MAX_HEAD = 64 * 1024
+from harness.streams import MAX_HEAD, Stream, connection, serving
 
 
 @asynccontextmanager
@@ -25,35 +24,14 @@ async def slow_api(plane: ControlPlane, delay: float) -> AsyncIterator[int]:
     server_side.load_cert_chain(pki("slow-api.crt"), pki("slow-api.key"))
     client_side = ssl.create_default_context(cafile=str(plane.authority.certificate))
     port = int(plane.url.rpartition(":")[2])
-    serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(_serve((reader, writer), plane.host, port, client_side, delay))
-        serving.add(task)
-        await asyncio.wait([task])
-        serving.discard(task)
+        with suppress(OSError):
+            async with connection(plane.host, port, client_side) as upstream:
+                await _pass_on((reader, writer), upstream, delay)
 
-    server = await asyncio.start_server(serve, plane.host, 0, ssl=server_side, limit=MAX_HEAD)
-    async with server:
-        yield int(server.sockets[0].getsockname()[1])
-    while serving:
-        for each in list(serving):
-            each.cancel()
-        await asyncio.sleep(0.01)
-
-
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def _serve(
-    client: Stream, host: str, port: int, context: ssl.SSLContext, delay: float
-) -> None:
-    try:
-        upstream = await asyncio.open_connection(host, port, ssl=context)
-    except OSError:
-        client[1].close()
-    else:
-        await _pass_on(client, upstream, delay)
+    async with serving(serve, plane.host, server_side) as own:
+        yield own
 
 
 async def _pass_on(client: Stream, upstream: Stream, delay: float) -> None:
@@ -69,8 +47,6 @@ async def _pass_on(client: Stream, upstream: Stream, delay: float) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        client[1].close()
-        upstream[1].close()
 
 
 async def _requests(
