@@ -48,9 +48,9 @@ async def serving(
     serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await handle(reader, writer)
-        writer.close()
-        with suppress(OSError):
+        with suppress(OSError, asyncio.IncompleteReadError):  # the other side left
+            await handle(reader, writer)
+            writer.close()
             await writer.wait_closed()
 
     def ended(task: asyncio.Task[None]) -> None:

@@ -14,6 +14,8 @@ import pytest
 from soaking.client import REROUTE_SECONDS, Client, Outcome, RouterKills
 from soaking.questions import Answer, Question
 
+from harness.streams import serving
+
 STREAM = Question("stream", "/v1/completions", '{"max_tokens": 2}', stream=True)
 UNARY = Question("unary", "/v1/completions", '{"max_tokens": 2}')
 RIGHT = Answer(("1 3",), ("length",), (5, 2))
@@ -50,13 +52,9 @@ async def server(*answers: bytes) -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(left.pop(0) if len(left) > 1 else left[0])
-        writer.close()
-        await writer.wait_closed()
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    host, port = listening.sockets[0].getsockname()
-    async with listening:
-        yield f"http://{host}:{port}"
+    async with serving(serve) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def ask(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from kubernetes.aio.client import Configuration
 
+from harness.streams import serving
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import ClusterAccess, load_access
 from kvasir_operator.kinds import LEASES
@@ -89,14 +89,8 @@ async def test_an_api_server_that_hangs_ends_the_leadership_in_time(
 ) -> None:
     """Though one request may take longer than the whole Lease."""
 
-    hanging_tasks: set[asyncio.Task[Any] | None] = set()
-
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        hanging_tasks.add(asyncio.current_task())
-        with suppress(ConnectionError):
-            await reader.read()
-            writer.close()
-            await writer.wait_closed()
+        await reader.read()
 
     async def load(configuration: Configuration, rejected: bool) -> None:
         """There are no credentials."""
@@ -104,8 +98,7 @@ async def test_an_api_server_that_hangs_ends_the_leadership_in_time(
     one = candidate(cluster, namespace)
     begun = clock()
     await one.acquire()
-    async with await asyncio.start_server(hang, "127.0.0.1") as server:
-        port = server.sockets[0].getsockname()[1]
+    async with serving(hang) as port:
         access = ClusterAccess(Configuration(host=f"http://127.0.0.1:{port}"), load, "default")
         async with Cluster(access, timeout=600) as hanging:
             one._cluster = hanging
@@ -114,4 +107,3 @@ async def test_an_api_server_that_hangs_ends_the_leadership_in_time(
             assert clock() - begun >= SECONDS * 2 / 3
             assert not one.may_write()
             await one.release()
-        await asyncio.gather(*filter(None, hanging_tasks))

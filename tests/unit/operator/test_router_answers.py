@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.streams import serving
 from kvasir.resource import labels
 from kvasir_operator.controller.view import ROUTERS, View, index_id
 from kvasir_operator.controller.view import WATCHED as KINDS
@@ -62,24 +63,9 @@ class Fleet:
 @asynccontextmanager
 async def fleet(*addresses: str) -> AsyncIterator[Fleet]:
     made = Fleet()
-    tasks: set[asyncio.Task[Any]] = set()
-
-    async def serve(*streams: Any) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        await made.serve(*streams)
-
-    server = await asyncio.start_server(serve, "0.0.0.0", 0)
-    made.port = server.sockets[0].getsockname()[1]
     made.pods += [router_pod(f"router-{address}", address) for address in addresses]
-    try:
+    async with serving(made.serve, "0.0.0.0") as made.port:
         yield made
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        server.close()
 
 
 async def answered(it: Fleet) -> None:
@@ -173,10 +159,8 @@ def test_nonsense_confirms_nothing(body: bytes) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            writer.close()
 
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            made.port = server.sockets[0].getsockname()[1]
+        async with serving(serve) as made.port:
             made.pods.append(router_pod("r", "127.0.0.1"))
             asked = made.answers()
             async with asked.client() as client:

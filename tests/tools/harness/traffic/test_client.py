@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
+from harness.streams import serving
 from harness.traffic.client import Client
 from harness.traffic.plan import Question
 
@@ -45,7 +46,6 @@ CASES = {
 @asynccontextmanager
 async def server(answer: bytes | None) -> AsyncIterator[str]:
     """A server that gives `answer` to one request and closes the connection; None = never."""
-    ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -54,15 +54,9 @@ async def server(answer: bytes | None) -> AsyncIterator[str]:
             await reader.read()
         else:
             writer.write(answer)
-        writer.close()
-        await writer.wait_closed()
-        ended.set()
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    host, port = listening.sockets[0].getsockname()
-    async with listening:
-        yield f"http://{host}:{port}"
-        await ended.wait()
+    async with serving(serve) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("case", CASES)

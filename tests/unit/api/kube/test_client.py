@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from kubernetes.aio.client import Configuration
 
+from harness.streams import serving
 from kvasir.kube import ApiError, Kind
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import ClusterAccess, load_access
@@ -96,28 +97,20 @@ async def server_of(answer: bytes) -> AsyncIterator[tuple[Cluster, list[str]]]:
     """A server that gives `answer` once on each connection and closes it as the next request
     comes, and the methods it was asked with."""
     methods: list[str] = []
-    connections: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.append(writer)
-        with suppress(asyncio.IncompleteReadError):
-            for each in (answer, b""):
-                head = await reader.readuntil(b"\r\n\r\n")
-                methods.append(head.split(b" ")[0].removeprefix(b"{}").decode())
-                writer.write(each)
-        writer.close()
+        for each in (answer, b""):
+            head = await reader.readuntil(b"\r\n\r\n")
+            methods.append(head.split(b" ")[0].removeprefix(b"{}").decode())
+            writer.write(each)
 
     async def load(configuration: Configuration, rejected: bool) -> None:
         """There are no credentials."""
 
-    async with await asyncio.start_server(serve, "127.0.0.1") as server:
-        port = server.sockets[0].getsockname()[1]
+    async with serving(serve) as port:
         access = ClusterAccess(Configuration(host=f"http://127.0.0.1:{port}"), load, "default")
         async with Cluster(access) as cluster:
             yield cluster, methods
-        for each in connections:
-            each.close()
-            await each.wait_closed()
 
 
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -166,22 +159,17 @@ async def test_answers_that_are_none(answer: bytes, status: int, words: str) -> 
 async def test_a_write_that_may_not_be_made_any_more_never_leaves(still_allowed: int) -> None:
     """Also when that is found only as its bytes are about to go, and when it would be sent anew."""
     received = bytearray()
-    serving: set[asyncio.Task[Any] | None] = set()
+    handlers: set[asyncio.Task[Any] | None] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.add(asyncio.current_task())
-        with suppress(ConnectionError):
-            received.extend(await reader.read())
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
+        handlers.add(asyncio.current_task())
+        received.extend(await reader.read())
 
     async def load(configuration: Configuration, rejected: bool) -> None:
         """There are no credentials."""
 
     answers = iter([True] * still_allowed)
-    async with await asyncio.start_server(serve, "127.0.0.1") as server:
-        port = server.sockets[0].getsockname()[1]
+    async with serving(serve) as port:
         access = ClusterAccess(Configuration(host=f"http://127.0.0.1:{port}"), load, "default")
         async with Cluster(access, may_write=lambda: next(answers, False)) as cluster:
             for write in (
@@ -195,7 +183,7 @@ async def test_a_write_that_may_not_be_made_any_more_never_leaves(still_allowed:
                 with pytest.raises(ApiError) as error:
                     await write()
                 assert error.value.status == 0
-        await asyncio.gather(*filter(None, serving))
+        await asyncio.gather(*filter(None, handlers))  # each has read all that came
     assert bytes(received) == b""
 
 

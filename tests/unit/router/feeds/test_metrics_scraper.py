@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from harness.streams import serving
 from kvasir_router.discovery.specs import EngineKind
 from kvasir_router.feeds.metrics_scraper import (
     MAX_BYTES,
@@ -118,10 +119,8 @@ class MetricsServer:
 @pytest.fixture
 async def metrics_server() -> Any:
     server = MetricsServer()
-    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    server.port = listener.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-    yield server
-    listener.close()
+    async with serving(server.serve) as server.port:  # type: ignore[attr-defined]
+        yield server
 
 
 @pytest.fixture

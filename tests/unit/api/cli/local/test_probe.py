@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from harness.streams import serving
 from kvasir.cli.local.probe import is_ready
 
 
@@ -23,11 +24,8 @@ async def test_only_200_is_ready(answer: bytes, ready: bool) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(answer)
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with serving(serve) as port:
         assert await is_ready(f"http://127.0.0.1:{port}/ready") is ready
     assert requests[0].startswith(b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1:")
 
