@@ -52,8 +52,10 @@ REST_SECONDS = 60.0
 DRAIN_SECONDS = 120.0
 """Seconds in which all must be at rest when the load has ended."""
 SLOW, FAST = "slow", "h200-llama-3.1-8b-bf16"
-"""Speed profiles: streams of `busy` live through faults, and `steady` computes enough for all that
-it keeps to be full after half an hour: KV blocks, and the last 10,000 batches of its events."""
+"""Speed profiles: streams of `busy` live through faults, and `steady` computes much."""
+FILLING_PROMPTS = 12_000
+"""Prompts to `steady` before the first fault: all that it keeps is full then, its 55,368 KV blocks
+and the last 10,000 batches of its events, so that what grows after that has no end."""
 AT_REST = {
     "engine": {
         "kvasir_num_requests_running": 0.0,
@@ -145,6 +147,7 @@ class Soak:
         watching = [asyncio.create_task(each) for each in (self._sample(), self._follow())]
         self.rest["before"] = await self._figures_at_rest(REST_SECONDS / 2)
         async with load:
+            await load.fill(STEADY, self.options.fill)
             pausing = asyncio.create_task(self._rest_now_and_then(load, findings))
             await self._inject(faults, Schedule(KINDS, seed), findings)
             pausing.cancel()
@@ -366,6 +369,9 @@ def main() -> int:
     parser.add_argument("--rest-every", type=float, default=600.0, help="seconds between rests")
     parser.add_argument("--rate", type=float, default=4.0, help="requests a second")
     parser.add_argument("--streams", type=int, default=12, help="streams at a time")
+    parser.add_argument(
+        "--fill", type=int, default=FILLING_PROMPTS, help="prompts before the first fault"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import aiohttp
 from soaking.client import Client, Outcome, RouterKills
-from soaking.questions import Answer, Question
+from soaking.questions import FILLING, Answer, Question
 
 LEAVING = 0.15
 """Part of the streams whose client leaves in the middle."""
@@ -86,7 +86,7 @@ class Load:
         self._random = random.Random(seed)
         self._endpoints = itertools.cycle(plan.endpoints)
         self._streams = [each for each in answers if each.stream]
-        self._fresh = [each for each in answers if each.fresh]
+        self._fresh = [each for each in answers if each.fresh and each != FILLING]
         self._others = [each for each in answers if not each.stream and not each.fresh]
         self._running = asyncio.Event()
         self._asking: set[asyncio.Task[None]] = set()
@@ -115,6 +115,15 @@ class Load:
         self._running.clear()
         while self._asking:
             await asyncio.wait(self._asking)
+
+    async def fill(self, model: str, count: int, beside: int = 32) -> None:
+        """Ask `model` so many prompts that no cache has, `beside` each other."""
+
+        async def ask_in_turn(share: int) -> None:
+            for _ in range(share):
+                await self._start(self._ask(FILLING, None, model))
+
+        await asyncio.gather(*(ask_in_turn(count // beside) for _ in range(beside)))
 
     def resume(self) -> None:
         """Ask again."""
@@ -150,13 +159,13 @@ class Load:
         task.add_done_callback(self._asking.discard)
         return task
 
-    async def _ask(self, question: Question, leave: int | None) -> None:
+    async def _ask(self, question: Question, leave: int | None, model: str = "") -> None:
         models = self._plan.models
         outcome = await self._client.ask(
             next(self._endpoints),
             question,
             self._answers[question],
-            model=self._random.choices(list(models), list(models.values()))[0],
+            model=model or self._random.choices(list(models), list(models.values()))[0],
             key=self._random.choice(self.keys.all()),
             leave_after=leave,
         )

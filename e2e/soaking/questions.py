@@ -64,6 +64,15 @@ class Question:
         return body
 
 
+FILLING = Question(
+    "filling",
+    COMPLETIONS,
+    json.dumps({"max_tokens": 1, "temperature": 0, "ignore_eos": True}),
+    fresh=100,
+)
+"""A prompt of six blocks and a batch of events, to fill what an engine keeps of both."""
+
+
 def answer_of(document: Mapping[str, Any]) -> Answer:
     """Return what counts of a unary answer. Raises LookupError or TypeError for something else."""
     if "tokens" in document:
@@ -116,6 +125,7 @@ def pool(seed: int = 0) -> list[Question]:
         *(_chat("long chat", draw, 8, LONG) for _ in range(6)),
         *(_completion("two choices", draw, 6, n=2) for _ in range(6)),
         *(_fresh(draw, length) for length in FRESH_LENGTHS),
+        FILLING,
         *(Question("tokenize", TOKENIZE, json.dumps({"prompt": each})) for each in (*SHORT, LONG)),
     ]
 
