@@ -137,8 +137,8 @@ class DailyBudget:
         """Correct by the tokens used beyond those set aside at `since`; negative = fewer. What was
         set aside yesterday is not given back today."""
         self._turn(unix)
-        if tokens > 0 or since // DAY == unix // DAY:
-            self.used += tokens
+        set_aside_today = since // DAY == unix // DAY
+        self.used += tokens if set_aside_today else max(tokens, 0)
 
     @property
     def state(self) -> tuple[float, float]:

@@ -17,6 +17,8 @@ from kvasir_router.wire.long_bodies.body_scan import BodyError
 _SALTED = ("messages", "prompt")
 """Prompts of endpoints that take a `cache_salt`."""
 _MAX_GIVEN = 1024
+_MAX_WRITTEN = 12 * _MAX_GIVEN + len('""')
+"""Bytes of a salt in JSON: a character beyond U+FFFF can be written as two escapes of six."""
 
 
 class TenantSalt:
@@ -52,7 +54,7 @@ def _given(request: Request, envelope: Envelope) -> str:
     given = envelope.cache_salt
     if request.outline is not None:
         raw = request.outline.raw(request.body, "cache_salt")
-        given = msgspec.json.decode(raw) if 0 < len(raw) <= 6 * _MAX_GIVEN else raw or None
+        given = msgspec.json.decode(raw) if 0 < len(raw) <= _MAX_WRITTEN else raw or None
     if given is None:
         return ""
     if not isinstance(given, str) or len(given) > _MAX_GIVEN:

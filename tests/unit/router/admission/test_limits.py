@@ -79,6 +79,8 @@ def test_what_was_set_aside_yesterday_is_not_given_back_today() -> None:
     budget.use(500, NOON)
     budget.correct(-400, NOON, NOON + DAY)
     assert budget.used == 0
+    budget.correct(-0.5, NOON, NOON + DAY)
+    assert budget.used == 0
     budget.correct(30, NOON, NOON + DAY)
     assert budget.used == 30
 

@@ -84,6 +84,10 @@ def test_an_edit_after_it_finds_its_place() -> None:
 
 
 @pytest.mark.parametrize("long", [False, True])
-def test_a_salt_has_1024_characters_however_they_are_written(long: bool) -> None:
-    body = json.dumps({**BODY, "cache_salt": "é" * 1023}).encode()
+@pytest.mark.parametrize("character", ["s", "é", "\N{GRINNING FACE}"])
+def test_a_salt_has_1024_characters_however_they_are_written(character: str, long: bool) -> None:
+    body = json.dumps({**BODY, "cache_salt": character * 1024}).encode()
     assert len(json.loads(salted(body, "a", long=long).request.body)["cache_salt"]) == 32
+    body = json.dumps({**BODY, "cache_salt": character * 1025}).encode()
+    with pytest.raises(BodyError, match="of up to 1024 characters"):
+        salted(body, "a", long=long)
