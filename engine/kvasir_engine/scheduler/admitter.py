@@ -75,13 +75,15 @@ class Admitter:
         if not self._are_available(needed):
             self._blocked = (sequence, needed, builder.step_id + RETRY_STEPS)
             return False
-        tail = None if sequence.siblings else self.kv.find_tail(tokens, tables.root, hit)
+        tail = None
+        # What is copied counts as available, but must outlive the step that copies it.
+        if not sequence.siblings and self._are_available([count + 1 for count in needed]):
+            tail = self.kv.find_tail(tokens, tables.root, hit)
         self.waiting.pop()
         self.kv.acquire_prefix(tables, hit)
         sequence.tables = tables
         num_cached = hit.num_tokens
-        # What is copied counts as available, but must outlive the step that copies it.
-        if tail is not None and self._are_available([count + 1 for count in needed]):
+        if tail is not None:
             pairs = self.kv.copy_tail(tables, tail)
             builder.add_copies(pairs)
             self.releases.add_blocks([[source] for source, _ in pairs], builder.step_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 Make = Callable[..., Any]
 PROMPT = [5 + i % 19 for i in range(30)]
 
@@ -53,3 +55,18 @@ def test_blocks_in_use_elsewhere_count_as_there(engine_model: Make) -> None:
     assert len(engine.scheduler.waiting) == 0
     assert engine.device.plans[-1].inits[0].num_computed == 24
     engine.run()
+
+
+@pytest.mark.parametrize(("blocks", "computed"), [(3, 8), (4, 10)])
+def test_a_tail_is_copied_if_there_is_a_block_besides(
+    engine_model: Make, blocks: int, computed: int
+) -> None:
+    """Its source counts as available until the copy takes it out of the pool for a step."""
+    engine = engine_model(num_blocks=(blocks + 1,), max_model_len=12)
+    first = engine.scheduler.by_handle[engine.add(PROMPT[:10], max_tokens=1)]
+    engine.step()
+    engine.scheduler.keep_tail(first)
+    engine.run()
+    engine.add(PROMPT[:11], max_tokens=1)
+    engine.run()
+    assert engine.device.plans[-1].inits[0].num_computed == computed

@@ -55,6 +55,21 @@ def test_forks_wait_for_blocks_while_others_run(engine_model: Make) -> None:
     assert engine.counters.forks == 3
 
 
+def test_samples_that_share_all_blocks_need_none_to_fork(engine_model: Make) -> None:
+    """8 blocks: of six that the four samples were let in with, others took two meanwhile."""
+    engine = engine_model(num_blocks=(9,), max_model_len=32, rows=6, chunk=4)
+    for token in (5, 6):
+        engine.add([token] * 3, max_tokens=6)
+    engine.step()
+    engine.add(PROMPT[:8], n=4, max_tokens=3)
+    engine.step()
+    assert engine.kv.num_available == 5
+    engine.step()
+    assert engine.kv.num_available == 2
+    assert engine.counters.forks == 3
+    engine.run()
+
+
 def test_two_unforked_leads_in_a_small_pool_both_end(engine_model: Make) -> None:
     """Both are prefilled up to the last token, and neither finds the blocks to fork."""
     engine = engine_model(num_blocks=(13,), max_model_len=40, rows=8, budget=8, chunk=2)

@@ -364,12 +364,13 @@ def test_a_blocked_requests_prefix_is_not_looked_up_every_step(engine_model: Mak
     find = engine.kv.find_prefix
 
     def counted(*args: Any) -> Any:
-        looked_up.append(len(args[0]))
+        looked_up.append(engine.counters.steps)
         return find(*args)
 
     engine.kv.find_prefix = counted
     engine.step_until(lambda: len(engine.scheduler.waiting) == 0)
     assert engine.counters.steps > 35
+    assert looked_up[:3] == [1, 17, 33]
     assert len(looked_up) <= 5
     engine.run()
     assert len(engine.heard[waiting].tokens) == 2

@@ -278,3 +278,37 @@ def test_blocks_that_nobody_gives_back_are_found_again(engine_model: Callable[..
         engine.step()
     assert engine.heard[handle].finish is FinishReason.LENGTH
     engine.check_results()
+
+
+def test_rows_of_the_step_after_a_failed_one_are_in_use_until_it_retires(
+    engine_model: Callable[..., Any],
+) -> None:
+    engine = engine_model(rows=2)
+    handle = engine.add([1, 2, 3], max_tokens=4)
+    forward = engine.device.forward
+
+    def failing(plan: Any) -> None:
+        engine.device.forward = forward
+        raise MemoryError
+
+    engine.device.forward = failing
+    engine.step()
+    assert engine.counters.failed_steps == 1
+    engine.step()
+    engine.end(handle)
+    assert engine.scheduler.rows.num_free == 1
+    engine.run()
+    assert engine.scheduler.rows.num_free == 2
+
+
+def test_nothing_is_in_flight_in_a_scheduler_that_is_built_anew(
+    engine_model: Callable[..., Any],
+) -> None:
+    engine = engine_model()
+    assert engine.scheduler.releases.retired == -1
+    engine.add([1, 2, 3], max_tokens=4)
+    engine.run()
+    last = engine.device.plans[-1].step_id
+    assert last > 0
+    engine.scheduler.rebuild()
+    assert engine.scheduler.releases.retired == last
