@@ -301,6 +301,22 @@ def test_rows_of_the_step_after_a_failed_one_are_in_use_until_it_retires(
     assert engine.scheduler.rows.num_free == 2
 
 
+def test_a_request_that_a_failure_ends_after_a_token_counts_among_the_ended(
+    engine_model: Callable[..., Any],
+) -> None:
+    engine = engine_model(overlap=False)
+    first = engine.add([1, 2, 3], max_tokens=4)
+    second = engine.add([4, 5, 6], max_tokens=4)
+    engine.step()
+
+    def failing(plan: Any) -> None:
+        raise InjectedError
+
+    engine.device.forward = failing
+    engine.step()
+    assert [each.handle for each in engine.scheduler.take_ended()] == [first, second] == [0, 1]
+
+
 def test_nothing_is_in_flight_in_a_scheduler_that_is_built_anew(
     engine_model: Callable[..., Any],
 ) -> None:

@@ -78,7 +78,9 @@ def test_keda_counts_what_every_router_knows_once(
 
 
 def test_keda_asks_all_routers(world: Any, make: Any) -> None:
-    spec = make.manifest(world(SCALED).see(optional=KEDA).plan(), "ScaledObject")["spec"]
+    model = {"uri": "builtin://kvasir-tiny", "name": "org/chat", "aliases": ["old"]}
+    one = world({**SCALED, "model": model}).see(optional=KEDA)
+    spec = make.manifest(one.plan(), "ScaledObject")["spec"]
     (trigger,) = spec["triggers"]
     assert trigger["metadata"]["url"] == (
         "http://kvasir-router-admin.kvasir.svc:8081/scaling/org/chat"

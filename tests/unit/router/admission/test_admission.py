@@ -155,7 +155,7 @@ async def test_refusals_are_counted_by_tenant_and_reason(tmp_path) -> None:
     assert message(admission.without_models(known))["message"] == (
         "The API key `k` may use no model."
     )
-    admission.without_models(known)
+    assert admission.without_models(known).status == 403
     budget = holder(models=("m",), tokens_per_day=1)
     for name in ("m", "m", "m", "n"):
         with suppress(RefusalError):

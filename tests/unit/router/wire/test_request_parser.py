@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvasir_router.wire.http_request import BodyBudget, Limits, Request, RequestError
+from kvasir_router.wire.long_bodies import body_scan
+from kvasir_router.wire.long_bodies.body_scan import SCANNED_BYTES
 from kvasir_router.wire.request_parser import RequestParser
 
 
@@ -36,6 +38,7 @@ def head(*lines: bytes, first: bytes = b"POST /v1/completions HTTP/1.1") -> byte
     [
         (head(first=b"PUT /v1/files HTTP/1.1"), 405),
         (head(first=b"DELETE /v1/files HTTP/1.1"), 405),
+        (head(first=b"BREW /v1/files HTTP/1.1"), 400),
         (head(first=b"POST / HTTP/2.0"), 505),
         (head(b"Expect: 1"), 417),
         (head(b"Expect: 200-ok"), 417),
@@ -224,6 +227,15 @@ def test_a_long_body_is_joined_as_it_comes(chunked: bool) -> None:
     tracemalloc.stop()
     assert requests[0].body == piece * (size // len(piece))
     assert peak < 1.5 * size
+
+
+def test_a_long_body_is_read_as_it_comes_and_a_short_one_is_not() -> None:
+    assert body_scan.build()
+    for size, is_read in ((SCANNED_BYTES, False), (SCANNED_BYTES + 1, True)):
+        body = b'{"model":"m"}'.ljust(size)
+        [request] = parse(head(b"Content-Length: %d" % size), body[:1000], body[1000:])
+        assert request.body == body
+        assert (request.scan is not None) is is_read
 
 
 def test_a_body_that_is_given_up_is_held_no_longer() -> None:

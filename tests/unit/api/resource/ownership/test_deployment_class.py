@@ -65,6 +65,14 @@ def test_a_class_reads_as_it_was_written() -> None:
     assert read_class(off) == DeploymentClass("", "k", False, ())
 
 
+def test_only_the_word_true_makes_a_class_the_default() -> None:
+    made = class_manifest("k", "kvasir.dev/ns/lease", (), is_default=True)
+    [key] = made["metadata"]["annotations"]
+    for value in ("false", "yes", "True", ""):
+        made["metadata"]["annotations"][key] = value
+        assert not read_class(made).is_default
+
+
 def test_who_has_taken_it() -> None:
     assert held_by(resource(taken="x")) == "x"
     assert held_by(resource("x")) == ""

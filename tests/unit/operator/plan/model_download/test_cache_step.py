@@ -179,6 +179,8 @@ def test_a_failure_that_may_pass_is_tried_again_after_five_minutes(cached: Any, 
     assert made.requeue == 300
     made = cached.later(300).plan()
     assert len(removed(made)) == 1
+    made = cached.later(3600).plan()
+    assert len(removed(made)) == 1
     assert make.condition(made, "ModelCached")[1] == "DownloadPending"
 
 
@@ -235,6 +237,13 @@ def test_what_the_download_told_of_the_model_is_kept_on_its_job(cached: Any, mak
     made = cached.see(jobs=(job,), job_pods=()).plan()
     assert made.note is None
     assert json.loads(kept["kvasir.dev/model-config"])["weightsBytes"] == 1000
+
+
+def test_a_download_that_told_nothing_of_the_model_leaves_no_note(cached: Any, make: Any) -> None:
+    job = ended(cached.observed.jobs[0], "Complete", format_time(make.NOW))
+    words = Progress(DownloadPhase.DONE, 5, 5).termination_message()
+    pod = job_pod(job["metadata"]["name"], words)
+    assert cached.see(jobs=(job,), job_pods=(pod,)).plan().note is None
 
 
 def test_pods_wish_to_be_where_a_volume_of_one_node_is(cached: Any, make: Any) -> None:
