@@ -245,6 +245,7 @@ def test_integrity_check_sees_a_hash_without_content() -> None:
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
+        (lambda pool: pool._by_hash.clear(), "hash index"),
         (lambda pool: setattr(pool, "_num_free", 4), "eviction list"),
         (lambda pool: setattr(pool, "_num_free", 0), "eviction list"),
         (lambda pool: pool._refs.__setitem__(0, 1), "hash index"),

@@ -336,6 +336,15 @@ def test_a_whole_block_is_no_tail(length: int) -> None:
     assert kv.find_tail(tokens(length + 1), root, hit) is None
 
 
+def test_what_is_more_than_a_block_beyond_the_findable_ones_is_no_tail() -> None:
+    """As of a sequence whose last full block has not been committed yet."""
+    kv = make(None)
+    tables = kv.new_tables()
+    kv.append(tables, 2)
+    kv.keep_tail(tables, tokens(SIZE + 2), SIZE + 2)
+    assert kv.pools[0].find_tail(tables.parent, tokens(SIZE + 2).tobytes()) is None
+
+
 def test_a_tail_may_be_a_block_but_for_one_token() -> None:
     kv = make(None)
     first = fill(kv, tokens(11))

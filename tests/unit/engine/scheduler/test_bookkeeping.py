@@ -41,6 +41,18 @@ def test_totals_of_a_run(engine_model: Make) -> None:
     assert (counters.preemptions, counters.forks, counters.failed_steps) == (0, 0, 0)
 
 
+def test_of_a_mixed_step_the_decodes_are_no_prefill(engine_model: Make) -> None:
+    engine = engine_model()
+    engine.add(PROMPT[:3], max_tokens=8)
+    engine.step()
+    before = engine.counters.prefill_tokens
+    engine.add(PROMPT[3:13], max_tokens=2)
+    engine.step()
+    assert engine.device.plans[-1].num_decodes == 1
+    assert engine.counters.prefill_tokens == before + 10
+    engine.run()
+
+
 def test_load_counts_rows_queue_tokens_and_blocks(engine_model: Make) -> None:
     engine = engine_model(rows=2, budget=8, num_blocks=(41,))
     assert engine.scheduler.load() == SchedulerLoad(0, 0, 0, 0.0)
