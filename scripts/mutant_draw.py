@@ -134,11 +134,11 @@ def drawn(subject: Subject, count: int, seed: int) -> tuple[list[Mutant], int]:
         where = str(path.relative_to(TOP))
         places += [(where, name, it) for name, n in counter.places.items() for it in range(n)]
     random.Random(f"{seed} {subject.name}").shuffle(places)
-    made = (mutant for place in places if (mutant := _mutant(subject.name, *place)) is not None)
+    made = (mutant for place in places if (mutant := mutant_at(subject.name, *place)) is not None)
     return list(islice(made, count)), len(places)
 
 
-def _mutant(subject: str, file: str, operator: str, occurrence: int) -> Mutant | None:
+def mutant_at(subject: str, file: str, operator: str, occurrence: int) -> Mutant | None:
     """Return the mutant; None where it means the same, or cosmic-ray cannot make it."""
     source = (TOP / file).read_text()
     try:

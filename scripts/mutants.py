@@ -4,6 +4,7 @@
                                                   benchmarks/results/mutants.json
     scripts/mutants.py --subject claims           only the 50 of these, printed
     scripts/mutants.py --subject claims --save    and saved in place of the earlier ones
+    scripts/mutants.py --subject claims --again   the saved survivors, after tests were added; saved
 
 A mutant is drawn by `--seed` from all that cosmic-ray's operators can make of a subject's files;
 what changes nothing but annotations or docstrings is none. It is killed when a test fails, or when
@@ -29,8 +30,9 @@ from datetime import UTC, datetime
 from math import ceil
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
-from mutant_draw import SUBJECTS, TOP, Mutant, Subject, drawn, mutated
+from mutant_draw import SUBJECTS, TOP, Mutant, Subject, drawn, mutant_at, mutated
 
 sys.path.append(str(TOP / "benchmarks"))
 
@@ -195,8 +197,41 @@ class Verdict:
 def judged(subject: Subject, copies: list[Copy], count: int, seed: int, minutes: float) -> Verdict:
     """Run the tests over `count` mutants of the subject, or as many as are begun within `minutes`;
     print those that survive."""
-    end = time.monotonic() + 60 * minutes
     mutants, places = drawn(subject, count, seed)
+    survive = _survive(subject, mutants, copies, minutes)
+    survivors = [mutant for mutant, alive in zip(mutants, survive, strict=True) if alive]
+    known = sum(alive is not None for alive in survive)
+    numbers = (places, known, known - len(survivors))
+    return Verdict(subject.name, _command(), commit(), _today(), *numbers, survivors)
+
+
+def judged_again(subject: Subject, copies: list[Copy], minutes: float) -> Verdict:
+    """Run the tests over the saved survivors of the subject; those it was too late for stay.
+
+    Raises SystemExit where the code has changed around them: added tests can only kill more, but
+    of other code the other saved mutants may live."""
+    saved = saved_subjects().get(subject.name, {"survivors": []})
+    before = [Mutant(**each) for each in saved["survivors"]]
+    for it in before:
+        if mutant_at(it.subject, it.file, it.operator, it.occurrence) != it:
+            raise SystemExit(f"mutants: {it.file} has changed, so draw anew, without --again")
+    survive = _survive(subject, before, copies, minutes)
+    left = [it for it, alive in zip(before, survive, strict=True) if alive is not False]
+    told = {
+        "command": f"{saved['command']}; {_command()}",
+        "commit": commit(),
+        "date": _today(),
+        "killed": saved["mutants"] - len(left),
+        "survivors": left,
+    }
+    return Verdict(**{**saved, **told})
+
+
+def _survive(
+    subject: Subject, mutants: list[Mutant], copies: list[Copy], minutes: float
+) -> list[bool | None]:
+    """Tell of each mutant if it survives, None where it was too late to begin; print those."""
+    end = time.monotonic() + 60 * minutes
     tests = Tests(subject)
     limit = PATIENCE * copies[0].seconds(tests) + 10
     free: Queue[Copy] = Queue()
@@ -212,24 +247,34 @@ def judged(subject: Subject, copies: list[Copy], count: int, seed: int, minutes:
         finally:
             free.put(copy)
 
-    survivors, known = [], 0
+    told = []
     with ThreadPoolExecutor(len(copies)) as pool:
         for mutant, alive in zip(mutants, pool.map(survives, mutants), strict=True):
-            known += alive is not None
+            told.append(alive)
             if alive:
-                survivors.append(mutant)
                 print(f"survives: {mutant}", flush=True)
-    command = " ".join(["scripts/mutants.py", *sys.argv[1:]])
-    today = datetime.now(UTC).date().isoformat()
-    found = (commit(), today, places, known, known - len(survivors), survivors)
-    return Verdict(subject.name, command, *found)
+    return told
+
+
+def _command() -> str:
+    return " ".join(["scripts/mutants.py", *sys.argv[1:]])
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def saved_subjects() -> dict[str, dict[str, Any]]:
+    """The saved verdicts by their subjects' names."""
+    path = RESULTS / "mutants.json"
+    saved = json.loads(path.read_text())["subjects"] if path.exists() else []
+    return {each["subject"]: each for each in saved}
 
 
 def save(verdicts: list[Verdict]) -> None:
     """Write the verdicts in place of the earlier ones of their subjects."""
     path = RESULTS / "mutants.json"
-    saved = json.loads(path.read_text())["subjects"] if path.exists() else []
-    known = {each["subject"]: each for each in [*saved, *map(asdict, verdicts)]}
+    known = {**saved_subjects(), **{each.subject: asdict(each) for each in verdicts}}
     subjects = [known[each.name] for each in SUBJECTS if each.name in known]
     totals = {key: sum(each[key] for each in subjects) for key in ("mutants", "killed")}
     path.write_text(json.dumps({**totals, "subjects": subjects}, indent=1) + "\n")
@@ -244,15 +289,19 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--subject", choices=[each.name for each in SUBJECTS], action="append")
     parser.add_argument("--save", action="store_true", help="also what --subject gave")
+    parser.add_argument("--again", action="store_true", help="only the saved survivors; saved")
     given = parser.parse_args()
     subjects = [it for it in SUBJECTS if given.subject is None or it.name in given.subject]
     with tempfile.TemporaryDirectory() as directory:
         copies = [Copy(Path(directory) / str(number)) for number in range(given.jobs)]
         try:
             for subject in subjects:
-                verdict = judged(subject, copies, given.count, given.seed, given.minutes)
+                if given.again:
+                    verdict = judged_again(subject, copies, given.minutes)
+                else:
+                    verdict = judged(subject, copies, given.count, given.seed, given.minutes)
                 print(verdict, flush=True)
-                if given.save or given.subject is None:
+                if given.save or given.again or given.subject is None:
                     save([verdict])
         finally:
             for copy in copies:

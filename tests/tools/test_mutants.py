@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,21 @@ def test_a_subject_s_verdict_takes_the_place_of_its_last(
         ("scheduler", 9),
         ("plan", 10),
     ]
+
+
+def test_saved_survivors_are_judged_again_where_the_code_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [claims] = [it for it in mutant_draw.SUBJECTS if it.name == "claims"]
+    found, places = mutant_draw.drawn(claims, 3, 1)
+    saved = mutants.Verdict("claims", "first", "c0ffee", "2026-01-01", places, 50, 47, found)
+    monkeypatch.setattr(mutants, "RESULTS", tmp_path)
+    mutants.save([saved])
+    monkeypatch.setattr(mutants, "_survive", lambda *_: [True, False, None])
+    again = mutants.judged_again(claims, [], 1.0)
+    assert (again.mutants, again.killed, again.survivors) == (50, 48, [found[0], found[2]])
+    assert again.command.startswith("first; ")
+
+    mutants.save([replace(saved, survivors=[replace(found[0], before="other")])])
+    with pytest.raises(SystemExit, match="draw anew, without --again"):
+        mutants.judged_again(claims, [], 1.0)
