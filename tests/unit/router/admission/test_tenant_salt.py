@@ -72,6 +72,8 @@ def test_only_prompts_that_take_one_are_salted() -> None:
     assert salted(body, "a", path="/v1/embeddings").request.body == body
     completion = salted(b'{"model":"m","prompt":"x"}', "a", path="/v1/completions")
     assert "cache_salt" in json.loads(completion.request.body)
+    message = salted(json.dumps(BODY).encode(), "a", path="/v1/messages")
+    assert "cache_salt" in json.loads(message.request.body)
 
 
 def test_an_edit_after_it_finds_its_place() -> None:
