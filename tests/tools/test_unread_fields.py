@@ -15,6 +15,7 @@ import pytest
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
 from kvasir_engine import outputs, request, sampling_params, settings, step_plan
 from kvasir_engine.server import server_settings
+from kvasir_engine.server.anthropic import messages_body
 from kvasir_engine.server.openai import schema
 from kvasir_engine.server.process import api_config
 
@@ -24,6 +25,7 @@ READ = (
     *(server_settings.ServerSettings, api_config.ApiConfig),
     *(schema.StreamOptions, schema.ResumeBody, schema.CompletionBody, schema.ChatBody),
     *(schema.TokenizeBody, schema.DetokenizeBody),
+    *(messages_body.MessagesBody, messages_body.CountTokensBody),
     *(sampling_params.SamplingParams, sampling_params.BeamSearchParams, step_plan.RowSampling),
     *(request.EngineRequest, request.Resume, request.LogprobEntry, request.SampleDelta),
 )

@@ -40,12 +40,12 @@ class Keyring:
         return sent is not None and _is_one_of(_digest(sent), self._fleet)
 
     def admits(self, headers: dict[bytes, bytes]) -> bool:
-        """True when no key is asked for or one of them came as a bearer token."""
+        """True when no key is asked for or one of them came as a bearer token, or in x-api-key."""
         if not self._keys:
             return True
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
-            return False
+            token = headers.get(b"x-api-key", b"")
         return _is_one_of(_digest(token.strip()), self._keys)
 
 

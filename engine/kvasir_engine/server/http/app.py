@@ -21,6 +21,8 @@ from kvasir.openapi_document import Documentation, Endpoint
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.metric_registry import MetricRegistry
 from kvasir_engine.sampling_params import PARAMETERS
+from kvasir_engine.server.anthropic.messages_body import CountTokensBody, MessagesBody
+from kvasir_engine.server.anthropic.messages_error import has_messages_errors, messages_error
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.http.http_metrics import HttpMetrics
 from kvasir_engine.server.http.middleware import RequestMiddleware, RootPathMiddleware
@@ -119,6 +121,8 @@ def _endpoints(state: ServerState) -> list[Endpoint]:
     return [
         *openai,
         *(replace(each, path=KSERVE_PREFIX + each.path) for each in openai),
+        Endpoint("/v1/messages", api.messages, ("POST",), MessagesBody),
+        Endpoint("/v1/messages/count_tokens", api.count_tokens, ("POST",), CountTokensBody),
         Endpoint(OIP_PREFIX, oip.server),
         Endpoint("/v2/health/live", oip.live),
         Endpoint("/v2/health/ready", oip.ready),
@@ -140,6 +144,8 @@ def _endpoints(state: ServerState) -> list[Endpoint]:
 async def _api_error(request: Request, error: ApiError) -> Response:
     if request.url.path.startswith(f"{OIP_PREFIX}/"):
         return json_response(error_body(error), error.status, error.headers)
+    if has_messages_errors(request.url.path):
+        return json_response(messages_error(error), error.status, error.headers)
     return error.response()
 
 
@@ -157,4 +163,4 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 async def _crash(request: Request, _error: Exception) -> Response:
     # Answered outside of the gate, which sets this header otherwise.
     headers = {"x-request-id": request.scope["state"]["request_id"]}
-    return ApiError(500, FAILED_SENTENCE, headers=headers).response()
+    return await _api_error(request, ApiError(500, FAILED_SENTENCE, headers=headers))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from kvasir_engine.server.anthropic.messages_request import count_tokens, prepare_messages
 from kvasir_engine.server.http.body import ClientGoneError, read_body
 from kvasir_engine.server.large_bodies.shared_body import SharedBody
 from kvasir_engine.server.large_bodies.worker_messages import (
@@ -45,7 +46,7 @@ class BodyReader:
             result = await self._by_worker(request, body, Job(route, request_id, model))
             if not isinstance(result, Prepared):
                 raise refused(result)
-            kind = ChatBody if route == "chat" else CompletionBody
+            kind = ChatBody if route in ("chat", "messages") else CompletionBody
             return await decode_prepared(result.content, kind, self._state.model.tokenizer)
         async with self._state.turns.body():
             prepared = await self._prepare(body, route, request_id, model)
@@ -62,12 +63,14 @@ class BodyReader:
         preparer = self._state.preparer
         if route == "chat":
             return await preparer.chat(raw, request_id)
+        if route == "messages":
+            return await prepare_messages(preparer, raw, request_id)
         if route == "infer":
             return await prepare_infer(preparer, raw, model or self._state.model.name, request_id)
         return await preparer.completion(raw, request_id)
 
     async def document(self, request: Request, route: str) -> bytes:
-        """Return the JSON that answers /tokenize or /detokenize. Raises ApiError."""
+        """Return the JSON that answers a route that generates nothing. Raises ApiError."""
         body = await self._read(request)
         if isinstance(body, SharedBody):
             result = await self._by_worker(request, body, Job(route, ""))
@@ -76,6 +79,8 @@ class BodyReader:
             return result.json
         preparer = self._state.preparer
         async with self._state.turns.body():
+            if route == "count_tokens":
+                return await count_tokens(preparer, body)
             return await (preparer.tokenize if route == "tokenize" else preparer.detokenize)(body)
 
     async def _read(self, request: Request) -> bytes | SharedBody:

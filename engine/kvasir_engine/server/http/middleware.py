@@ -8,9 +8,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvasir.http_app import DOCS_PATHS
+from kvasir_engine.server.anthropic.messages_error import has_messages_errors, messages_error
 from kvasir_engine.server.auth import Keyring
 from kvasir_engine.server.openai.api_error import ApiError
 
@@ -85,15 +88,24 @@ class RequestMiddleware:
         if path in UNAUTHENTICATED_PATHS or state["fleet"] or self._keyring.admits(headers):
             await self._app(scope, receive, send_with_id)
         else:
-            await _refusal().response()(scope, receive, send_with_id)
+            await _refused(path)(scope, receive, send_with_id)
 
 
-def _refusal() -> ApiError:
-    return ApiError(
+def _refused(path: str) -> Response:
+    error = ApiError(
         401,
-        "The API key is missing or wrong; send it as 'Authorization: Bearer KEY'.",
+        "The API key is missing or wrong; send it as 'Authorization: Bearer KEY' or 'x-api-key: "
+        "KEY'.",
         code="invalid_api_key",
         headers={"www-authenticate": "Bearer"},
+    )
+    if not has_messages_errors(path):
+        return error.response()
+    return Response(
+        msgspec.json.encode(messages_error(error)),
+        error.status,
+        error.headers,
+        media_type="application/json",
     )
 
 

@@ -20,7 +20,7 @@ from kvasir_engine.server.lifecycle import Lifecycle
 from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.answer import Answer
 from kvasir_engine.server.openai.api_error import ApiError, from_engine
-from kvasir_engine.server.openai.sse import EventWriter, shutting_down
+from kvasir_engine.server.openai.sse import StreamWriter, shutting_down
 
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -36,8 +36,10 @@ class GenerationResponse(Response):
     generation off; nothing else runs per request or per token.
     """
 
-    def __init__(self, answer: Answer, lifecycle: Lifecycle) -> None:
+    def __init__(self, answer: Answer, lifecycle: Lifecycle, writer: StreamWriter) -> None:
+        """`writer` renders the answer's events, where it is streamed."""
         super().__init__()
+        self._writer = writer
         self._answer = answer
         self._generation = answer.generation
         self._lifecycle = lifecycle
@@ -85,7 +87,7 @@ class GenerationResponse(Response):
         return shutting_down({"handover": state})
 
     async def _stream(self, send: Send, send_chunk: Send) -> None:
-        writer = EventWriter(self._answer)
+        writer = self._writer
         await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
         try:
             async with contextlib.aclosing(self._generation.updates()) as batches:

@@ -9,6 +9,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kvasir_engine.server.anthropic.messages_answer import MessagesAnswer
+from kvasir_engine.server.anthropic.messages_events import MessagesEventWriter
 from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.http.body_reader import BodyReader
 from kvasir_engine.server.http.responder import GenerationResponse
@@ -18,11 +20,13 @@ from kvasir_engine.server.openai.chat import ChatAnswer
 from kvasir_engine.server.openai.completions import CompletionAnswer
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 from kvasir_engine.server.openai.preparer import PreparedRequest
+from kvasir_engine.server.openai.sse import EventWriter
 from kvasir_engine.server.server_state import ServerState
 
 _ANSWERS: dict[str, Callable[..., Answer]] = {
     "completions": CompletionAnswer,
     "chat": ChatAnswer,
+    "messages": MessagesAnswer,
     "infer": InferAnswer,
 }
 
@@ -57,6 +61,18 @@ class ApiRoutes:
         """
         return await self.generate(request, "chat")
 
+    async def messages(self, request: Request) -> Response:
+        """Answer a conversation by Anthropic's Messages API, as a chat is answered.
+
+        With `stream` the events are Anthropic's, from message_start to message_stop.
+        """
+        return await self.generate(request, "messages")
+
+    async def count_tokens(self, request: Request) -> Response:
+        """Return how many tokens the prompt of a request to /v1/messages has."""
+        content = await self._bodies.document(request, "count_tokens")
+        return Response(content, media_type="application/json")
+
     async def generate(
         self, request: Request, route: str, model: str | None = None
     ) -> GenerationResponse:
@@ -75,13 +91,15 @@ class ApiRoutes:
             fleet=scope_state["fleet"],
             **self._more(route, prepared),
         )
-        return GenerationResponse(answer, state.lifecycle)
+        if isinstance(answer, MessagesAnswer):
+            return GenerationResponse(answer, state.lifecycle, MessagesEventWriter(answer))
+        return GenerationResponse(answer, state.lifecycle, EventWriter(answer))
 
     def _more(self, route: str, prepared: PreparedRequest) -> dict[str, Any]:
         """Return the arguments that only one route's answer takes."""
         if route == "infer":
             return {"infer_id": prepared.answer_id}
-        if route == "chat":
+        if route in ("chat", "messages"):
             return {"parsing": self._state.model.parsing, "prompt_end": prepared.prompt_end}
         return {}
 

@@ -86,6 +86,18 @@ class ChatAnswer(Answer):
         pieces = parser.push(update.text, last=update.finish_reason is not None)
         return self._message(choice, pieces, first)
 
+    def pieces(self, choice: Choice, text: str, *, last: bool) -> list[Piece]:
+        """Return the pieces that became certain with `text`."""
+        parser = self._parsers.get(choice.index)
+        if parser is None:
+            return [Piece(Kind.CONTENT, text)] if text else []
+        return parser.push(text, last=last)
+
+    def finished_with_calls(self, choice: Choice) -> bool:
+        """Return whether the choice so far has called, and no call is cut off."""
+        parser = self._parsers.get(choice.index)
+        return parser is not None and parser.finished_with_calls
+
     def chunk_choice(
         self, choice: Choice, update: SampleUpdate, delta: dict[str, Any] | None = None
     ) -> dict[str, Any]:
@@ -142,8 +154,7 @@ class ChatAnswer(Answer):
         self, choice: Choice, reason: FinishReason | None, stop_reason: int | str | None
     ) -> dict[str, Any]:
         made = finish_fields(reason, stop_reason)
-        parser = self._parsers.get(choice.index)
-        if reason is FinishReason.STOP and parser is not None and parser.finished_with_calls:
+        if reason is FinishReason.STOP and self.finished_with_calls(choice):
             made["finish_reason"] = "tool_calls"
         return made
 
@@ -172,12 +183,16 @@ class ChatAnswer(Answer):
         return fields
 
     def _call(self, choice: Choice, number: int, name: str) -> dict[str, Any]:
-        """The beginning of a call. Its id is the same in a resumed answer."""
-        place = f"{self.envelope['id']} {choice.index} {number}"
-        digest = hashlib.blake2b(place.encode(), digest_size=12).hexdigest()
+        """The beginning of a call."""
         return {
             "index": number,
-            "id": digest[:_SHORT_ID_CHARS] if self._short_ids else f"call_{digest}",
+            "id": self.call_id(choice, number),
             "type": "function",
             "function": {"name": name, "arguments": ""},
         }
+
+    def call_id(self, choice: Choice, number: int) -> str:
+        """Return the id of a choice's call; it is the same in a resumed answer."""
+        place = f"{self.envelope['id']} {choice.index} {number}"
+        digest = hashlib.blake2b(place.encode(), digest_size=12).hexdigest()
+        return digest[:_SHORT_ID_CHARS] if self._short_ids else f"call_{digest}"

@@ -77,13 +77,22 @@ class Preparer:
 
     async def chat(self, raw: bytes, request_id: str) -> PreparedRequest:
         """Prepare POST /v1/chat/completions. Raises ApiError."""
-        body = parse_body(raw, ChatBody)
+        return await self.chat_of(parse_body(raw, ChatBody), request_id)
+
+    async def chat_of(self, body: ChatBody, request_id: str) -> PreparedRequest:
+        """Prepare a chat from its parsed body. Raises ApiError."""
         intake = self._intake(body.model)
         params = chat_params(body, self._defaults)
         check_tools(body, intake.maker.chat_template, self._parsing)
         prompt = await _chat_prompt(intake, body)
         runs = await intake.runs([prompt], params, body, request_id)
         return PreparedRequest(body, runs, prompt_end=_prompt_end(body, prompt))
+
+    async def chat_prompt(self, body: ChatBody) -> TokenPrompt:
+        """Return the prompt of a chat that is not to be answered. Raises ApiError."""
+        intake = self._intake(body.model)
+        check_tools(body, intake.maker.chat_template, self._parsing)
+        return await _chat_prompt(intake, body)
 
     async def tokenize(self, raw: bytes) -> bytes:
         """Return the answer to POST /tokenize. Raises ApiError."""

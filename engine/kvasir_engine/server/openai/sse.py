@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,6 +14,22 @@ from kvasir_engine.text.sample_state import SampleUpdate
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.encode
 _TEXT_ALONE = {"content"}
+
+
+class StreamWriter(Protocol):
+    """Writer of one answer's events."""
+
+    def events(self, updates: list[SampleUpdate]) -> bytes:
+        """The events of one batch, to be sent as one chunk; empty when there is nothing to say."""
+
+    def end(self) -> bytes:
+        """The end of a whole stream."""
+
+    def error(self, error: ApiError) -> bytes:
+        """The end of a stream that failed."""
+
+    def handover(self) -> bytes:
+        """The end of a stream at the drain deadline."""
 
 
 class EventWriter:

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from kvasir_engine.parent_death import die_with_parent
+from kvasir_engine.server.anthropic.messages_request import count_tokens, prepare_messages
 from kvasir_engine.server.large_bodies.body_workers import too_much_memory
 from kvasir_engine.server.large_bodies.shared_body import memory_file, read_all
 from kvasir_engine.server.large_bodies.worker_messages import (
@@ -67,6 +68,8 @@ class BodyWorker:
         self._routes: dict[str, Callable[[bytes, Job], Awaitable[Result]]] = {
             "completions": self._completion,
             "chat": self._chat,
+            "messages": self._messages,
+            "count_tokens": self._count_tokens,
             "infer": self._infer,
             "tokenize": self._tokenize,
             "detokenize": self._detokenize,
@@ -117,6 +120,12 @@ class BodyWorker:
 
     async def _chat(self, raw: bytes, job: Job) -> Result:
         return self._prepared(await self._preparer.chat(raw, job.request_id))
+
+    async def _messages(self, raw: bytes, job: Job) -> Result:
+        return self._prepared(await prepare_messages(self._preparer, raw, job.request_id))
+
+    async def _count_tokens(self, raw: bytes, _job: Job) -> Result:
+        return Document(await count_tokens(self._preparer, raw))
 
     async def _infer(self, raw: bytes, job: Job) -> Result:
         model = job.model or self._model.name

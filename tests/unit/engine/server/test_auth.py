@@ -23,6 +23,13 @@ def test_a_key_comes_as_a_bearer_token(sent: bytes, admitted: bool) -> None:
     assert Keyring(["one", "two"], FleetSecretFile()).admits({b"authorization": sent}) is admitted
 
 
+@pytest.mark.parametrize(("sent", "admitted"), [(b"one", True), (b" two ", True), (b"x", False)])
+def test_a_key_comes_in_a_header_of_its_own(sent: bytes, admitted: bool) -> None:
+    keyring = Keyring(["one", "two"], FleetSecretFile())
+    assert keyring.admits({b"x-api-key": sent}) is admitted
+    assert not keyring.admits({b"authorization": b"Bearer x", b"x-api-key": sent})
+
+
 def test_without_keys_everybody_is_admitted() -> None:
     assert Keyring([], FleetSecretFile("secret")).admits({})
 

@@ -14,6 +14,7 @@ BODIES = {
         {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1},
         1,
     ),
+    "/v1/messages": ({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}, 1),
 }
 
 

@@ -1,0 +1,158 @@
+"""Anthropic's system and messages as messages of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvasir_engine.server.openai.api_error import ApiError, invalid
+
+_MAX_SHOWN = 64
+_TYPES = {
+    "system": ("text",),
+    "user": ("text", "tool_result"),
+    "assistant": ("text", "thinking", "tool_use"),
+    "tool_result": ("text",),
+}
+"""Types of the blocks that a content may have, by what it is the content of."""
+
+
+def chat_messages(system: Any, messages: list[Any]) -> list[dict[str, Any]]:
+    """Return a chat's messages. Raises ApiError (400) with the path of what cannot be shown.
+
+    A tool_result becomes a message of the role tool; thinking becomes `reasoning_content`.
+    """
+    if not messages:
+        raise invalid("messages must not be empty.", "messages")
+    made: list[dict[str, Any]] = []
+    if system is not None:
+        text = "\n".join(_texts(system, "system", "system"))
+        if text:
+            made.append({"role": "system", "content": text})
+    calls: dict[str, str] = {}
+    for at, message in enumerate(messages):
+        param = f"messages[{at}]"
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if role not in ("user", "assistant"):
+            raise invalid(
+                f'{param}.role must be "user" or "assistant", not {_shown(role)}; a system prompt '
+                "goes into system.",
+                f"{param}.role",
+            )
+        content = _blocks(message.get("content"), f"{param}.content", role)
+        if role == "user":
+            made += _user_messages(content, calls)
+        else:
+            made.append(_assistant_message(content, calls))
+    _check_last(made, f"messages[{len(messages) - 1}]")
+    return made
+
+
+def _check_last(made: list[dict[str, Any]], param: str) -> None:
+    if made[-1].get("tool_calls"):
+        raise invalid(
+            f"{param} ends with a tool_use; add a user message with its tool_result.", param
+        )
+
+
+def _blocks(content: Any, param: str, owner: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the blocks of a content with their paths; a string is one block."""
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    elif not isinstance(content, list):
+        raise invalid(f"{param} must be a string or a list of blocks.", param)
+    if not content:
+        raise invalid(f"{param} must not be empty.", param)
+    made = []
+    for at, block in enumerate(content):
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if kind not in _TYPES[owner]:
+            raise invalid(
+                f"{param}[{at}] is a block of type {_shown(kind)}; only {_listed(_TYPES[owner])} "
+                "is supported here.",
+                f"{param}[{at}]",
+                "unsupported",
+            )
+        made.append((f"{param}[{at}]", block))
+    return made
+
+
+def _texts(content: Any, param: str, owner: str) -> list[str]:
+    return [_string(block, "text", at) for at, block in _blocks(content, param, owner)]
+
+
+def _user_messages(
+    content: list[tuple[str, Mapping[str, Any]]], calls: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield what a user's message is in a chat: the texts between results joined."""
+    texts: list[str] = []
+    for param, block in content:
+        if block["type"] == "text":
+            texts.append(_string(block, "text", param))
+            continue
+        if texts:
+            yield {"role": "user", "content": "\n".join(texts)}
+            texts = []
+        yield _result(block, param, calls)
+    if texts:
+        yield {"role": "user", "content": "\n".join(texts)}
+
+
+def _result(block: Mapping[str, Any], param: str, calls: Mapping[str, str]) -> dict[str, Any]:
+    call = _string(block, "tool_use_id", param)
+    if call not in calls:
+        raise invalid(
+            f"{param}.tool_use_id {_shown(call)} is the id of no tool_use before it.",
+            f"{param}.tool_use_id",
+        )
+    given = block.get("content")
+    text = "\n".join(_texts(given, f"{param}.content", "tool_result")) if given else ""
+    if block.get("is_error"):
+        text = f"Error: {text}"
+    return {"role": "tool", "tool_call_id": call, "name": calls[call], "content": text}
+
+
+def _assistant_message(
+    content: list[tuple[str, Mapping[str, Any]]], calls: dict[str, str]
+) -> dict[str, Any]:
+    """Return an assistant's message, and note its calls by id."""
+    texts, thoughts, tool_calls = [], [], []
+    for param, block in content:
+        if block["type"] == "text":
+            texts.append(_string(block, "text", param))
+        elif block["type"] == "thinking":
+            thoughts.append(_string(block, "thinking", param))
+        else:
+            call, name = _string(block, "id", param), _string(block, "name", param)
+            given = block.get("input")
+            if not isinstance(given, Mapping):
+                raise invalid(f"{param}.input must be an object.", f"{param}.input")
+            calls[call] = name
+            function = {"name": name, "arguments": given}
+            tool_calls.append({"id": call, "type": "function", "function": function})
+    made: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}
+    if thoughts:
+        made["reasoning_content"] = "\n".join(thoughts)
+    if tool_calls:
+        made["tool_calls"] = tool_calls
+    return made
+
+
+def _string(block: Mapping[str, Any], field: str, param: str) -> str:
+    value = block.get(field)
+    if not isinstance(value, str):
+        raise _not_a_string(f"{param}.{field}")
+    return value
+
+
+def _not_a_string(param: str) -> ApiError:
+    return invalid(f"{param} must be a string.", param)
+
+
+def _listed(types: tuple[str, ...]) -> str:
+    return types[0] if len(types) == 1 else f"{', '.join(types[:-1])} or {types[-1]}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,0 +1,31 @@
+"""Request bodies of Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class CountTokensBody(msgspec.Struct, kw_only=True):
+    """POST /v1/messages/count_tokens."""
+
+    model: str | None = None
+    messages: list[Any]
+    system: Any = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    thinking: Any = None
+
+
+class MessagesBody(CountTokensBody, kw_only=True):
+    """POST /v1/messages. `cache_salt` and `priority` are vLLM's additions, as a chat has them."""
+
+    max_tokens: int
+    stop_sequences: list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stream: bool | None = None
+    cache_salt: str | None = None
+    priority: int | None = None

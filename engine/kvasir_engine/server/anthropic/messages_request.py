@@ -1,0 +1,124 @@
+"""Bodies of the Messages API as chats, prepared for the core."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kvasir_engine.server.anthropic.conversation import chat_messages
+from kvasir_engine.server.anthropic.messages_body import CountTokensBody, MessagesBody
+from kvasir_engine.server.openai.api_error import ApiError, invalid
+from kvasir_engine.server.openai.body_parser import parse_body
+from kvasir_engine.server.openai.preparer import PreparedRequest, Preparer
+from kvasir_engine.server.openai.schema import ChatBody
+
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_SENT_AS = (
+    (re.compile(r"\.function\.parameters\b"), ".input_schema"),
+    (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
+    (re.compile(r"^stop\b"), "stop_sequences"),
+)
+"""Names of a chat's fields, and those that they have here."""
+
+
+async def prepare_messages(preparer: Preparer, raw: bytes, request_id: str) -> PreparedRequest:
+    """Prepare POST /v1/messages. Raises ApiError."""
+    body = parse_body(raw, MessagesBody)
+    chat = _chat_body(body)
+    chat.max_tokens = body.max_tokens
+    chat.stop = body.stop_sequences
+    chat.temperature, chat.top_p, chat.top_k = body.temperature, body.top_p, body.top_k
+    chat.stream, chat.cache_salt, chat.priority = body.stream, body.cache_salt, body.priority
+    try:
+        return await preparer.chat_of(chat, request_id)
+    except ApiError as error:
+        raise _named_as_sent(error) from error
+
+
+async def count_tokens(preparer: Preparer, raw: bytes) -> bytes:
+    """Return the answer to POST /v1/messages/count_tokens. Raises ApiError."""
+    chat = _chat_body(parse_body(raw, CountTokensBody))
+    try:
+        prompt = await preparer.chat_prompt(chat)
+    except ApiError as error:
+        raise _named_as_sent(error) from error
+    return msgspec.json.encode({"input_tokens": len(prompt.token_ids)})
+
+
+def _chat_body(body: CountTokensBody) -> ChatBody:
+    """Return the chat that has the same prompt."""
+    chat = ChatBody(model=body.model, messages=chat_messages(body.system, body.messages))
+    chat.continue_final_message = chat.messages[-1]["role"] == "assistant" or None
+    if body.tools:
+        chat.tools = [_tool(tool, f"tools[{at}]") for at, tool in enumerate(body.tools)]
+    if body.tool_choice is not None:
+        _choose(chat, body.tool_choice)
+    if body.thinking is not None:
+        thinks = _thinks(body.thinking)
+        chat.chat_template_kwargs = {"enable_thinking": thinks}
+        chat.include_reasoning = thinks
+    return chat
+
+
+def _tool(tool: Any, param: str) -> dict[str, Any]:
+    if not isinstance(tool, Mapping):
+        raise invalid(f"{param} must be an object with a name and an input_schema.", param)
+    kind = tool.get("type")
+    if kind not in (None, "custom"):
+        raise invalid(
+            f"{param} is of type {str(kind)[:64]!r}; only tools of the client's own, with a name "
+            "and an input_schema, are supported.",
+            param,
+            "unsupported",
+        )
+    if not isinstance(tool.get("input_schema"), Mapping):
+        raise invalid(
+            f"{param}.input_schema must be a JSON schema, an object.", f"{param}.input_schema"
+        )
+    function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
+    for field in ("description", "strict"):
+        if tool.get(field) is not None:
+            function[field] = tool[field]
+    return {"type": "function", "function": function}
+
+
+def _choose(chat: ChatBody, choice: Any) -> None:
+    kind = choice.get("type") if isinstance(choice, Mapping) else None
+    if kind == "tool":
+        name = choice.get("name")
+        if not isinstance(name, str):
+            raise invalid("tool_choice.name must be a string.", "tool_choice.name")
+        chat.tool_choice = {"type": "function", "function": {"name": name}}
+    elif isinstance(kind, str) and kind in _CHOICES:
+        chat.tool_choice = _CHOICES[kind]
+    else:
+        raise invalid(
+            'tool_choice.type must be "auto", "any", "tool" or "none".', "tool_choice.type"
+        )
+    if choice.get("disable_parallel_tool_use"):
+        chat.parallel_tool_calls = False
+
+
+def _thinks(thinking: Any) -> bool:
+    kind = thinking.get("type") if isinstance(thinking, Mapping) else None
+    if kind == "enabled":
+        raise invalid(
+            "thinking.budget_tokens limits the reasoning, which this server cannot do yet; use "
+            '{"type": "adaptive"}, or leave thinking out.',
+            "thinking.budget_tokens",
+            "unsupported",
+        )
+    if kind not in ("adaptive", "disabled"):
+        raise invalid('thinking.type must be "enabled", "adaptive" or "disabled".', "thinking.type")
+    return bool(kind == "adaptive")
+
+
+def _named_as_sent(error: ApiError) -> ApiError:
+    message, param = error.message, error.param
+    for pattern, name in _SENT_AS:
+        message = pattern.sub(name, message)
+        param = param and pattern.sub(name, param)
+    return ApiError(error.status, message, param=param, code=error.code, headers=error.headers)

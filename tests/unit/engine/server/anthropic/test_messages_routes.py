@@ -1,0 +1,273 @@
+"""Anthropic's own client against a real server over a scripted core."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anthropic
+import pytest
+from support.answer_texts import REASONING_ANSWERS, TOOL_ANSWERS, Answer
+from support.engine_server import EOS
+
+from kvasir.text.chat_template import ChatTemplate
+from kvasir_engine.text.parsing.message_parser import Parsing
+
+TEMPLATE = """{%- if tools %}{{ '<tools>' }}{{ tools[0].function.name }}{% endif -%}
+{%- for m in messages -%}
+{{ '<' + m.role + '>' }}{{ m.reasoning_content or '' }}{{ m.content or '' }}
+{%- for call in m.tool_calls or [] %}{{ call.function.name }}={{ call.function.arguments.city }}
+{%- endfor -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<assistant>' }}{% endif -%}
+{%- if enable_thinking is false %}{{ '<think></think>' }}{% endif -%}"""
+WEATHER = {"name": "get_weather", "input_schema": {"type": "object"}}
+HI: dict[str, Any] = {"role": "user", "content": "hi"}
+BODY: dict[str, Any] = {"model": "tiny", "max_tokens": 400, "messages": [HI]}
+CALL = {"type": "tool_use", "id": "a", "name": "get_weather", "input": {"city": "Oslo"}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "rain"}
+PATH = "/v1/messages"
+HERMES = next(each for each in TOOL_ANSWERS if each.format == "hermes" and each.calls)
+THOUGHT = next(each for each in REASONING_ANSWERS if each.reasoning and each.content)
+
+
+@pytest.fixture
+async def start(start_server: Any) -> Any:
+    async def started(answer: Answer | None = None, **options: Any) -> Any:
+        server = await start_server(**options)
+        formats = {}
+        if answer is not None:
+            kind = "reasoning" if answer in REASONING_ANSWERS else "tools"
+            formats = {kind: answer.format}
+            server.core.text = answer.text
+            encoded = server.core.tokenizer.encode
+            server.core.tokens = lambda seed, sample: [*encoded(answer.text), EOS]
+        state = server.app.state.server
+        state.model.chat_template = ChatTemplate(TEMPLATE)
+        state.model.parsing = state.preparer._parsing = Parsing.choose(
+            server.core.tokenizer, None, **{"tools": "hermes", "reasoning": "none", **formats}
+        )
+        return server
+
+    return started
+
+
+def client_of(server: Any, **options: Any) -> anthropic.AsyncAnthropic:
+    given = {"api_key": "x", "max_retries": 0, **options}
+    return anthropic.AsyncAnthropic(base_url=server.url, **given)
+
+
+def prompt_of(server: Any) -> str:
+    return str(server.core.tokenizer.decode(server.core.requests[-1].prompt_token_ids))
+
+
+def blocks_of(message: Any) -> list[dict[str, Any]]:
+    """The content without the ids of calls, which differ between two answers."""
+    blocks = message.to_dict()["content"]
+    return [{**block, "id": None} if "id" in block else block for block in blocks]
+
+
+async def test_a_unary_message(start: Any) -> None:
+    server = await start()
+    async with client_of(server) as client:
+        message = await client.messages.create(**{**BODY, "max_tokens": 9})
+    [block] = message.content
+    assert (block.type, block.text) == ("text", "The quick")
+    assert (message.type, message.role, message.model) == ("message", "assistant", "tiny")
+    assert message.id.startswith("msg_")
+    assert (message.stop_reason, message.stop_sequence) == ("max_tokens", None)
+    usage = message.usage
+    assert (usage.output_tokens, usage.cache_read_input_tokens) == (9, 4)
+    assert usage.input_tokens == len("<user>hi<assistant>") - 4
+
+
+@pytest.mark.parametrize("tokens_a_batch", [1, 7])
+@pytest.mark.parametrize("answer", [None, HERMES, THOUGHT])
+async def test_a_stream_is_the_unary_message(
+    start: Any, answer: Answer | None, tokens_a_batch: int
+) -> None:
+    server = await start(answer)
+    body = BODY if answer is THOUGHT else {**BODY, "tools": [WEATHER]}
+    server.core.tokens_a_batch = tokens_a_batch
+    async with client_of(server) as client:
+        unary = await client.messages.create(**body)
+        async with client.messages.stream(**body) as stream:
+            streamed = await stream.get_final_message()
+    assert blocks_of(streamed) == blocks_of(unary)
+    assert streamed.stop_reason == unary.stop_reason
+    assert streamed.usage.output_tokens == unary.usage.output_tokens
+
+
+async def test_a_call_is_a_tool_use(start: Any) -> None:
+    server = await start(HERMES)
+    async with client_of(server) as client:
+        message = await client.messages.create(**BODY, tools=[WEATHER])
+    calls = [block for block in message.content if block.type == "tool_use"]
+    assert [(call.name, call.input) for call in calls] == [
+        (name, json.loads(arguments)) for name, arguments, _ in HERMES.calls
+    ]
+    assert message.stop_reason == "tool_use"
+
+
+async def test_reasoning_is_a_thinking_block(start: Any) -> None:
+    server = await start(THOUGHT)
+    async with client_of(server) as client:
+        message = await client.messages.create(**BODY)
+        thought, text = message.content
+        assert (thought.type, thought.thinking) == ("thinking", THOUGHT.reasoning)
+        assert (text.type, text.text) == ("text", THOUGHT.content)
+        silent = await client.messages.create(**BODY, thinking={"type": "disabled"})
+    assert [block.type for block in silent.content] == ["text"]
+    assert prompt_of(server).endswith("<think></think>")
+
+
+async def test_the_order_of_events(start: Any) -> None:
+    server = await start()
+    answer = await server.post(PATH, {**BODY, "max_tokens": 2, "stream": True})
+    events = [event.split("\n") for event in answer.text.strip().split("\n\n")]
+    names = [name.removeprefix("event: ") for name, _ in events]
+    assert names == [
+        *("message_start", "content_block_start", "ping"),
+        *("content_block_delta", "content_block_delta", "content_block_stop"),
+        *("message_delta", "message_stop"),
+    ]
+    assert [json.loads(data.removeprefix("data: "))["type"] for _, data in events] == names
+
+
+async def test_a_stop_sequence(start: Any) -> None:
+    server = await start()
+    async with client_of(server) as client:
+        message = await client.messages.create(**BODY, stop_sequences=["fox"])
+    assert message.content[0].text == "The quick brown "
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "fox")
+
+
+async def test_a_conversation_with_all_kinds_of_blocks(start: Any) -> None:
+    server = await start()
+    messages = [
+        HI,
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": ""},
+                {"type": "text", "text": "I look."},
+                CALL,
+            ],
+        },
+        {"role": "user", "content": [RESULT, {"type": "text", "text": "So?"}]},
+    ]
+    system = [{"type": "text", "text": "Be", "cache_control": {"type": "ephemeral"}}]
+    body = {**BODY, "messages": messages, "system": system, "tools": [WEATHER]}
+    async with client_of(server) as client:
+        await client.messages.create(**body)
+        del body["max_tokens"]
+        counted = await client.messages.count_tokens(**body)
+    expected = (
+        "<tools>get_weather<system>Be<user>hi<assistant>Hm.I look.get_weather=Oslo<tool>rain"
+        "<user>So?<assistant>"
+    )
+    assert prompt_of(server) == expected
+    assert counted.input_tokens == len(expected)
+
+
+async def test_the_last_message_of_an_assistant_is_continued(start: Any) -> None:
+    server = await start()
+    messages = [HI, {"role": "assistant", "content": "Well, "}]
+    assert (await server.post(PATH, {**BODY, "messages": messages})).status_code == 200
+    assert prompt_of(server) == "<user>hi<assistant>Well, "
+
+
+async def test_a_large_body_is_read_by_a_body_worker(start_server: Any) -> None:
+    server = await start_server()
+    body = {**BODY, "max_tokens": 9, "metadata": {"user_id": "x" * 200_000}}
+    answer = await server.post(PATH, body)
+    assert answer.json()["content"] == [{"type": "text", "text": "The quick"}]
+    counted = await server.post(f"{PATH}/count_tokens", body)
+    assert counted.json() == {"input_tokens": len("<user>hi<assistant>")}
+
+
+def of_user(*content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": list(content)}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"messages": []}, "messages must not be empty."),
+        ({"messages": [5]}, "messages[0].role must be"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "goes into system"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content must be a string"),
+        (of_user(), "messages[0].content must not be empty."),
+        (of_user({"type": "image"}), "messages[0].content[0] is a block of type 'image'"),
+        (of_user({"type": []}), "messages[0].content[0] is a block of type []"),
+        (of_user({"type": "text", "text": 5}), "messages[0].content[0].text must be a string."),
+        (of_user(RESULT), "messages[0].content[0].tool_use_id 'a' is the id of no tool_use"),
+        ({"messages": [HI, {"role": "assistant", "content": [CALL]}]}, "ends with a tool_use"),
+        ({"max_tokens": None}, "max_tokens must be a whole number, not null."),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"temperature": -1}, "temperature"),
+        ({"stop_sequences": [""]}, "a stop string must have 1 to"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.budget_tokens"),
+        ({"thinking": {"type": "deep"}}, "thinking.type must be"),
+        ({"tools": [{"type": "web_search_20250305"}]}, "tools[0] is of type 'web_search_20250305'"),
+        ({"tools": [{"name": "f"}]}, "tools[0].input_schema must be"),
+        ({"tools": [{**WEATHER, "name": "?"}]}, "tools[0].name must be 1 to 64"),
+        ({"tools": [WEATHER, WEATHER]}, "tools[1].name 'get_weather' stands twice (tools[0]"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "any"}}, "tool_choice required needs"),
+        (
+            {"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "get_weather"}},
+            "tool_choice of one function needs constrained decoding",
+        ),
+        ({"tools": [WEATHER], "tool_choice": {"type": "all"}}, "tool_choice.type must be"),
+        ({"mcp_servers": [{"url": "x"}]}, "mcp_servers is not supported"),
+    ],
+)
+async def test_bad_input_gets_one_sentence(start: Any, fields: Any, sentence: str) -> None:
+    server = await start()
+    answer = await server.post(PATH, {**BODY, **fields})
+    made = answer.json()
+    assert (answer.status_code, made["type"]) == (400, "error")
+    assert made["error"]["type"] == "invalid_request_error"
+    assert sentence in made["error"]["message"]
+
+
+async def test_max_tokens_is_required(start: Any) -> None:
+    server = await start()
+    answer = await server.post(PATH, {"messages": [HI]})
+    assert answer.json()["error"]["message"] == "max_tokens is required."
+
+
+async def test_errors_are_those_of_the_client(start: Any) -> None:
+    server = await start(api_keys=("secret",))
+    async with client_of(server) as client:
+        with pytest.raises(anthropic.AuthenticationError, match="x-api-key"):
+            await client.messages.create(**BODY)
+    async with client_of(server, api_key="secret") as client:
+        assert (await client.messages.create(**BODY)).content
+        with pytest.raises(anthropic.NotFoundError, match="'other' does not exist here"):
+            await client.messages.create(**{**BODY, "model": "other"})
+
+
+async def test_an_error_within_a_stream_is_raised(start: Any) -> None:
+    server = await start()
+    server.core.error = "A step failed."
+    async with client_of(server) as client:
+        with pytest.raises(anthropic.APIError, match=r"A step failed\."):
+            async with client.messages.stream(**BODY) as stream:
+                await stream.get_final_message()
+
+
+async def test_a_router_is_told_ids_and_usage(start: Any) -> None:
+    server = await start(fleet_secret="fleet")
+    answer = await server.post(
+        PATH, {**BODY, "max_tokens": 2, "stream": True}, headers={"x-kvasir-fleet-secret": "fleet"}
+    )
+    comments = [
+        json.loads(line.removeprefix(": kvasir "))
+        for line in answer.text.split("\n")
+        if line.startswith(": kvasir ")
+    ]
+    assert comments[0]["s"] == 0
+    assert server.core.tokenizer.decode([t for each in comments for t in each.get("t", ())]) == "Th"
+    assert comments[-1]["u"]["completion_tokens"] == 2
+    assert answer.text.rstrip().endswith('data: {"type":"message_stop"}')
