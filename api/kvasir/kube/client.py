@@ -6,6 +6,7 @@ answer, and what is cancelled ends at once.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +15,10 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.rest import RESTClientObject
 
 from kvasir.kube.api import AccessError, ApiError, Kind
 from kvasir.kube.config import ClusterAccess
@@ -30,6 +34,26 @@ _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 _PAGE_OBJECTS = "500"
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Resets what it would close. A TLS connection whose answer was not read to its end would say
+    goodbye and wait for the server's, which closing the session does not wait for: its socket
+    outlives the event loop."""
+
+    def _release(
+        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
+    ) -> None:
+        if should_close or protocol.should_close:
+            protocol.abort()
+        super()._release(key, protocol, should_close=should_close)
+
+
+class _Transport(RESTClientObject):  # type: ignore[misc]  # the package has no types
+    """The official client's, with our connector."""
+
+    def _create_connector(self) -> aiohttp.TCPConnector:
+        return _Connector(limit=self.maxsize, ssl=self.ssl_context)
 
 
 class Cluster:
@@ -54,6 +78,7 @@ class Cluster:
         configuration.client_session_kwargs = {"trust_env": False}
         try:
             self._api = ApiClient(configuration)
+            self._api.rest_client = _Transport(configuration)
         except (OSError, ValueError) as error:
             raise AccessError(f"a certificate for {access.server} is no good: {error}") from None
         self.access = access
@@ -74,6 +99,7 @@ class Cluster:
     async def close(self) -> None:
         """Close the connections."""
         await self._api.close()
+        await asyncio.sleep(0)  # sockets are closed in the loop's next turn
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """The object, or None where there is none."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+import ssl
+import threading
+import warnings
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes.aio.client import Configuration
 
+from harness.pki import Authority
 from harness.streams import serving
 from kvasir.kube import ApiError, Kind
 from kvasir.kube.client import Cluster
@@ -67,6 +75,54 @@ async def test_the_life_of_an_object(control_plane: Any, cluster: Cluster) -> No
     await cluster.delete(MAPS, namespace, "m", made["metadata"]["uid"])
     assert await cluster.get(MAPS, namespace, "m") is None
     await cluster.delete(MAPS, namespace, "m")
+
+
+def test_a_watch_that_is_cancelled_leaves_no_connection(tmp_path: Path) -> None:
+    """Though the server does not say goodbye."""
+    authority = Authority(tmp_path)
+    authority.create()
+    authority.issue("server", "/CN=server", ["IP:127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.path("server.crt"), authority.path("server.key"))
+    done = threading.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with context.wrap_socket(listening.accept()[0], server_side=True) as connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+            done.wait(60)
+
+    async def load(configuration: Configuration, rejected: bool) -> None:
+        """There are no credentials."""
+
+    async def watch_and_leave() -> None:
+        port = listening.getsockname()[1]
+        configuration = Configuration(host=f"https://127.0.0.1:{port}")
+        configuration.ssl_ca_cert = str(authority.certificate)
+        async with Cluster(ClusterAccess(configuration, load, "default"), timeout=60) as cluster:
+            opened = asyncio.Event()
+
+            async def follow() -> None:
+                async with cluster.open("GET", MAPS.path(), {"watch": "true"}) as answer:
+                    opened.set()
+                    await answer.content.read()
+
+            following = asyncio.create_task(follow())
+            await opened.wait()
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    with listening, ThreadPoolExecutor(1) as pool, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        serving_once = pool.submit(serve)
+        try:
+            asyncio.run(watch_and_leave())
+            gc.collect()
+        finally:
+            done.set()
+        serving_once.result()
+    assert [str(each.message) for each in caught] == []
 
 
 async def test_refusals_have_the_servers_words(control_plane: Any, cluster: Cluster) -> None:
