@@ -145,6 +145,7 @@ class ClientConnection(GatewayClient):
         """Client.answer."""
         keep_alive = request.keep_alive and not self._gateway.stopping
         head_only = request.method == b"HEAD"
+        answer = responses.in_form_of(request.endpoint, answer)
         self.write(answer.encode(request.request_id, keep_alive, head_only, request.answer_lines))
         self.finished(keep_alive)
 

@@ -7,7 +7,7 @@ from kvasir_router.proxy.client_response import AnswerObserver, Client, ClientAn
 from kvasir_router.proxy.failure import Failure, Kind, interrupted
 from kvasir_router.proxy.transcript import NO_BUDGET, Transcript, TranscriptBudget
 from kvasir_router.wire.query import Query
-from kvasir_router.wire.responses import Answer
+from kvasir_router.wire.responses import Answer, in_form_of
 from kvasir_router.wire.sse import EventCutter
 from kvasir_router.wire.stream_end import ContractEnd, ForeignEnd, StreamEnd
 from kvasir_router.wire.upstream import ResponseHead
@@ -104,8 +104,10 @@ class EventStream(ClientAnswer):
         self._write(b": waiting\n\n", last=False)
 
     def end(self, error: Answer) -> bool:
-        """ClientAnswer.end: with an event that OpenAI's clients raise as an APIError."""
-        self._write(b"\n\ndata: %b\n\n" % error.body, last=True)
+        """ClientAnswer.end: with an event that the protocol's clients raise as an APIError."""
+        endpoint = self._query.request.endpoint
+        name = b"event: error\n" if endpoint.errors == "anthropic" else b""
+        self._write(b"\n\n%bdata: %b\n\n" % (name, in_form_of(endpoint, error).body), last=True)
         return True
 
     def close(self) -> None:

@@ -262,7 +262,7 @@ class Gateway:
     def check_head(self, request: Request) -> None:
         """Check a request before its body is read. Raises RefusalError."""
         try:
-            holder = self.admission.holder(request.authorization)
+            holder = self.admission.holder(request.credentials)
             if request.method != b"POST" or "POST" not in request.endpoint.methods:
                 raise self._local.unwanted_body(request)
             if holder is not None and not holder.key.models:
@@ -297,9 +297,9 @@ class Gateway:
 
     def _route(self, client: GatewayClient, request: Request) -> None:
         """Relay the request to its model. Raises RefusalError."""
-        holder = self.admission.holder(request.authorization)
-        if holder is None and request.authorization:
-            request.lines.append(b"Authorization: %b\r\n" % request.authorization)
+        holder = self.admission.holder(request.credentials)
+        if holder is None:
+            request.send_credentials()
         envelope, form = _read(request)
         name = envelope.model
         if not name:

@@ -63,7 +63,7 @@ class LocalRoutes:
             raise RefusalError(_no_route(request))
         if endpoint.path in self._routes:
             return self._routes[endpoint.path]()
-        holder = self._admission.holder(request.authorization)
+        holder = self._admission.holder(request.credentials)
         if endpoint is ONE_MODEL:
             return self._one_model(unquote(request.path.removeprefix(MODEL_PREFIX)), holder)
         return self._models(holder)

@@ -34,6 +34,9 @@ class Endpoint:
     hedged: bool = True
     """May be computed by two replicas at once."""
 
+    errors: Literal["openai", "anthropic"] = "openai"
+    """Form of the router's own errors."""
+
 
 def _local(path: str) -> Endpoint:
     return Endpoint(path, ("GET", "HEAD"), "none", retried=False, hedged=False)
@@ -52,8 +55,8 @@ ENDPOINTS = (
     Endpoint("/v1/completions", prompt="prompt", usage="completion", resumed=True),
     # An engine may store the answer, or compute it after it has told its id.
     Endpoint("/v1/responses", prompt="input", usage="message", retried=False, hedged=False),
-    Endpoint("/v1/messages", prompt="system", usage="message"),
-    Endpoint("/v1/messages/count_tokens"),
+    Endpoint("/v1/messages", prompt="system", usage="message", errors="anthropic"),
+    Endpoint("/v1/messages/count_tokens", errors="anthropic"),
     Endpoint("/v1/embeddings", prompt="input", usage="prompt"),
     Endpoint("/v1/classify", prompt="input", usage="prompt"),
     Endpoint("/v1/score", prompt="documents", usage="prompt"),

@@ -24,6 +24,7 @@ _READ = HOP_BY_HOP | {
     b"content-encoding",
     b"accept-encoding",
     b"authorization",
+    b"x-api-key",
     b"x-request-timeout",
 }
 

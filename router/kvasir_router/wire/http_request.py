@@ -125,6 +125,8 @@ class Request:
         """Header lines for its answer, wherever that comes from."""
         self.authorization = b""
         """The header's value; it is not among `lines`: a key for this router goes no further."""
+        self.api_key = b""
+        """Value of X-Api-Key, in which Anthropic's clients send a key; not among `lines` either."""
         self.method = b""
         self.target = b""
         self.path = ""
@@ -147,12 +149,27 @@ class Request:
         """Return the row of the table for its path."""
         return endpoint_of(self.path)
 
+    @property
+    def credentials(self) -> bytes:
+        """Return the Authorization that counts: the one that came, else that of X-Api-Key."""
+        if self.authorization or not self.api_key:
+            return self.authorization
+        return b"Bearer " + self.api_key
+
+    def send_credentials(self) -> None:
+        """Let the replica see them: this router asks for none."""
+        if self.authorization:
+            self.lines.append(b"Authorization: %b\r\n" % self.authorization)
+        if self.api_key:
+            self.lines.append(b"X-Api-Key: %b\r\n" % self.api_key)
+
     def like(self, request_id: bytes) -> "Request":
         """One with the same header, its body to come."""
         made = Request.__new__(Request)
         made.answer_lines = made.body = b""
         made.scan = made.outline = made.buffer = None
         made.authorization = self.authorization
+        made.api_key = self.api_key
         made.method = self.method
         made.target = self.target
         made.path = self.path

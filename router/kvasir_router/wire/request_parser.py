@@ -298,10 +298,8 @@ class RequestParser:
         elif key == b"connection":
             names = {token.strip().lower() for token in value.split(b",")}
             self._connection = (self._connection or set()) | names - {b"keep-alive", b"close"}
-        elif key == b"authorization":
-            if self._request.authorization:
-                raise RequestError(400, "The request must have at most one Authorization header.")
-            self._request.authorization = value
+        elif key in (b"authorization", b"x-api-key"):
+            self._take_credential(key, value)
         elif key == b"expect":
             if value.lower() != b"100-continue":
                 raise RequestError(417, "Only `Expect: 100-continue` is understood.")
@@ -313,6 +311,13 @@ class RequestParser:
             self._request.timeout = seconds_of(value)
         elif key == b"content-encoding" and value.lower() != b"identity":
             raise RequestError(415, "Compressed request bodies are not accepted; send plain JSON.")
+
+    def _take_credential(self, key: bytes, value: bytes) -> None:
+        field = "api_key" if key == b"x-api-key" else "authorization"
+        if getattr(self._request, field):
+            name = key.title().decode()
+            raise RequestError(400, f"The request must have at most one {name} header.")
+        setattr(self._request, field, value)
 
     def _content_length(self, value: bytes) -> None:
         if not value.isdigit() or len(value) > 18:

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from kvasir.anthropic_error import anthropic_error
+from kvasir_router.wire.endpoints import Endpoint
+
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
@@ -83,3 +86,12 @@ def error(
     return Answer(
         status, msgspec.json.encode(error_object(status, message, code, param)), JSON, lines
     )
+
+
+def in_form_of(endpoint: Endpoint, answer: Answer) -> Answer:
+    """An answer as the clients of `endpoint` expect it: errors differ."""
+    if endpoint.errors == "openai" or answer.status < 400 or answer.content_type != JSON:
+        return answer
+    message = msgspec.json.decode(answer.body)["error"]["message"]
+    body = msgspec.json.encode(anthropic_error(answer.status, message))
+    return Answer(answer.status, body, JSON, answer.lines)

@@ -114,13 +114,36 @@ async def test_a_key_lets_in_and_goes_no_further(start, client) -> None:
     assert "kv-a" not in str(request)
 
 
-async def test_without_a_key_file_the_header_is_the_engines(
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"x-api-key": "kv-a"}, 200),
+        ({"X-Api-Key": "kv-x"}, 401),
+        (bearer("a") | {"x-api-key": "kv-x"}, 200),
+        (bearer("x") | {"x-api-key": "kv-a"}, 401),
+    ],
+)
+async def test_a_key_in_its_own_header_counts_where_there_is_no_other(
+    start, client, headers: dict[str, str], status: int
+) -> None:
+    router = await start({"id": "a"})
+    for _ in range(3):  # from the second on the header is a known one
+        response = await client.post(f"{router.url}/score", json=BODY, headers=headers)
+        assert response.status_code == status
+    listed = await client.get(f"{router.url}/v1/models", headers=headers)
+    assert listed.status_code == status
+    assert not [each for each in router.engine.requests if "kv-" in str(each)]
+
+
+async def test_without_a_key_file_the_headers_are_the_engines(
     start_replica, start_router, model_entry, client
 ) -> None:
     replica = await start_replica()
     router = await start_router([model_entry("m", replica)])
-    await client.post(f"{router.url}/score", json=BODY, headers=bearer("a"))
+    headers = bearer("a") | {"X-Api-Key": "kv-b"}
+    await client.post(f"{router.url}/score", json=BODY, headers=headers)
     assert replica.requests[0].header("authorization") == "Bearer kv-a"
+    assert replica.requests[0].header("x-api-key") == "kv-b"
 
 
 async def test_two_authorizations_are_refused(start, post) -> None:
@@ -128,6 +151,8 @@ async def test_two_authorizations_are_refused(start, post) -> None:
     answer = await router.exchange(
         post(b"{}", b"Authorization: Bearer kv-a", b"Authorization: Bearer kv-b")
     )
+    assert answer.startswith(b"HTTP/1.1 400")
+    answer = await router.exchange(post(b"{}", b"X-Api-Key: kv-a", b"x-api-key: kv-a"))
     assert answer.startswith(b"HTTP/1.1 400")
 
 
