@@ -50,6 +50,8 @@ CONTENTS = {
     ),
 }
 """Beginning of a message's content, what is repeated, and the end."""
+FORM = "form"
+BODIES = [*CONTENTS, FORM]
 
 
 def body(name: str, model: str, size: int = SIZE) -> bytes:
@@ -57,6 +59,12 @@ def body(name: str, model: str, size: int = SIZE) -> bytes:
     first, again, last = CONTENTS[name]
     content = first + again * (size // len(again)) + last
     return b'{"messages":[{"role":"user","content":%b}],"model":"%b"}' % (content, model.encode())
+
+
+def upload(model: str, size: int = SIZE) -> bytes:
+    """Return a form with a file of zeros behind the model's name, so that renaming moves it."""
+    part = b'--xyz\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+    return part % (b"model", model.encode()) + part % (b"file", bytes(size)) + b"--xyz--\r\n"
 
 
 async def replica(port: int) -> None:
@@ -79,9 +87,13 @@ async def replica(port: int) -> None:
 async def ask(port: int, name: str, model: str) -> None:
     """Send one body, and print the status of its answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    data = body(name, model)
-    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
-    writer.write(f"{head}{KEY.decode()}\r\nContent-Length: {len(data)}\r\n\r\n".encode())
+    path, content_type = "/v1/chat/completions", "application/json"
+    if name == FORM:
+        path, content_type = "/v1/audio/transcriptions", "multipart/form-data; boundary=xyz"
+    data = upload(model) if name == FORM else body(name, model)
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {content_type}\r\n"
+    head += f"Authorization: Bearer {KEY.decode()}\r\nContent-Length: {len(data)}\r\n\r\n"
+    writer.write(head.encode())
     writer.write(data)
     print(int((await reader.readuntil(b"\r\n\r\n")).split(b" ")[1]))
     writer.transport.abort()
@@ -186,8 +198,8 @@ def publish(turns: dict[str, float], scans: dict[str, float], *, save: bool) -> 
     Report(
         name="router_bodies",
         title="What the largest bodies cost the router",
-        work=f"Chats of {SIZE // MIB} MiB, one at a time, to a router with keys; in the name of a "
-        f"model, and of a canary, for which the body is edited. Best of {REPEATS}.",
+        work=f"Chats and uploads of {SIZE // MIB} MiB, one at a time, to a router with keys; in "
+        f"the name of a model, and of a canary, for which the body is edited. Best of {REPEATS}.",
         figures=[
             Figure("longest turn of the loop, CPU time", "ms", [max(turns.values())], GOAL, 1),
             Figure("scanning text", "us a KiB", [scans["text"]]),
@@ -213,7 +225,7 @@ def publish(turns: dict[str, float], scans: dict[str, float], *, save: bool) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--save", action="store_true")
-    parser.add_argument("--only", nargs="*", default=list(CONTENTS), choices=list(CONTENTS))
+    parser.add_argument("--only", nargs="*", default=BODIES, choices=BODIES)
     parser.add_argument("--replica", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--ask", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -42,10 +42,16 @@ from kvasir_router.wire.envelope import (
     read_outline,
     refusal,
 )
-from kvasir_router.wire.form import FormError, form_type, read_form, rename_form
+from kvasir_router.wire.form import form_of, form_type, read_form, rename_form
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
 from kvasir_router.wire.long_bodies.body_edit import replace_member
-from kvasir_router.wire.long_bodies.body_scan import BodyError, is_available, outline_of
+from kvasir_router.wire.long_bodies.body_scan import (
+    BodyError,
+    BodyScan,
+    is_available,
+    outline_of,
+)
+from kvasir_router.wire.long_bodies.form_scan import Form, FormError, FormScan
 from kvasir_router.wire.long_bodies.media import media_in
 from kvasir_router.wire.query import Query
 
@@ -309,8 +315,8 @@ class Gateway:
         if target is None:
             raise self._local.unknown_model(name, holder)
         if target.renamed:
-            _rename(request, target.model.name)
-        media = media_in(request.body, request.endpoint, form)
+            _rename(request, form, target.model.name)
+        media = media_in(request.body, request.endpoint, form is not None)
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target, media)
         if self._salt is not None and ticket.key_id:
             self._add_salt(self._salt, request, envelope, ticket)
@@ -348,18 +354,20 @@ class Gateway:
             )
 
 
-def _read(request: Request) -> tuple[Envelope, bool]:
-    """Read what decides where a request goes, and whether its body is a form. Raises
-    RefusalError."""
-    form = form_type(request)
+def _read(request: Request) -> tuple[Envelope, Form | None]:
+    """Read what decides where a request goes, and the fields of a form. Raises RefusalError."""
+    form_in = form_type(request)
     scan, request.scan = request.scan, None
     try:
-        if form:
-            return read_form(request.body, form), True
-        if scan is None and not (is_bracketed(request.body) and is_available()):
-            return decode_envelope(request.body), False
-        request.outline = scan.end() if scan else outline_of(request.body, OUTLINED)
-        return read_outline(request.body, request.outline), False
+        if form_in:
+            form = scan.end() if isinstance(scan, FormScan) else form_of(request.body, form_in)
+            return read_form(form), form
+        outline_scan = scan if isinstance(scan, BodyScan) else None
+        if outline_scan is None and not (is_bracketed(request.body) and is_available()):
+            return decode_envelope(request.body), None
+        outline = outline_scan.end() if outline_scan else outline_of(request.body, OUTLINED)
+        request.outline = outline
+        return read_outline(request.body, outline), None
     except FormError as error:
         raise _bad_body(str(error)) from None
     except BodyError as error:
@@ -368,11 +376,11 @@ def _read(request: Request) -> tuple[Envelope, bool]:
         raise _bad_body(*refusal(request.body, error)) from None
 
 
-def _rename(request: Request, name: str) -> None:
+def _rename(request: Request, form: Form | None, name: str) -> None:
     """Name the model in the body as its replicas do. Raises RefusalError."""
-    outline, form = request.outline, form_type(request)
-    if form:
-        request.body = rename_form(request.body, form, name)
+    outline = request.outline
+    if form is not None:
+        rename_form(request, form, name)
         return
     if outline is not None:
         replace_member(request, outline, "model", msgspec.json.encode(name))

@@ -8,6 +8,7 @@ from math import inf
 
 from kvasir_router.wire.endpoints import Endpoint, endpoint_of
 from kvasir_router.wire.long_bodies.body_scan import BodyScan, Outline
+from kvasir_router.wire.long_bodies.form_scan import FormScan
 
 # Longer targets are looked at anew each time, so that the cache stays small.
 _MAX_CACHED = 256
@@ -137,8 +138,8 @@ class Request:
         self.body = b""
         self.buffer: BytesIO | None = None
         """Buffer that a long body is in, for who edits it; the body itself is its content."""
-        self.scan: BodyScan | None = None
-        """Scan of its body, if that is long; taken by `read_outline`."""
+        self.scan: BodyScan | FormScan | None = None
+        """Scan of its body, if that is long; taken by whoever reads what it found."""
         self.outline: Outline | None = None
         """Outline of its body, if that was scanned."""
         self.timeout = 0.0

@@ -17,6 +17,7 @@ from random import getrandbits
 import httptools
 
 from kvasir_router.wire.envelope import OUTLINED
+from kvasir_router.wire.form import form_type
 from kvasir_router.wire.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
 from kvasir_router.wire.http_request import (
     BodyBudget,
@@ -28,6 +29,7 @@ from kvasir_router.wire.http_request import (
 )
 from kvasir_router.wire.known_header import KnownHead
 from kvasir_router.wire.long_bodies.body_scan import SCANNED_BYTES, BodyScan, is_available
+from kvasir_router.wire.long_bodies.form_scan import FormScan
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"OPTIONS"})
 
@@ -263,11 +265,16 @@ class RequestParser:
         self._body.append(part)
         if self._body_bytes > SCANNED_BYTES:
             self._long = BytesIO()
-            if self._scans:
-                self._request.scan = BodyScan(OUTLINED)
+            self._request.scan = self._new_scan()
             for each in self._body:
                 self._hold_long(self._long, each)
             self._body.clear()
+
+    def _new_scan(self) -> BodyScan | FormScan | None:
+        form = form_type(self._request)
+        if form:
+            return FormScan(form)
+        return BodyScan(OUTLINED) if self._scans else None
 
     def _hold_long(self, long: BytesIO, part: bytes | memoryview) -> None:
         """Join and read a long body as it comes: at its end either would take long at once."""

@@ -17,16 +17,25 @@ def replace_member(request: Request, outline: Outline, name: str, value: bytes) 
         _edit(request, lambda held: _put(held, span.start, value + b" " * -grown))
         outline.members[name] = ValueSpan(span.start, span.start + len(value), span.values)
         return
-    size = len(request.body)
-
-    def insert(held: BytesIO) -> None:
-        _put(held, size, b" " * grown)
-        with held.getbuffer() as view:
-            view[span.end + grown :] = view[span.end : size]
-        _put(held, span.start, value)
-
-    _edit(request, insert)
+    replace_bytes(request, span.start, span.end, value)
     request.outline = outline.after_replacing(name, len(value))
+
+
+def replace_bytes(request: Request, start: int, end: int, value: bytes) -> None:
+    """Put `value` in place of the body's bytes from `start` to `end`; what is behind them moves."""
+    size = len(request.body)
+    grown = len(value) - (end - start)
+
+    def replace(held: BytesIO) -> None:
+        if grown > 0:
+            _put(held, size, b" " * grown)
+        if grown:
+            with held.getbuffer() as view:
+                view[end + grown : size + grown] = view[end:size]
+        _put(held, start, value)
+        held.truncate(size + grown)
+
+    _edit(request, replace)
 
 
 def append_member(request: Request, outline: Outline, name: str, value: bytes) -> None:

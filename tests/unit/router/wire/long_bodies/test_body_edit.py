@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies import body_scan
-from kvasir_router.wire.long_bodies.body_edit import append_member, replace_member
+from kvasir_router.wire.long_bodies.body_edit import append_member, replace_bytes, replace_member
 from kvasir_router.wire.long_bodies.body_scan import outline_of
 
 NAMES = ("messages", "model", "prompt", "cache_salt")
@@ -51,6 +51,16 @@ def test_the_body_and_its_outline_say_what_was_put_there(body, value, around) ->
     if body:
         append_member(request, request.outline, "cache_salt", b'"salt"')
         assert json.loads(request.body) == members(request) == body | {"cache_salt": "salt"}
+
+
+@given(body=st.binary(), value=st.binary(max_size=9), data=st.data())
+def test_any_bytes_are_replaced(body: bytes, value: bytes, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(body)))
+    end = data.draw(st.integers(start, len(body)))
+    request = Request()
+    request.body = body
+    replace_bytes(request, start, end, value)
+    assert request.body == body[:start] + value + body[end:]
 
 
 @pytest.mark.parametrize("model", ["m", "a-longer-name", "a-name-of-more-bytes-than-that"])
