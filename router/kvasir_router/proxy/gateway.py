@@ -314,9 +314,10 @@ class Gateway:
         target = self.fleet.find(name, user if isinstance(user, str) else None)
         if target is None:
             raise self._local.unknown_model(name, holder)
+        is_form = form is not None
+        media = media_in(request.body, request.endpoint, request.outline, form=is_form)
         if target.renamed:
             _rename(request, form, target.model.name)
-        media = media_in(request.body, request.endpoint, form is not None)
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target, media)
         if self._salt is not None and ticket.key_id:
             self._add_salt(self._salt, request, envelope, ticket)

@@ -11,7 +11,10 @@
 #include <emmintrin.h>
 #endif
 
-enum { MAX_DEPTH = 512, MAX_NAMES = 48, MAX_NAME = 48, MAX_ELEMENTS = 4096 };
+enum { MAX_DEPTH = 512, MAX_NAMES = 48, MAX_NAME = 48, MAX_ELEMENTS = 4096, MAX_STRINGS = 1024 };
+
+// Strings that are noted: values at least so long and so deep, as images and sound are.
+enum { LONG_STRING = 256, STRING_DEPTH = 5 };
 
 enum { READING, WHOLE, NOT_JSON, TOO_DEEP, NO_OBJECT, ESCAPED_NAME };
 
@@ -41,15 +44,20 @@ struct part {
   uint32_t content_start, content_end, content_values;
 };
 
+struct text {
+  uint32_t start, end;
+};
+
 struct scan {
   uint64_t at;           // bytes read
   uint64_t values;
   uint32_t status, depth, elements;
-  uint32_t names;
+  uint32_t names, strings;
   struct span members[MAX_NAMES];
   struct part parts[MAX_ELEMENTS];
+  struct text texts[MAX_STRINGS];
   // Private from here on.
-  uint64_t value_start, value_count, part_start, part_count, content_start, content_count;
+  uint64_t string_start, value_start, value_count, part_start, part_count, content_start, content_count;
   const char *rest;
   int32_t member;        // of the object, whose value is being read; -1 = another
   uint32_t state, hex, in_name, name_size, is_content;
@@ -64,7 +72,7 @@ uint64_t scan_size(void) { return sizeof(struct scan); }
 // `names` are `count` strings, each with a zero behind it. The first one's elements are noted.
 void scan_begin(struct scan *s, const char *names, uint32_t count) {
   memset(s, 0, offsetof(struct scan, parts));
-  memset(&s->value_start, 0, sizeof *s - offsetof(struct scan, value_start));
+  memset(&s->string_start, 0, sizeof *s - offsetof(struct scan, string_start));
   s->names = count;
   s->member = -1;
   for (uint32_t i = 0; i < count; i++) {
@@ -179,7 +187,7 @@ static uint32_t begin_value(struct scan *s, uint8_t c, uint64_t at) {
   switch (c) {
     case '{': return opens(s, 0);
     case '[': return opens(s, 1);
-    case '"': s->state = STRING; return READING;
+    case '"': s->state = STRING; s->string_start = at; return READING;
     case 't': s->state = LITERAL; s->rest = "rue"; return READING;
     case 'f': s->state = LITERAL; s->rest = "alse"; return READING;
     case 'n': s->state = LITERAL; s->rest = "ull"; return READING;
@@ -205,6 +213,14 @@ static int number(uint32_t state, uint8_t c) {
   }
 }
 
+// `at`: behind its quote.
+static void text_ends(struct scan *s, uint64_t at) {
+  int is_long = at - s->string_start >= LONG_STRING && s->depth >= STRING_DEPTH;
+  if (!is_long || s->strings == MAX_STRINGS || at > UINT32_MAX) return;
+  s->texts[s->strings].start = (uint32_t)s->string_start;
+  s->texts[s->strings++].end = (uint32_t)at;
+}
+
 // Returns the bytes of the string that were read; the quote at its end is one of them.
 static size_t string(struct scan *s, const uint8_t *p, const uint8_t *end, uint64_t at) {
   const uint8_t *stop = plain(p, end);
@@ -216,7 +232,10 @@ static size_t string(struct scan *s, const uint8_t *p, const uint8_t *end, uint6
   if (stop == end) return size;
   if (*stop == '"') {
     if (s->in_name) name_ends(s);
-    else value_ends(s, at + size + 1);
+    else {
+      text_ends(s, at + size + 1);
+      value_ends(s, at + size + 1);
+    }
   } else if (*stop == '\\') {
     if (s->in_name && s->depth == 1) s->status = ESCAPED_NAME;
     s->name_size = MAX_NAME;   // of what is not looked for

@@ -27,6 +27,8 @@ MAX_DEPTH = 512
 """Arrays and objects in each other that a scanned body may have."""
 MAX_ELEMENTS = 4096
 """Elements of the first member that are noted."""
+MAX_STRINGS = 1024
+"""Strings of 256 bytes or more, five levels deep or deeper, that are noted."""
 
 SOURCE = Path(__file__).with_suffix(".c")
 FOLDER = Path(sys.prefix) / "lib" / "kvasir_body_scan"
@@ -35,6 +37,7 @@ FOLDER = Path(sys.prefix) / "lib" / "kvasir_body_scan"
 _PIECE = 64 * 1024
 _PART_NUMBERS = 6
 _PART = f"={_PART_NUMBERS}I"
+_STRING = "=2I"
 _MAX_NAMES = 48
 _READING, _WHOLE, _NOT_JSON, _TOO_DEEP, _NO_OBJECT, _ESCAPED_NAME = range(6)
 
@@ -87,8 +90,10 @@ class _State(ctypes.Structure):
         ("depth", ctypes.c_uint32),
         ("elements", ctypes.c_uint32),
         ("names", ctypes.c_uint32),
+        ("strings", ctypes.c_uint32),
         ("members", _Span * _MAX_NAMES),
         ("parts", ctypes.c_uint32 * (MAX_ELEMENTS * _PART_NUMBERS)),
+        ("texts", ctypes.c_uint32 * (MAX_STRINGS * 2)),
     )
 
 
@@ -121,21 +126,26 @@ class BodyScan:
             for name, each in zip(self._names, state.members, strict=False)
             if each.end
         }
-        start = _State.parts.offset
-        stop = start + state.elements * struct.calcsize(_PART)
-        parts = bytes(memoryview(self._memory)[start:stop])
-        return Outline(members, parts, state.at)
+        parts = self._copy(_State.parts.offset, state.elements * struct.calcsize(_PART))
+        strings = self._copy(_State.texts.offset, state.strings * struct.calcsize(_STRING))
+        return Outline(members, parts, state.at, strings)
+
+    def _copy(self, start: int, size: int) -> bytes:
+        return bytes(memoryview(self._memory)[start : start + size])
 
 
 class Outline:
     """Members of a body by their names, the last one of a name, and elements of the first one that
     was looked for."""
 
-    __slots__ = ("_parts", "members", "size")
+    __slots__ = ("_parts", "_strings", "members", "size")
 
-    def __init__(self, members: dict[str, ValueSpan], parts: bytes, size: int) -> None:
+    def __init__(
+        self, members: dict[str, ValueSpan], parts: bytes, size: int, strings: bytes = b""
+    ) -> None:
         self.members = members
         self._parts = parts
+        self._strings = strings
         self.size = size
         """Bytes of the body."""
 
@@ -143,6 +153,11 @@ class Outline:
         """Return the elements, up to MAX_ELEMENTS. A list of them would be larger than many a body
         that they are in."""
         return starmap(Element, struct.iter_unpack(_PART, self._parts))
+
+    def strings(self) -> Iterator[tuple[int, int]]:
+        """Return where the long strings begin and end, up to MAX_STRINGS, quotes included, in
+        the body as it was scanned."""
+        return struct.iter_unpack(_STRING, self._strings)
 
     def raw(self, body: bytes, name: str) -> bytes:
         """Return the JSON of a member; empty if the body has none of this name."""

@@ -34,7 +34,7 @@ class FormError(ValueError):
 
 
 class Form(NamedTuple):
-    """What was found in a form."""
+    """Fields of a form."""
 
     values: dict[bytes, bytes]
     """Values by name; empty ones for files and whatever else is long."""
@@ -110,7 +110,7 @@ class _Fields:
         self._model_start = 0
         self._piece = b""
         self._piece_at = 0
-        """Where in the body the piece is."""
+        """Bytes of the body before the piece."""
         self._parts = 0
         self._size = 0
         """Bytes of the part's value that have come."""

@@ -33,14 +33,15 @@ _MAX_BATCH = 1024
 _MAX_DECODED = 64 * 1024
 """Bytes of JSON that are decoded at once."""
 _MAX_FIELD = 256 * 1024
-_MAX_ASCII = 6 * 1024 * 1024
-"""The same for a list of parts that is ASCII, as images in base64 are: it takes no more memory when
-decoded."""
-_MAX_WIDE = 128 * 1024
-"""The same for any other list of parts: each of its characters may take four bytes."""
+_MAX_WIDE = 96 * 1024
+"""The same for a list of parts that is not ASCII: each of its characters may take four bytes."""
+_MAX_ESCAPES = 128 * 1024
+"""Backslashes of a string that is decoded: each takes as long as 50 plain bytes."""
 
 _decode = msgspec.json.Decoder(float_hook=float).decode  # msgspec takes 9 us for a 1e308
 _HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_CLOSING = bytes.maketrans(b"[{", b"]}")
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BodyError)
 
 
@@ -156,19 +157,36 @@ def _messages(body: bytes, span: Element, room: int) -> tuple[list[bytes], bool]
 
 
 def _content_list(body: bytes, content: ValueSpan, head: bytes) -> tuple[list[bytes], bool]:
-    listed = b""
-    if content.values <= _MAX_VALUES and content.end - content.start <= _MAX_ASCII:
-        listed = body[content.start : content.end]
-    if not listed or len(listed) > _decoded_limit(listed):
+    if content.values > _MAX_VALUES:
         return [head, JSON_CONTENT], False
-    decoded = _decode(listed)
-    del listed
-    return [head, JSON_CONTENT, msgspec.json.encode(decoded), TEXT_CONTENT], True
+    raw = body[content.start : min(content.end, content.start + _MAX_TEXT)]
+    is_plain = raw.isascii() and not (b"\\" in raw and b"\\u" in raw)  # one byte is found faster
+    limit = _MAX_TEXT if is_plain else _MAX_WIDE
+    if content.end - content.start > limit:
+        return [head, JSON_CONTENT, _leading_json(raw, limit)], False
+    return [head, JSON_CONTENT, msgspec.json.encode(_decode(raw)), TEXT_CONTENT], True
 
 
-def _decoded_limit(raw: bytes) -> int:
-    plain = raw.isascii() and b"\\u" not in raw
-    return _MAX_ASCII if plain else _MAX_WIDE
+def _leading_json(raw: bytes, limit: int) -> bytes:
+    """Return the canonical form of the first `limit` bytes or so of a JSON list, up to within a
+    string; empty if there is none. An image is hashed so far, however large it is."""
+    cut = raw[: _whole_characters(raw, limit)]
+    unescaped = cut
+    if b"\\" in cut:
+        unescaped = cut.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    last_quote = max(unescaped.rfind(b'"'), 0)
+    before = unescaped[:last_quote]
+    if before.count(b'"') % 2:  # it is the end of a string
+        cut = cut[:last_quote]
+        before = before[: before.rfind(b'"')]
+    opened = b"".join(before.split(b'"')[::2]).translate(None, _NO_BRACKETS)
+    while (fewer := opened.replace(b"[]", b"").replace(b"{}", b"")) != opened:
+        opened = fewer
+    closed = b'"' + opened[::-1].translate(_CLOSING)
+    try:
+        return msgspec.json.encode(_decode(cut + closed)).removesuffix(closed)
+    except msgspec.DecodeError:  # it is cut within a name
+        return b""
 
 
 def string_text(body: bytes | memoryview, span: ValueSpan, limit: int) -> tuple[bytes, bool]:
@@ -177,12 +195,13 @@ def string_text(body: bytes | memoryview, span: ValueSpan, limit: int) -> tuple[
     raw = bytes(body[start : min(end, start + limit)])
     if b"\\" not in raw:
         return raw, len(raw) == end - start
-    parts, at = [], 0
+    parts, at, escapes = [], 0, 0
     while at < len(raw):
         stop = min(at + _MAX_DECODED, len(raw))
         if start + stop != end:
             stop = _whole_characters(raw, stop)
-        if stop <= at:
+        escapes += raw.count(b"\\", at, stop)
+        if stop <= at or escapes > _MAX_ESCAPES:
             break
         parts.append(_decode(b'"%b"' % raw[at:stop]).encode())
         at = stop

@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 
 from kvasir_router.wire.endpoints import Endpoint
+from kvasir_router.wire.long_bodies.body_scan import Outline
 
 IMAGE_TOKENS = 1200
 """Tokens of an image, about: models cut it into some hundreds to two thousand patches."""
@@ -24,6 +25,8 @@ _URL = re.compile(
 _SOUND = b'"input_audio"'
 _DATA = re.compile(rb'\s{0,9}:\s{0,9}\{[^{}]{0,80}?"data"\s{0,9}:\s{0,9}"')
 _LOOK_BACK = 300
+_LONGEST_TYPE = 200
+_SOUND_AT = re.compile(rb'"input_audio"\s{0,9}:\s{0,9}\{[^{}]{0,80}?"data"\s{0,9}:\s{0,9}"\Z')
 
 
 class Media(NamedTuple):
@@ -36,14 +39,38 @@ class Media(NamedTuple):
 NONE = Media(0, 0)
 
 
-def media_in(body: bytes, endpoint: Endpoint, form: bool = False) -> Media:
-    """Return the images and the sound of a body; `form`: it is a form, most of it a file."""
+def media_in(
+    body: bytes, endpoint: Endpoint, outline: Outline | None = None, *, form: bool = False
+) -> Media:
+    """Return the images and the sound of a body; `form`: it is a form, most of it a file. A body
+    with an `outline`, which is that of the body as it is, is not searched."""
     if form:
         is_image = "/images/" in endpoint.path
         tokens = IMAGE_TOKENS if is_image else len(body) // BYTES_PER_SOUND_TOKEN
         return Media(len(body), tokens)
     if endpoint.prompt not in ("messages", "system", "input"):
         return NONE
+    return _search(body) if outline is None else _noted(body, outline)
+
+
+def _noted(body: bytes, outline: Outline) -> Media:
+    """Judge the long strings: each by its first bytes and what stands before it."""
+    size = tokens = sound = 0
+    for start, end in outline.strings():
+        begin = max(start - _LOOK_BACK, 0)
+        mark = body.find(_BASE64, start, min(start + _LONGEST_TYPE, end))
+        found = _URL.search(body, begin, mark) if mark >= 0 else None
+        if found is not None:
+            length = end - 1 - mark - len(_BASE64)
+            size += length
+            tokens += IMAGE_TOKENS if found[1] == b"image" else length // BYTES_PER_SOUND_TOKEN
+        elif _SOUND_AT.search(body, begin, start + 1):
+            sound += end - start - 2
+    return Media(size + sound, tokens + sound // BYTES_PER_SOUND_TOKEN)
+
+
+def _search(body: bytes) -> Media:
+    """Search a body that is short, or was not scanned."""
     size = tokens = at = 0
     for _ in range(_MAX_PARTS):
         at = body.find(_BASE64, at, _MAX_SEARCHED)

@@ -102,6 +102,55 @@ def test_images_are_part_of_the_text() -> None:
     assert prompt.text == chat_text({}, listed)[: BLOCK_ENDS[-1]]
 
 
+PARTS = [
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3000}},
+    {"type": "text", "text": '\\\\ "]}\n' * 200},
+    {"type": "text", "text": "漢😀" * 300},
+    {"type": "text", "text": "", "x": [[], {}, [{"y": 1}]]},
+]
+
+
+@given(
+    st.lists(st.sampled_from(PARTS), min_size=1, max_size=5),
+    st.integers(20, 4000),
+    st.booleans(),
+    st.sampled_from([None, 1]),
+)
+def test_a_long_list_is_read_up_to_what_is_hashed(
+    parts: list[Any], limit: int, ascii_only: bool, indent: int | None
+) -> None:
+    """`limit`: bytes of a list that are decoded."""
+    listed = [{"role": "user", "content": parts}]
+    body = json.dumps({"messages": listed}, ensure_ascii=ascii_only, indent=indent).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_prompt, "_MAX_DECODED", 20)
+        patch.setattr(long_prompt, "_MAX_TEXT", limit)
+        patch.setattr(long_prompt, "_MAX_WIDE", limit)
+        prompt = read(body)
+    assert chat_text({}, listed).startswith(prompt.text)
+
+
+def test_an_image_of_any_size_is_told_from_others() -> None:
+    def text(letter: str, size: int) -> bytes:
+        url = f"data:image/png;base64,{letter * size}"
+        parts = [
+            {"type": "text", "text": '"a"\n'},
+            {"image_url": {"url": url}, "type": "image_url"},
+        ]
+        body = {"messages": [{"role": "user", "content": parts}]}
+        return read(json.dumps(body).encode()).text
+
+    assert len(text("A", 10 * MIB)) > 0.9 * BLOCK_ENDS[-1]
+    assert text("A", 10 * MIB) == text("A", 8 * MIB) != text("B", 8 * MIB)
+
+
+def test_a_text_of_escapes_is_read_in_part() -> None:
+    listed = [{"role": "user", "content": "\n" * MIB}]
+    prompt = read(json.dumps({"messages": listed}).encode())
+    assert chat_text({}, listed).startswith(prompt.text)
+    assert 64 << 10 < len(prompt.text) <= 129 << 10
+
+
 def repeated(unit: bytes, size: int) -> bytes:
     return b",".join([unit] * (size // (len(unit) + 1)))
 
@@ -175,9 +224,7 @@ def test_no_more_is_decoded_of_a_longer_body(shape: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(long_prompt, "_decode", counting)
     body = SHAPES[shape](4 * MIB)
     read(body)
-    # A list of ASCII parts, as images in base64, is decoded whole; everything else up to what is
-    # hashed.
-    assert sum(decoded) <= (len(body) if shape == "image" else BLOCK_ENDS[-1] + (64 << 10))
+    assert sum(decoded) <= BLOCK_ENDS[-1] + (64 << 10), "up to what is hashed"
     assert len(decoded) <= body_scan.MAX_ELEMENTS
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from kvasir_router.admission.ticket import prompt_estimate
 from kvasir_router.wire.endpoints import endpoint_of
-from kvasir_router.wire.envelope import decode_envelope
+from kvasir_router.wire.envelope import OUTLINED, decode_envelope
 from kvasir_router.wire.http_request import Request
+from kvasir_router.wire.long_bodies import body_scan
+from kvasir_router.wire.long_bodies.body_scan import outline_of
 from kvasir_router.wire.long_bodies.media import (
     BYTES_PER_SOUND_TOKEN,
     IMAGE_TOKENS,
@@ -16,6 +18,12 @@ from kvasir_router.wire.long_bodies.media import (
     media_in,
 )
 from kvasir_router.wire.query import Query
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> None:
+    assert body_scan.build(), "these tests need a C compiler"
+
 
 CHAT = endpoint_of("/v1/chat/completions")
 DATA = "A" * 100_000
@@ -53,7 +61,9 @@ def test_media_count_by_their_kind(parts: list[object], tokens: int) -> None:
     assert media.tokens == tokens
     assert len(body) - media.size < 400
     assert tokens < prompt_estimate(len(body), media) < tokens + 100
-    assert media_in(json.dumps(json.loads(body), indent=1).encode(), CHAT) == media
+    assert media_in(body, CHAT, outline_of(body, OUTLINED)) == media
+    spaced = json.dumps(json.loads(body), indent=1).encode()
+    assert media_in(spaced, CHAT) == media_in(spaced, CHAT, outline_of(spaced, OUTLINED)) == media
 
 
 @pytest.mark.parametrize(
@@ -66,7 +76,17 @@ def test_media_count_by_their_kind(parts: list[object], tokens: int) -> None:
     ],
 )
 def test_a_text_does_not_pass_for_an_image(text: str) -> None:
-    assert media_in(chat({"type": "text", "text": text}), CHAT) == NONE
+    body = chat({"type": "text", "text": text})
+    assert media_in(body, CHAT) == media_in(body, CHAT, outline_of(body, OUTLINED)) == NONE
+
+
+def test_what_is_scanned_counts_wherever_it_is() -> None:
+    """Searching for it would take as long at once as the body is long."""
+    text = {"type": "text", "text": "x" * (9 << 20)}
+    body = chat(text, image(), text, sound())
+    media = media_in(body, CHAT, outline_of(body, OUTLINED))
+    assert media == Media(2 * len(DATA), IMAGE_TOKENS + SOUND_TOKENS)
+    assert media_in(body, CHAT) == NONE, "a body that was not scanned is searched in part"
 
 
 def test_an_upload_is_what_its_route_takes() -> None:
@@ -80,6 +100,9 @@ def test_many_marks_cost_bounded_work() -> None:
     body = chat({"type": "text", "text": ";base64," * 100_000})
     assert media_in(body, CHAT) == NONE
     assert media_in(b'"input_audio":{"' * 100_000, CHAT) == NONE
+    body = chat(*[image()] * 1100)
+    media = media_in(body, CHAT, outline_of(body, OUTLINED))
+    assert media.tokens == body_scan.MAX_STRINGS * IMAGE_TOKENS
 
 
 def test_a_replica_s_load_is_of_tokens_not_of_base64() -> None:
