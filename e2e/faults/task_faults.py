@@ -24,6 +24,7 @@ _OFTEN_SECONDS = 2.0
 _TINY = Path(kvasir_engine.__file__).parent / "assets" / "tiny"
 _ONE = {
     *("queue", "deadlines", "scaling signals", "discovery", "key file", "peers", "probes"),
+    "admin port",
     *("load stream", "prompts", "scrapes", "silence", "tokenizer process"),
 }
 _WORKERS = _ONE | {

@@ -29,7 +29,6 @@ class RouterServer(RouterComponents):
         self._port = ClientPort(self.gateway, settings.tls)
         self._statistics = Statistics(self.gateway)
         self._admin = AdminServer(self.gateway, self._statistics)
-        self._admin_task: asyncio.Task[None] | None = None
 
     async def start(self, sock: socket.socket, admin_sock: socket.socket) -> None:
         """Listen on both sockets. Raises DiscoveryError or YamlFileError when the configuration
@@ -39,7 +38,7 @@ class RouterServer(RouterComponents):
         await self._watch.start()
         url = await self._port.open(sock)
         self.gateway.tasks.keep("scaling signals", self._statistics.sample, every=SAMPLE_SECONDS)
-        self._admin_task = self.gateway.tasks.run("admin port", self._admin.run_on(admin_sock))
+        self._admin.start(admin_sock, self.gateway.tasks)
         _log.info("listening", url=url, admin_url=url_of(admin_sock), compiled=compiled.in_use())
 
     async def stop(self) -> None:
@@ -51,10 +50,8 @@ class RouterServer(RouterComponents):
         await self._port.close()
         await self.gateway.drain(settings.drain_timeout)
         await self._watch.stop()
-        self._admin.should_exit = True
         await self._port.stop()
-        if self._admin_task is not None:
-            await self._admin_task
+        await self._admin.stop()
         await self.close()
         _log.info("stopped")
 

@@ -106,12 +106,11 @@ class IndexProcess(RouterComponents):
         tasks.keep("workers' load", self._look, required=True, every=_LOOK_SECONDS)
         tasks.keep("gathering", self._gathering.keep, every=GATHER_SECONDS)
         tasks.keep("scaling signals", self._gathering.sample, every=SAMPLE_SECONDS)
-        admin = tasks.run("admin port", self._admin.run_on(control.listener))
+        self._admin.start(control.listener, tasks)
         control.say(READY)
         _log.info("index process listening", admin_url=url_of(control.listener))
         await self._until_the_end(control)
-        self._admin.should_exit = True
-        await admin
+        await self._admin.stop()
         await tasks.stop()
         await self._watch.stop()
         await self.close()
