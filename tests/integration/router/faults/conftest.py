@@ -1,6 +1,6 @@
 """Simulated engines as processes of their own, with all their feeds, and a load on them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from kvasir_router.options.router_settings import Probing
 async def start_engines(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[list[SimEngine]]]]:
     started: list[SimEngine] = []
 
-    async def start(count: int, secret: str = SECRET) -> list[SimEngine]:
+    async def start(
+        count: int, secret: str = SECRET, options: Sequence[str] = ()
+    ) -> list[SimEngine]:
         for number in range(count):
-            started.append(SimEngine(f"r{number}", tmp_path, secret))
+            started.append(SimEngine(f"r{number}", tmp_path, secret, options))
             await started[-1].start()
         return started
 
@@ -32,8 +34,8 @@ async def start_engines(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable
 async def start_fleet(start_engines, start_router, eventually):
     """A router over engines; all ready and heard."""
 
-    async def start(count: int, **options: Any):
-        engines = await start_engines(count)
+    async def start(count: int, *engine_options: str, **options: Any):
+        engines = await start_engines(count, options=engine_options)
         router = await start_router(
             [{"name": MODEL, "replicas": [engine.entry for engine in engines]}],
             wait=False,

@@ -17,7 +17,7 @@ PATH = "/v1/completions"
 
 def request(number: int, **fields: Any) -> dict[str, Any]:
     prompt = f"request {number} " + "word " * 20
-    body = {"model": "sim", "prompt": prompt, "max_tokens": 600, "ignore_eos": True, "seed": 1}
+    body = {"model": "sim", "prompt": prompt, "max_tokens": 150, "ignore_eos": True, "seed": 1}
     return {**body, **fields}
 
 
@@ -46,6 +46,10 @@ async def streamed(
     return "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"])
 
 
+def running(tasks: list[asyncio.Task[str]]) -> int:
+    return sum(not each.done() for each in tasks)
+
+
 @pytest.fixture
 async def http():
     limits = httpx.Limits(max_connections=None)
@@ -55,23 +59,23 @@ async def http():
 
 @pytest.mark.slow
 async def test_one_of_three_is_killed(start_fleet, http, eventually) -> None:
-    engines, router, replicas = await start_fleet(3)
-    expected = [await unary(http, router.url, 0), await streamed(http, router.url, 0)]
-    assert expected[0] == expected[1] != ""
+    # Ten tokens a second: however busy the machine is, streams run on until all has begun
+    engines, router, replicas = await start_fleet(3, "--speed-profile", "slow")
     begun: set[int] = set()
     numbers = range(PAIRS)
     streams = [asyncio.create_task(streamed(http, router.url, n, begun)) for n in numbers]
     # A stream of which nothing has come is asked again; only one that has begun can move.
-    await eventually(lambda: len(begun) == PAIRS, 30)
+    await eventually(lambda: len(begun) == PAIRS, 60)
     unaries = [asyncio.create_task(unary(http, router.url, n)) for n in numbers]
-    await eventually(lambda: router.in_flight() >= PAIRS + 9, 30)
+    await eventually(lambda: router.in_flight() >= running(streams) + 9, 60)
     victim = max(range(3), key=lambda number: replicas[number].in_flight)
     hit = replicas[victim].in_flight
     killed = time.monotonic()
     await engines[victim].kill()
+    untouched = asyncio.create_task(unary(http, router.url, 0))
     answers = await asyncio.gather(*unaries)
     assert await asyncio.gather(*streams) == answers, "a moved stream is the whole answer"
-    assert answers[0] == expected[0]
+    assert answers[0] == await untouched != ""
     assert router.in_flight() == 0
     moved = await router.metric("stream_migrations_total", outcome="moved")
     retried = await router.metric("retries_total", model="sim")
