@@ -57,14 +57,21 @@ class MetricRegistry:
         )
         return made.labels(**self._labels)
 
-    def labelled_gauge(self, name: str, documentation: str, labels: Sequence[str]) -> Gauge:
+    def labelled_gauge(
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        *,
+        mode: GaugeMode = "livemostrecent",
+    ) -> Gauge:
         """A gauge with further labels; it still needs `.labels(**registry.labels, ...)`."""
         return Gauge(
             self._prefix + name,
             documentation,
             [*self._labels, *labels],
             registry=self._registry,
-            multiprocess_mode="livemostrecent",
+            multiprocess_mode=mode,
         )
 
     def histogram(self, name: str, documentation: str, buckets: Sequence[float]) -> Histogram:

@@ -10,8 +10,8 @@ from typing import Any
 import typer
 
 from kvasir.quantity import parse_bytes
-from kvasir.wire.fleet_secret import FleetSecretError
-from kvasir.wire.fleet_secret_file import FleetSecretFile, read_text
+from kvasir.secret_file import SecretError
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 
 DEFAULT_POD_SECURITY: dict[str, Any] = {
     "runAsUser": 65532,
@@ -51,8 +51,8 @@ def optional_kinds(given: list[str] | None) -> tuple[str, ...]:
 def secret(file: Path | None) -> FleetSecretFile:
     """Return the fleet secret in a file; without one there is none."""
     try:
-        return FleetSecretFile("" if file is None else read_text(file), file)
-    except FleetSecretError as error:
+        return FleetSecretFile("" if file is None else FleetSecretFile.read_text(file), file)
+    except SecretError as error:
         raise typer.BadParameter(str(error)) from None
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import structlog
 
+from kvasir.secret_file import SecretError
 from kvasir.wire.fleet_secret import (
     FLEET_SECRET_HEADER,
     FleetSecret,
-    FleetSecretError,
     parse_fleet_secret,
 )
-from kvasir.wire.fleet_secret_file import read_fleet_secret
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_router.file_watch import FileWatch, FollowedFile
 
 _log = structlog.get_logger("kvasir_router.files")
@@ -31,16 +31,16 @@ class FleetSecrets:
         """`text`: what the router was started with; `path`: file that is followed, if any.
 
         `reported` is called after each attempt to read the changed file, with whether it was good.
-        Raises FleetSecretError for a text that cannot be used.
+        Raises SecretError for a text that cannot be used.
         """
         self.now = FleetSecret()
         self.lines = b""
         """Header lines that prove to Kvasir engines that this router is theirs."""
         self._file: FollowedFile[FleetSecret] | None = None
         if path is not None:
-            read = partial(read_fleet_secret, path)
+            read = partial(FleetSecretFile.read, path)
             self._file = FollowedFile(
-                "fleet secret", FileWatch(path), read, reported, (FleetSecretError,)
+                "fleet secret", FileWatch(path), read, reported, (SecretError,)
             )
         self.hash_key = ""
         self._use(parse_fleet_secret(text) if text else self.now)

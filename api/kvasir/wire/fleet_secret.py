@@ -19,6 +19,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvasir.secret_file import SecretError, printable_lines
+
 if TYPE_CHECKING:
     import zmq
 
@@ -26,10 +28,6 @@ FLEET_SECRET_HEADER = "x-kvasir-fleet-secret"  # noqa: S105 (the header's name, 
 MAX_SECRETS = 8
 """Each one is compared with what a caller sends."""
 _HASH_KEY = "hash-key:"
-
-
-class FleetSecretError(ValueError):
-    """The text is no fleet secret; the message says why, without a word of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +46,16 @@ class FleetSecret:
 
 
 def parse_fleet_secret(text: str) -> FleetSecret:
-    """Return the secrets of a file's or a variable's text. Raises FleetSecretError."""
-    # Not splitlines(), which also splits at characters that are refused below
-    lines = [line.strip(" \t\r") for line in text.split("\n")]
-    if not all(line.isascii() and line.isprintable() for line in lines):
-        raise FleetSecretError("a line is not printable ASCII; write one secret a line")
+    """Return the secrets of a file's or a variable's text. Raises SecretError."""
+    lines = printable_lines(text)
     keys = [line[len(_HASH_KEY) :].strip() for line in lines if line.startswith(_HASH_KEY)]
-    secrets = tuple(dict.fromkeys(it for it in lines if it and not it.startswith(_HASH_KEY)))
+    secrets = tuple(dict.fromkeys(it for it in lines if not it.startswith(_HASH_KEY)))
     if not secrets:
-        raise FleetSecretError("it holds no secret; write one in its first line")
+        raise SecretError("it holds no secret; write one in its first line")
     if len(secrets) > MAX_SECRETS:
-        raise FleetSecretError(
-            f"it holds {len(secrets)} secrets; leave {MAX_SECRETS} of them at most"
-        )
+        raise SecretError(f"it holds {len(secrets)} secrets; leave {MAX_SECRETS} of them at most")
     if len(keys) > 1 or "" in keys:
-        raise FleetSecretError(f"a line {_HASH_KEY}TEXT may be there once, and not empty")
+        raise SecretError(f"a line {_HASH_KEY}TEXT may be there once, and not empty")
     return FleetSecret(secrets, keys[0] if keys else secrets[0])
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import zmq
 
+from kvasir.secret_file import LOOK_SECONDS
 from kvasir.wire.fleet_secret import secure_server
-from kvasir.wire.fleet_secret_file import LOOK_SECONDS, FleetSecretFile
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir.wire.kv_events import (
     REPLAY_END,
     AllBlocksCleared,

@@ -58,6 +58,11 @@ class ServerSettings:
         None, "Origin of web pages that may call, or *; repeatable, or a JSON list.", HTTP
     )
     api_keys: tuple[str, ...] = field(default=(), repr=False)
+    """Keys of --api-key, which stay."""
+    file_api_keys: str | None = field(default=None, repr=False)
+    """Text that --api-key-file had at the start."""
+    api_key_file: Path | None = None
+    """That file, which is followed."""
     fleet_secret: str | None = field(default=None, repr=False)
     """Secrets that prove a router, as --fleet-secret-file had them at the start; a router gets
     token ids, seeds and usage beside each answer."""

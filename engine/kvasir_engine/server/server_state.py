@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.messages import CoreInfo
-from kvasir_engine.server.auth import Keyring
+from kvasir_engine.server.auth import ApiKeyFile, Keyring
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.generation.request_log import RequestLog
 from kvasir_engine.server.large_bodies.body_workers import BodyWorkers
@@ -43,8 +44,17 @@ class ServerState:
         self.model = model
         self.settings = settings
         self.metrics = metrics
-        self.fleet_secret = FleetSecretFile(settings.fleet_secret or "", settings.fleet_secret_file)
-        self.keyring = Keyring(settings.api_keys, self.fleet_secret)
+        self.fleet_secret = FleetSecretFile(
+            settings.fleet_secret or "",
+            settings.fleet_secret_file,
+            partial(metrics.file_reported, "fleet secret"),
+        )
+        self.api_key_file = ApiKeyFile(
+            settings.file_api_keys or "",
+            settings.api_key_file,
+            partial(metrics.file_reported, "keys"),
+        )
+        self.keyring = Keyring(settings.api_keys, self.fleet_secret, self.api_key_file)
         self.lifecycle = Lifecycle(client)
         self.reporter: PromptReporter | None = None
         """Reporter that takes prompts for the routers that watch them; only where gRPC is
@@ -94,7 +104,14 @@ class ServerState:
 
     def _worker_setup(self) -> Setup:
         # A worker has no use for what proves a caller.
-        settings = replace(self.settings, api_keys=(), fleet_secret=None, fleet_secret_file=None)
+        settings = replace(
+            self.settings,
+            api_keys=(),
+            file_api_keys=None,
+            api_key_file=None,
+            fleet_secret=None,
+            fleet_secret_file=None,
+        )
         return Setup(settings, self.lifecycle.served_info)
 
     def loaded_info(self) -> CoreInfo:

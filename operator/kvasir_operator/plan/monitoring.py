@@ -65,6 +65,14 @@ def _alerts(inputs: PlanInputs) -> Object:
             "warning",
             f"The KV caches of {inputs.name} are full; requests are preempted. Add replicas.",
         ),
+        _alert(
+            "KvasirEngineFileStale",
+            f"max by (namespace, pod, file) (kvasir_stale_files{{{pods}}}) == 1",
+            "5m",
+            "warning",
+            "Engine {{ $labels.pod }} cannot use its {{ $labels.file }} file as it is now; what it "
+            "held before still counts. Its log says why.",
+        ),
     ]
     groups = [{"name": f"kvasir-{inputs.name}", "rules": rules}]
     return inputs.child(RULES.api_version, "PrometheusRule", inputs.name, spec={"groups": groups})

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from kvasir.wire.fleet_secret import FleetSecretError, parse_fleet_secret
-from kvasir.wire.fleet_secret_file import read_text
+from kvasir.secret_file import SecretError
+from kvasir.wire.fleet_secret import parse_fleet_secret
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_router.options.slo import Slo
 
 SECRET_VARIABLE = "KVASIR_FLEET_SECRET"  # noqa: S105 - the name of a variable
@@ -113,10 +114,10 @@ def fleet_secret(path: Path | None) -> str | None:
     where = SECRET_VARIABLE if path is None else "--fleet-secret-file"
     try:
         if path is not None:
-            return read_text(path)
+            return FleetSecretFile.read_text(path)
         text = os.environ.get(SECRET_VARIABLE, "").strip()
         return text if text and parse_fleet_secret(text) else None
-    except FleetSecretError as error:
+    except SecretError as error:
         raise typer.BadParameter(str(error), param_hint=where) from None
 
 

@@ -24,6 +24,7 @@ HEALTHY = {
     f"up{{{ENGINE}}}": "1+0x180",
     f"kvasir_num_requests_waiting{{{ENGINE}}}": "0 4 0 1 0 2 0 0x180",
     f"kvasir_kv_cache_usage_perc{{{ENGINE}}}": "0.5+0x180",
+    f'kvasir_stale_files{{{ENGINE},file="fleet secret"}}': "0+0x180",
     f'kvasir_router_replica_ready{{{MODEL},replica="a"}}': "1+0x180",
     f'kvasir_router_requests_total{{{MODEL},code="200"}}': "0+600x180",
     f'kvasir_router_requests_total{{{MODEL},code="500"}}': "0+1x180",
@@ -52,6 +53,7 @@ FAULTS = {
     "KvasirEngineDown": {f"up{{{ENGINE}}}": "1+0x60 0+0x120"},
     "KvasirQueueGrows": {f"kvasir_num_requests_waiting{{{ENGINE}}}": "0+0x60 4+0x120"},
     "KvasirCacheFull": {f"kvasir_kv_cache_usage_perc{{{ENGINE}}}": "0.5+0x60 1+0x120"},
+    "KvasirEngineFileStale": {f'kvasir_stale_files{{{ENGINE},file="keys"}}': "0+0x60 1+0x120"},
     "KvasirModelUnavailable": {
         f'kvasir_router_replica_ready{{{MODEL},replica="a"}}': "1+0x60 0+0x120"
     },

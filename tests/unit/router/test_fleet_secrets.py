@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from kvasir.wire.fleet_secret import FleetSecretError
+from kvasir.secret_file import SecretError
 from kvasir_router.fleet_secrets import FleetSecrets
 
 
@@ -58,5 +58,5 @@ async def test_without_a_secret_nobody_is_known() -> None:
     secrets = FleetSecrets()
     assert (secrets.lines, secrets.hash_key, secrets.is_file) == (b"", "", False)
     assert not secrets.accepts("")
-    with pytest.raises(FleetSecretError):
+    with pytest.raises(SecretError):
         FleetSecrets("\n")

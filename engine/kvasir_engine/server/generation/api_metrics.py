@@ -34,6 +34,12 @@ class ApiMetrics:
             "prompt_reports_dropped",
             "Prompts and reports of prompts dropped because their maker or reader was behind.",
         )
+        self._stale_files = registry.labelled_gauge(
+            "stale_files",
+            "1 while the last good content of a file is in use, since that of now is not good.",
+            ["file"],
+            mode="livemax",
+        )
         tokens = build_1_2_5_buckets(_MAX_TOKENS)
         self.time_to_first_token = registry.histogram(
             "time_to_first_token_seconds",
@@ -76,6 +82,10 @@ class ApiMetrics:
             reason: success.labels(**registry.labels, finished_reason=reason.value)
             for reason in FinishReason
         }
+
+    def file_reported(self, file: str, good: bool) -> None:
+        """A file that is followed was looked at."""
+        self._stale_files.labels(**self.registry.labels, file=file).set(not good)
 
     def first_token(self, seconds: float, prompt_tokens: int) -> None:
         """A request has its first token."""

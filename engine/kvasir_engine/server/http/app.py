@@ -66,10 +66,12 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         starting = asyncio.create_task(state.lifecycle.start())
         state.fleet_secret.follow()
+        state.api_key_file.follow()
         try:
             yield
         finally:
             state.fleet_secret.stop()
+            state.api_key_file.stop()
             starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await starting
@@ -85,7 +87,7 @@ def create_app(client: CoreClient, model: ServedModel, settings: ServerSettings)
             _DOCUMENTATION,
             lambda: model.name,
             fields={name: parameter.schema for name, parameter in PARAMETERS.items()},
-            bearer=bool(settings.api_keys),
+            bearer=bool(settings.api_keys or settings.api_key_file),
             root_path=settings.root_path,
         ),
         middleware=[

@@ -83,7 +83,8 @@ def serve(
         _option("Accepted keys; several are allowed.", HTTP, envvar="KVASIR_API_KEY"),
     ] = None,
     api_key_file: Annotated[
-        Path | None, _option("A file of accepted keys, one a line.", HTTP)
+        Path | None,
+        _option("A file of accepted keys, one a line; read again when it changes.", HTTP),
     ] = None,
     api_processes: Annotated[int, _option("Processes that parse, tokenise and stream.", HTTP)] = 1,
     grpc_port: Annotated[
@@ -121,7 +122,9 @@ def serve(
             api_processes=api_processes,
             grpc_port=grpc_port,
             served_model_names=tuple(served_model_name or ()),
-            api_keys=(*(api_key or ()), *_lines(api_key_file, "--api-key-file")),
+            api_keys=tuple(api_key or ()),
+            file_api_keys=_file_api_keys(api_key_file),
+            api_key_file=api_key_file,
             fleet_secret=_fleet_secret(fleet_secret_file),
             fleet_secret_file=fleet_secret_file,
             **of_server,
@@ -134,28 +137,26 @@ def serve(
 
 def _fleet_secret(file: Path | None) -> str | None:
     """The text that holds the fleet's secrets; None = there is none."""
-    from kvasir.wire.fleet_secret import FleetSecretError, parse_fleet_secret
-    from kvasir.wire.fleet_secret_file import read_text
+    from kvasir.secret_file import SecretError
+    from kvasir.wire.fleet_secret import parse_fleet_secret
+    from kvasir.wire.fleet_secret_file import FleetSecretFile
 
     where = "KVASIR_FLEET_SECRET" if file is None else "--fleet-secret-file"
     try:
         if file is not None:
-            return read_text(file)
+            return FleetSecretFile.read_text(file)
         text = os.environ.get("KVASIR_FLEET_SECRET", "").strip()
         return text if text and parse_fleet_secret(text) else None
-    except FleetSecretError as error:
+    except SecretError as error:
         raise SettingsError(f"{where}: {error}.") from error
 
 
-def _lines(file: Path | None, flag: str) -> list[str]:
-    """The non-empty lines of a secret's file."""
-    if file is None:
-        return []
+def _file_api_keys(file: Path | None) -> str | None:
+    """The text of the file of keys; None = there is none."""
+    from kvasir.secret_file import SecretError
+    from kvasir_engine.server.auth import ApiKeyFile
+
     try:
-        lines = [line.strip() for line in file.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{flag} {file} cannot be read: {error}.") from error
-    found = [line for line in lines if line]
-    if not found:
-        raise SettingsError(f"{flag} {file} is empty.")
-    return found
+        return None if file is None else ApiKeyFile.read_text(file)
+    except SecretError as error:
+        raise SettingsError(f"--api-key-file: {error}.") from error

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvasir.secret_file import SecretError
 from kvasir.wire.fleet_secret import (
     FleetSecret,
-    FleetSecretError,
     curve_key_pair,
     parse_fleet_secret,
 )
@@ -50,7 +50,7 @@ def test_one_secret_a_line_the_first_is_sent(
     ],
 )
 def test_other_texts_are_refused_without_a_word_of_them(text: str, why: str) -> None:
-    with pytest.raises(FleetSecretError, match=why) as refused:
+    with pytest.raises(SecretError, match=why) as refused:
         parse_fleet_secret(text)
     assert "hidden" not in str(refused.value)
 
@@ -59,7 +59,7 @@ def test_other_texts_are_refused_without_a_word_of_them(text: str, why: str) -> 
 def test_whatever_is_accepted_fits_into_a_header(text: str) -> None:
     try:
         found = parse_fleet_secret(text)
-    except FleetSecretError:
+    except SecretError:
         return
     assert found.hash_key
     for secret in found.accepted:

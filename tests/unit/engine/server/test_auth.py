@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from kvasir.secret_file import SecretError
 from kvasir.wire.fleet_secret_file import FleetSecretFile
-from kvasir_engine.server.auth import Keyring
+from kvasir_engine.server.auth import ApiKeyFile, Keyring, parse_api_keys
 
 
 @pytest.mark.parametrize(
@@ -64,5 +65,37 @@ def test_each_line_of_the_file_proves_a_router_while_it_is_there(tmp_path: Path)
 
 
 def test_no_secret_is_kept_in_the_clear() -> None:
-    keyring = Keyring(["hidden-key"], FleetSecretFile("hidden-secret"))
+    keyring = Keyring(["hidden-key"], FleetSecretFile("hidden-secret"), ApiKeyFile("hidden"))
     assert "hidden" not in repr(vars(keyring))
+
+
+def admitted(keyring: Keyring, *keys: str) -> list[str]:
+    return [it for it in keys if keyring.admits({b"authorization": f"Bearer {it}".encode()})]
+
+
+def test_keys_of_a_file_count_while_they_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("old\n\n  new \r\nold\n")
+    file = ApiKeyFile(path=path)
+    keyring = Keyring(["stays"], FleetSecretFile(), file)
+    assert admitted(keyring, "stays", "old", "new", "", "x") == ["stays", "old", "new"]
+    path.write_text("new")
+    assert file.look()
+    assert admitted(keyring, "stays", "old", "new") == ["stays", "new"]
+    path.write_text("\n")
+    assert not file.look()
+    assert admitted(keyring, "stays", "old", "new", "") == ["stays", "new"]
+
+
+def test_a_file_that_never_held_a_key_admits_nobody(tmp_path: Path) -> None:
+    assert not Keyring([], FleetSecretFile(), ApiKeyFile(path=tmp_path / "keys")).admits({})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("", "holds no key"), (" \n\t\n", "holds no key"), ("s\u00e9", "ASCII")]
+)
+def test_a_text_without_keys_says_why_and_nothing_of_it(text: str, why: str) -> None:
+    with pytest.raises(SecretError, match=why) as refused:
+        parse_api_keys(text)
+    assert "s\u00e9" not in str(refused.value)
+    assert "hidden" not in repr(parse_api_keys("hidden"))

@@ -63,6 +63,43 @@ async def test_the_file_of_the_fleet_secret_is_followed(start_server, tmp_path) 
                 pass
 
 
+async def test_the_file_of_keys_is_followed(start_server, tmp_path, caplog) -> None:
+    file = tmp_path / "keys"
+    file.write_text("old")
+    server = await start_server(api_keys=("stays",), file_api_keys="old", api_key_file=file)
+
+    async def accepted() -> list[str]:
+        headers = {it: {"authorization": f"Bearer {it}"} for it in ("stays", "old", "new")}
+        answers = {it: await server.get("/v1/models", headers=headers[it]) for it in headers}
+        return [it for it in answers if answers[it].status_code == 200]
+
+    async def stale() -> str:
+        (line,) = [
+            line
+            for line in (await server.get("/metrics")).text.splitlines()
+            if line.startswith("kvasir_stale_files{") and 'file="keys"' in line
+        ]
+        return line.rpartition(" ")[2]
+
+    async def becomes(look, wanted) -> None:
+        async with asyncio.timeout(60):
+            while await look() != wanted:
+                pass
+
+    assert await accepted() == ["stays", "old"]
+    for text, wanted in (("new\nold", ["old", "new"]), ("new", ["new"])):
+        file.write_text(text)
+        await becomes(accepted, ["stays", *wanted])
+    assert await stale() == "0.0"
+    file.unlink()
+    await becomes(stale, "1.0")
+    assert await accepted() == ["stays", "new"]
+    assert f"{file} cannot be read" in caplog.text
+    file.write_text("old")
+    await becomes(stale, "0.0")
+    assert await accepted() == ["stays", "old"]
+
+
 @pytest.mark.parametrize("given", [["https://a.example", "https://b.example"], ['["*"]']])
 async def test_pages_of_allowed_origins_may_call(start_server, given) -> None:
     """Browsers ask first, without a key."""

@@ -15,6 +15,8 @@ def test_every_process_reads_what_was_written(tmp_path: Path) -> None:
         served_model_names=("a", "b"),
         tokenizer_dir=tmp_path / "tokenizer",
         api_keys=("k",),
+        file_api_keys="l",
+        api_key_file=tmp_path / "keys",
         fleet_secret="s",
         created=int(time.time()) - 1000,
     )

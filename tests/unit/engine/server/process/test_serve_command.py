@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kvasir_engine.server.process import start_serving
-from kvasir_engine.server.process.serve_command import _fleet_secret, _lines, app, spread
+from kvasir_engine.server.process.serve_command import _file_api_keys, _fleet_secret, app, spread
 from kvasir_engine.settings import EngineSettings, SettingsError
 
 NAMES = "--served-model-name a --served-model-name b"
@@ -27,20 +27,20 @@ def test_a_flag_of_several_values_is_repeated(given: str, expected: str) -> None
     assert spread(given.split()) == expected.split()
 
 
-def test_a_secrets_file_is_read_line_by_line(tmp_path: Path) -> None:
+def test_the_file_of_keys_is_read_at_the_start(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("one\n\n  two \n")
-    assert _lines(keys, "--api-key-file") == ["one", "two"]
-    assert _lines(None, "--api-key-file") == []
+    assert _file_api_keys(keys) == "one\n\n  two \n"
+    assert _file_api_keys(None) is None
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n \n", b"\xff\xfe"])
-def test_an_unusable_secrets_file_names_its_flag(tmp_path: Path, content: bytes | None) -> None:
+def test_an_unusable_file_of_keys_names_its_flag(tmp_path: Path, content: bytes | None) -> None:
     keys = tmp_path / "keys"
     if content is not None:
         keys.write_bytes(content)
-    with pytest.raises(SettingsError, match="--api-key-file"):
-        _lines(keys, "--api-key-file")
+    with pytest.raises(SettingsError, match=f"--api-key-file: {keys} cannot be"):
+        _file_api_keys(keys)
 
 
 def test_the_fleet_secret_comes_from_file_or_environment(
@@ -96,7 +96,9 @@ def test_options_come_from_a_file_unless_they_are_given(
 
     monkeypatch.setattr(start_serving, "start", start)
     file = tmp_path / "serve.yaml"
+    (tmp_path / "keys").write_text("of the file")
     file.write_text(
+        f"api-key-file: {tmp_path}/keys\n"
         "model: builtin://kvasir-tiny\nport: 8001\nmax-num-seqs: 4\noverlap: false\n"
         "served_model_name: [a, b]\napi-key: k\nhost: 0.0.0.0\n"
     )
@@ -104,6 +106,7 @@ def test_options_come_from_a_file_unless_they_are_given(
     assert done.exit_code == 0, done.output
     assert (seen["port"], seen["host"]) == (8001, "::1")
     assert (seen["served_model_names"], seen["api_keys"]) == (("a", "b"), ("k",))
+    assert (seen["file_api_keys"], seen["api_key_file"]) == ("of the file", tmp_path / "keys")
     settings = seen["settings"]
     assert (settings.model, settings.scheduler.max_num_seqs) == ("builtin://kvasir-tiny", 4)
     assert settings.overlap is False

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kvasir.wire.fleet_secret import FleetSecretError, parse_fleet_secret
-from kvasir.wire.fleet_secret_file import FleetSecretFile, read_fleet_secret
+from kvasir.secret_file import SecretError, printable_lines
+from kvasir.wire.fleet_secret import parse_fleet_secret
+from kvasir.wire.fleet_secret_file import FleetSecretFile
 
 
 @pytest.fixture
@@ -102,8 +103,10 @@ def test_what_cannot_be_used_leaves_the_last_good_secrets(
     assert why in record.message
     assert str(path) in record.message
     assert "hidden" not in record.message
-    with pytest.raises(FleetSecretError, match=why):
-        read_fleet_secret(path)
+    with pytest.raises(SecretError, match=why):
+        FleetSecretFile.read(path)
+    with pytest.raises(SecretError, match=why):
+        FleetSecretFile.read_text(path)
 
 
 def test_a_good_file_after_a_bad_one_is_taken(path: Path) -> None:
@@ -126,7 +129,7 @@ def test_without_a_file_nothing_is_followed() -> None:
     assert not file.look()
     assert file.now.accepted == ("a",)
     assert FleetSecretFile().now.accepted == ()
-    with pytest.raises(FleetSecretError):
+    with pytest.raises(SecretError):
         FleetSecretFile("\n")
 
 
@@ -156,3 +159,21 @@ def test_a_listener_that_raises_ends_nothing(path: Path) -> None:
     assert twice.wait(30)
     assert told == ["b", "c"]
     file.stop()
+
+
+def test_each_look_is_reported(path: Path) -> None:
+    reported: list[bool] = []
+    file = FleetSecretFile(path=path, reported=reported.append)
+    path.write_text("")
+    file.look()
+    path.write_text("a")
+    file.look()
+    assert reported == [True, False, True]
+    FleetSecretFile("a", reported=reported.append)
+    assert len(reported) == 3
+
+
+def test_lines_have_no_blanks_around_them() -> None:
+    assert printable_lines("\ta \r\n\n b c\n \n") == ["a", "b c"]
+    with pytest.raises(SecretError, match="not printable ASCII"):
+        printable_lines("a\x0bb")
