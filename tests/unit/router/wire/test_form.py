@@ -3,29 +3,16 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.forms import AUDIO, TYPE, form, part
 
 from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.form import form_of, form_type, read_form, rename_form
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.long_bodies.form_scan import FormError
 
-TYPE = b"multipart/form-data; boundary=xyz"
-
-
-def part(name: str, value: bytes, more: str = "") -> bytes:
-    head = f'Content-Disposition: form-data; name="{name}"{more}'
-    return b"--xyz\r\n" + head.encode() + b"\r\n\r\n" + value + b"\r\n"
-
-
-def form(*parts: bytes) -> bytes:
-    return b"".join(parts) + b"--xyz--\r\n"
-
 
 def read(body: bytes, content_type: bytes = TYPE) -> Envelope:
     return read_form(form_of(body, content_type))
-
-
-AUDIO = part("file", b"RIFF\r\n\r\n\0" * 1000, '; filename="a;name=model.wav"')
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,13 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.forms import AUDIO, TYPE, form, part
 
 from kvasir_router.wire.form import form_of
 from kvasir_router.wire.http_request import BodyBudget, Limits, Request
 from kvasir_router.wire.long_bodies.form_scan import FormScan
 from kvasir_router.wire.request_parser import RequestParser
 
-TYPE = b"multipart/form-data; boundary=xyz"
-
-
-def part(name: str, value: bytes, more: str = "") -> bytes:
-    head = f'Content-Disposition: form-data; name="{name}"{more}'
-    return b"--xyz\r\n" + head.encode() + b"\r\n\r\n" + value + b"\r\n"
-
-
-def form(*parts: bytes) -> bytes:
-    return b"".join(parts) + b"--xyz--\r\n"
-
-
-AUDIO = part("file", b"RIFF\r\n\r\n\0" * 1000, '; filename="a;name=model.wav"')
 VALUES = [b"m", b"", b"\r", b"\r\n--xy", b"\r\n--xyz?", b"\r\nm\r\n", b"m" * 1024, b"m" * 1025]
 
 
