@@ -8,13 +8,13 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvasir.http_app import DOCS_PATHS
 from kvasir_engine.server.anthropic.messages_error import has_messages_errors, messages_error
 from kvasir_engine.server.auth import Keyring
+from kvasir_engine.server.http.routes import json_response
 from kvasir_engine.server.openai.api_error import ApiError
 
 UNAUTHENTICATED_PATHS = DOCS_PATHS | {
@@ -101,12 +101,7 @@ def _refused(path: str) -> Response:
     )
     if not has_messages_errors(path):
         return error.response()
-    return Response(
-        msgspec.json.encode(messages_error(error)),
-        error.status,
-        error.headers,
-        media_type="application/json",
-    )
+    return json_response(messages_error(error), error.status, error.headers)
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
