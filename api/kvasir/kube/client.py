@@ -17,7 +17,6 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
-from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.rest import RESTClientObject
 
 from kvasir.kube.api import AccessError, ApiError, Kind
@@ -77,8 +76,7 @@ class Cluster:
         # Only a kubeconfig's own proxy: the environment's leads out of the cluster
         configuration.client_session_kwargs = {"trust_env": False}
         try:
-            self._api = ApiClient(configuration)
-            self._api.rest_client = _Transport(configuration)
+            self._transport = _Transport(configuration)
         except (OSError, ValueError) as error:
             raise AccessError(f"a certificate for {access.server} is no good: {error}") from None
         self.access = access
@@ -98,7 +96,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._api.close()
+        await self._transport.close()
         await asyncio.sleep(0)  # sockets are closed in the loop's next turn
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
@@ -241,7 +239,7 @@ class Cluster:
         while True:
             attempts -= 1
             try:
-                return await self._api.rest_client.request(
+                return await self._transport.request(
                     method, url, headers=headers, body=body, _request_timeout=timeout
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
