@@ -127,6 +127,31 @@ class ControlPlane:
 
         wait_for("the definitions' kinds", established, READY_SECONDS)
 
+    def undefine(self, *names: str) -> None:
+        """Delete the definitions of these names that are there, and all objects of their kinds;
+        returns when they are gone.
+
+        Each kind is listed first. The API server makes a kind's storage when the kind is first
+        asked for; a deletion that asks first fails ("storage is (re)initializing") and was seen to
+        take minutes.
+        """
+        found = self.kubectl("get", "crd", "--ignore-not-found", "-o", "name", *names).split()
+        for name in found:
+            definition = self.kubectl.json("get", name)
+            wait_for(f"the objects of {name}", lambda: self._lists(definition), READY_SECONDS)
+        if found:
+            self.kubectl("delete", *found)
+
+    def _lists(self, definition: dict[str, Any]) -> bool:
+        spec = definition["spec"]
+        version = next(each["name"] for each in spec["versions"] if each["served"])
+        path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
+        try:
+            self.kubectl("get", "--raw", path)
+        except HarnessError:
+            return False
+        return True
+
     def namespace(self, prefix: str = "test") -> str:
         """A fresh namespace whose default service account is there."""
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"

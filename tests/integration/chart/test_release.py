@@ -88,7 +88,7 @@ def test_a_releases_life(cluster, plane, charts) -> None:
     cluster("upgrade", "prod", chart, *there, values=REGISTRY)
     assert "kvasir-tiny" in kubectl("get", "llmd", "-A", "-o", "name")
     cluster("uninstall", "prod", "--namespace", "serving")
-    kubectl("delete", "crd", *CRDS, "--timeout=60s")
+    plane.undefine(*CRDS)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_the_first_packaged_chart_is_upgraded_with_its_definition(cluster, plane
     assert "kvasir-tiny" in plane.kubectl("-n", "upgraded", "get", "llmd", "-o", "name")
     assert set(CRDS) <= set(plane.kubectl("get", "crd", "-o", "name").replace(PREFIX, "").split())
     cluster("uninstall", "kvasir", "--namespace", "upgraded")
-    plane.kubectl("delete", "crd", *CRDS, "--timeout=60s")
+    plane.undefine(*CRDS)
 
 
 def _owners(plane: ControlPlane) -> set[str]:

@@ -39,7 +39,7 @@ def kserve(control_plane) -> Iterator[Any]:
     files = [directory / f"serving.kserve.io_{crd}.yaml" for crd in CRDS]
     control_plane.define("\n---\n".join(file.read_text() for file in files))
     yield control_plane
-    control_plane.kubectl("delete", "crd", *names)
+    control_plane.undefine(*names)
 
 
 @pytest.mark.parametrize("name", ["runtime.yaml", "inferenceservice.yaml"])

@@ -120,7 +120,7 @@ async def test_a_definition_that_goes_and_comes_back(site: Any, start: Any, plan
     operator = start()
     await site.apply()
     await site.until("Ready", "True")
-    plane.kubectl("delete", "crd", "llmdeployments.kvasir.dev")
+    plane.undefine("llmdeployments.kvasir.dev")
 
     async def ended() -> bool:
         return operator.process.poll() is not None

@@ -30,7 +30,7 @@ def foreign(plane: Any) -> Iterator[Callable[..., None]]:
 
     def change(there: bool) -> None:
         if not there:
-            plane.kubectl("delete", "crd", "--ignore-not-found", *NAMES)
+            plane.undefine(*NAMES)
             return
         try:
             texts = [(module_directory(*module) / path).read_text() for module, path in FILES]

@@ -16,6 +16,25 @@ from harness.kubectl import Kubectl
 
 pytestmark = pytest.mark.slow
 
+GADGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "gadgets.harness.test"},
+    "spec": {
+        "group": "harness.test",
+        "names": {"kind": "Gadget", "plural": "gadgets"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}
+
 
 def test_it_says_the_version_it_was_built_from(control_plane: ControlPlane) -> None:
     version = json.loads(control_plane.kubectl("version", "-o", "json"))["serverVersion"]
@@ -49,6 +68,18 @@ def test_a_service_account_may_do_what_rbac_says(control_plane: ControlPlane) ->
     wait_for("the right", lambda: _may_read(account, namespace), 30)
     with pytest.raises(HarnessError, match="is forbidden"):
         account("-n", namespace, "create", "configmap", "made")
+
+
+def test_a_definition_goes_at_once_also_when_nobody_asked_for_its_kind(
+    control_plane: ControlPlane,
+) -> None:
+    """Three times, since the API server loses this race only now and then."""
+    name = "gadgets.harness.test"
+    for _ in range(3):
+        control_plane.define(json.dumps(GADGETS))
+        control_plane.undefine(name)
+        assert name not in control_plane.kubectl("get", "crd", "-o", "name")
+    control_plane.undefine(name)
 
 
 def _may_read(account: Kubectl, namespace: str) -> bool:
