@@ -9,6 +9,7 @@ import ssl
 import urllib.error
 import urllib.request
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +138,12 @@ class ControlPlane:
         """
         found = self.kubectl("get", "crd", "--ignore-not-found", "-o", "name", *names).split()
         for name in found:
-            definition = self.kubectl.json("get", name)
-            wait_for(f"the objects of {name}", lambda: self._lists(definition), READY_SECONDS)
+            wait_for(f"the objects of {name}", partial(self._lists, name), READY_SECONDS)
         if found:
             self.kubectl("delete", *found)
 
-    def _lists(self, definition: dict[str, Any]) -> bool:
-        spec = definition["spec"]
+    def _lists(self, definition: str) -> bool:
+        spec = self.kubectl.json("get", definition)["spec"]
         version = next(each["name"] for each in spec["versions"] if each["served"])
         path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
         try:

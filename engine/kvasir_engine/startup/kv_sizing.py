@@ -8,6 +8,9 @@ from kvasir_engine.kv.cache_spec import CacheSpec, page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.settings import SettingsError
 
+SHORT = 1024
+"""Tokens of a short sequence: what is shorter still need not be served in the largest number."""
+
 
 def bytes_per_block(group: KVGroupSpec, specs: Sequence[CacheSpec], item_bytes: int) -> int:
     """Return the bytes of one block of a group: a page of each of its layers."""
@@ -25,31 +28,86 @@ def split_blocks(
 ) -> list[int]:
     """Blocks of each group (the null block included) that `budget` bytes hold together.
 
-    Groups are sized for the same number of sequences of half the longest context: one with a
-    window needs no more than its window (and one step's chunk) of each. No group gets more than
-    all rows at the longest context could use.
+    Short sequences fill the groups with a window first, long ones those without, and which will
+    come is not known. So a group's share of the bytes is in proportion to the largest part of a
+    sequence's bytes that it has at any length. Then 1 / (sum of these parts) of the sequences that
+    the best shares for one length would hold are held at every length, which is more than any
+    other shares can promise; with two groups it is at least half. Where one sequence of the
+    longest context would not fit, the groups with a window get what one sequence needs of them, or
+    all groups the same number of blocks, whichever reaches further. No group gets more than all
+    rows at the longest context could use.
     """
     size = groups[0].block_size
-    typical = max(max_model_len // 2, min(max_model_len, 16 * size))
-    kept = [
-        typical if spec.window is None else min(typical, spec.window + 2 * size) for spec in groups
+    chunk = max_num_batched_tokens
+    most = max_num_seqs * -(-max_model_len // size) + chunk // size
+
+    def reach(blocks: list[int]) -> int:
+        return min(max_model_len, context_that_fits(groups, blocks, chunk=chunk))
+
+    shared = [
+        int(budget * share / each)
+        for share, each in zip(
+            _robust_shares(groups, block_bytes, max_model_len), block_bytes, strict=True
+        )
     ]
-    per_sequence = [-(-tokens // size) for tokens in kept]
-    cost = sum(n * b for n, b in zip(per_sequence, block_bytes, strict=True))
-    sequences = budget / cost
-    most = max_num_seqs * -(-max_model_len // size) + max_num_batched_tokens // size
-    return [min(int(sequences * n), most) + 1 for n in per_sequence]
+    splits = [shared, [budget // sum(block_bytes)] * len(groups)]
+    if floored := _with_whole_windows(groups, block_bytes, budget, chunk):
+        splits.insert(1, floored)
+    best = max(splits, key=lambda split: reach([blocks + 1 for blocks in split]))
+    return [min(blocks, most) + 1 for blocks in best]
+
+
+def _robust_shares(
+    groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], longest: int
+) -> list[float]:
+    """Each group's part of the bytes, in proportion to its largest part at any length."""
+    windows = [spec.window for spec in groups if spec.window is not None]
+    lengths = {min(max(window, SHORT), longest) for window in windows} | {longest}
+    largest = [0.0] * len(groups)
+    for length in lengths:
+        costs = [
+            _blocks_kept(spec, length) * each
+            for spec, each in zip(groups, block_bytes, strict=True)
+        ]
+        largest = [max(one, cost / sum(costs)) for one, cost in zip(largest, costs, strict=True)]
+    return [part / sum(largest) for part in largest]
+
+
+def _blocks_kept(spec: KVGroupSpec, length: int) -> int:
+    """Of a sequence between two steps: its window may begin and end in the middle of a block."""
+    size = spec.block_size
+    return -(-(length if spec.window is None else min(length, spec.window + 2 * size)) // size)
+
+
+def _with_whole_windows(
+    groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], budget: int, chunk: int
+) -> list[int] | None:
+    """One sequence's blocks in groups with a window, the rest in those without; None if the budget
+    is too small for that or no group is without."""
+    whole = [
+        0 if spec.window is None else -(-_whole(spec.window, spec, chunk) // spec.block_size)
+        for spec in groups
+    ]
+    rest = budget - sum(blocks * each for blocks, each in zip(whole, block_bytes, strict=True))
+    full = sum(each for spec, each in zip(groups, block_bytes, strict=True) if spec.window is None)
+    if rest < 0 or not full:
+        return None
+    return [blocks or rest // full for blocks in whole]
+
+
+def _whole(window: int, spec: KVGroupSpec, chunk: int) -> int:
+    """Tokens that one sequence of any length needs in a group with that window."""
+    return window + chunk + 2 * spec.block_size
 
 
 def context_that_fits(
     groups: Sequence[KVGroupSpec], num_blocks: Sequence[int], *, chunk: int
 ) -> int:
     """The longest context that one sequence alone can reach in these pools, tokens."""
-    size = groups[0].block_size
     longest = []
     for spec, blocks in zip(groups, num_blocks, strict=True):
-        room = (blocks - 1) * size
-        if spec.window is None or room < spec.window + chunk + 2 * size:
+        room = (blocks - 1) * spec.block_size
+        if spec.window is None or room < _whole(spec.window, spec, chunk):
             longest.append(room)
     return min(longest, default=1 << 31)
 

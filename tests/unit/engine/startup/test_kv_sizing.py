@@ -31,16 +31,65 @@ def test_no_pool_is_larger_than_all_rows_can_use() -> None:
     assert blocks == 4 * 10 + 4 + 1
 
 
-def test_a_window_group_gets_fewer_blocks_than_a_full_one() -> None:
-    full, window = split_blocks(
-        MIXED,
-        [1024, 1024],
-        1 << 26,
-        max_model_len=65536,
+@given(
+    full=st.integers(1, 64),
+    windowed=st.integers(1, 64),
+    window=st.sampled_from([128, 1024, 4096, 65536]),
+    longest=st.sampled_from([2048, 8192, 131072]),
+    length=st.integers(1024, 131072),
+)
+def test_half_of_what_the_best_split_holds_is_held_at_every_length(
+    full: int, windowed: int, window: int, longest: int, length: int
+) -> None:
+    groups = (KVGroupSpec((0,), 16), KVGroupSpec((1,), 16, window))
+    length = min(length, longest)
+    tokens = (length, min(length, window + 32))
+    bytes_ = [full << 12, windowed << 12]
+    budget = 1 << 40
+    blocks = split_blocks(
+        groups,
+        bytes_,
+        budget,
+        max_model_len=longest,
+        max_num_seqs=1 << 30,
+        max_num_batched_tokens=8192,
+    )
+    best = budget / sum(n / 16 * each for n, each in zip(tokens, bytes_, strict=True))
+    held = min((each - 1) * 16 / n for each, n in zip(blocks, tokens, strict=True))
+    assert held > best * 0.499
+
+
+GEMMA_27B = (KVGroupSpec((0,), 16), KVGroupSpec((1,), 16, 1024))
+GEMMA_27B_BYTES = [10 * 16 * 16384, 52 * 16 * 16384]
+"""Ten layers see everything, 52 a window; 16 KiB a token and layer."""
+
+
+@pytest.mark.parametrize(
+    ("gibibytes", "reached"),
+    [
+        # By the shares of the groups, ...
+        (16.24, 57_000),
+        # ... with windows that are just whole, ...
+        (9, 10_000),
+        # ... and with as many blocks everywhere, since no window of a step's chunk fits.
+        (4, 4_200),
+    ],
+)
+def test_one_sequence_reaches_far_also_where_windows_are_most_of_the_cache(
+    gibibytes: float, reached: int
+) -> None:
+    budget = int(gibibytes * 2**30)
+    blocks = split_blocks(
+        GEMMA_27B,
+        GEMMA_27B_BYTES,
+        budget,
+        max_model_len=131072,
         max_num_seqs=256,
         max_num_batched_tokens=8192,
     )
-    assert window < full / 50
+    assert reached < context_that_fits(GEMMA_27B, blocks, chunk=8192) < 1.1 * reached
+    spent = sum((n - 1) * each for n, each in zip(blocks, GEMMA_27B_BYTES, strict=True))
+    assert 0.98 * budget < spent <= budget
 
 
 def test_the_context_is_what_the_smallest_group_holds() -> None:
