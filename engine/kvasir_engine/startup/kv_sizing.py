@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import mul
 
 from kvasir_engine.kv.cache_spec import CacheSpec, page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
@@ -33,42 +34,40 @@ def split_blocks(
     sequence's bytes that it has at any length. Then 1 / (sum of these parts) of the sequences that
     the best shares for one length would hold are held at every length, which is more than any
     other shares can promise; with two groups it is at least half. Where one sequence of the
-    longest context would not fit, the groups with a window get what one sequence needs of them, or
-    all groups the same number of blocks, whichever reaches further. No group gets more than all
-    rows at the longest context could use.
+    longest context would not fit, each group gets what that sequence needs and its share of the
+    rest, or all groups the same number of blocks, whichever reaches further. No group gets more
+    than all rows at the longest context could use.
     """
     size = groups[0].block_size
     chunk = max_num_batched_tokens
+    shares = _shares(groups, block_bytes, max_model_len)
+
+    def shared(bytes_: int, given: Sequence[int]) -> list[int]:
+        return [
+            blocks + int(bytes_ * share / each)
+            for blocks, share, each in zip(given, shares, block_bytes, strict=True)
+        ]
+
+    def reach(blocks: Sequence[int]) -> int:
+        counts = [count + 1 for count in blocks]
+        return min(max_model_len, context_that_fits(groups, counts, chunk=chunk))
+
+    splits = [shared(budget, [0] * len(groups))]
+    one = _one_sequence(groups, block_bytes, budget, max_model_len, chunk)
+    if one:
+        splits.append(shared(budget - sum(map(mul, one, block_bytes)), one))
+    splits.append([budget // sum(block_bytes)] * len(groups))
     most = max_num_seqs * -(-max_model_len // size) + chunk // size
-
-    def reach(blocks: list[int]) -> int:
-        return min(max_model_len, context_that_fits(groups, blocks, chunk=chunk))
-
-    shared = [
-        int(budget * share / each)
-        for share, each in zip(
-            _robust_shares(groups, block_bytes, max_model_len), block_bytes, strict=True
-        )
-    ]
-    splits = [shared, [budget // sum(block_bytes)] * len(groups)]
-    if floored := _with_whole_windows(groups, block_bytes, budget, chunk):
-        splits.insert(1, floored)
-    best = max(splits, key=lambda split: reach([blocks + 1 for blocks in split]))
-    return [min(blocks, most) + 1 for blocks in best]
+    return [min(blocks, most) + 1 for blocks in max(splits, key=reach)]
 
 
-def _robust_shares(
-    groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], longest: int
-) -> list[float]:
+def _shares(groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], longest: int) -> list[float]:
     """Each group's part of the bytes, in proportion to its largest part at any length."""
     windows = [spec.window for spec in groups if spec.window is not None]
     lengths = {min(max(window, SHORT), longest) for window in windows} | {longest}
     largest = [0.0] * len(groups)
     for length in lengths:
-        costs = [
-            _blocks_kept(spec, length) * each
-            for spec, each in zip(groups, block_bytes, strict=True)
-        ]
+        costs = list(map(mul, (_blocks_kept(spec, length) for spec in groups), block_bytes))
         largest = [max(one, cost / sum(costs)) for one, cost in zip(largest, costs, strict=True)]
     return [part / sum(largest) for part in largest]
 
@@ -79,20 +78,21 @@ def _blocks_kept(spec: KVGroupSpec, length: int) -> int:
     return -(-(length if spec.window is None else min(length, spec.window + 2 * size)) // size)
 
 
-def _with_whole_windows(
-    groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], budget: int, chunk: int
+def _one_sequence(
+    groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], budget: int, longest: int, chunk: int
 ) -> list[int] | None:
-    """One sequence's blocks in groups with a window, the rest in those without; None if the budget
-    is too small for that or no group is without."""
-    whole = [
+    """Blocks of one sequence as long as finds room, at most `longest` tokens; None when not even
+    its windows find room, or every group has one."""
+    blocks = [
         0 if spec.window is None else -(-_whole(spec.window, spec, chunk) // spec.block_size)
         for spec in groups
     ]
-    rest = budget - sum(blocks * each for blocks, each in zip(whole, block_bytes, strict=True))
+    left = budget - sum(map(mul, blocks, block_bytes))
     full = sum(each for spec, each in zip(groups, block_bytes, strict=True) if spec.window is None)
-    if rest < 0 or not full:
+    if left < 0 or not full:
         return None
-    return [blocks or rest // full for blocks in whole]
+    tokens = min(left // full, -(-longest // groups[0].block_size))
+    return [count or tokens for count in blocks]
 
 
 def _whole(window: int, spec: KVGroupSpec, chunk: int) -> int:

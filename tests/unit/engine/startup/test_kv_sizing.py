@@ -60,23 +60,25 @@ def test_half_of_what_the_best_split_holds_is_held_at_every_length(
 
 
 GEMMA_27B = (KVGroupSpec((0,), 16), KVGroupSpec((1,), 16, 1024))
-GEMMA_27B_BYTES = [10 * 16 * 16384, 52 * 16 * 16384]
-"""Ten layers see everything, 52 a window; 16 KiB a token and layer."""
+GEMMA_27B_BYTES = [10 * 16 * 8192, 52 * 16 * 8192]
+"""Ten layers see everything, 52 a window; 8 KiB a token and layer."""
 
 
 @pytest.mark.parametrize(
-    ("gibibytes", "reached"),
+    ("gibibytes", "reached", "windows"),
     [
-        # By the shares of the groups, ...
-        (16.24, 57_000),
-        # ... with windows that are just whole, ...
-        (9, 10_000),
-        # ... and with as many blocks everywhere, since no window of a step's chunk fits.
-        (4, 4_200),
+        # By the shares of the groups.
+        (24, 131_072, 26),
+        # Room for one whole sequence, and shares of the rest.
+        (16.26, 131_072, 11),
+        # The windows of one sequence, and as many of its tokens as find room.
+        (8, 56_768, 8),
+        # A window and a step's chunk find no room: as many blocks everywhere.
+        (3.5, 7_392, 7),
     ],
 )
-def test_one_sequence_reaches_far_also_where_windows_are_most_of_the_cache(
-    gibibytes: float, reached: int
+def test_one_sequence_reaches_far_where_windows_are_most_of_the_cache(
+    gibibytes: float, reached: int, windows: int
 ) -> None:
     budget = int(gibibytes * 2**30)
     blocks = split_blocks(
@@ -87,7 +89,9 @@ def test_one_sequence_reaches_far_also_where_windows_are_most_of_the_cache(
         max_num_seqs=256,
         max_num_batched_tokens=8192,
     )
-    assert reached < context_that_fits(GEMMA_27B, blocks, chunk=8192) < 1.1 * reached
+    reach = min(131_072, context_that_fits(GEMMA_27B, blocks, chunk=8192))
+    assert reach == reached
+    assert blocks[1] * 16 // 1056 == windows
     spent = sum((n - 1) * each for n, each in zip(blocks, GEMMA_27B_BYTES, strict=True))
     assert 0.98 * budget < spent <= budget
 
