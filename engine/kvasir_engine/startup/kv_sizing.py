@@ -62,7 +62,7 @@ def split_blocks(
 
 
 def _shares(groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], longest: int) -> list[float]:
-    """Each group's part of the bytes, in proportion to its largest part at any length."""
+    """Return each group's part of the bytes, in proportion to its largest part at any length."""
     windows = [spec.window for spec in groups if spec.window is not None]
     lengths = {min(max(window, SHORT), longest) for window in windows} | {longest}
     largest = [0.0] * len(groups)
@@ -73,7 +73,8 @@ def _shares(groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], longest: 
 
 
 def _blocks_kept(spec: KVGroupSpec, length: int) -> int:
-    """Of a sequence between two steps: its window may begin and end in the middle of a block."""
+    """Return the blocks that a sequence keeps between two steps; its window may begin and end in
+    the middle of one."""
     size = spec.block_size
     return -(-(length if spec.window is None else min(length, spec.window + 2 * size)) // size)
 
@@ -81,8 +82,8 @@ def _blocks_kept(spec: KVGroupSpec, length: int) -> int:
 def _one_sequence(
     groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], budget: int, longest: int, chunk: int
 ) -> list[int] | None:
-    """Blocks of one sequence as long as finds room, at most `longest` tokens; None when not even
-    its windows find room, or every group has one."""
+    """Return the blocks of one sequence as long as finds room, at most `longest` tokens; None when
+    not even its windows find room, or every group has one."""
     blocks = [
         0 if spec.window is None else -(-_whole(spec.window, spec, chunk) // spec.block_size)
         for spec in groups
@@ -96,7 +97,7 @@ def _one_sequence(
 
 
 def _whole(window: int, spec: KVGroupSpec, chunk: int) -> int:
-    """Tokens that one sequence of any length needs in a group with that window."""
+    """Return the tokens that one sequence of any length needs in a group with that window."""
     return window + chunk + 2 * spec.block_size
 
 
