@@ -38,6 +38,7 @@ class RouterServer(RouterComponents):
         await self._watch.start()
         url = await self._port.open(sock)
         self.gateway.tasks.keep("scaling signals", self._statistics.sample, every=SAMPLE_SECONDS)
+        self.gateway.tasks.keep("free memory", malloc_settings.give_back_freed)
         self._admin.start(admin_sock, self.gateway.tasks)
         _log.info("listening", url=url, admin_url=url_of(admin_sock), compiled=compiled.in_use())
 

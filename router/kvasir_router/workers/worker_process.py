@@ -95,6 +95,7 @@ class RouterWorker(RouterComponents):
         tasks.keep("index link", self._link.run, required=True)
         tasks.keep("others' load", self._look, required=True, every=_LOOK_SECONDS)
         tasks.keep("waiting counts", self._say, every=_WAITS_SECONDS)
+        tasks.keep("free memory", malloc_settings.give_back_freed)
         word = tasks.run("control", control.word())
         known = tasks.run("first state", self._known.wait())
         await asyncio.wait({word, known}, return_when=asyncio.FIRST_COMPLETED)
