@@ -75,8 +75,8 @@ def _shares(groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], longest: 
 def _blocks_kept(spec: KVGroupSpec, length: int) -> int:
     """Return the blocks that a sequence keeps between two steps; its window may begin and end in
     the middle of one."""
-    size = spec.block_size
-    return -(-(length if spec.window is None else min(length, spec.window + 2 * size)) // size)
+    kept = length if spec.window is None else min(length, _whole(spec.window, spec, chunk=0))
+    return -(-kept // spec.block_size)
 
 
 def _one_sequence(
@@ -97,7 +97,8 @@ def _one_sequence(
 
 
 def _whole(window: int, spec: KVGroupSpec, chunk: int) -> int:
-    """Return the tokens that one sequence of any length needs in a group with that window."""
+    """Return the tokens that one sequence of any length needs in a group with that window, while
+    `chunk` tokens are computed at once."""
     return window + chunk + 2 * spec.block_size
 
 
