@@ -181,10 +181,16 @@ def _read_config(model_dir: Path, overrides: ConfigOverrides) -> dict[str, Any]:
 
 
 def _too_large(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> ModelLoadError:
-    asked = shape.parameters(tensor_parallel().size).total * dtype.itemsize / 2**30
+    ranks = tensor_parallel().size
+    asked = shape.parameters(ranks).total * dtype.itemsize / 2**30
+    # None of it is free by now, and what was before is not the engine's to tell
+    total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
+    has = "which has less free" if total is None else f"of {total / 2**30:.1f} GiB in all"
+    smaller = " or set --dtype bfloat16," if dtype.itemsize > 2 else ""
     return ModelLoadError(
-        f"the model's weights need about {asked:.1f} GiB on {device}, which has less free;"
-        f" raise --tensor-parallel-size, set --dtype bfloat16, or free the device's memory"
+        f"--tensor-parallel-size {ranks}, --dtype {str(dtype).removeprefix('torch.')}: the model's"
+        f" weights need about {asked:.1f} GiB on {device}, {has};"
+        f" raise --tensor-parallel-size to {2 * ranks},{smaller} or free the device's memory"
     )
 
 

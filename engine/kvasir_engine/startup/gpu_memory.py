@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kvasir_engine.settings import SettingsError
+from kvasir_engine.startup.shortages import gib
 
 GRAPH_OVERHEAD = 512 << 20
 """Bytes set aside for CUDA graphs beside the memory of the largest step: outputs that each graph
@@ -64,20 +64,17 @@ class GpuMemory:
         self.graphs = step + GRAPH_OVERHEAD if graphs else 0
 
     def left_for_kv(self) -> int:
-        """Bytes that remain for the KV cache. Raises SettingsError when there are none."""
-        used = sum(self.owners.values())
-        left = self.allowed - used - self.step - self.graphs
-        if left <= 0:
-            graphs = f", CUDA graphs {_gib(self.graphs)}" if self.graphs else ""
-            eager = ", set --enforce-eager" if self.graphs else ""
-            raise SettingsError(
-                f"no memory is left for the KV cache: {_gib(self.total)} of GPU memory at "
-                f"--gpu-memory-utilization {self.utilization} allow {_gib(self.allowed)}, but "
-                f"weights and buffers take {_gib(used)}, the largest step {_gib(self.step)}"
-                f"{graphs}. Raise --gpu-memory-utilization, lower --max-num-batched-tokens or "
-                f"--max-num-seqs{eager}, or use more GPUs (--tensor-parallel-size)."
-            )
-        return left
+        """Bytes that remain for the KV cache; negative when the others take more than the share."""
+        return self.allowed - sum(self.taken().values())
+
+    def free(self) -> int:
+        """Bytes that the driver had left when it was last asked."""
+        return self._free
+
+    def taken(self) -> dict[str, int]:
+        """Bytes by what comes before the KV cache."""
+        parts = {"weights and buffers": sum(self.owners.values()), "the largest step": self.step}
+        return parts | ({"CUDA graphs": self.graphs} if self.graphs else {})
 
     def table(self) -> str:
         """One line an owner, for the log."""
@@ -89,7 +86,7 @@ class GpuMemory:
 
     def _title(self) -> str:
         return (
-            f"GPU memory, {_gib(self.allowed)} of {_gib(self.total)} "
+            f"GPU memory, {gib(self.allowed)} of {gib(self.total)} "
             f"(--gpu-memory-utilization {self.utilization}):"
         )
 
@@ -97,7 +94,3 @@ class GpuMemory:
 def _lines(rows: list[tuple[str, int]]) -> Iterator[str]:
     width = max(len(name) for name, _ in rows)
     return (f"  {name:<{width}}  {size / 2**30:7.2f} GiB" for name, size in rows)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import mul
 
 from kvasir_engine.kv.cache_spec import CacheSpec, page_bytes
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.settings import SettingsError
+from kvasir_engine.startup.shortages import MIN_CONTEXT
 
 SHORT = 1024
 """Tokens of a short sequence: what is shorter still need not be served in the largest number."""
@@ -114,17 +115,33 @@ def context_that_fits(
     return min(longest, default=1 << 31)
 
 
-def fit_context(wanted: int, explicit: bool, fitting: int, budget: int) -> int:
+def bytes_of_one(
+    groups: Sequence[KVGroupSpec], block_bytes: Sequence[int], length: int, *, chunk: int
+) -> int:
+    """Bytes of pools, null blocks included, in which one sequence of `length` tokens fits."""
+    blocks = -(-length // groups[0].block_size)
+    null = sum(block_bytes)
+    same = blocks * null
+    if all(spec.window is not None for spec in groups):
+        return same + null
+    each = [
+        blocks if spec.window is None else -(-_whole(spec.window, spec, chunk) // spec.block_size)
+        for spec in groups
+    ]
+    whole: int = sum(map(mul, each, block_bytes))
+    return min(same, whole) + null
+
+
+def fit_context(
+    wanted: int, explicit: bool, fitting: int, shortage: Callable[[], SettingsError]
+) -> int:
     """The context to serve: `wanted`, or what fits when nobody asked for `wanted`.
 
-    Raises SettingsError when an explicit --max-model-len does not fit, or nothing useful does.
+    Raises what `shortage` makes when an explicit --max-model-len does not fit, or nothing useful
+    does.
     """
     if wanted <= fitting:
         return wanted
-    if explicit or fitting < 64:
-        raise SettingsError(
-            f"one sequence of {wanted} tokens does not fit: the KV cache of "
-            f"{budget / 2**30:.2f} GiB holds {fitting}. Lower --max-model-len, or raise "
-            "--gpu-memory-utilization or --kv-cache-memory-bytes."
-        )
+    if explicit or fitting < MIN_CONTEXT:
+        raise shortage()
     return fitting

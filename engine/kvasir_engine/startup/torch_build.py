@@ -19,7 +19,7 @@ from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.runner import kv_cache
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.settings import EngineSettings, SettingsError
-from kvasir_engine.startup import kv_sizing
+from kvasir_engine.startup import kv_sizing, shortages
 from kvasir_engine.startup.built_runner import BuiltRunner, StartupTimer, context_length
 from kvasir_engine.startup.gemm_tuning import autotune_gemms
 from kvasir_engine.startup.gpu_memory import GpuMemory
@@ -73,7 +73,7 @@ def build_torch_runner(
     with (
         timer.phase("batch"),
         out_of_memory.raise_on_out_of_memory(
-            lambda: _too_many_rows(settings, loaded, groups, wanted)
+            lambda: _too_many_rows(settings, loaded, groups, wanted, memory)
         ),
     ):
         runner = _make_runner(settings, loaded, groups, wanted)
@@ -90,16 +90,17 @@ def build_torch_runner(
         with timer.phase("precompile"):
             precompiler.finish()
     with timer.phase("profile"):
-        budget = _kv_budget(settings, runner, memory, captures=captures)
+        least = _least_kv(settings, groups, _block_bytes(loaded, groups), wanted)
+        budget = _kv_budget(settings, runner, memory, least, captures=captures)
     with timer.phase("kv_cache"):
         num_blocks = all_reduce_min(_count_blocks(settings, loaded, groups, budget, wanted), device)
-        fitting = kv_sizing.context_that_fits(
-            groups, num_blocks, chunk=settings.scheduler.max_num_batched_tokens
-        )
-        explicit = settings.max_model_len is not None
-        cache_bytes = sum(map(mul, num_blocks, _block_bytes(loaded, groups)))
-        length = kv_sizing.fit_context(wanted, explicit, fitting, cache_bytes)
-        with out_of_memory.raise_on_out_of_memory(lambda: _too_many_blocks(cache_bytes, device)):
+        block_bytes = _block_bytes(loaded, groups)
+        length = _fit_context(settings, groups, (num_blocks, block_bytes), wanted, memory)
+        cache_bytes = sum(map(mul, num_blocks, block_bytes))
+        free = memory.free() if memory else None
+        with out_of_memory.raise_on_out_of_memory(
+            lambda: shortages.too_many_blocks(settings, length, cache_bytes, str(device), free)
+        ):
             caches = kv_cache.allocate(loaded.cache_specs, groups, num_blocks, loaded.dtype, device)
         runner.use_caches(caches)
     _count(memory, "KV cache")
@@ -203,22 +204,45 @@ def _block_bytes(loaded: LoadedModel, groups: tuple[KVGroupSpec, ...]) -> list[i
 
 
 def _too_many_rows(
-    settings: EngineSettings, loaded: LoadedModel, groups: tuple[KVGroupSpec, ...], length: int
+    settings: EngineSettings,
+    loaded: LoadedModel,
+    groups: tuple[KVGroupSpec, ...],
+    length: int,
+    memory: GpuMemory | None,
 ) -> SettingsError:
-    rows = settings.scheduler.max_num_seqs
     tables = len(groups) * length // settings.cache.block_size
-    asked = 4 * rows * (length + tables + loaded.shape.vocab_size)
-    return SettingsError(
-        f"the state of {rows} sequences of {length} tokens needs about {asked / 2**30:.2f} GiB on "
-        f"{loaded.device}, which has less free; lower --max-num-seqs or --max-model-len."
-    )
+    row = 4 * (length + tables + loaded.shape.vocab_size)
+    asked, free = settings.scheduler.max_num_seqs * row, memory.free() if memory else None
+    return shortages.too_many_rows(settings, length, asked, str(loaded.device), free)
 
 
-def _too_many_blocks(asked: int, device: torch.device) -> SettingsError:
-    return SettingsError(
-        f"the KV cache needs {asked / 2**30:.2f} GiB on {device}, which has less free; "
-        "lower --kv-cache-memory-bytes, --max-num-seqs or --max-model-len."
-    )
+def _fit_context(
+    settings: EngineSettings,
+    groups: tuple[KVGroupSpec, ...],
+    sizes: tuple[list[int], list[int]],
+    wanted: int,
+    memory: GpuMemory | None,
+) -> int:
+    """The context to serve; `sizes` are the number of each group's blocks and their bytes."""
+    num_blocks, block_bytes = sizes
+    chunk = settings.scheduler.max_num_batched_tokens
+    fitting = kv_sizing.context_that_fits(groups, num_blocks, chunk=chunk)
+
+    def shortage() -> SettingsError:
+        needed = _least_kv(settings, groups, block_bytes, wanted)
+        held, total = sum(map(mul, num_blocks, block_bytes)), memory.total if memory else None
+        return shortages.short_context(settings, wanted, fitting, (held, needed), total)
+
+    return kv_sizing.fit_context(wanted, settings.max_model_len is not None, fitting, shortage)
+
+
+def _least_kv(
+    settings: EngineSettings, groups: tuple[KVGroupSpec, ...], block_bytes: list[int], wanted: int
+) -> int:
+    """Bytes of the smallest KV cache that the engine starts with."""
+    length = wanted if settings.max_model_len is not None else min(wanted, shortages.MIN_CONTEXT)
+    chunk = settings.scheduler.max_num_batched_tokens
+    return kv_sizing.bytes_of_one(groups, block_bytes, length, chunk=chunk)
 
 
 def _memory_of(device: torch.device, settings: EngineSettings) -> GpuMemory | None:
@@ -233,20 +257,35 @@ def _count(memory: GpuMemory | None, owner: str) -> None:
 
 
 def _kv_budget(
-    settings: EngineSettings, runner: TorchRunner, memory: GpuMemory | None, *, captures: bool
+    settings: EngineSettings,
+    runner: TorchRunner,
+    memory: GpuMemory | None,
+    least: int,
+    *,
+    captures: bool,
 ) -> int:
-    """Bytes of KV the device has room for, beside weights, the largest step and CUDA graphs."""
+    """Bytes of KV the device has room for, beside weights, the largest step and CUDA graphs.
+
+    Raises SettingsError when there are none; what it suggests leaves `least` bytes.
+    """
     asked = settings.cache.kv_cache_memory_bytes
     if memory is None:
         return DEFAULT_CPU_KV_BYTES if asked is None else asked
-    device = memory.device
-    with out_of_memory.raise_on_out_of_memory(lambda: _too_large_a_step(settings, device)):
+    device, free = memory.device, memory.free()
+    with out_of_memory.raise_on_out_of_memory(
+        lambda: shortages.too_large_a_step(settings, str(device), free)
+    ):
         peak = _profile(settings, runner, device)
     memory.took("rows, sampling, workspaces")
     memory.expect(peak, graphs=captures)
     if asked is not None:
         return asked
-    return 0 if settings.cache.num_blocks is not None else memory.left_for_kv()
+    if settings.cache.num_blocks is not None:
+        return 0
+    left = memory.left_for_kv()
+    if left <= 0:
+        raise shortages.no_kv_memory(settings, least - left, memory.total, memory.taken())
+    return left
 
 
 def _kept_free(settings: EngineSettings, memory: GpuMemory | None) -> int:
@@ -256,14 +295,6 @@ def _kept_free(settings: EngineSettings, memory: GpuMemory | None) -> int:
     cache = settings.cache
     by_share = cache.kv_cache_memory_bytes is None and cache.num_blocks is None
     return memory.step + (memory.beyond if by_share else 0)
-
-
-def _too_large_a_step(settings: EngineSettings, device: torch.device) -> SettingsError:
-    return SettingsError(
-        f"a step of {settings.scheduler.max_num_batched_tokens} tokens does not fit beside the "
-        f"weights on {device}, which has {torch.cuda.mem_get_info(device)[0] / 2**30:.2f} GiB "
-        "free; lower --max-num-batched-tokens or raise --tensor-parallel-size."
-    )
 
 
 def _profile(settings: EngineSettings, runner: TorchRunner, device: torch.device) -> int:

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.settings import SettingsError
-from kvasir_engine.startup.kv_sizing import context_that_fits, fit_context, split_blocks
+from kvasir_engine.startup.kv_sizing import (
+    bytes_of_one,
+    context_that_fits,
+    fit_context,
+    split_blocks,
+)
 
 FULL = (KVGroupSpec((0, 1), 16),)
 MIXED = (KVGroupSpec((0,), 16), KVGroupSpec((1, 2), 16, 64))
@@ -98,11 +103,42 @@ def test_one_sequence_reaches_far_where_windows_are_most_of_the_cache(
 
 def test_the_context_is_what_the_smallest_group_holds() -> None:
     assert context_that_fits(FULL, [11], chunk=64) == 160
-    assert fit_context(200, explicit=False, fitting=160, budget=1 << 30) == 160
-    assert fit_context(100, explicit=True, fitting=160, budget=1 << 30) == 100
+    assert fit_context(200, False, 160, SettingsError) == 160
+    assert fit_context(100, True, 160, SettingsError) == 100
 
 
 @pytest.mark.parametrize(("explicit", "fitting"), [(True, 160), (False, 16)])
-def test_a_context_that_cannot_be_names_the_flags(explicit: bool, fitting: int) -> None:
-    with pytest.raises(SettingsError, match=r"--max-model-len.*--kv-cache-memory-bytes"):
-        fit_context(200, explicit=explicit, fitting=fitting, budget=1 << 20)
+def test_a_context_that_cannot_be_is_a_shortage(explicit: bool, fitting: int) -> None:
+    with pytest.raises(SettingsError, match="too small"):
+        fit_context(200, explicit, fitting, lambda: SettingsError("too small"))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        FULL,
+        MIXED,
+        GEMMA_27B,
+        (KVGroupSpec((0,), 16, 64),),
+        (KVGroupSpec((0,), 16, 64), KVGroupSpec((1,), 16, 128)),
+    ],
+)
+@given(length=st.integers(1, 131072))
+def test_one_sequence_fits_into_the_bytes_it_is_said_to_need(
+    groups: tuple[KVGroupSpec, ...], length: int
+) -> None:
+    bytes_ = [4096 * (n + 1) for n, _ in enumerate(groups)]
+    needed = bytes_of_one(groups, bytes_, length, chunk=256)
+    blocks = split_blocks(
+        groups,
+        bytes_,
+        needed - sum(bytes_),
+        max_model_len=length,
+        max_num_seqs=256,
+        max_num_batched_tokens=256,
+    )
+    assert context_that_fits(groups, blocks, chunk=256) >= length
+
+
+def test_one_sequence_needs_no_more_than_its_blocks_and_a_null_block() -> None:
+    assert bytes_of_one(FULL, [10], 161, chunk=64) == 12 * 10

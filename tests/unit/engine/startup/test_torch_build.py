@@ -54,8 +54,17 @@ def test_the_cache_is_no_larger_than_all_rows_can_use() -> None:
 
 
 def test_a_context_that_blocks_asked_for_do_not_hold_names_their_size() -> None:
-    with pytest.raises(SettingsError, match=r"KV cache of 0\.01 GiB holds 1904\."):
+    with pytest.raises(SettingsError, match=r"KV cache of 0\.01 GiB holds 1904; lower --max"):
         made(num_blocks=120, max_model_len=2000)
+
+
+def test_a_context_that_bytes_asked_for_do_not_hold_fits_in_the_bytes_suggested() -> None:
+    with pytest.raises(SettingsError, match=r"to 304, or raise --kv-cache-memory-bytes") as error:
+        made(kv_cache_memory_bytes=19 * TINY_BLOCK, max_model_len=2000)
+    suggested = int(str(error.value).rstrip(".").rsplit(" ", 1)[1])
+    built = made(kv_cache_memory_bytes=suggested, max_model_len=2000)
+    assert built.max_model_len == 2000
+    assert suggested <= 127 * TINY_BLOCK
 
 
 def test_unknown_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
