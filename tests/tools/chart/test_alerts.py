@@ -147,5 +147,23 @@ def test_a_fault_is_told_by_its_alert_alone(firing, alert) -> None:
     firing(HEALTHY | FAULTS[alert], alert)
 
 
+GONE = ("kvasir_operator_leader", "kvasir_operator_reconciles_total", "kvasir_llmdeployment")
+"""Series that an operator's pod has."""
+
+
+@pytest.mark.parametrize("values", [None, "1+0x60 stale"], ids=["never", "no more"])
+def test_an_operator_without_a_pod_is_told(firing, values) -> None:
+    series = {name: values or rest for name, rest in HEALTHY.items() if name.startswith(GONE)}
+    others = {name: rest for name, rest in HEALTHY.items() if not name.startswith(GONE)}
+    firing(others | (series if values else {}), "KvasirNoOperator")
+
+
+def test_an_operator_of_another_namespace_is_not_this_ones(firing) -> None:
+    other = 'kvasir_operator_leader{namespace="other",pod="operator"}'
+    own = f"kvasir_operator_leader{{{OPERATOR}}}"
+    series = {name: values for name, values in HEALTHY.items() if name != own}
+    firing(series | {other: "1+0x180"}, "KvasirNoOperator")
+
+
 def test_every_alert_has_its_fault(charts) -> None:
     assert {rule["alert"] for group in groups(charts) for rule in group["rules"]} == set(FAULTS)
