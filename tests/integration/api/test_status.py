@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-CRD = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crds" / "llmdeployments.yaml"
+from kvasir.resource.ownership.deployment_class import class_manifest
+
+CRDS = Path(__file__).parents[3] / "charts" / "kvasir" / "files" / "crds"
+CRD = CRDS / "llmdeployments.yaml"
 
 
 def status(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,6 +73,40 @@ def test_a_deployment_and_why_it_is_not_ready(control_plane, deployed) -> None:
     assert [(each["name"], each["pods"][0]["name"]) for each in told] == [("tiny", "tiny-0")]
     everywhere = json.loads(status(control_plane.kubeconfig, "-A", "--json").stdout)
     assert deployed in {each["namespace"] for each in everywhere}
+
+
+def lease(namespace: str, renewed: datetime, seconds: int = 2) -> str:
+    """A Lease that somebody holds, of the operator `own`."""
+    spec = {"holderIdentity": "pod_1", "leaseDurationSeconds": seconds}
+    return yaml.safe_dump(
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": namespace, "name": "own"},
+            "spec": {**spec, "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
+        }
+    )
+
+
+def test_a_class_whose_operator_is_dead_is_told(control_plane, deployed) -> None:
+    """As it is gone, given back, without a renewal, and at work."""
+
+    def told() -> str | None:
+        done = status(control_plane.kubeconfig, "-n", deployed, "--json")
+        return json.loads(done.stdout)[0]["operator"]
+
+    control_plane.define((CRDS / "llmdeploymentclasses.yaml").read_text())
+    class_ = class_manifest(f"{deployed}-c", f"kvasir.dev/{deployed}/own", (), is_default=False)
+    control_plane.apply(yaml.safe_dump(class_))
+    patch = json.dumps({"spec": {"className": f"{deployed}-c"}})
+    control_plane.kubectl("patch", "llmd", "tiny", "-n", deployed, "--type=merge", "-p", patch)
+    assert f"nobody holds Lease {deployed}/own" in str(told())
+    control_plane.apply(lease(deployed, datetime(2026, 1, 1, tzinfo=UTC)))
+    assert f"since 2026-01-01T00:00:00.000000Z nobody has renewed Lease {deployed}/own" in str(
+        told()
+    )
+    control_plane.apply(lease(deployed, datetime.now(UTC), 600))
+    assert told() is None
 
 
 def test_what_cannot_be_shown_is_one_sentence(control_plane, deployed, tmp_path) -> None:

@@ -57,6 +57,9 @@ class DeploymentView:
     """The status is of an earlier generation: the operator has not looked at the last change."""
     why: str | None
     """Reason for which it is not ready; None when it is."""
+    operator: str | None
+    """Reason for which its operator does nothing; None when it is at work, or that may not be
+    read."""
     conditions: tuple[ConditionView, ...]
     cache: dict[str, Any] | None
     fit: dict[str, Any] | None
@@ -70,9 +73,13 @@ class DeploymentView:
 
 
 def view_deployment(
-    resource: Object, pods: Iterable[Object], claims: Iterable[Object]
+    resource: Object,
+    pods: Iterable[Object],
+    claims: Iterable[Object],
+    operator: str | None = None,
 ) -> DeploymentView:
-    """`resource` (LLMDeployment) with those of `pods` and `claims` that are made for it."""
+    """`resource` (LLMDeployment) with those of `pods` and `claims` that are made for it, and why
+    its `operator` does nothing."""
     metadata, spec, status = resource["metadata"], resource["spec"], resource.get("status") or {}
     namespace, name = metadata["namespace"], metadata["name"]
     own = [pod for pod in pods if _belongs(pod, namespace, name)]
@@ -91,7 +98,8 @@ def view_deployment(
         updated=status.get("updatedReplicas", 0),
         url=status.get("url"),
         stale=status.get("observedGeneration", 0) < metadata.get("generation", 0),
-        why=_why(conditions, views, status),
+        why=_why(conditions, views, status, operator),
+        operator=operator,
         conditions=conditions,
         cache=status.get("cache"),
         fit=status.get("fit"),
@@ -116,11 +124,17 @@ def _condition(condition: Object) -> ConditionView:
     )
 
 
-def _why(conditions: tuple[ConditionView, ...], pods: list[PodView], status: Object) -> str | None:
+def _why(
+    conditions: tuple[ConditionView, ...],
+    pods: list[PodView],
+    status: Object,
+    operator: str | None,
+) -> str | None:
     """The first condition that stands in the way, in the order in which they come true, and what
     a pod says of it."""
     if not status:
-        return "no operator has looked at it; is the operator running, and for this namespace?"
+        unknown = "no operator has looked at it; is the operator running, and for this namespace?"
+        return operator or unknown
     by_type = {condition.type: condition for condition in conditions}
     ready = by_type.get(ConditionType.READY)
     if ready is not None and ready.good:

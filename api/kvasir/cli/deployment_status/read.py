@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kvasir.cli.deployment_status.deployment_view import DeploymentView, view_deployment
+from kvasir.cli.deployment_status.operator_lease import dead_operators
 from kvasir.kube import ApiError, Kind
 from kvasir.kube.client import Cluster
 from kvasir.kube.config import ClusterAccess, load_access
@@ -45,13 +46,17 @@ async def _read(cluster: Cluster, namespace: str | None, name: str | None) -> li
             )
     selector = labels.DEPLOYMENT if name is None else f"{labels.DEPLOYMENT}={name}"
     try:
-        pods, claims = await asyncio.gather(
+        pods, claims, dead = await asyncio.gather(
             cluster.list(_PODS, namespace, selector),
             cluster.list(_CLAIMS, namespace, selector),
+            dead_operators(cluster, resources),
         )
     except ApiError as error:
         raise StatusError(f"pods and volume claims cannot be read: {error}") from error
-    return [view_deployment(each, pods, claims) for each in resources]
+    return [
+        view_deployment(each, pods, claims, operator)
+        for each, operator in zip(resources, dead, strict=True)
+    ]
 
 
 def _explain(error: ApiError, access: ClusterAccess, namespace: str | None) -> str:

@@ -32,6 +32,8 @@ def make_tree(view: DeploymentView, now: datetime | None = None) -> Tree:
     tree = Tree(_title(view), guide_style="dim")
     if view.why is not None:
         tree.add(_text(("why not ready: ", "bold yellow"), (view.why, "yellow")))
+    if view.operator is not None and view.operator != view.why:
+        tree.add(_text(("operator: ", "bold yellow"), (view.operator, "yellow")))
     if view.stale:
         tree.add(_text(("the status is older than the last change", "yellow")))
     for line in _facts(view):

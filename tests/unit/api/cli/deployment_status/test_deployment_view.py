@@ -217,6 +217,24 @@ def test_the_reason_names_the_pod_that_is_in_trouble() -> None:
     assert view.why == "Waiting: 0 of 2 (qwen-1: no such image)"
 
 
+def test_a_dead_operator_is_told_of_a_ready_deployment_too() -> None:
+    view = view_deployment(RESOURCE, [], [], "nobody renews")
+    assert (view.why, view.as_json()["operator"]) == (None, "nobody renews")
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(make_tree(view, NOW))
+    assert "operator: nobody renews" in capture.get()
+
+
+def test_a_dead_operator_is_why_nobody_has_looked_at_a_deployment() -> None:
+    view = view_deployment(RESOURCE | {"status": {}}, [], [], "nobody renews")
+    assert view.why == "nobody renews"
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(make_tree(view, NOW))
+    assert capture.get().count("nobody renews") == 1
+
+
 def test_the_tree_shows_it_all_and_no_control_characters() -> None:
     resource = with_conditions(condition("Accepted", "False", "InvalidSpec", "bad\x1b[2Jfield"))
     resource["metadata"]["generation"] = 4
