@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable
 
+from kvasir.models.cache.kept_kernels import remove_all, remove_former
 from kvasir.models.cache.layout import MANIFEST, STAGING
 from kvasir.models.cache.use_lock import is_held
 from kvasir.models.cache.volume import Volume
@@ -32,7 +33,9 @@ class Evictor:
 
     def keep(self, name: str, count: int) -> list[str]:
         """Leave the `count` revisions of the model called `name` that were wanted last, itself
-        among them; return the directories that were removed."""
+        among them, and no kernels of former images; return the directories of models that were
+        removed."""
+        remove_former(self._volume.root)
         models = self._volume.models()
         base = base_of(models[name].source)
         others = [n for n in self._by_age() if n != name and base_of(models[n].source) == base]
@@ -40,10 +43,14 @@ class Evictor:
         return [n for n in others[: max(0, surplus)] if self._remove(n)]
 
     def make_room(self, missing: int) -> int:
-        """Remove models, those wanted longest ago first, until `missing` bytes are free or none
-        is left that may go; return the bytes that are still missing."""
+        """Remove kernels, which are compiled again in seconds, then models, those wanted longest
+        ago first, until `missing` bytes are free or none is left that may go; return the bytes that
+        are still missing."""
         goal = self._volume.free_bytes() + missing
         self._remove_unfinished()
+        for remove in (remove_former, remove_all):
+            if self._volume.free_bytes() < goal:
+                remove(self._volume.root)
         for name in self._by_age():
             if self._volume.free_bytes() >= goal:
                 break

@@ -18,6 +18,13 @@ STAGING = ".incomplete"
 LOCKS = ".locks"
 """Hold a lock file for each model that somebody downloads or removes."""
 
+KERNELS = ".kernels"
+"""Hold compiled kernels: a directory NAME/IMAGE for each image that LLMDeployment NAME has had."""
+
+KERNELS_MARKER = "kvasir-kernels"
+"""File in a directory of compiled kernels: engines that use it lock the file, and the last one's
+start is its time of change."""
+
 CACHED_SCHEMES = ("hf", "s3", "oci", "https", "http")
 """Schemes whose models are downloaded; pvc:// names a directory of a volume as it is."""
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from kvasir.certificates import TlsError, server_context
-from kvasir.models.cache.use_lock import hold
+from kvasir.models.cache.use_lock import hold, hold_kernels
 from kvasir.text.chat_template import TemplateError
 from kvasir.text.json_files import TokenizerError
+from kvasir.text.tokenizer_conversion import cache_directory
 from kvasir.wire.fleet_secret_file import FleetSecretFile
 from kvasir_engine.core.channels import CoreConfig
 from kvasir_engine.errors import UserError
@@ -42,6 +43,8 @@ def start(
         raise SettingsError("--model-config goes with --device sim; leave it out.")
     model_dir, settings = resolve_files(settings, model_config)
     hold(model_dir)
+    if settings.device != "sim":
+        hold_kernels(cache_directory())
     tokenizer_dir = None if settings.tokenizer is None else Path(settings.tokenizer)
     api = ServerSettings(
         model=settings.model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvasir.kube.objects import Object
+from kvasir.models.cache.layout import KERNELS
 from kvasir.resource import engine_command, labels
 from kvasir_operator.objects import short_hash
 from kvasir_operator.plan.engine.scheduling import CONTAINER_SECURITY, pod_base
@@ -144,7 +145,7 @@ def _mounts(inputs: PlanInputs) -> Iterator[Object]:
         # By image, since kernels fit the code that made them; by GPU it is Triton that tells. By
         # LLMDeployment, since others may have the same claim, and kernels are code
         image = short_hash(image_of(inputs.spec, inputs.settings.images))
-        kept = f".kernels/{inputs.name}/{image}"
+        kept = f"{KERNELS}/{inputs.name}/{image}"
         cache = {"name": "models", "mountPath": _CACHE, "subPath": kept}
     yield cache
     yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - the pod's own

@@ -12,6 +12,7 @@ import pytest
 
 import kvasir_engine
 from kvasir.models.cache.evict import Evictor
+from kvasir.models.cache.kept_kernels import remove_all
 from kvasir.models.cache.volume import Volume
 
 TINY = Path(kvasir_engine.__file__).parent / "assets" / "tiny"
@@ -34,3 +35,17 @@ def test_a_model_is_not_evicted_while_an_engine_serves_it(
     assert served.stop() == 0
     assert evictor.keep("wanted", 1) == ["used"]
     assert not used.exists()
+
+
+@pytest.mark.slow
+def test_kernels_are_not_removed_while_an_engine_uses_them(
+    serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / ".kernels" / "m" / "image"
+    monkeypatch.setenv("KVASIR_CACHE", str(kept))
+    served = serve(str(TINY), "--device", "cpu")
+    (kept / "kernel").write_text("code")
+    assert remove_all(tmp_path) == []
+    assert served.stop() == 0
+    assert remove_all(tmp_path) == [kept]
+    assert not (kept / "kernel").exists()

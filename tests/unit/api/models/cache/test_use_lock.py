@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from kvasir.models.cache.layout import MANIFEST
-from kvasir.models.cache.use_lock import hold, is_held
+from kvasir.models.cache.layout import KERNELS_MARKER, MANIFEST
+from kvasir.models.cache.use_lock import exclusive, hold, hold_kernels, is_held
 
 real_flock = fcntl.flock
 
@@ -62,3 +63,46 @@ def test_what_cannot_be_told_counts_as_held(
     monkeypatch.setattr(fcntl, "flock", no_locks)
     assert is_held(model)
     assert "No locks available" in caplog.text
+
+
+@pytest.mark.parametrize("rules", [real_flock, nfs_flock])
+def test_kernels_are_held_by_a_marker_that_the_first_engine_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: object
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", rules)
+    directory = tmp_path / "image"
+    engines = [hold_kernels(directory), hold_kernels(directory)]
+    marker = directory / KERNELS_MARKER
+    for each in engines:
+        with exclusive(marker) as mine:
+            assert not mine
+        assert each is not None
+        os.close(each)
+    with exclusive(marker) as mine:
+        assert mine
+
+
+def test_an_engine_waits_for_who_removes_its_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = hold_kernels(tmp_path)
+    assert first is not None
+    os.close(first)
+    with ExitStack() as removal:
+        assert removal.enter_context(exclusive(tmp_path / KERNELS_MARKER))
+        monkeypatch.setattr("time.sleep", lambda _: removal.close())
+        assert hold_kernels(tmp_path) is not None
+    with exclusive(tmp_path / KERNELS_MARKER) as mine:
+        assert not mine
+
+
+def test_a_start_notes_when_kernels_were_used_last(tmp_path: Path) -> None:
+    hold_kernels(tmp_path)
+    os.utime(tmp_path / KERNELS_MARKER, (1, 1))
+    hold_kernels(tmp_path)
+    assert (tmp_path / KERNELS_MARKER).stat().st_mtime > 1
+
+
+def test_a_cache_that_cannot_be_written_to_is_not_held(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert hold_kernels(tmp_path / "file" / "image") is None
