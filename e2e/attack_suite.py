@@ -36,6 +36,8 @@ from attacks import floods, slow_http, smuggling
 from attacks.report import MAX_MEMORY_GROWTH, Row, percentile, save, table
 from attacks.targets import RouterTarget, Target
 
+from kvasir_router.process.malloc_settings import GIVE_BACK_SECONDS
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from common import commit
@@ -75,8 +77,8 @@ class Run:
         await floods.connections(target.port, 500)
         # As large as in the attack: an allocator keeps pieces of what was large.
         await self.bombs(Row(target.name, "rehearsal"))
-        # A router gives back what is free every ten seconds.
-        await asyncio.sleep(12)
+        # Two seconds for the trim itself
+        await asyncio.sleep(GIVE_BACK_SECONDS + 2)
         self.resident = target.resident()
 
     async def quiet(self) -> float:
