@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 from support.engines.random_models import COMPILED, PagedModel, save_hf_model
 
 
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """Have torch draw the same numbers in each run, where a test's file has imported it."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def hf_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """hf_model_dir(name): the directory of the small random-weight model `name` of MODELS."""

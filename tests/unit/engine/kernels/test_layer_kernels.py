@@ -75,8 +75,9 @@ def test_silu_mul(kernels, size: int) -> None:
 def test_gelu_mul(kernels, scale: float) -> None:
     x = torch.randn(4, 80, device=DEVICE) * scale
     want = gated(x.cpu(), activation("gelu_pytorch_tanh"))
-    # Where 1 + tanh is near 0, errors of tanh are errors of the sum.
-    close = 1e-6 * max(1.0, scale) ** 2
+    # Where 1 + tanh is near 0, errors of tanh are errors of the sum: at scale 1 alone numbers are
+    # large enough for it to come near, and small enough not to be 0.
+    close = (1e-6 if scale == 1.0 else 1e-7) * scale**2
     torch.testing.assert_close(kernels.gelu_mul(x).cpu(), want, atol=close, rtol=1e-5)
 
 
