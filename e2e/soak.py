@@ -19,21 +19,20 @@ import argparse
 import asyncio
 import json
 import sys
-import time
-from collections import defaultdict
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from common import commit, machine
 from soaking import report
-from soaking.cluster_faults import KINDS, Faults, NotNowError, insist, write_keys
+from soaking.cluster_faults import KINDS, Faults, insist, write_keys
+from soaking.injection import Injection
 from soaking.load import Keys, Load, Plan
 from soaking.questions import pool, right_answers
-from soaking.sampling import FIGURES, Samples, changed, gauges, lives
+from soaking.sampling import gauges
 from soaking.schedule import Schedule
+from soaking.watching import Watch, metrics_url
 
 from harness.cluster import Cluster, cluster_up, down_afterwards
 from harness.commands import wait_for
@@ -46,46 +45,17 @@ from kvasir_engine.sim.latency_model import SpeedProfile
 
 MODEL = "builtin://kvasir-tiny"
 BUSY, STEADY = "busy", "steady"
-SAMPLE_SECONDS, GAUGE_SECONDS = 5.0, 15.0
 REST_SECONDS = 60.0
 """Seconds without load before and after, for memory at rest."""
-DRAIN_SECONDS = 120.0
-"""Seconds in which all must be at rest when the load has ended."""
 SLOW, FAST = "slow", "h200-llama-3.1-8b-bf16"
 """Speed profiles: streams of `busy` live through faults, and `steady` computes much."""
 FILLING_PROMPTS = 12_000
 """Prompts to `steady` before the first fault: all that it keeps is full then, its 55,368 KV blocks
 and the last 10,000 batches of its events, so that what grows after that has no end."""
-AT_REST = {
-    "engine": {
-        "kvasir_num_requests_running": 0.0,
-        "kvasir_num_requests_waiting": 0.0,
-        "kvasir_kv_cache_usage_perc": 0.0,
-        "kvasir_failed_steps_total": 0.0,
-    },
-    "router": {
-        "kvasir_router_stream_transcript_bytes": 0.0,
-        "kvasir_router_body_bytes": 0.0,
-        "kvasir_router_replica_in_flight": 0.0,
-        "kvasir_router_waiting_requests": 0.0,
-        "kvasir_router_task_failures_total": 0.0,
-    },
-}
-FOLLOWED = {
-    "router": (
-        *("kvasir_router_stream_transcript_bytes", "kvasir_router_body_bytes"),
-        *("kvasir_router_client_connections", "kvasir_router_index_blocks"),
-        "kvasir_router_index_memory_bytes",
-    ),
-    "engine": ("kvasir_num_requests_running", "kvasir_num_requests_waiting"),
-    "operator": ("kvasir_operator_queue_length",),
-}
-NOT_NOW = "nothing to happen to"
 ROLES = ("router", "engine core", "engine api", "engine parent", "operator")
 """Processes; one life of each has to be long enough to be judged."""
 JUDGED_SECONDS = 3000.0
 """Only a run as long as this has such lives of all."""
-PORTS = {"engine": 8000, "router": 8081, "operator": 8080}
 
 
 class Soak:
@@ -101,12 +71,8 @@ class Soak:
             name: Deployment(cluster.kubectl, self.namespace, name) for name in (BUSY, STEADY)
         }
         self.keys = Keys([f"kv-soak-lasting-{n}-{'x' * 16}" for n in range(3)], "kv-soak-0" * 3)
-        self.samples = Samples()
-        self.gauges: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         self.rest: dict[str, dict[str, dict[str, float]]] = {}
         self.commit = commit()
-        self.crashes: set[str] = set()
-        self.began = 0.0
 
     def install(self) -> None:
         """Install the release and both deployments; returns when all is Ready."""
@@ -143,26 +109,36 @@ class Soak:
         faults = Faults(self.cluster, self.release, busy, uid, self.keys, kills.note, seed)
         findings = report.Findings(load.counts)
         await asyncio.to_thread(self._wait_for_keys)
-        self.began = time.monotonic()
-        watching = [asyncio.create_task(each) for each in (self._sample(), self._follow())]
-        self.rest["before"] = await self._figures_at_rest(REST_SECONDS / 2)
+        self.watch = Watch(
+            self.cluster.kubectl,
+            self.release,
+            list(self.deployments.values()),
+            self.spared,
+            SpeedProfile.load(FAST).num_kv_blocks,
+        )
+        watching = [
+            asyncio.create_task(each) for each in (self.watch.sample(), self.watch.follow())
+        ]
+        self.rest["before"] = await self.watch.figures_at_rest(REST_SECONDS / 2)
         async with load:
             await load.fill(STEADY, self.options.fill)
             pausing = asyncio.create_task(self._rest_now_and_then(load, findings))
-            await self._inject(faults, Schedule(KINDS, seed), findings)
+            await Injection(faults, Schedule(KINDS, seed), findings, self.watch.now).run(
+                self.options.seconds, self.options.every
+            )
             pausing.cancel()
             await asyncio.gather(pausing, return_exceptions=True)
-            self.rest["under load"] = self._figures(300.0)
+            self.rest["under load"] = self.watch.figures(300.0)
             load.resume()
             await load.pause()
             findings.defects += [f"the load itself: {error!r}" for error in load.failed()]
-            await self._check_rest(findings)
+            await self.watch.check_rest(findings)
         for name, deployment in self.deployments.items():
             try:
                 await asyncio.to_thread(insist, deployment.wait_ready, 300.0)
             except HarnessError as error:
                 findings.defects.append(f"{name} is not Ready at the end: {error}")
-        self.rest["after"] = await self._figures_at_rest(REST_SECONDS)
+        self.rest["after"] = await self.watch.figures_at_rest(REST_SECONDS)
         for each in watching:
             each.cancel()
         for result in await asyncio.gather(*watching, return_exceptions=True):
@@ -172,11 +148,11 @@ class Soak:
 
     def record(self, findings: report.Findings, command: str) -> dict[str, Any]:
         """Return the result file's content."""
-        processes = report.trends(self.samples.by_life, self.began)
+        processes = report.trends(self.watch.samples.by_life, self.watch.began)
         if self.options.seconds >= JUDGED_SECONDS:
             findings.defects += report.not_judged(processes, ROLES)
-        findings.defects += sorted(self.crashes)
-        told = report.gauge_trends(self.gauges)
+        findings.defects += sorted(self.watch.crashes)
+        told = report.gauge_trends(self.watch.gauges)
         return {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": self.commit,
@@ -190,152 +166,27 @@ class Soak:
             "faults_in_all": len(findings.faults),
             "at_rest": findings.idle,
             "memory_at_rest": self.rest,
-            "lives": report.short_lives(self.samples.by_life),
+            "lives": report.short_lives(self.watch.samples.by_life),
             "processes": processes,
             "gauges": told,
         }
-
-    async def _inject(self, faults: Faults, schedule: Schedule, findings: report.Findings) -> None:
-        """A fault every some seconds, whether the one before is over or not."""
-        under_way: dict[str, asyncio.Task[None]] = {}
-        first = time.monotonic()
-        end, due = first + self.options.seconds, first + self.options.every
-        while due < end:
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            part = (due - first) / self.options.seconds
-            await self._one_fault(faults, schedule, findings, under_way, part)
-            due += self.options.every
-        await asyncio.sleep(max(0.0, end - time.monotonic()))
-        await asyncio.gather(*under_way.values())
-        # Those that said late that there was nothing to happen to
-        findings.faults = [each for each in findings.faults if each.error != NOT_NOW]
-
-    async def _one_fault(
-        self,
-        faults: Faults,
-        schedule: Schedule,
-        findings: report.Findings,
-        under_way: dict[str, asyncio.Task[None]],
-        part: float,
-    ) -> None:
-        """Begin one fault: another one, where the first that is drawn has nothing to happen to."""
-        ready = await asyncio.to_thread(faults.engines_ready)
-        refused: set[str] = set()
-        while True:
-            busy = {name for name, task in under_way.items() if not task.done()} | refused
-            try:
-                kind = schedule.draw(part, busy, engines_ready=ready)
-            except LookupError:
-                findings.defects.append(f"no fault was possible at {part:.0%} of the run")
-                return
-            fault = report.Fault(kind.name, time.monotonic() - self.began)
-            task = asyncio.create_task(self._fault(faults, fault))
-            # What has nothing to happen to says so at once
-            done, _ = await asyncio.wait([task], timeout=5)
-            if done and fault.error == NOT_NOW:
-                refused.add(kind.name)
-                continue
-            findings.faults.append(fault)
-            under_way[kind.name] = task
-            return
-
-    async def _fault(self, faults: Faults, fault: report.Fault) -> None:
-        try:
-            await asyncio.to_thread(faults.inject, fault.name)
-        except NotNowError:
-            fault.error = NOT_NOW
-        except Exception as error:
-            fault.error = f"could not be injected: {error!r}"
-        fault.ended = time.monotonic() - self.began
-        took = fault.ended - fault.began
-        print(f"{fault.began:6.0f} s  {fault.name} ({took:.1f} s) {fault.error or ''}", flush=True)
 
     async def _rest_now_and_then(self, load: Load, findings: report.Findings) -> None:
         """Let the load run dry every some minutes, and look at what is held then."""
         while True:
             await asyncio.sleep(self.options.rest_every)
             await load.pause()
-            await self._check_rest(findings)
+            await self.watch.check_rest(findings)
             load.resume()
-
-    async def _check_rest(self, findings: report.Findings) -> None:
-        """Wait until nothing is held by any engine or router; note what is."""
-        began = time.monotonic()
-        while True:
-            held, pods = await asyncio.to_thread(self._held)
-            took = time.monotonic() - began
-            if not held or took > DRAIN_SECONDS:
-                break
-            await asyncio.sleep(1)
-        row = {"at": round(began - self.began), "seconds": round(took, 1), "pods": pods}
-        findings.idle.append({**row, "left": held})
-        print(f"{began - self.began:6.0f} s  at rest: {row} {held}", flush=True)
-
-    def _held(self) -> tuple[list[str], int]:
-        """Return what engines and routers hold, and how many answered."""
-        pods = [("router", pod) for pod in insist(lambda: self.release.pods("router"))]
-        for deployment in self.deployments.values():
-            pods += [("engine", pod) for pod in insist(deployment.pods)]
-        held, asked = [], 0
-        for part, pod in pods:
-            with suppress(OSError, KeyError):
-                now = gauges(_metrics(part, pod))
-                asked += 1
-                name = pod["metadata"]["name"]
-                held += [f"{name}: {k} {v:g}" for k, v in changed(now, AT_REST[part]).items()]
-        return held, asked
-
-    async def _sample(self) -> None:
-        while True:
-            await asyncio.to_thread(self.samples.take)
-            await asyncio.sleep(SAMPLE_SECONDS)
-
-    async def _follow(self) -> None:
-        """Gauges of the pods that are spared, and crashes of any."""
-        blocks = SpeedProfile.load(FAST).num_kv_blocks
-        while True:
-            with suppress(HarnessError):
-                pods = await asyncio.to_thread(self.cluster.kubectl.json, "get", "pods", "-A")
-                self.crashes.update(report.crashes(pods["items"]))
-            for part, pod in self.spared.items():
-                with suppress(OSError):
-                    now = await asyncio.to_thread(gauges, _metrics(part, pod))
-                    at = time.monotonic() - self.began
-                    for name in FOLLOWED[part]:
-                        self.gauges[part, name].append((at, now.get(name, 0.0)))
-                    if part == "engine":
-                        held = now["kvasir_kv_cache_usage_perc"] * blocks
-                        self.gauges[part, "kvasir_kv_cache_blocks_held"].append((at, held))
-            await asyncio.sleep(GAUGE_SECONDS)
-
-    async def _figures_at_rest(self, seconds: float) -> dict[str, dict[str, float]]:
-        await asyncio.sleep(seconds)
-        return self._figures(seconds / 2)
-
-    def _figures(self, seconds: float) -> dict[str, dict[str, float]]:
-        """Medians of the last seconds, of those that live and are spared."""
-        since = time.monotonic() - seconds
-        pods = {pod["metadata"]["uid"]: part for part, pod in self.spared.items()}
-        found = {}
-        for life in lives():
-            recent = [each for each in self.samples.by_life.get(life, ()) if each.at >= since]
-            if life.pod in pods and recent:
-                medians = {n: round(median(getattr(s, n) for s in recent), 2) for n in FIGURES}
-                found[f"{life.role} {life.pod[:8]}/{life.pid}"] = medians
-        return found
 
     def _wait_for_keys(self) -> None:
         """Return when every router knows the keys."""
 
         def known() -> bool:
-            urls = [_metrics("router", pod) for pod in self.release.pods("router")]
+            urls = [metrics_url("router", pod) for pod in self.release.pods("router")]
             return all(gauges(url).get("kvasir_router_api_keys") == 4 for url in urls)
 
         wait_for("routers that know the keys", known, 180, 1.0)
-
-
-def _metrics(part: str, pod: dict[str, Any]) -> str:
-    return f"http://{pod['status']['podIP']}:{PORTS[part]}/metrics"
 
 
 def _spec(profile: str) -> dict[str, Any]:
