@@ -186,7 +186,7 @@ def _too_large(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> M
     # None of it is free by now, and what was before is not the engine's to tell
     total = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
     has = "which has less free" if total is None else f"of {total / 2**30:.1f} GiB in all"
-    smaller = " or set --dtype bfloat16," if dtype.itemsize > 2 else ""
+    smaller = " set --dtype bfloat16," if dtype.itemsize > 2 else ""
     return ModelLoadError(
         f"--tensor-parallel-size {ranks}, --dtype {str(dtype).removeprefix('torch.')}: the model's"
         f" weights need about {asked:.1f} GiB on {device}, {has};"

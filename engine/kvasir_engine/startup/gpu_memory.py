@@ -71,6 +71,11 @@ class GpuMemory:
         """Bytes that the driver had left when it was last asked."""
         return self._free
 
+    def free_for_kv(self) -> int:
+        """Bytes that the driver had left beside the largest step and CUDA graphs, whatever the
+        share."""
+        return self._free - self.step - self.graphs
+
     def taken(self) -> dict[str, int]:
         """Bytes by what comes before the KV cache."""
         parts = {"weights and buffers": sum(self.owners.values()), "the largest step": self.step}

@@ -87,16 +87,17 @@ def too_many_rows(
 
 
 def too_many_blocks(
-    settings: EngineSettings, length: int, asked: int, device: str, free: int | None
+    settings: EngineSettings, length: int, asked: int, device: str, left: int | None
 ) -> SettingsError:
-    """The KV cache, `asked` bytes, does not fit; `free` bytes are, None = unknown."""
+    """The KV cache, `asked` bytes, does not fit; `left` are free beside the largest step and CUDA
+    graphs, None = unknown."""
     given = settings.cache.kv_cache_memory_bytes
     value = "" if given is None else f" {given}"
-    to = "" if free is None else f" to {free} at most"
-    has = "less" if free is None else gib(free)
+    to = f" to {left} at most" if left is not None and left > 0 else ""
+    has = "less free" if left is None else f"{gib(max(0, left))} for it"
     return SettingsError(
         f"--kv-cache-memory-bytes{value}: the KV cache needs {asked / 2**30:.2f} GiB on {device},"
-        f" which has {has} free; lower --kv-cache-memory-bytes{to}, or --max-num-seqs"
+        f" which has {has}; lower --kv-cache-memory-bytes{to}, or --max-num-seqs"
         f" ({settings.scheduler.max_num_seqs}) or --max-model-len ({length})."
     )
 

@@ -97,9 +97,9 @@ def build_torch_runner(
         block_bytes = _block_bytes(loaded, groups)
         length = _fit_context(settings, groups, (num_blocks, block_bytes), wanted, memory)
         cache_bytes = sum(map(mul, num_blocks, block_bytes))
-        free = memory.free() if memory else None
+        left = memory.free_for_kv() if memory else None
         with out_of_memory.raise_on_out_of_memory(
-            lambda: shortages.too_many_blocks(settings, length, cache_bytes, str(device), free)
+            lambda: shortages.too_many_blocks(settings, length, cache_bytes, str(device), left)
         ):
             caches = kv_cache.allocate(loaded.cache_specs, groups, num_blocks, loaded.dtype, device)
         runner.use_caches(caches)

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kvasir.models.config_overrides import ConfigOverrides
+from kvasir_engine.loader import load_model as loader
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.load_model import load_model, resolve_dtype
 
@@ -137,8 +138,20 @@ def test_out_of_memory_says_how_much_was_asked(hf_model_dir, monkeypatch) -> Non
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("kvasir_engine.loader.load_model.build_native", exhausted)
-    with pytest.raises(ModelLoadError, match=r"about 0\.0 GiB on cpu.*--tensor-parallel-size"):
+    with pytest.raises(ModelLoadError) as error:
         load_model(hf_model_dir("llama3"))
+    said = str(error.value)
+    assert said.startswith("--tensor-parallel-size 1, --dtype float32: ")
+    assert "about 0.0 GiB on cpu, which has less free" in said
+    assert "--tensor-parallel-size to 2, set --dtype bfloat16, or free" in said
+
+
+def test_out_of_memory_on_a_gpu_says_how_large_it_is(hf_model_dir, monkeypatch) -> None:
+    shape = load_model(hf_model_dir("llama3"), load_format="none").shape
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 80 << 30))
+    said = str(loader._too_large(shape, torch.bfloat16, torch.device("cuda")))
+    assert "on cuda, of 80.0 GiB in all; raise --tensor-parallel-size to 2, or free" in said
+    assert "bfloat16," not in said
 
 
 @pytest.mark.parametrize("model_impl", ["native", "transformers"])

@@ -98,7 +98,15 @@ def test_a_cache_that_was_asked_for_names_what_is_free() -> None:
     said = str(shortages.too_many_blocks(given, 2048, 99 * GIB, "cuda:0", 8 * GIB))
     assert said.startswith(f"--kv-cache-memory-bytes {99 * GIB}: ")
     assert f"lower --kv-cache-memory-bytes to {8 * GIB} at most" in said
+    assert "has 8.0 GiB for it" in said
     assert "--max-num-seqs (256) or --max-model-len (2048)" in said
+
+
+@pytest.mark.parametrize(("left", "has"), [(None, "less free"), (-1, "0.0 GiB for it")])
+def test_a_size_that_cannot_be_is_not_suggested(left: int | None, has: str) -> None:
+    said = str(shortages.too_many_blocks(settings(), 2048, 99 * GIB, "cuda:0", left))
+    assert said.startswith("--kv-cache-memory-bytes: ")
+    assert f"has {has}; lower --kv-cache-memory-bytes, or" in said
 
 
 @pytest.mark.parametrize(

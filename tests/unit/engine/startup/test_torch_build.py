@@ -15,6 +15,8 @@ import torch
 from kvasir.cli.local.ports import free_ports
 from kvasir_engine.loader.model_directory import resolve_model
 from kvasir_engine.settings import SettingsError, make_settings
+from kvasir_engine.startup import torch_build
+from kvasir_engine.startup.gpu_memory import GpuMemory
 from kvasir_engine.startup.torch_build import build_torch_runner, pick_device
 
 TINY = resolve_model("builtin://kvasir-tiny")
@@ -65,6 +67,25 @@ def test_a_context_that_bytes_asked_for_do_not_hold_fits_in_the_bytes_suggested(
     built = made(kv_cache_memory_bytes=suggested, max_model_len=2000)
     assert built.max_model_len == 2000
     assert suggested <= 127 * TINY_BLOCK
+
+
+def test_the_share_that_is_suggested_leaves_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a GPU whose driver is a stand-in, and whose largest step takes 60 GiB."""
+    gib = 1 << 30
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (79 * gib, 80 * gib))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch_build, "_profile", lambda *_: 60 * gib)
+
+    def budget(share: float) -> int:
+        settings = make_settings("tiny", gpu_memory_utilization=share)
+        memory = GpuMemory(torch.device("cuda"), share)
+        runner: Any = None
+        return torch_build._kv_budget(settings, runner, memory, 2 * gib, captures=False)
+
+    with pytest.raises(SettingsError, match=r"utilization 0\.75 allows 60\.0 GiB of 80") as error:
+        budget(0.75)
+    share = float(str(error.value).rstrip(".").rsplit(" ", 1)[1])
+    assert 2 * gib <= budget(share) < 3 * gib
 
 
 def test_unknown_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
