@@ -8,11 +8,10 @@ from typing import NamedTuple
 from kvasir.wire.text_chain import BLOCK_BYTES, BLOCK_ENDS, BLOCK_SIZES, LEVELS
 from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.replica_bits import ReplicaBits
+from kvasir_router.options.policy_options import MAX_SENT_BLOCKS
 
 DEFAULT_CAPACITY_TOKENS = 500_000
 """KV cache of a replica that does not say how large it is, in tokens."""
-MAX_BLOCKS = 2_000_000
-"""Text blocks of all replicas of a model together."""
 BYTES_PER_BLOCK = 130
 """Bytes of memory for a replica's entry: its hash, and its places in two dictionaries."""
 
@@ -39,9 +38,10 @@ class ApproximateIndex:
     """
 
     def __init__(
-        self, max_blocks: int = MAX_BLOCKS, clock: Callable[[], float] = time.monotonic
+        self, max_blocks: int = MAX_SENT_BLOCKS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._max_blocks = max_blocks
+        """`max_blocks`: text blocks of all replicas of a model together."""
+        self.max_blocks = max_blocks
         self._clock = clock
         self.bytes_per_token = 4.0
         """Bytes of text for each token that a KV cache holds."""
@@ -216,7 +216,7 @@ class ApproximateIndex:
     def _room(self, capacity_tokens: int) -> int:
         """Bytes of text that a replica may have in its list."""
         tokens = capacity_tokens or DEFAULT_CAPACITY_TOKENS
-        most = self._max_blocks // len(self._lists) * BLOCK_BYTES
+        most = self.max_blocks // len(self._lists) * BLOCK_BYTES
         return max(1, min(int(tokens * self.bytes_per_token), most))
 
     def _evict(self, replica: CachedReplica, bit: int, room: int, at_most: int) -> None:

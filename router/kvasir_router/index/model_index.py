@@ -11,6 +11,11 @@ from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.hit_check import Hit, HitCheck, HitSource
 from kvasir_router.index.residency import Residency, Resident
 from kvasir_router.index.text_map import TextMap
+from kvasir_router.options.policy_options import (
+    MAX_RESIDENT_BLOCKS,
+    MAX_SENT_BLOCKS,
+    MAX_TEXT_BLOCKS,
+)
 from kvasir_router.wire.query import BYTES_PER_TOKEN
 from kvasir_router.wire.usage import Usage
 
@@ -38,11 +43,19 @@ class ModelIndex:
     often are not used (HitCheck).
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        max_resident_blocks: int = MAX_RESIDENT_BLOCKS,
+        max_sent_blocks: int = MAX_SENT_BLOCKS,
+        max_text_blocks: int = MAX_TEXT_BLOCKS,
+    ) -> None:
+        """The bounds are KvAwareOptions' of the same names."""
         self._clock = clock
-        self.approximate = ApproximateIndex(clock=clock)
-        self.residency = Residency()
-        self.texts = TextMap()
+        self.approximate = ApproximateIndex(max_sent_blocks, clock)
+        self.residency = Residency(max_resident_blocks)
+        self.texts = TextMap(max_text_blocks)
         self.check = HitCheck(clock)
         self.bytes_per_token = self.approximate.bytes_per_token = BYTES_PER_TOKEN
         """Bytes of prompts' text for each token, as usage says."""

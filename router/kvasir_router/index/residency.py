@@ -13,8 +13,8 @@ from kvasir_router.index.foreign_hashes import ForeignHashes, UnknownBlocksError
 from kvasir_router.index.prefix_search import prefix_depths
 from kvasir_router.index.replica_bits import ReplicaBits
 from kvasir_router.index.text_map import TextMap
+from kvasir_router.options.policy_options import MAX_RESIDENT_BLOCKS
 
-MAX_BLOCKS = 10_000_000
 BYTES_PER_BLOCK = 100
 """Bytes of memory for a block of a Kvasir engine: its hash and its place in a dictionary."""
 BYTES_PER_FOREIGN_BLOCK = 80
@@ -64,8 +64,8 @@ class Residency:
     event on.
     """
 
-    def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
-        self._max_blocks = max_blocks
+    def __init__(self, max_blocks: int = MAX_RESIDENT_BLOCKS) -> None:
+        self.max_blocks = max_blocks
         self._bits = ReplicaBits()
         self._tables: dict[tuple[int, str], ReplicaTable] = {}
         """By KV group and tier."""
@@ -249,7 +249,7 @@ class Residency:
         """None when there are too many."""
         table = self._tables.get((group, tier))
         if table is None and len(self._tables) < _MAX_TABLES:
-            table = self._tables[group, tier] = ReplicaTable(self._max_blocks)
+            table = self._tables[group, tier] = ReplicaTable(self.max_blocks)
             self._groups.setdefault(group, 0)
             self._has_tiers = self._has_tiers or tier != MEDIUM_GPU
         return table
@@ -263,7 +263,7 @@ class Residency:
         """None for engines whose hashes are our own."""
         found = self._foreign.get(replica)
         if found is None and replica.spec.engine is not EngineKind.KVASIR:
-            share = self._max_blocks // max(_FOREIGN_SHARES, len(self._foreign) + 1)
+            share = self.max_blocks // max(_FOREIGN_SHARES, len(self._foreign) + 1)
             found = self._foreign[replica] = ForeignHashes(share, self.seed)
         return found
 

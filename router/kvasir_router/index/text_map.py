@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from kvasir.wire.block_hash import HASH_BYTES
 from kvasir_router.index.block_sink import PromptReport
+from kvasir_router.options.policy_options import MAX_TEXT_BLOCKS
 
-MAX_BLOCKS = 1_000_000
 BYTES_PER_BLOCK = 150
 """Bytes of memory for a text block: its hash, what it determines, their place in a dictionary."""
 
@@ -20,7 +20,8 @@ class TextMap:
     one then still has is forgotten. A chain that is used goes into the younger one as a whole.
     """
 
-    def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
+    def __init__(self, max_blocks: int = MAX_TEXT_BLOCKS) -> None:
+        self.max_blocks = max_blocks
         self._room = max(1, max_blocks // 2)
         self._young: dict[int, int] = {}
         self._old: dict[int, int] = {}

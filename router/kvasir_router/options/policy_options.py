@@ -5,7 +5,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 Weight = Annotated[float, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)]
+BlockCount = Annotated[int, Field(ge=65_536, le=1_000_000_000)]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+
+MAX_RESIDENT_BLOCKS = 10_000_000
+MAX_SENT_BLOCKS = 2_000_000
+MAX_TEXT_BLOCKS = 1_000_000
 
 
 class PolicyOptions(BaseModel):
@@ -15,7 +20,8 @@ class PolicyOptions(BaseModel):
 
 
 class KvAwareOptions(PolicyOptions):
-    """Weights of what `kv_aware` adds up for each replica, all in prompt tokens."""
+    """Weights of what `kv_aware` adds up for each replica, all in prompt tokens, and bounds of its
+    index, for each model and in each process."""
 
     miss_weight: Weight = 4.0
     """Weight of a token that this request would have to compute, over one that waits already. The
@@ -43,6 +49,18 @@ class KvAwareOptions(PolicyOptions):
 
     barrier_tokens: Weight = 1500
     """Tokens that a half full KV cache counts for: 0.15 s at 10,000 prompt tokens a second."""
+
+    max_resident_blocks: BlockCount = MAX_RESIDENT_BLOCKS
+    """KV blocks, by the engines' events, of all replicas together in a KV group and tier; one that
+    several have counts once. 100 bytes each: 1 GB. Beyond it the oldest are forgotten."""
+
+    max_sent_blocks: BlockCount = MAX_SENT_BLOCKS
+    """Text blocks sent, each one counted for each replica that got it; 130 bytes each: 260 MB.
+    Beyond its share a replica's oldest ones are forgotten."""
+
+    max_text_blocks: BlockCount = MAX_TEXT_BLOCKS
+    """Text blocks whose KV blocks are known, by the engines' prompt reports; 150 bytes each:
+    150 MB. Beyond it those not used for longest are forgotten."""
 
 
 class SessionOptions(PolicyOptions):

@@ -50,7 +50,12 @@ class KvAware:
         self._min_load_tokens = options.min_load_tokens
         self._decode_weight = options.decode_weight
         self._barrier_tokens = options.barrier_tokens
-        self.index = ModelIndex(clock)
+        self.index = ModelIndex(
+            clock,
+            max_resident_blocks=options.max_resident_blocks,
+            max_sent_blocks=options.max_sent_blocks,
+            max_text_blocks=options.max_text_blocks,
+        )
         self.sink: BlockSink | None = self.index
 
     def choose(self, query: Query, candidates: Sequence[Replica]) -> Choice:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.model_index import ModelIndex
-from kvasir_router.index.text_map import MAX_BLOCKS as TEXT_BLOCKS
 from kvasir_router.workers.replication.messages import (
     BLOCKS_PER_MESSAGE,
     Cleared,
@@ -135,7 +134,7 @@ class PublishedIndexLog(IndexLog):
         residency = self.index.residency
         for (replica, group, tier), keys in residency.holders(new).items():
             self.held(replica, group, tier, residency.block_size, keys)
-        if len(self._ends) > 2 * TEXT_BLOCKS:
+        if len(self._ends) > 2 * self.index.texts.max_blocks:
             self._ends = self._text_ends()
 
     def _text_ends(self) -> set[int]:

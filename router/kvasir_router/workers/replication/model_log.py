@@ -7,6 +7,7 @@ from kvasir.wire.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, K
 from kvasir_router.index.block_sink import BlockSink, PromptReport, apply_event, apply_report
 from kvasir_router.index.cached_replica import CachedReplica
 from kvasir_router.index.text_map import TextMap
+from kvasir_router.options.policy_options import MAX_TEXT_BLOCKS
 from kvasir_router.workers.replication.messages import (
     BLOCKS_PER_MESSAGE,
     EngineEvent,
@@ -68,11 +69,13 @@ class SinkLog(ModelLog):
     """Log of any sink, before which it stands as a BlockSink: events are told as they came.
 
     It keeps no blocks. For a worker that comes late it has the engines asked for a replay, which
-    all workers hear after `cleared`.
+    all workers hear after `cleared`. It keeps texts, of which the sink's attribute
+    `max_text_blocks` says how many, where it has one.
     """
 
     def __init__(self, model: str, sink: BlockSink, tell: Tell, replay: Callable[[], None]) -> None:
-        super().__init__(model, sink, TextMap(), tell)
+        bound = getattr(sink, "max_text_blocks", MAX_TEXT_BLOCKS)
+        super().__init__(model, sink, TextMap(bound), tell)
         self.entry = self
         self._replay = replay
 

@@ -5,7 +5,9 @@ from collections import Counter
 
 import pytest
 
+from kvasir.wire.block_hash import HASH_BYTES
 from kvasir_router.fleet.replica_load import LoadReport
+from kvasir_router.index.block_sink import PromptReport
 from kvasir_router.options.policy_options import KvAwareOptions
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.policy.token_load import REQUEST_TOKENS, STALE_TOKENS, token_loads
@@ -194,3 +196,21 @@ class TestTokenLoads:
         replicas[2].load.report_every = 0.2
         loads = token_loads(replicas, DECODE_WEIGHT, BARRIER_TOKENS)
         assert loads[0] == loads[2] == 5000 + STALE_TOKENS
+
+
+def test_the_index_is_bounded_by_the_policys_options() -> None:
+    bounds = {"max_resident_blocks": 70_000, "max_sent_blocks": 80_000, "max_text_blocks": 90_000}
+    index = KvAware(KvAwareOptions(**bounds)).index
+    assert index.texts.max_blocks == 90_000
+    assert index.approximate.max_blocks == 80_000
+    assert index.residency.max_blocks == 70_000
+
+
+async def test_texts_beyond_their_bound_are_forgotten() -> None:
+    index = KvAware(KvAwareOptions(max_text_blocks=65_536)).index
+    for first in range(1, 200_000, 1_000):
+        blocks = range(first, first + 1_000)
+        index.learned(PromptReport(blocks, blocks, bytes(HASH_BYTES) * len(blocks)))
+    assert len(index.texts) <= 66_536
+    assert index.texts.known([199_000])
+    assert not index.texts.known([1_000])

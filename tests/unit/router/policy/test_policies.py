@@ -101,6 +101,7 @@ def test_a_models_options_go_over_the_routers() -> None:
         ("kv_aware", {"mis_weight": 1}, "mis_weight is not a known field; did you mean miss_weig"),
         ("kv_aware", {"miss_weight": "x"}, "kv_aware: miss_weight must be a valid number, not 'x'"),
         ("kv_aware", {"miss_weight": -1}, "miss_weight must be greater than or equal to 0, not -1"),
+        ("kv_aware", {"max_text_blocks": 9}, "max_text_blocks must be .* 65536, not 9"),
         ("session", {"header": "a b"}, "session: header must match pattern .*, not 'a b'"),
         ("least_load", {"a": 1, "b": 2}, "policy least_load has no options; leave out a, b"),
     ],
