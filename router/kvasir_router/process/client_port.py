@@ -13,8 +13,9 @@ from kvasir_router.admission.request_queue import LOOK_SECONDS
 from kvasir_router.file_watch import FOLLOW_SECONDS
 from kvasir_router.options.router_settings import RouterSettings, Tls
 from kvasir_router.process.tls_listener import TlsListener
-from kvasir_router.proxy.connection import ClientConnection
-from kvasir_router.proxy.gateway import SWEEP_SECONDS, Gateway
+from kvasir_router.proxy.client.client_registry import SWEEP_SECONDS
+from kvasir_router.proxy.client.connection import ClientConnection
+from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.wire.tls import ServerTls
 
 _BACKLOG = 4096
@@ -63,7 +64,7 @@ class ClientPort:
             self._server = TlsListener(self._gateway, self._tls.context, sock, self._tasks.child())
         self._gateway.tokenizing.open(self._gateway.fleet.models.values())
         gateway, tasks = self._gateway, self._tasks
-        tasks.keep("deadlines", gateway.sweep, required=True, every=SWEEP_SECONDS)
+        tasks.keep("deadlines", gateway.clients.sweep, required=True, every=SWEEP_SECONDS)
         tasks.keep("queue", gateway.queue.watch, required=True, every=LOOK_SECONDS)
         if self._tls is not None:
             reported = partial(gateway.metrics.file_reported, "certificate")

@@ -6,7 +6,7 @@ import ssl
 
 import structlog
 
-from kvasir_router.proxy.connection import ClientConnection
+from kvasir_router.proxy.client.connection import ClientConnection
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.tasks import SupervisedTasks
 
@@ -46,7 +46,7 @@ class TlsListener:
                 _log.warning("no connection can be accepted", error=str(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            if self._gateway.handshake_began():
+            if self._gateway.clients.handshake_began():
                 self._tasks.run("handshake", self._shake_hands(client))
             else:
                 client.close()
@@ -62,4 +62,4 @@ class TlsListener:
         except OSError as error:  # its own, TLS's, or the time's
             _log.debug("no TLS handshake", error=str(error))
         finally:
-            self._gateway.handshake_ended()
+            self._gateway.clients.handshake_ended()

@@ -1,11 +1,8 @@
-"""Shared state of a process's client connections, and the routing of each request."""
+"""Routing of each request of a process, and all that it needs for that."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
-
-import msgspec
 
 from kvasir_router.admission.admission import Admission
 from kvasir_router.admission.admission_metrics import TenantMeter
@@ -15,16 +12,16 @@ from kvasir_router.admission.tenant_salt import TenantSalt
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
-from kvasir_router.fleet.target import rename
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.options.router_settings import RouterSettings
 from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import RequestAccounting
-from kvasir_router.proxy.client_response import Client
+from kvasir_router.proxy.client.client_registry import ClientRegistry, RegisteredClient
 from kvasir_router.proxy.cors import Cors
 from kvasir_router.proxy.local_routes import LocalRoutes
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.relay_services import RelayServices
+from kvasir_router.proxy.request_reading import bad_body, read_request, rename_model
 from kvasir_router.proxy.transcript import TranscriptBudget
 from kvasir_router.scaling.signals import Signals
 from kvasir_router.tasks import SupervisedTasks
@@ -33,56 +30,21 @@ from kvasir_router.telemetry.router_metrics import Metrics
 from kvasir_router.tokenizing.tokenizing import Tokenizing
 from kvasir_router.tracing.tracer import Tracer
 from kvasir_router.wire import responses
-from kvasir_router.wire.envelope import (
-    OUTLINED,
-    DenseBodyError,
-    Envelope,
-    decode_envelope,
-    is_bracketed,
-    read_outline,
-    refusal,
-)
-from kvasir_router.wire.form import form_of, form_type, read_form, rename_form
+from kvasir_router.wire.envelope import Envelope
 from kvasir_router.wire.http_request import BodyBudget, Request, RequestError
-from kvasir_router.wire.long_bodies.body_edit import replace_member
-from kvasir_router.wire.long_bodies.body_scan import (
-    BodyError,
-    BodyScan,
-    is_available,
-    outline_of,
-)
-from kvasir_router.wire.long_bodies.form_scan import Form, FormError, FormScan
+from kvasir_router.wire.long_bodies.body_scan import BodyError
 from kvasir_router.wire.long_bodies.media import media_in
 from kvasir_router.wire.query import Query
 
-SWEEP_SECONDS = 0.5
-"""Between two looks at the deadlines of all connections."""
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-# For the ends of cut answers to be sent.
-_LAST_WORDS_SECONDS = 0.1
-
-
-class GatewayClient(Client):
+class GatewayClient(RegisteredClient):
     """Connection of a client, as the gateway needs it."""
-
-    deadline: float
-    """Loop time at which `expire` is called."""
 
     def defect(self, request: Request) -> None:
         """End the request in progress: the router's own code raised for it."""
 
-    def expire(self) -> None:
-        """End what has passed its deadline."""
-
     def relay(self, relay: Relay) -> None:
         """Let `relay` answer the request in progress."""
-
-    def close_if_idle(self, seconds: float) -> None:
-        """Close it if it has been idle for so long."""
-
-    def stop(self) -> None:
-        """End what runs, and close: the router is about to exit."""
 
 
 class Gateway:
@@ -156,14 +118,10 @@ class Gateway:
             self.fleet_secrets,
         )
         self._local = LocalRoutes(fleet, self.admission, metrics, self._not_ready, self.warnings)
-        self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
-        self._clients: set[GatewayClient] = set()
-        metrics.connections = lambda: len(self._clients) + self.handshakes
-        self.handshakes = 0
-        """TLS handshakes under way."""
-        self._full = responses.error(
-            503, "The router has all the connections it may.", "overloaded", retry_after=1
+        self.clients = ClientRegistry(
+            settings.max_connections, settings.drain_idle, metrics, self.tasks
         )
+        self._cors = Cors(settings.cors_origins) if settings.cors_origins else None
 
     @property
     def ready(self) -> bool:
@@ -186,46 +144,6 @@ class Gateway:
             return f"started again after a defect that the log names: {', '.join(sorted(down))}"
         return "stopping" if self.stopping else "no model has a ready replica"
 
-    # Connections
-
-    def connected(self, client: GatewayClient) -> responses.Answer | None:
-        """Register a connection; return a refusal when there are too many."""
-        self._clients.add(client)
-        if len(self._clients) <= self.settings.max_connections:
-            return None
-        self.metrics.refused_connections += 1
-        return self._full
-
-    def handshake_began(self) -> bool:
-        """Count a TLS handshake as a connection, until `handshake_ended`; return False when there
-        are too many of both."""
-        if len(self._clients) + self.handshakes >= self.settings.max_connections:
-            self.metrics.refused_connections += 1
-            return False
-        self.handshakes += 1
-        return True
-
-    def handshake_ended(self) -> None:
-        """Count it no more: it is a connection now, or nothing."""
-        self.handshakes -= 1
-
-    def disconnected(self, client: GatewayClient) -> None:
-        """Remove a connection."""
-        self._clients.discard(client)
-
-    async def sweep(self) -> None:
-        """Enforce deadlines, forever: one look at all connections costs less than a timer each."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            now = loop.time()
-            for client in [client for client in self._clients if client.deadline < now]:
-                try:
-                    client.expire()
-                except Exception as error:
-                    self.tasks.defect("deadline", error)
-                    client.abort(reset=True)
-
     def keep_models(self) -> None:
         """Forget what is known of models that are gone."""
         names = set(self.fleet.models)
@@ -235,23 +153,9 @@ class Gateway:
         self.tokenizing.keep_models(self.fleet.models.values())
 
     async def drain(self, timeout: float) -> None:
-        """Wait until the connections are closed, at most `timeout` seconds; then end them.
-
-        Each answer tells its client to close. A connection without one, because it is idle or its
-        answer began before, may be used at any moment: only a quiet time tells that it will not be.
-        """
+        """Wait until the connections are closed, at most `timeout` seconds; then end them."""
         self.stopping = True
-        until = time.monotonic() + timeout
-        while self._clients and time.monotonic() < until:
-            for client in list(self._clients):
-                client.close_if_idle(self.settings.drain_idle)
-            await asyncio.sleep(0.02)
-        for client in list(self._clients):
-            client.stop()
-        if self._clients:
-            await asyncio.sleep(_LAST_WORDS_SECONDS)
-        for client in list(self._clients):
-            client.abort()
+        await self.clients.drain(timeout)
 
     # Requests
 
@@ -306,10 +210,10 @@ class Gateway:
         holder = self.admission.holder(request.credentials)
         if holder is None:
             request.send_credentials()
-        envelope, form = _read(request)
+        envelope, form = read_request(request)
         name = envelope.model
         if not name:
-            raise _bad_body("`model` is missing: name the model to use.", "model")
+            raise bad_body("`model` is missing: name the model to use.", "model")
         user = envelope.user
         target = self.fleet.find(name, user if isinstance(user, str) else None)
         if target is None:
@@ -317,7 +221,7 @@ class Gateway:
         is_form = form is not None
         media = media_in(request.body, request.endpoint, request.outline, form=is_form)
         if target.renamed:
-            _rename(request, form, target.model.name)
+            rename_model(request, form, target.model.name)
         ticket = self.admission.admit(holder, envelope, len(request.body), name, target, media)
         if self._salt is not None and ticket.key_id:
             self._add_salt(self._salt, request, envelope, ticket)
@@ -337,7 +241,7 @@ class Gateway:
             salt.add(request, envelope, ticket.tenant)
         except BodyError as error:
             ticket.settle(0, time.monotonic(), time.time())
-            raise _bad_body(str(error), error.param) from None
+            raise bad_body(str(error), error.param) from None
 
     def answer(self, client: GatewayClient, request: Request, answer: responses.Answer) -> None:
         """Answer a request that no replica answers."""
@@ -353,46 +257,3 @@ class Gateway:
                     request_id=request.request_id.decode(),
                 )
             )
-
-
-def _read(request: Request) -> tuple[Envelope, Form | None]:
-    """Read what decides where a request goes, and the fields of a form. Raises RefusalError."""
-    form_in = form_type(request)
-    scan, request.scan = request.scan, None
-    try:
-        if form_in:
-            form = scan.end() if isinstance(scan, FormScan) else form_of(request.body, form_in)
-            return read_form(form), form
-        outline_scan = scan if isinstance(scan, BodyScan) else None
-        if outline_scan is None and not (is_bracketed(request.body) and is_available()):
-            return decode_envelope(request.body), None
-        outline = outline_scan.end() if outline_scan else outline_of(request.body, OUTLINED)
-        request.outline = outline
-        return read_outline(request.body, outline), None
-    except FormError as error:
-        raise _bad_body(str(error)) from None
-    except BodyError as error:
-        raise _bad_body(str(error), error.param) from None
-    except _UNREADABLE as error:
-        raise _bad_body(*refusal(request.body, error)) from None
-
-
-def _rename(request: Request, form: Form | None, name: str) -> None:
-    """Name the model in the body as its replicas do. Raises RefusalError."""
-    outline = request.outline
-    if form is not None:
-        rename_form(request, form, name)
-        return
-    if outline is not None:
-        replace_member(request, outline, "model", msgspec.json.encode(name))
-        return
-    try:
-        request.body = rename(request.body, name)
-    except DenseBodyError as error:
-        raise _bad_body(str(error)) from None
-    except _UNREADABLE as error:
-        raise _bad_body(*refusal(request.body, error)) from None
-
-
-def _bad_body(message: str, param: str | None = None) -> responses.RefusalError:
-    return responses.RefusalError(responses.error(400, message, "invalid_body", param))

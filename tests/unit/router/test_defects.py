@@ -248,7 +248,7 @@ async def test_a_deadline_that_cannot_be_enforced_costs_its_connection(loaded, e
     router, load = await loaded()
     gateway = router.server.gateway
     reader, writer = await router.connect()
-    before = set(gateway._clients)
+    before = set(gateway.clients.connections)
     writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
     await reader.readuntil(b"}")
     [port] = [writer.get_extra_info("sockname")[1]]

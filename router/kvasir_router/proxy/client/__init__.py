@@ -1,1 +1,1 @@
-"""Parts of a client's connection that need none of the others."""
+"""Connections of clients, one and all."""

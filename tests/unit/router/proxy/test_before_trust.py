@@ -109,7 +109,7 @@ class TestHandshakes:
         router = await tls(timeouts=Timeouts(handshake=2.0))
         gateway = router.server.gateway
         reader, writer = await router.connect()
-        await eventually(lambda: gateway.handshakes == 1)
+        await eventually(lambda: gateway.clients.handshakes == 1)
         hello = b"\x16\x03\x01\x10\x00\x01\x00\x0f\xfc\x03\x03" + bytes(4000)
         gone = asyncio.create_task(reader.read())
         for at in range(len(hello)):
@@ -120,7 +120,7 @@ class TestHandshakes:
         await asyncio.wait({gone}, timeout=10)
         assert gone.done()
         gone.exception()
-        await eventually(lambda: gateway.handshakes == 0)
+        await eventually(lambda: gateway.clients.handshakes == 0)
         assert (await self.ask(router)).startswith(b"HTTP/1.1 200")
         writer.transport.abort()
 
@@ -128,24 +128,24 @@ class TestHandshakes:
         router = await tls(max_connections=3)
         gateway = router.server.gateway
         half = [await router.connect() for _ in range(3)]
-        await eventually(lambda: gateway.handshakes == 3)
+        await eventually(lambda: gateway.clients.handshakes == 3)
         assert await router.metric("client_connections") == 3
         with pytest.raises(OSError):
             await self.ask(router)
         assert await router.metric("connections_refused_total") == 1
         half[0][1].transport.abort()
-        await eventually(lambda: gateway.handshakes == 2)
+        await eventually(lambda: gateway.clients.handshakes == 2)
         assert (await self.ask(router)).startswith(b"HTTP/1.1 200")
         for _, writer in half:
             writer.transport.abort()
-        await eventually(lambda: gateway.handshakes == 0)
-        await eventually(lambda: not gateway._clients)
+        await eventually(lambda: gateway.clients.handshakes == 0)
+        await eventually(lambda: not gateway.clients.connections)
 
     async def test_garbage_is_no_defect(self, tls, eventually) -> None:
         router = await tls()
         gateway = router.server.gateway
         for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\x80" * 5000):
             await asyncio.gather(router.exchange(data), return_exceptions=True)
-        await eventually(lambda: gateway.handshakes == 0)
+        await eventually(lambda: gateway.clients.handshakes == 0)
         assert not gateway.tasks.failures
         assert (await self.ask(router)).startswith(b"HTTP/1.1 200")

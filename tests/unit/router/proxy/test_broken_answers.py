@@ -37,7 +37,9 @@ def unsent(exchange: Any) -> int:
 
 def unread(router: Any) -> int:
     """Bytes of engines that the router has not read."""
-    relays = [client._relay for client in router.server.gateway._clients if client._relay]
+    relays = [
+        client._relay for client in router.server.gateway.clients.connections if client._relay
+    ]
     attempts = [relay._attempts._current for relay in relays]
     transports = [each._connection._transport for each in attempts if each and each._connection]
     sockets = [each.get_extra_info("socket") for each in transports if each]

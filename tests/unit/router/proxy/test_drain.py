@@ -66,8 +66,8 @@ async def test_what_has_come_is_answered_though_it_was_not_read_yet(one, post, e
     router, _ = await one()
     gateway = router.server.gateway
     with socket.create_connection(("127.0.0.1", router.port)) as client:
-        await eventually(lambda: gateway._clients)
-        [connection] = gateway._clients
+        await eventually(lambda: gateway.clients.connections)
+        [connection] = gateway.clients.connections
         client.sendall(post(BODY, b"Connection: close"))
         connection.close_if_idle(0)  # in the same turn of the loop
         client.setblocking(False)

@@ -285,7 +285,7 @@ class TestClient:
             writer.write(post(BODY))
             writers.append(writer)
         await eventually(lambda: len(replica.requests) == 20)
-        clients = list(router.server.gateway._clients)
+        clients = list(router.server.gateway.clients.connections)
         upstream = [client._relay._attempts._current._connection for client in clients]
         assert all(connection.usable for connection in upstream)
         for client in clients:
@@ -319,7 +319,7 @@ class TestClient:
             await asyncio.sleep(0.3)
         # What the sockets of both hops hold, and the router's bounded buffer.
         assert sent < size / 2
-        [client] = router.server.gateway._clients
+        [client] = router.server.gateway.clients.connections
         assert client._transport.get_write_buffer_size() < 1024 * 1024
         await reader.readuntil(b"\r\n\r\n")
         received = 0

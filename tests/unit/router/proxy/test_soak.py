@@ -60,7 +60,7 @@ async def test_counts_return_to_zero(
             writer.transport.abort()
 
     await asyncio.gather(*[client() for _ in range(10)])
-    await eventually(lambda: not router.server.gateway._clients)
+    await eventually(lambda: not router.server.gateway.clients.connections)
     assert router.in_flight() == 0
     assert sum(ends.values()) == 400
     # A client that leaves as its request arrives may not be seen as a request at all.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.proxy.connection import ClientConnection
+from kvasir_router.proxy.client.connection import ClientConnection
 from kvasir_router.wire.request_parser import RequestParser
 
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -134,8 +134,8 @@ async def test_a_client_that_does_not_read_is_not_read_from(start, eventually) -
             sent += 1000
 
     sending = asyncio.create_task(send())
-    [client] = router.server.gateway._clients
-    await eventually(lambda: not client._reading and not client._writing)
+    [client] = router.server.gateway.clients.connections
+    await eventually(lambda: not client._arrival.reading and not client._writing)
     here = sent
     await asyncio.sleep(0.2)
     assert sent <= here + 1000

@@ -152,7 +152,9 @@ async def test_a_client_that_leaves_meanwhile(start_fleet, words, post, eventual
     writer.write(post(body))
     await eventually(lambda: fleet.tokenizing._pool._processes[0].waiting == 1)
     writer.close()
-    await eventually(lambda: len(fleet.router.server.gateway._clients) == 1)  # the other client
+    await eventually(
+        lambda: len(fleet.router.server.gateway.clients.connections) == 1
+    )  # the other client
     asked = sum(len(replica.requests) for replica in fleet.replicas)
     os.kill(fleet.process(), signal.SIGCONT)
     await eventually(lambda: fleet.outcomes("made") == 1, 30)

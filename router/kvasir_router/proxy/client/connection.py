@@ -2,28 +2,24 @@
 
 import asyncio
 import math
-import select
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
 from typing import cast
 
 from kvasir_router.proxy import failure_responses
-from kvasir_router.proxy.client.deadlines import LINGER_SECONDS, BodyDeadline, Linger
+from kvasir_router.proxy.client.arrival import Arrival
+from kvasir_router.proxy.client.deadlines import LINGER_SECONDS, Linger
 from kvasir_router.proxy.client.head_refusal import HeadRefusedError
-from kvasir_router.proxy.client.read_turn import TURN_BYTES, ReadTurn
+from kvasir_router.proxy.client.read_turn import TURN_BYTES
 from kvasir_router.proxy.gateway import Gateway, GatewayClient
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import Request, RequestError
-from kvasir_router.wire.request_parser import RequestParser
 
 # Bytes a client may be behind before its replica is paused, and has to be to go on.
 _WRITE_HIGH, _WRITE_LOW = 256 * 1024, 64 * 1024
 
-# Bytes of further requests taken while one is being answered, before the client is paused.
-_MAX_PIPELINED = 256 * 1024
 # Requests answered at once before the other connections have their turn.
 _TURN_ANSWERS = 16
 
@@ -39,39 +35,35 @@ class ClientConnection(GatewayClient):
         self._gateway = gateway
         self._timeouts = gateway.settings.timeouts
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Request | RequestError] = deque()
-        self._parser = RequestParser(
+        self._arrival = arrival = Arrival(
             gateway.settings.limits,
+            self._timeouts,
             gateway.bodies,
-            self._queue.append,
             self._continue,
             self._check_head,
         )
+        self._queue = arrival.queue
+        self._parser = arrival.parser
+        self._turn = arrival.turn
         self._answering = 0
         """Bytes of the body of the request in progress."""
-        self._body_deadline = BodyDeadline(self._timeouts, self._parser)
-        self._pipelined_bytes = 0
         self._relay: Relay | None = None
         self._busy = False
-        self._refused = False
         self._starting = False
         self._resting = False
-        self._turn = ReadTurn(self._parser)
         self._owes_continue = False
-        self._reading = True
         self._writing = True
         self._closing = False
         self._linger = Linger()
         self._idle_since = self._loop.time()
-        self._receiving = False
         self.deadline = 0.0
         """Loop time at which `expire` is called."""
 
     @property
     def idle(self) -> bool:
         """Between requests, with nothing of the next one received."""
-        waits = bool(self._queue) or self._turn.waits
-        return not (self._busy or self._receiving or self._closing or waits)
+        arrival = self._arrival
+        return not (self._busy or arrival.receiving or self._closing or arrival.waits)
 
     @property
     def stopping(self) -> bool:
@@ -82,12 +74,13 @@ class ClientConnection(GatewayClient):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._arrival.opened(self._transport)
         self._transport.set_write_buffer_limits(_WRITE_HIGH, _WRITE_LOW)
         sock = transport.get_extra_info("socket")
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.deadline = self._loop.time() + self._timeouts.header
-        refusal = self._gateway.connected(self)
+        refusal = self._gateway.clients.connected(self)
         if refusal is not None:
             self._send_last(refusal)
 
@@ -107,9 +100,8 @@ class ClientConnection(GatewayClient):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._left()
-        self._queue.clear()
-        self._drop_bodies()
-        self._gateway.disconnected(self)
+        self._drop_arrival()
+        self._gateway.clients.disconnected(self)
 
     def pause_writing(self) -> None:
         self._writing = False
@@ -161,7 +153,7 @@ class ClientConnection(GatewayClient):
         self._idle_since = self._loop.time()
         if self._writing:
             self.deadline = self._idle_since + self._timeouts.keep_alive
-        if self._queue or not self._reading:
+        if self._queue or not self._arrival.reading:
             self._next()
         if self._owes_continue and not self._busy:
             self._owes_continue = False
@@ -196,7 +188,7 @@ class ClientConnection(GatewayClient):
         elif self._closing or not self._writing:
             self._left()
             self.abort(reset=unsent > 0)
-        elif self._receiving and not self._busy:
+        elif self._arrival.receiving and not self._busy:
             self._refuse(RequestError(408, "The request did not arrive in time.", "timeout"))
         elif self.idle:
             self._close_idle()
@@ -232,19 +224,13 @@ class ClientConnection(GatewayClient):
             raise HeadRefusedError(request, refusal.answer) from None
 
     def _take(self, data: bytes | memoryview) -> None:
-        was_busy = self._busy
-        try:
-            if not self._refused:
-                self._parser.feed(data)
-        except RequestError as refusal:
-            self._refused = True
-            self._queue.append(refusal)
-            self._turn.drop()
+        was_busy, arrival = self._busy, self._arrival
+        arrival.take(data)
         if not was_busy:
             self._next()
-        if was_busy or self._queue:
-            self._hold_back(len(data))
-        if self._receiving or self._parser.receiving:
+        if (was_busy or self._queue) and not self._closing:
+            arrival.hold_back(len(data))
+        if arrival.receiving or self._parser.receiving:
             self._watch_arrival()
 
     def _take_turn(self) -> None:
@@ -255,10 +241,10 @@ class ClientConnection(GatewayClient):
         if self._closing:
             turn.drop()
         elif turn.is_over:
-            self._pause_reading()
+            self._arrival.pause()
             self._soon(self._begin_turn)
         else:
-            self._resume_reading()
+            self._arrival.resume()
 
     def _begin_turn(self) -> None:
         self._turn.begin()
@@ -273,10 +259,8 @@ class ClientConnection(GatewayClient):
             self._start_requests()
         finally:
             self._starting = False
-        if not self._queue:
-            self._pipelined_bytes = 0
-            if not self._reading:
-                self._resume_reading()
+        if not self._queue and not self._closing:
+            self._arrival.none_waits()
 
     def _start_requests(self) -> None:
         turns = _TURN_ANSWERS
@@ -299,40 +283,17 @@ class ClientConnection(GatewayClient):
         self._resting = False
         self._next()
 
-    def _hold_back(self, size: int) -> None:
-        self._pipelined_bytes += size
-        if self._pipelined_bytes > _MAX_PIPELINED:
-            self._pause_reading()
-
-    def _pause_reading(self) -> None:
-        if self._reading and not self._closing:
-            self._reading = False
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        """When all that was read is taken."""
-        if not (self._reading or self._queue or self._turn.waits or self._closing):
-            self._reading = True
-            self._transport.resume_reading()
-
     def _watch_arrival(self) -> None:
-        """Give the header one deadline as a whole, and a body one for each pause in it, and one for
-        as much of it as has come."""
-        was, self._receiving = self._receiving, self._parser.receiving
-        if self._busy or self._closing or not self._receiving:
-            return
-        if self._parser.in_body:
-            self.deadline = self._body_deadline.at(self._loop.time())
-        elif not was:
-            self.deadline = self._loop.time() + self._timeouts.header
+        """Give what is being received its deadline, unless an answer has it."""
+        new = self._arrival.watch()
+        if self._arrival.receiving and not (self._busy or self._closing):
+            self.deadline = self._arrival.deadline(self._loop.time(), self.deadline, new)
 
     # Ends
 
     def _close_idle(self) -> None:
         """Unless something has come that the loop has not read yet, which would be lost."""
-        poller = select.poll()
-        poller.register(self._transport.get_extra_info("socket"), select.POLLIN)
-        if not poller.poll(0):
+        if not self._arrival.has_unread():
             self._transport.close()
 
     def _left(self) -> None:
@@ -371,23 +332,19 @@ class ClientConnection(GatewayClient):
 
     def _close_gently(self) -> None:
         self._closing = True
-        self._queue.clear()
-        self._turn.drop()
-        self._drop_bodies()
+        self._drop_arrival()
         if self._transport.is_closing():
             return
         self.deadline = self._linger.begin(self._loop.time(), self._timeouts.send)
-        if not self._reading:
-            self._reading = True
-            self._transport.resume_reading()
+        self._arrival.read_on()
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:
             self._transport.close()  # TLS says itself that nothing more comes
 
-    def _drop_bodies(self) -> None:
+    def _drop_arrival(self) -> None:
         self._answering = 0
-        self._parser.abandon()
+        self._arrival.drop()
 
     def _throw_away(self, size: int) -> None:
         self.deadline = self._linger.received(size, self._loop.time())
