@@ -97,6 +97,10 @@ class Model:
                 return kept
         return self._choice(query, candidates)
 
+    def serves_beside(self, tried: Sequence[Replica]) -> bool:
+        """Return whether a replica not in `tried` serves, though it may be full now."""
+        return any(replica not in tried for replica in self._serviceable)
+
     def prefers_room(self, query: Query) -> bool:
         """Return True if the replica that would be chosen of all that serve has room. Such a choice
         is kept, also for `choose`, while the same replicas serve under the same policy, but for

@@ -10,6 +10,7 @@ from kvasir_router.discovery.specs import ReplicaSpec
 from kvasir_router.fleet.circuit_breaker import BreakerState, CircuitBreaker
 from kvasir_router.fleet.engine_slots import EngineSlots
 from kvasir_router.fleet.model_identity import ModelIdentity
+from kvasir_router.fleet.prefill_rate import PrefillRate
 from kvasir_router.fleet.replica_load import LoadReport, ReplicaLoad
 from kvasir_router.wire.upstream_pool import ConnectionPool
 
@@ -73,6 +74,7 @@ class Replica:
     ) -> None:
         self.spec = spec
         self.load = ReplicaLoad()
+        self.prefill = PrefillRate()
         self.id = spec.id
         self.pool = pool
         self.authority = pool.authority.encode()

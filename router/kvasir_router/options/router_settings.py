@@ -8,10 +8,10 @@ from typing import Any
 from kvasir.cli.flags import Flag, flag, group
 from kvasir_router.options import option_values as parse
 from kvasir_router.options.cluster_scope import ClusterScope
+from kvasir_router.options.failover_settings import Failover
 from kvasir_router.options.router_panels import (
     CLIENTS,
     ENGINES,
-    FAILURES,
     KEYS,
     ROUTING,
     STOPPING,
@@ -26,8 +26,8 @@ from kvasir_router.wire.http_request import Limits
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Time limits of connections, in seconds. No limit is put on an engine's first byte: a long
-    prefill is not a fault."""
+    """Time limits of connections, in seconds. No limit is put on a Kvasir engine's first byte: a
+    long prefill is not a fault."""
 
     header: float = flag(
         10.0, "Seconds for a request's whole header to arrive.", CLIENTS, "header_timeout", min=0.1
@@ -98,49 +98,6 @@ class Feeding:
         "and Kvasir's without grpc_port.",
         ENGINES,
         min=0.1,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Failover:
-    """Retries, migration and hedging of requests whose replica fails or is late."""
-
-    request_timeout: float | None = flag(
-        None,
-        "Seconds for a whole answer where the request has no x-request-timeout header; without "
-        "it, no limit.",
-        FAILURES,
-        min=0.001,
-    )
-    migration: bool = flag(
-        True,
-        "Let another replica go on with a stream whose replica broke (Kvasir engines only).",
-        FAILURES,
-    )
-    max_moves: int = flag(
-        3,
-        "Times that one request goes elsewhere because its replica ended or fell silent.",
-        FAILURES,
-        min=0,
-    )
-    """Requests that an engine hands over at the end of its drain do not count, unless this is 0."""
-    stream_bytes: int = flag(
-        4 * 1024 * 1024,
-        "Bytes kept of one stream so that another replica can continue it.",
-        FAILURES,
-        "migration_stream_bytes",
-        min=0,
-    )
-    """A larger stream cannot migrate."""
-    streams_bytes: int = flag(
-        256 * 1024 * 1024,
-        "The same for all streams together.",
-        FAILURES,
-        "migration_total_bytes",
-        min=0,
-    )
-    hedging: bool = flag(
-        False, "Ask a second replica when a unary answer takes longer than 95 % of them.", FAILURES
     )
 
 

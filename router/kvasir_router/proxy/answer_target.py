@@ -47,8 +47,8 @@ class AnswerTarget(AnswerObserver):
     def finish_stream(self) -> None:
         """End a stream that lacks nothing but its last word."""
 
-    def lose(self, obstacle: Obstacle) -> None:
-        """End an answer that has begun and cannot be resumed."""
+    def lose(self, obstacle: Obstacle, last_word: Answer | None = None) -> None:
+        """End an answer that has begun and cannot be resumed, with this error or a general one."""
 
     def end_as_poison(self) -> None:
         """End a request with which two engines have ended."""

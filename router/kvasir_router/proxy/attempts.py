@@ -8,10 +8,10 @@ from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model, PolicyError
 from kvasir_router.fleet.replica import Health, Replica
-from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.answer_target import AnswerTarget
-from kvasir_router.proxy.attempt import AttemptObserver, UpstreamRequest
-from kvasir_router.proxy.failure import Failure, Kind, Moves, of_answer
+from kvasir_router.proxy.attempt import AttemptObserver, StreamLimits, UpstreamRequest
+from kvasir_router.proxy.failures import failure_responses
+from kvasir_router.proxy.failures.failure import Failure, Kind, Moves, of_answer
 from kvasir_router.proxy.migration import (
     Obstacle,
     ObstacleError,
@@ -23,6 +23,7 @@ from kvasir_router.proxy.migration import (
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.query import Query
+from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.upstream import ResponseHead
 from kvasir_router.wire.usage import ask_for_usage
 
@@ -59,6 +60,12 @@ class Attempts(AttemptObserver):
         self._ticket = ticket
         self._moves = Moves(services.failover.max_moves)
         self._tried: list[Replica] = []
+        self._faulty: list[Replica] = []
+        """Replicas that answered badly or not at all: not asked again, also not after a wait."""
+        self._limits: StreamLimits | None = None
+        if query.streams:
+            failover = services.failover
+            self._limits = StreamLimits(failover.first_byte_timeout, failover.stream_idle_timeout)
         self._ended_at = _NOWHERE
         """Nodes where a replica ended with the request: a node may end with all of its own."""
         self._body = query.request.body
@@ -75,9 +82,9 @@ class Attempts(AttemptObserver):
         return self._query.request.endpoint.retried
 
     def start(self) -> bool:
-        """Look for a replica; False when none may take the request. After a wait, those that
-        failed before may serve again."""
-        self._tried.clear()
+        """Look for a replica; False when none may take the request. After a wait, those that were
+        gone before may serve again."""
+        self.forget_tried()
         choice = self._choose_next()
         if choice is not None:
             self._send(choice)
@@ -85,12 +92,13 @@ class Attempts(AttemptObserver):
 
     @property
     def moving(self) -> bool:
-        """Return whether a started stream is migrating: only equal replicas can take it."""
-        return self._broken is not None
+        """Return whether only some replicas can take it: a started stream goes to equal ones, what
+        failed at one to another one."""
+        return self._broken is not None or len(self._faulty) > 0
 
     def forget_tried(self) -> None:
-        """The request waits: what failed may have come back by its turn."""
-        self._tried.clear()
+        """The request waits: what was gone may have come back by its turn."""
+        self._tried = self._faulty.copy()
 
     def send_hedge(self) -> None:
         """The answer is late: ask a second replica, and take whichever is first."""
@@ -193,7 +201,7 @@ class Attempts(AttemptObserver):
         elif another_runs:
             return
         elif self._target.is_blank:
-            self._go_elsewhere(failure)
+            self._go_elsewhere(attempt.replica, failure)
         else:
             self._go_on(attempt, failure)
 
@@ -254,7 +262,8 @@ class Attempts(AttemptObserver):
         self._target.asked(choice.replica)
         self._model.sent(self._query, choice)
         services = self._services
-        return UpstreamRequest(self, choice, bool(services.fleet_secrets.lines), services.tasks)
+        contract = bool(services.fleet_secrets.lines)
+        return UpstreamRequest(self, choice, contract, services.tasks, self._limits)
 
     def _retry(self, choice: Choice, failure: Failure) -> None:
         self._metrics.retries[failure.reason] += 1
@@ -263,17 +272,33 @@ class Attempts(AttemptObserver):
     def _allows(self, kind: Kind) -> bool:
         return self._moves.allows(kind, self._model.budget, time.monotonic())
 
-    def _go_elsewhere(self, failure: Failure) -> None:
+    def _go_elsewhere(self, replica: Replica, failure: Failure) -> None:
         if not self._retried and failure.kind not in _NOT_BEGUN:
-            self._target.fail(failure_responses.broken_off(self._model, self._tried[-1].id))
+            self._target.fail(self._last_word(replica, failure))
             return
+        if failure.kind is Kind.CHARGED:
+            self._faulty.append(replica)
         choice = self._choose()
-        if choice is None:
+        if choice is None and (self.policy_failed or self._may_wait(failure)):
             self._target.wait()
-        elif self._allows(failure.kind):
+        elif choice is not None and self._allows(failure.kind):
             self._retry(choice, failure)
+        elif failure.seconds:
+            self._target.fail(self._last_word(replica, failure))
         else:
             self._target.fail(failure_responses.not_ready(self._model))
+
+    def _may_wait(self, failure: Failure) -> bool:
+        """Return whether another replica may take it later. One that is gone may come back; after a
+        fault there must be one that serves, and is full."""
+        if failure.kind is not Kind.CHARGED:
+            return True
+        return self._model.serves_beside(self._tried) and self._allows(failure.kind)
+
+    def _last_word(self, replica: Replica, failure: Failure) -> Answer:
+        if failure.seconds:
+            return failure_responses.silent(self._model, replica.id, failure.seconds)
+        return failure_responses.broken_off(self._model, replica.id)
 
     def _retry_on_error(self, attempt: UpstreamRequest, failure: Failure) -> bool:
         """Return whether to discard an error response and retry elsewhere.
@@ -337,7 +362,7 @@ class Attempts(AttemptObserver):
             if error.obstacle is Obstacle.NOTHING_LEFT:
                 self._target.finish_stream()
             else:
-                self._target.lose(error.obstacle)
+                self._target.lose(error.obstacle, self._last_word(attempt.replica, failure))
             return
         choice = self._choose_alike(attempt.replica)
         if choice is None and not can_wait(self._model, attempt.replica):

@@ -4,7 +4,7 @@ import asyncio
 from abc import abstractmethod
 from enum import Enum
 
-from kvasir_router.proxy.failure import Failure
+from kvasir_router.proxy.failures.failure import Failure
 from kvasir_router.wire import responses
 from kvasir_router.wire.http_request import Request
 from kvasir_router.wire.upstream import ResponseHead

@@ -4,7 +4,7 @@ import re
 
 from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.client_response import AnswerObserver, Client, ClientAnswer
-from kvasir_router.proxy.failure import Failure, Kind, interrupted
+from kvasir_router.proxy.failures.failure import Failure, Kind, interrupted
 from kvasir_router.proxy.transcript import NO_BUDGET, Transcript, TranscriptBudget
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.responses import Answer, in_form_of

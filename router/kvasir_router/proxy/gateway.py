@@ -14,10 +14,10 @@ from kvasir_router.fleet.fleet import Fleet
 from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.options.router_settings import RouterSettings
-from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import RequestAccounting
 from kvasir_router.proxy.client.client_registry import ClientRegistry, RegisteredClient
 from kvasir_router.proxy.cors import Cors
+from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.local_routes import LocalRoutes
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.proxy.relay_services import RelayServices

@@ -8,14 +8,14 @@ from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.answer_target import AnswerTarget
 from kvasir_router.proxy.attempt import UpstreamRequest
 from kvasir_router.proxy.attempts import Attempts
 from kvasir_router.proxy.client_response import Client, ClientAnswer, Framing, answer_head
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
-from kvasir_router.proxy.failure import FAULTS, Failure
+from kvasir_router.proxy.failures import failure_responses
+from kvasir_router.proxy.failures.failure import FAULTS, Failure
 from kvasir_router.proxy.migration import Obstacle
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.proxy.transcript import Transcript
@@ -228,11 +228,11 @@ class Relay(AnswerTarget):
             self._metrics.migrations["completed"] += 1
             self._answer.finish()
 
-    def lose(self, obstacle: Obstacle) -> None:
+    def lose(self, obstacle: Obstacle, last_word: Answer | None = None) -> None:
         """AnswerTarget.lose."""
         self._metrics.migrations[obstacle.value] += 1
         self._metrics.broken += 1
-        self.fail(failure_responses.broken_off(self.model, self._replica_id))
+        self.fail(last_word or failure_responses.broken_off(self.model, self._replica_id))
 
     def end_as_poison(self) -> None:
         """AnswerTarget.end_as_poison."""

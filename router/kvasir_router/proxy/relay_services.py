@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kvasir_router.admission.request_queue import RequestQueue
 from kvasir_router.fleet.poison_table import PoisonTable
 from kvasir_router.fleet_secrets import FleetSecrets
-from kvasir_router.options.router_settings import Failover
+from kvasir_router.options.failover_settings import Failover
 from kvasir_router.proxy.accounting import RequestAccounting
 from kvasir_router.proxy.transcript import TranscriptBudget
 from kvasir_router.tasks import SupervisedTasks

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Callable
 from typing import cast
 
-from kvasir_router.proxy import failure_responses
 from kvasir_router.proxy.client.arrival import Arrival
 from kvasir_router.proxy.client.deadlines import LINGER_SECONDS, Linger
 from kvasir_router.proxy.client.head_refusal import HeadRefusedError
 from kvasir_router.proxy.client.read_turn import TURN_BYTES
+from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.gateway import Gateway, GatewayClient
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire import responses

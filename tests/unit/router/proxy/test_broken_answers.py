@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from kvasir_router.options.router_settings import Failover, QueueLimits, Timeouts
+from kvasir_router.options.failover_settings import Failover
+from kvasir_router.options.router_settings import QueueLimits, Timeouts
 from kvasir_router.proxy.attempt import HELD_BYTES
 
 pytestmark = pytest.mark.slow

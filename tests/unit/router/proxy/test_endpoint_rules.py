@@ -6,7 +6,8 @@ import json
 import pytest
 
 from kvasir_router.fleet.replica import Health
-from kvasir_router.options.router_settings import Failover, Probing
+from kvasir_router.options.failover_settings import Failover
+from kvasir_router.options.router_settings import Probing
 from kvasir_router.wire.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvasir_router.fleet.retry_budget import RetryBudget
-from kvasir_router.proxy.failure import MAX_HANDOVERS, Failure, Kind, Moves, of_answer
+from kvasir_router.proxy.failures.failure import MAX_HANDOVERS, Failure, Kind, Moves, of_answer
 
 
 def error(code: str | None) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.options.router_settings import Failover
+from kvasir_router.options.failover_settings import Failover
 
 pytestmark = pytest.mark.slow
 

@@ -185,7 +185,7 @@ class TestMoved:
     async def test_by_handovers_again_and_again_up_to_their_own_limit(
         self, start_replica, start_router, model_entry, ask, monkeypatch, most: int
     ) -> None:
-        monkeypatch.setattr("kvasir_router.proxy.failure.MAX_HANDOVERS", most)
+        monkeypatch.setattr("kvasir_router.proxy.failures.failure.MAX_HANDOVERS", most)
         state = b': kvasir {"u":{}}\nevent: handover\ndata: {}\n\n'
 
         async def one_more_event(exchange: Any) -> None:

@@ -17,7 +17,8 @@ from support.broken_streams import (
 
 from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health
-from kvasir_router.options.router_settings import Failover, QueueLimits
+from kvasir_router.options.failover_settings import Failover
+from kvasir_router.options.router_settings import QueueLimits
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,7 @@ class Kind(Enum):
     """The replica gives it up before its own end, or does not answer at all: free, a few times."""
 
     CHARGED = 4
-    """It answered that it cannot: on the budget."""
+    """It answered that it cannot, or sent nothing for too long: on the budget."""
 
     HANDOVER = 5
     """It has come to the end of its drain and gives what still runs away: free."""
@@ -43,6 +43,8 @@ class Failure(NamedTuple):
     reason: str
     """One of a few words, for metrics."""
     kind: Kind
+    seconds: float = 0.0
+    """Those for which it was waited in vain, where that is the failure."""
 
 
 _CODES = {

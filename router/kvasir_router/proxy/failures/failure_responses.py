@@ -44,6 +44,16 @@ def too_late(seconds: float) -> Answer:
     return error(504, message, "deadline_exceeded")
 
 
+def silent(model: Model, replica_id: str, seconds: float) -> Answer:
+    """Answer when a replica sent nothing for so long, and no other one can be asked."""
+    message = (
+        f"Replica {replica_id} of model {model.name} sent nothing for {seconds:.0f} s; try again, "
+        "with a shorter prompt if it was a long one, or have the router's --first-byte-timeout and "
+        "--stream-idle-timeout raised."
+    )
+    return error(504, message, "replica_timeout", retry_after=1)
+
+
 def broken_off(model: Model, replica_id: str) -> Answer:
     """Return the error event of a stream that cannot migrate."""
     message = f"Replica {replica_id} of model {model.name} broke off this answer."

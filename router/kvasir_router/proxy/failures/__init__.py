@@ -1,0 +1,1 @@
+"""Failures of replicas: their kinds, their time limits, the answers to them."""
