@@ -278,6 +278,7 @@ class Attempts(AttemptObserver):
             return
         if failure.kind is Kind.CHARGED:
             self._faulty.append(replica)
+            self._ticket.waits_since = 0.0  # an earlier wait is over
         choice = self._choose()
         if choice is None and (self.policy_failed or self._may_wait(failure)):
             self._target.wait()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -141,6 +142,52 @@ async def test_what_failed_waits_for_another_one_alone(
     ends.set()
     assert [(await each).status_code for each in (hung, held)] == [200, 200]
     assert (asked(a), asked(b)) == (["hung", "other"], ["held", "hung"])
+
+
+async def test_an_earlier_wait_does_not_count_after_a_failure(foreign, client, eventually) -> None:
+    """The queue's timeout is for each wait: the first byte that did not come may take longer."""
+    ends = {"a": asyncio.Event(), "b": asyncio.Event()}
+    later = 0.0
+
+    async def answer(exchange: Any) -> None:
+        nonlocal later
+        prompt = json.loads(exchange.request.body)["prompt"]
+        if prompt == "hung" and exchange.request in a.requests:
+            later = 1_000.0
+            await exchange.client_left()
+            return
+        await exchange.start_events()
+        await exchange.chunk(b'data: {"choices": []}\n\n')
+        if prompt in ends:
+            await ends[prompt].wait()
+        await exchange.chunk(b"data: [DONE]\n\n")
+        await exchange.end()
+
+    router, (a, b) = await foreign(
+        answer,
+        answer,
+        waiting=QueueLimits(requests=10),
+        max_in_flight=1,
+        failover=Failover(first_byte_timeout=0.05, stream_idle_timeout=0),
+    )
+    queue, model = router.server.gateway.queue, router.server.fleet.models["m"]
+    queue._clock = lambda: time.monotonic() + later
+
+    def post(prompt: str) -> Any:
+        body = {**BODY, "prompt": prompt}
+        return asyncio.ensure_future(client.post(router.url + PATH, json=body))
+
+    held = [post("a")]
+    await eventually(lambda: len(a.requests) == 1)
+    held.append(post("b"))
+    await eventually(lambda: len(b.requests) == 1)
+    hung = post("hung")
+    await eventually(lambda: queue.waiting(model) == 1)
+    ends["a"].set()
+    await eventually(lambda: later and queue.waiting(model) == 1)
+    ends["b"].set()
+    assert [(await each).status_code for each in (hung, *held)] == [200, 200, 200]
+    assert (len(a.requests), len(b.requests)) == (2, 2)
 
 
 async def test_unary_answers_have_no_limit(foreign, client, eventually) -> None:
