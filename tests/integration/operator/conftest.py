@@ -44,7 +44,11 @@ def plane(control_plane: Any) -> Any:
 
 @pytest.fixture
 def operators(plane: Any, tmp_path: Path) -> Iterator[Callable[..., Operator]]:
-    """operators(*flags): a process that is not started yet; all are gone at the end."""
+    """operators(*flags): a process that is not started yet; all are gone at the end.
+
+    So are their classes: they are no namespace's, and one that is the default would be that of the
+    next test's namespace, too.
+    """
     made: list[Operator] = []
 
     def make(*flags: str) -> Operator:
@@ -57,6 +61,7 @@ def operators(plane: Any, tmp_path: Path) -> Iterator[Callable[..., Operator]]:
         if each.process is not None:
             each.kill()
             print(each.log)
+    plane.kubectl("delete", "llmdeploymentclasses", "--all")
 
 
 @pytest.fixture
