@@ -152,6 +152,9 @@ class SamplingParams:
     early_stopping: bool = parameter(
         False, "End a beam search once n beams are finished.", only_beams=True
     )
+    structured_outputs: str | None = parameter(
+        None, "Form that the output must have, as JSON.", beams=False
+    )
 
     def __post_init__(self) -> None:
         given: Any = self.stop

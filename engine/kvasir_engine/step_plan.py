@@ -137,6 +137,12 @@ class StepPlan:
     top_logprobs: int = -1
     """Maximum alternatives any sampled row wants: -1 none, 0 the sampled token's alone."""
     prompt_logprobs: list[PromptLogprobsPlan] = field(default_factory=list)
+    masked: Int32Array | None = None
+    """Indices into `sample_rows` of rows that a grammar constrains, [masked]; None = there are
+    none."""
+    masks: Int32Array | None = None
+    """Tokens that each of these may sample, [masked, words] (grammar/matcher.py); filled between
+    the forward pass and the sampling."""
 
     @property
     def num_tokens(self) -> int:

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from kvasir_engine.core.beam_requests import BeamRequests
 from kvasir_engine.core.recovery import StepRecovery
-from kvasir_engine.request import EngineRequest
+from kvasir_engine.grammar.matcher import Grammar
+from kvasir_engine.request import EngineRequest, FinishReason, SampleDelta
 from kvasir_engine.scheduler import step_results
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.scheduler.step_results import StepNews
@@ -20,6 +21,12 @@ log = logging.getLogger(__name__)
 
 STUCK_AFTER = 1000
 """Iterations in a row with work but neither a plan nor a step in flight: a scheduler's fault."""
+
+
+GRAMMAR_DEAD_END = (
+    "No token of the model's vocabulary continues the output as its grammar says; change the "
+    "schema or the grammar."
+)
 
 
 class StepWatcher(Protocol):
@@ -58,15 +65,19 @@ class CoreLoop:
         self._depth = 2 if overlap else 1
         self._watcher = watcher
         self._in_flight: deque[tuple[StepPlan, StepHandle]] = deque()
+        self._launching: StepPlan | None = None
+        """Step whose forward pass is launched, if its sampling is not."""
+        self._early: StepNews | None = None
+        """News of steps that were taken in while the next one was launched."""
         self._fruitless = 0
         self._recovery = StepRecovery(scheduler, self.beams)
 
-    def add(self, request: EngineRequest) -> None:
-        """Queue a request that admission.check has let through."""
+    def add(self, request: EngineRequest, grammar: Grammar | None = None) -> None:
+        """Queue a request that admission.check has let through; `grammar` constrains its output."""
         if request.params.use_beam_search:
             self.beams.start(request)
         else:
-            self.scheduler.add(request)
+            self.scheduler.add(request, grammar=grammar)
 
     def end(self, handle: int) -> None:
         """Stop a sample, or the whole beam search it belongs to; unknown handles are ignored."""
@@ -90,6 +101,11 @@ class CoreLoop:
         that failed, until nothing is in flight. Raises what the runner says when the device cannot
         go on; every request has been withdrawn then and the loop is idle.
         """
+        later = self._turn()
+        earlier, self._early = self._early, None
+        return _joined(earlier, later)
+
+    def _turn(self) -> StepNews | None:
         plan = None
         try:
             plan = self.scheduler.schedule()
@@ -106,16 +122,37 @@ class CoreLoop:
             self._watcher.retired(plan)
 
     def _launch(self, plan: StepPlan) -> None:
+        self._launching = plan
         if self._watcher is not None:
             self._watcher.launched(plan)
         try:
             self.runner.forward(plan)
+            if plan.masked is not None and not self._fill_masks(plan):
+                return
             handle = self.runner.sample(plan)
         except Exception:
-            self._tell_retired(plan)
+            if self._launching is not None:
+                self._tell_retired(plan)
             raise
+        finally:
+            self._launching = None
         self._in_flight.append((plan, handle))
         self.scheduler.launched(plan)
+
+    def _fill_masks(self, plan: StepPlan) -> bool:
+        """Take in the steps before `plan`, which computes meanwhile, and make its masks of what
+        they brought; False if one of them has failed, and `plan` is lost with it."""
+        while self._in_flight:
+            self._early = _joined(self._early, self._retire())
+        if self._launching is None:
+            return False
+        news = StepNews.empty()
+        for sequence in self.scheduler.masks.fill_masks(plan):
+            delta = SampleDelta(sequence.handle, [], FinishReason.ERROR, error=GRAMMAR_DEAD_END)
+            news.deltas.append((sequence.request.client, delta))
+            self.scheduler.retire(sequence)
+        self._early = _joined(self._early, news)
+        return True
 
     def _retire(self) -> StepNews | None:
         if not self._in_flight:
@@ -152,6 +189,10 @@ class CoreLoop:
                 handle.wait()
             self._tell_retired(plan)
             plans.append(plan)
+        if self._launching is not None:
+            self._tell_retired(self._launching)
+            plans.append(self._launching)
+            self._launching = None
         return plans
 
     def _recover(
@@ -195,3 +236,10 @@ class CoreLoop:
                 f"idle, but blocks {held} are held, {rows.num_rows - rows.num_free} rows are owned "
                 f"and {known} samples or beam searches are known."
             )
+
+
+def _joined(earlier: StepNews | None, later: StepNews | None) -> StepNews | None:
+    if earlier is None or later is None:
+        return later if earlier is None else earlier
+    earlier.extend(later)
+    return earlier

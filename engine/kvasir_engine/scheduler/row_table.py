@@ -46,6 +46,10 @@ class RowTable:
         self.logprobs = np.full(num_rows, -1, dtype=np.int32)
         self.num_logprobs = 0
         """Rows that want log-probabilities: mostly none, and then nobody looks for them."""
+        self.constrained = np.zeros(num_rows, dtype=np.bool_)
+        """True for rows whose output a grammar constrains, [rows]."""
+        self.num_constrained = 0
+        """These rows: mostly none, and then nobody looks for them."""
         self.stop_ids = np.full((num_rows, STOP_IDS_IN_TABLE), NO_TOKEN, dtype=np.int32)
         self.many_stops: set[int] = set()
         """Rows with more stop ids than the table holds."""
@@ -93,6 +97,8 @@ class RowTable:
         self.handle[row], self.client[row] = sequence.handle, sequence.request.client
         self.logprobs[row] = -1 if params.logprobs is None else params.logprobs
         self.num_logprobs += params.logprobs is not None
+        self.constrained[row] = sequence.matcher is not None
+        self.num_constrained += sequence.matcher is not None
         self.quiet[row] = sequence.announced and params.logprobs is None
         stops = sequence.request.all_stop_ids()
         self.stop_ids[row] = NO_TOKEN
@@ -108,6 +114,7 @@ class RowTable:
         self.sequences[row] = None
         self.many_stops.discard(row)
         self.num_logprobs -= sequence.request.params.logprobs is not None
+        self.num_constrained -= sequence.matcher is not None
         sequence.row = -1
         self.active[row] = self.special[row] = self.owned[row] = False
         self._free.append(row)

@@ -16,6 +16,7 @@ from collections import deque
 
 import numpy as np
 
+from kvasir_engine.grammar.matcher import FillMasks, Grammar, fill_each, num_words
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.scheduler.admitter import Admitter
@@ -24,6 +25,7 @@ from kvasir_engine.scheduler.counters import SchedulerCounters, SchedulerLoad
 from kvasir_engine.scheduler.decodes import DecodePlanner
 from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.forks import ForkPlanner
+from kvasir_engine.scheduler.masks import MaskPlanner
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
 from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
@@ -47,6 +49,7 @@ class Scheduler:
         max_model_len: int,
         vocab_size: int,
         seed: int | None = 0,
+        fill_masks: FillMasks = fill_each,
     ) -> None:
         self.settings = settings
         self.kv = kv
@@ -56,6 +59,7 @@ class Scheduler:
         self.limit = StepLimit(settings.max_num_batched_tokens, settings.max_num_seqs)
         self.by_handle: dict[int, Sequence] = {}
         self._seeds = np.random.Generator(np.random.Philox(seed))
+        self._fill_masks = fill_masks
         self._ended: deque[Sequence] = deque(maxlen=MAX_ENDED)
         self._replaced: list[tuple[int, int, int]] = []
         """Row, index and token of what the next plan writes into rows' histories."""
@@ -80,6 +84,7 @@ class Scheduler:
         self.admitter = Admitter(
             kv, self.rows, self.waiting, self._prefill, self.releases, counters, self.limit
         )
+        self.masks = MaskPlanner(self.rows, num_words(self.vocab_size), self._fill_masks)
         self._replaced.clear()
         self.releases.retired = self._next_step - 1
 
@@ -91,8 +96,15 @@ class Scheduler:
         self._next_order += count
         return first
 
-    def add(self, request: EngineRequest, *, place: int | None = None) -> Sequence:
-        """Queue a request that admission.check has let through; `place` is a reserved one."""
+    def add(
+        self,
+        request: EngineRequest,
+        *,
+        place: int | None = None,
+        grammar: Grammar | None = None,
+    ) -> Sequence:
+        """Queue a request that admission.check has let through; `place` is a reserved one, and
+        `grammar` constrains its output."""
         params = request.params
         seed = int(self._seeds.integers(0, 2**63 - 1)) if params.seed is None else params.seed
         lead = make_sequences(
@@ -100,6 +112,7 @@ class Scheduler:
             order=self.reserve_places(params.n) if place is None else place,
             seed=seed,
             max_model_len=self.max_model_len,
+            grammar=grammar,
         )
         self._queue(lead)
         return lead
@@ -290,6 +303,9 @@ class Scheduler:
         if plan is not None:
             self._advance(plan)
             self._forks.planned(builder)
+            if self.rows.num_constrained:
+                masked = self.rows.constrained[plan.sample_rows].nonzero()[0]
+                plan.masked = masked.astype(np.int32) if len(masked) else None
             if self._replaced:
                 plan.replaced = np.array(self._replaced, dtype=np.int32)
                 self._replaced.clear()

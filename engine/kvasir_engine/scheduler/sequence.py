@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 import numpy as np
 
+from kvasir_engine.grammar.matcher import Grammar, GrammarMatcher
 from kvasir_engine.kv.block_table import BlockTables
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import PARAMETERS
@@ -65,6 +66,8 @@ class Sequence:
     announced: bool = False
     """The first delta (seed, cached tokens) is out."""
     num_preemptions: int = 0
+    matcher: GrammarMatcher | None = None
+    """Place of its output in the grammar that constrains it, if one does."""
     times: Times = field(default_factory=Times)
 
     @property
@@ -92,7 +95,12 @@ class Sequence:
 
 
 def make_sequences(
-    request: EngineRequest, *, order: int, seed: int, max_model_len: int
+    request: EngineRequest,
+    *,
+    order: int,
+    seed: int,
+    max_model_len: int,
+    grammar: Grammar | None = None,
 ) -> Sequence:
     """The lead of `request`, with its siblings when n > 1; `seed` is for requests without one."""
     params, resume = request.params, request.resume
@@ -118,6 +126,7 @@ def make_sequences(
             num_prompt=len(request.prompt_token_ids),
             limit=limit,
             sampling=_row_sampling(request, seed, first_index + index),
+            matcher=grammar.matcher(request.all_stop_ids()) if grammar else None,
         )
 
     lead = sample(0)

@@ -19,6 +19,7 @@ from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.scheduler.step_results import StepNews
 from kvasir_engine.settings import SchedulerSettings
 
+from .fake_grammar import FakeGrammar
 from .heard import Heard, Mirror
 from .lone import identities, lone_run, lone_search
 from .plan_model import PlanModel
@@ -92,7 +93,8 @@ class EngineModel:
         for index in range(request.params.n):
             self.heard[request.handle + index] = Heard(request, index)
             self.work += self.limit(request)
-        self.loop.add(request)
+        grammar = request.params.structured_outputs
+        self.loop.add(request, None if grammar is None else FakeGrammar(grammar))
         return request.handle
 
     def refusal(self, prompt: Sequence[int], **how: Any) -> admission.Refusal | None:

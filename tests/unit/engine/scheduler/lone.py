@@ -14,7 +14,7 @@ from kvasir_engine.core.beam_search import BeamSearch, FinishedBeam
 from kvasir_engine.request import EngineRequest, FinishReason
 from kvasir_engine.step_plan import Float32Array, RowSampling
 
-VOCAB = 24
+from .fake_grammar import VOCAB, may_follow
 
 
 def extend(identity: int, token: int) -> int:
@@ -31,14 +31,20 @@ def identities(salt: str, tokens: Sequence[int]) -> list[int]:
     return out
 
 
-def draw(sampling: RowSampling, identity: int, position: int, outputs: int) -> int:
+def draw(
+    sampling: RowSampling,
+    identity: int,
+    position: int,
+    outputs: int,
+    allowed: Sequence[int] = range(VOCAB),
+) -> int:
     """The token sampled at `position`: a pure function, stop ids banned before min_tokens."""
     banned = sampling.stop_ids if outputs < sampling.min_tokens else []
     attempt = 0
     while True:
         key = (sampling.seed, sampling.sample_index, position, identity, attempt)
         token = (hash(key) >> 7) % VOCAB
-        if token not in banned:
+        if token not in banned and (token in allowed or not allowed):
             return token
         attempt += 1
 
@@ -77,6 +83,7 @@ def lone_run(
 ) -> tuple[list[int], FinishReason, int | None]:
     """Tokens, finish reason and stop reason of sample `index`; `limit` counts the prompt."""
     params, resume = request.params, request.resume
+    grammar = params.structured_outputs
     resumed = resume.output_token_ids if resume else []
     stops = [*([] if params.ignore_eos else request.eos_token_ids), *params.stop_token_ids]
     sampling = RowSampling(
@@ -90,7 +97,9 @@ def lone_run(
     out: list[int] = []
     while True:
         position = len(prefix) + len(out)
-        token = draw(sampling, last, position, position - request.num_prompt_tokens)
+        outputs = position - request.num_prompt_tokens
+        allowed = range(VOCAB) if grammar is None else may_follow(grammar, [*resumed, *out])
+        token = draw(sampling, last, position, outputs, allowed)
         last = extend(last, token)
         out.append(token)
         if token in stops:

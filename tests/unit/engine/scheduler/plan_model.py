@@ -269,10 +269,19 @@ class PlanModel:
         assert computed == at or (computed, at) in [(fork.src, fork.dst) for fork in plan.forks]
         assert row.num_computed == len(row.tokens), "sampled before all is computed"
         position = len(row.tokens)
-        token = draw(row.sampling, row.identities[-1], position, position - row.num_prompt)
+        outputs = position - row.num_prompt
+        allowed = self._allowed(plan, at)
+        token = draw(row.sampling, row.identities[-1], position, outputs, allowed)
         row.tokens.append(token)
         row.identities.append(extend(row.identities[-1], token))
         return token
+
+    def _allowed(self, plan: StepPlan, at: int) -> list[int]:
+        if plan.masked is None or at not in (masked := plan.sample_rows[plan.masked].tolist()):
+            return list(range(VOCAB))
+        assert plan.masks is not None, "sampled without the grammars' masks"
+        word = int(plan.masks[masked.index(at), 0])
+        return [token for token in range(VOCAB) if word >> token & 1]
 
     def _prompt_logprobs(self, plan: StepPlan, wanted: PromptLogprobsPlan) -> PromptLogprobs:
         row, start = int(plan.rows[wanted.entry]), int(plan.starts[wanted.entry])

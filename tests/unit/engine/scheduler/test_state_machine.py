@@ -83,6 +83,7 @@ requests = st.fixed_dictionaries(
         "priority": st.integers(-1, 1),
         "ignore_eos": st.booleans(),
         "client": st.integers(0, 2),
+        "structured_outputs": st.sampled_from(["one", "another", "ends 3"]),
     },
 )
 
@@ -119,6 +120,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         request = dict(request)
         request["n"] = min(request["n"], self.engine.shape.rows)
         request["min_tokens"] = min(request.get("min_tokens", 0), request["max_tokens"] or 6)
+        if "structured_outputs" in request:  # Refused together.
+            request["min_tokens"] = 0
         self.engine.add(**request)
 
     @rule(request=requests, share=st.floats(0, 0.99), index=st.integers(0, 2))

@@ -21,12 +21,14 @@ from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import FinishReason
 from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.forks import ForkPlanner
+from kvasir_engine.scheduler.masks import MaskPlanner
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
 from kvasir_engine.scheduler.row_blocks import RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 
+from .fake_grammar import FakeMatcher
 from .plan_model import ModelStep, PlanModel
 from .test_state_machine import SchedulerMachine
 
@@ -57,6 +59,9 @@ PLACES: list[tuple[type, str]] = [
     (ForkPlanner, "part"),
     (PlanBuilder, "build"),
     (BeamRequests, "hear"),
+    (MaskPlanner, "fill_masks"),
+    (FakeMatcher, "accept"),
+    (FakeMatcher, "fill"),
 ]
 
 
@@ -170,6 +175,7 @@ def test_every_call_may_fail(
             for _ in range(2):
                 engine.add([1, 2, 3], max_tokens=3)
                 engine.add([4, 5], max_tokens=3, n=2, use_beam_search=True)
+                engine.add([4, 5], max_tokens=3, structured_outputs="one")
             add_requests(engine)
             fault.arm(place, nth, MemoryError() if nth % 2 else InjectedError())
             engine.run()

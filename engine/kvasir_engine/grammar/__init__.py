@@ -1,0 +1,1 @@
+"""Structured outputs: grammars that say which tokens a sample may go on with."""

@@ -1,0 +1,103 @@
+"""Masks of constrained rows: made of all tokens before, while the step's forward pass runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvasir_engine.request import FinishReason
+
+from .engine_model import EngineModel
+from .fake_grammar import may_follow
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_constrained_rows_decode_in_every_step(
+    engine_model: Callable[..., EngineModel], overlap: bool
+) -> None:
+    engine = engine_model(overlap=overlap)
+    first = engine.add([1, 2, 3], max_tokens=8, structured_outputs="one")
+    other = engine.add([1, 2, 3], max_tokens=8)
+    engine.run()
+    output = engine.heard[first].tokens
+    assert all(token in may_follow("one", output[:i]) for i, token in enumerate(output))
+    assert [engine.heard[each].finish for each in (first, other)] == [FinishReason.LENGTH] * 2
+    # A prompt and seven decodes, of both: nobody waits for a step.
+    assert [len(plan.rows) for plan in engine.device.plans] == [2] * 8
+
+
+def test_the_forward_pass_is_launched_before_the_step_before_is_taken_in(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model()
+    engine.add([1, 2, 3], max_tokens=4, structured_outputs="one")
+    unretired: list[int] = []
+    forward = engine.device.forward
+
+    def noted(plan: Any) -> None:
+        unretired.append(len(engine.device.unretired))
+        forward(plan)
+
+    engine.device.forward = noted  # type: ignore[method-assign]
+    engine.run()
+    assert unretired == [0, 1, 1, 1]
+
+
+def test_each_sample_of_n_has_its_own_place(engine_model: Callable[..., EngineModel]) -> None:
+    engine = engine_model()
+    handle = engine.add([1, 2, 3], max_tokens=8, n=3, structured_outputs="one")
+    engine.run()
+    outputs = [engine.heard[handle + i].tokens for i in range(3)]
+    assert len({tuple(each) for each in outputs}) == 3
+    assert {engine.heard[handle + i].finish for i in range(3)} == {FinishReason.LENGTH}
+
+
+def test_preemption_and_resumption_go_on_in_the_grammar(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model(num_blocks=(12,), rows=3)
+    handles = [engine.add([i, 2, 3, 4], max_tokens=24, structured_outputs="one") for i in range(3)]
+    resumed = engine.lone_tokens([9, 9], max_tokens=12, structured_outputs="another")
+    handles.append(
+        engine.add([9, 9], max_tokens=12, structured_outputs="another", resume=resumed[:5])
+    )
+    engine.run()
+    assert engine.counters.preemptions
+    assert {engine.heard[each].finish for each in handles} == {FinishReason.LENGTH}
+
+
+def test_a_dead_end_ends_its_request_alone(engine_model: Callable[..., EngineModel]) -> None:
+    engine = engine_model()
+    dead = engine.add([1, 2, 3], max_tokens=8, structured_outputs="ends 3")
+    other = engine.add([1, 2, 3], max_tokens=8, structured_outputs="one")
+    engine.run()
+    assert engine.heard[dead].finish is FinishReason.ERROR
+    assert len(engine.heard[dead].tokens) == 3
+    assert engine.heard[other].finish is FinishReason.LENGTH
+
+
+def test_output_that_a_grammar_does_not_take_ends_its_request(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model()
+    wrong = next(t for t in range(24) if t not in may_follow("one", []))
+    handle = engine.add([1, 2], max_tokens=8, structured_outputs="one", resume=[wrong])
+    engine.run()
+    assert engine.heard[handle].finish is FinishReason.ERROR
+
+
+def test_plans_without_constrained_rows_have_no_masks(
+    engine_model: Callable[..., EngineModel],
+) -> None:
+    engine = engine_model()
+    engine.add([1, 2, 3], max_tokens=2, structured_outputs="one")
+    engine.add([1, 2, 3], max_tokens=8)
+    engine.run()
+    masked = [plan.masked is not None for plan in engine.device.plans]
+    assert masked[:2] == [True, True]
+    assert not any(masked[2:])
+    assert engine.scheduler.rows.num_constrained == 0
+    assert np.count_nonzero(engine.scheduler.rows.constrained) <= 1
