@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from kvasir_engine.parallel.plan_channel import PlanWriter
-from kvasir_engine.parallel.plan_codec import encode
+from kvasir_engine.parallel.plan_codec import encode, encode_masks
 from kvasir_engine.parallel.protocol import Progress, WorkerConfig
 from kvasir_engine.parallel.rank_watch import RankWatch
 from kvasir_engine.parallel.worker_process import WorkerProcess
 from kvasir_engine.settings import EngineSettings
-from kvasir_engine.step_plan import StepPlan
+from kvasir_engine.step_plan import Int32Array, StepPlan
 
 OnRankDeath = Callable[[Exception], None]
 """Called on a thread of its own, with the reason, when a rank has ended; the other ranks but 0
@@ -82,6 +82,10 @@ class Executor:
     def send(self, plan: StepPlan) -> None:
         """Have the other ranks run `plan`."""
         self._plans.send(encode(plan))
+
+    def send_masks(self, masks: Int32Array) -> None:
+        """Have the other ranks sample by `masks` what the last plan says is masked."""
+        self._plans.send(encode_masks(masks))
 
     def close(self) -> None:
         """End the other ranks and leave the group. Idempotent."""

@@ -25,8 +25,8 @@ class ParallelStep:
 class TensorParallelRunner:
     """Send each plan to the other ranks, then run it here.
 
-    Every rank samples from the gathered logits with the same keys, so that nothing but the plans
-    has to be sent.
+    Every rank samples from the gathered logits with the same keys, so that nothing but the plans,
+    and the masks of grammars, has to be sent.
     """
 
     def __init__(self, runner: Runner, executor: Executor) -> None:
@@ -40,8 +40,10 @@ class TensorParallelRunner:
             self._runner.forward(plan)
 
     def sample(self, plan: StepPlan) -> ParallelStep:
-        """Runner.sample."""
+        """Runner.sample. The other ranks wait for the masks that the forward pass did not need."""
         with self._executor.together():
+            if plan.masks is not None:
+                self._executor.send_masks(plan.masks)
             return ParallelStep(self._runner.sample(plan), self._executor)
 
     def recover(self, error: Exception) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kvasir_engine.step_plan import StepPlan
+from kvasir_engine.step_plan import Int32Array, StepPlan
 
 _ITEM = np.dtype(np.int32)
 """Data type of every array in a plan."""
@@ -35,12 +35,25 @@ def _unpack(_kind: Any, packed: Any) -> Any:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_pack)
+_masks_decoder: msgspec.msgpack.Decoder[Int32Array] = msgspec.msgpack.Decoder(
+    np.ndarray, dec_hook=_unpack
+)
 _decoder = msgspec.msgpack.Decoder(StepPlan, dec_hook=_unpack)
 
 
 def encode(plan: StepPlan) -> bytes:
     """Return the plan as bytes."""
     return _encoder.encode(plan)
+
+
+def encode_masks(masks: Int32Array) -> bytes:
+    """Return a plan's masks, which follow it, as bytes."""
+    return _encoder.encode(masks)
+
+
+def decode_masks(message: bytes | bytearray) -> Int32Array:
+    """Return the masks that `encode_masks` was given. Raises msgspec.DecodeError."""
+    return _masks_decoder.decode(message)
 
 
 def decode(message: bytes | bytearray) -> StepPlan:

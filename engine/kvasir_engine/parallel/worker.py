@@ -39,7 +39,7 @@ def _serve(config: WorkerConfig) -> None:
     # torch takes seconds to import, in which signals must already be handled as above.
     from kvasir_engine.device.collectives import destroy_tensor_parallel
     from kvasir_engine.parallel.plan_channel import PlanReader
-    from kvasir_engine.parallel.plan_codec import decode
+    from kvasir_engine.parallel.plan_codec import decode, decode_masks
     from kvasir_engine.parallel.rendezvous import meet
     from kvasir_engine.startup.torch_build import build_torch_runner, pick_device
 
@@ -55,6 +55,10 @@ def _serve(config: WorkerConfig) -> None:
     while (message := plans.receive()) is not None:
         plan = decode(message)
         runner.forward(plan)
+        if plan.masked is not None:
+            if (masks := plans.receive()) is None:
+                break
+            plan.masks = decode_masks(masks)
         runner.sample(plan)
     runner.close()
     destroy_tensor_parallel()

@@ -26,7 +26,7 @@ from kvasir_engine.runner.graphs.full import Replayed
 from kvasir_engine.runner.kv_cache import copy_blocks
 from kvasir_engine.runner.prefix_groups import PrefixGroups, PrefixTiles
 from kvasir_engine.runner.torch_step import TorchStep
-from kvasir_engine.sampling.sampler import SampleBatch, Sampler
+from kvasir_engine.sampling.sampler import GrammarMasks, SampleBatch, Sampler
 from kvasir_engine.sampling.sampling_state import SamplingState
 from kvasir_engine.sampling.token_logprobs import prompt_logprobs
 from kvasir_engine.step_plan import StepPlan
@@ -189,6 +189,7 @@ class TorchRunner:
         """Return True when every row of a decode samples one token, with nothing more to it."""
         return (
             plan.top_logprobs < 0
+            and plan.masked is None
             and not (plan.forks or plan.prompt_logprobs)
             and np.array_equal(plan.sample_rows, plan.rows)
             and not self.sampling.has_edits[plan.rows].any()
@@ -237,12 +238,21 @@ class TorchRunner:
             positions=self.batch.num_tokens[rows].long(),
             history=self.batch.history,
             num_prompt=self.batch.num_prompt,
+            masks=self._masks(plan),
         )
         logits = self.model.logits(hidden[inputs.query_ends[entries]])
         sampled = self._sampler(logits, batch, plan.top_logprobs)
         self.batch.accept(rows, sampled.tokens)
         logprobs = {} if sampled.logprobs is None else sampled.logprobs._asdict()
         return {"tokens": sampled.tokens, **logprobs}
+
+    def _masks(self, plan: StepPlan) -> GrammarMasks | None:
+        if plan.masked is None:
+            return None
+        if plan.masks is None:
+            raise RuntimeError("sample() was called before the plan had its masks.")
+        given = (plan.masked.astype(np.int64), plan.masks)
+        return GrammarMasks(*upload_all(given, self.device))
 
     def _prompt_logprobs(
         self, plan: StepPlan, hidden: torch.Tensor

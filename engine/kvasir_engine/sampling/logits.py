@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kvasir_engine.grammar.matcher import MASK_BITS
 from kvasir_engine.sampling.row_tokens import TokenLists
 
 CHUNK_BYTES = 64 << 20
@@ -32,6 +33,20 @@ def ban_where(logits: Tensor, tokens: TokenLists, banned: Tensor) -> None:
     Adding -inf or 0 lets one entry name a token twice, in any order.
     """
     logits.view(-1).scatter_add_(0, tokens.flat, torch.where(banned, -torch.inf, 0.0))
+
+
+def ban_unset(logits: Tensor, entries: Tensor, masks: Tensor) -> None:
+    """Ban the tokens whose bit is not set in an entry's mask, in place.
+
+    `entries` int64 [n]: the rows of `logits` that `masks` int32 [n, words] are of.
+    """
+    bits = torch.arange(MASK_BITS, dtype=torch.int32, device=masks.device)
+    step = chunk_rows(logits.shape[1])
+    for start in range(0, len(entries), step):
+        part = masks[start : start + step]
+        unset = ((part.unsqueeze(2) >> bits) & 1 == 0).view(len(part), -1)[:, : logits.shape[1]]
+        index = entries[start : start + step]
+        logits.index_copy_(0, index, logits[index].masked_fill_(unset, -torch.inf))
 
 
 def ends_with(history: Tensor, rows: Tensor, lengths: Tensor, prefixes: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """Sampler from logits to tokens: stateless, for every row of a step.
 
 Order, as in vLLM and HF: log-probabilities of the raw logits; allowed ids, bad words, early
-stops, logit bias, penalties; then the arg max of greedy rows, or temperature, min-p, top-k, top-p
-and the arg max under Gumbel noise, which is a draw from the softmax (Gumbel 1954).
+stops, logit bias, penalties, masks of grammars; then the arg max of greedy rows, or temperature,
+min-p, top-k, top-p and the arg max under Gumbel noise, which is a draw from the softmax (Gumbel
+1954).
 
 Nothing waits for the device: which features are in play is known on the CPU from the rows' own
 parameters, and each is computed for the rows that use it alone.
@@ -34,6 +35,8 @@ Mask: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Maps logits [n, vocab] and their rows [n] to masked logits."""
 SampleKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor, SamplingTables], Tensor]
 """`sampling.sample_kernel.sample`."""
+MaskKernel: TypeAlias = Callable[[Tensor, Tensor, Tensor], None]
+"""`sampling.mask_kernel.ban_unset`."""
 PenaltyKernel: TypeAlias = Callable[[Tensor, Tensor, PenaltyCounts, SamplingTables], Tensor]
 """`sampling.penalty_kernel.penalise`."""
 
@@ -44,6 +47,7 @@ class Kernels:
 
     sample: SampleKernel
     penalise: PenaltyKernel
+    ban_unset: MaskKernel
 
 
 def _kernels(device: torch.device) -> Kernels | None:
@@ -51,10 +55,20 @@ def _kernels(device: torch.device) -> Kernels | None:
     if not kernels_run_on(device):
         return None
     # Not at the top: they import triton, which the CPU does not need.
+    from kvasir_engine.sampling.mask_kernel import ban_unset
     from kvasir_engine.sampling.penalty_kernel import penalise
     from kvasir_engine.sampling.sample_kernel import sample
 
-    return Kernels(sample, penalise)
+    return Kernels(sample, penalise, ban_unset)
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarMasks:
+    """Masks of the entries that a grammar constrains, on the device: int64 [n] entries, int32
+    [n, words] masks (grammar/matcher.py)."""
+
+    entries: Tensor
+    masks: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +86,7 @@ class SampleBatch:
     positions: Tensor
     history: Tensor
     num_prompt: Tensor
+    masks: GrammarMasks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +120,10 @@ class Sampler:
         if self._kernels is None:
             logits = logits.float()
         edited = self._edit(logits, batch, keep_raw=top_logprobs >= 0)
+        if batch.masks is not None:
+            if edited is logits and top_logprobs >= 0:
+                edited = logits.clone()
+            self._ban_unset(edited, batch.masks)
         tokens = self._choose(edited, batch)
         logprobs = token_logprobs(logits, tokens, top_logprobs) if top_logprobs >= 0 else None
         self._count(tokens, batch)
@@ -136,6 +155,10 @@ class Sampler:
         for start in range(0, penalised.size, self._chunk):
             self._penalise(logits, batch, penalised[start : start + self._chunk])
         return logits
+
+    def _ban_unset(self, logits: Tensor, masks: GrammarMasks) -> None:
+        ban = edits.ban_unset if self._kernels is None else self._kernels.ban_unset
+        ban(logits, masks.entries, masks.masks)
 
     def _ban_words(
         self, logits: Tensor, batch: SampleBatch, last: TokenLists, prefixes: Tensor

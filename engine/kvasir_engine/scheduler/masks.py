@@ -42,7 +42,7 @@ class MaskPlanner:
         matchers = [_matcher(each) for each in sequences]
         filled: Int32Array = np.zeros((len(going), self.words), dtype=np.int32)
         self.fill(matchers, filled)
-        empty = (~filled.any(axis=1)).nonzero()[0]
+        empty = np.flatnonzero(np.count_nonzero(filled, axis=1) == 0)
         stuck += [sequences[i] for i in empty.tolist()]
         filled[empty] = ANY_TOKEN
         masks[going] = filled

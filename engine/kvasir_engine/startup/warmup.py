@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kvasir_engine.grammar.matcher import num_words
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.runner.torch_runner import TorchRunner
 from kvasir_engine.step_plan import Int32Array, RowInit, RowSampling, StepPlan
@@ -67,9 +68,16 @@ def run_warmup_steps(runner: TorchRunner, num_rows: int, num_blocks: int) -> Non
         for sampling in (PENALISED, PLAIN):
             inits = [replace(init, sampling=sampling) for init in largest.inits]
             prompts = replace(largest, inits=inits, top_logprobs=-1)
-            for plan in (prompts, _mixed_step(prompts)):
+            for plan in (prompts, _masked(_mixed_step(prompts), runner.vocab_size)):
                 runner.forward(plan)
                 runner.sample(plan).wait()
+
+
+def _masked(plan: StepPlan, vocab_size: int) -> StepPlan:
+    """The same with masks that let all tokens follow."""
+    rows = len(plan.sample_rows)
+    masks: Int32Array = np.full((rows, num_words(vocab_size)), -1, dtype=np.int32)
+    return replace(plan, masked=np.arange(rows, dtype=np.int32), masks=masks)
 
 
 def _mixed_step(prompts: StepPlan) -> StepPlan:

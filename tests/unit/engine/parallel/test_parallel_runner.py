@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from kvasir_engine.parallel.parallel_runner import TensorParallelRunner
 from kvasir_engine.step_plan import StepOutput
 
+PLAN = SimpleNamespace(masks=None)
 OUTPUT = StepOutput(0, np.array([7], dtype=np.int32))
 
 
@@ -48,7 +50,10 @@ class Others:
         self.log = log
 
     def send(self, plan: Any) -> None:
-        self.log.append(f"send {plan}")
+        self.log.append("send plan")
+
+    def send_masks(self, masks: Any) -> None:
+        self.log.append(f"send {masks}")
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -70,10 +75,19 @@ def make(fails: str = "") -> tuple[Any, list[str]]:
 
 def test_a_plan_is_sent_before_it_runs_here() -> None:
     runner, log = make()
-    runner.forward("plan 1")
-    step = runner.sample("plan 1")
+    runner.forward(PLAN)
+    step = runner.sample(PLAN)
     assert step.wait() is OUTPUT
-    assert " ".join(log) == "( send plan 1 forward ) ( sample ) ( wait )"
+    assert " ".join(log) == "( send plan forward ) ( sample ) ( wait )"
+
+
+def test_masks_are_sent_before_it_is_sampled_here() -> None:
+    runner, log = make()
+    plan = SimpleNamespace(masks=None)
+    runner.forward(plan)
+    plan.masks = "masks"
+    runner.sample(plan)
+    assert " ".join(log[4:]) == "( send masks sample )"
 
 
 def test_the_others_end_before_rank_0_closes() -> None:
@@ -87,8 +101,8 @@ def test_an_error_in_any_part_goes_through_the_executor(part: str) -> None:
     runner, _ = make(part)
 
     def step() -> None:
-        runner.forward("plan")
-        runner.sample("plan").wait()
+        runner.forward(PLAN)
+        runner.sample(PLAN).wait()
 
     with pytest.raises(ValueError, match=f"blamed: {part}"):
         step()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from kvasir_engine.parallel.plan_codec import decode, encode
+from kvasir_engine.parallel.plan_codec import decode, decode_masks, encode, encode_masks
 from kvasir_engine.step_plan import (
     BlockAppends,
     PromptLogprobsPlan,
@@ -77,6 +77,8 @@ plans = st.builds(
     copies=few(pairs),
     top_logprobs=numbers,
     prompt_logprobs=few(prompt),
+    masked=st.none() | int32,
+    masks=st.none() | pairs,
 )
 
 
@@ -115,6 +117,11 @@ def test_arrays_of_any_shape_survive(array: np.ndarray[Any, Any]) -> None:
     plan = a_plan()
     plan.copies = [array, array]
     assert plain(decode(bytearray(encode(plan)))) == plain(plan)
+
+
+@given(arrays(np.int32, array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)))
+def test_masks_survive(masks: np.ndarray[Any, Any]) -> None:
+    assert plain(decode_masks(bytearray(encode_masks(masks)))) == plain(masks)
 
 
 def test_arrays_can_be_written_to_as_torch_wants() -> None:

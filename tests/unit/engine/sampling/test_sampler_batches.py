@@ -176,13 +176,14 @@ def test_the_watch_sees_waiting_operations():
 @pytest.mark.parametrize("seed", range(2))
 def test_the_kernel_draws_what_the_sampler_draws(sampler_bench, seed):
     """Truncated rows and plain ones in one batch, drawn by the kernel and without it."""
+    from kvasir_engine.sampling.mask_kernel import ban_unset
     from kvasir_engine.sampling.penalty_kernel import penalise
     from kvasir_engine.sampling.sample_kernel import sample
     from kvasir_engine.sampling.sampler import Kernels
 
     rng = random.Random(seed)
     plain, fused = (sampler_bench(max_rows=ROWS, vocab_size=VOCAB) for _ in range(2))
-    fused.sampler._kernels = Kernels(partial(sample, quads=16, chunk_quads=32), penalise)
+    fused.sampler._kernels = Kernels(partial(sample, quads=16, chunk_quads=32), penalise, ban_unset)
     filled(plain, random.Random(seed))
     filled(fused, random.Random(seed))
     for _ in range(2):
