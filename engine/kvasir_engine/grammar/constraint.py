@@ -1,0 +1,126 @@
+"""Form that a request's output must have: what it says, as it is compiled and cached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Self
+
+from kvasir_engine.grammar.constraint_error import ConstraintError
+from kvasir_engine.grammar.json_schema import enforceable
+
+MAX_BYTES = 128 << 10
+"""UTF-8 bytes of a constraint."""
+MAX_CHOICES = 1024
+
+
+class ConstraintKind(StrEnum):
+    """Language that a constraint is written in."""
+
+    JSON = "json"
+    """JSON Schema."""
+    REGEX = "regex"
+    GRAMMAR = "grammar"
+    """EBNF, as GBNF of llama.cpp writes it, with a rule `root`."""
+    STRUCTURAL_TAG = "structural_tag"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A constraint; equal ones have the same grammar."""
+
+    kind: ConstraintKind
+    text: str
+
+    @property
+    def key(self) -> str:
+        """The constraint as one string."""
+        return f"{self.kind}:{self.text}"
+
+    @classmethod
+    def of_key(cls, key: str) -> Self:
+        """Return the constraint that has this key."""
+        kind, _, text = key.partition(":")
+        return cls(ConstraintKind(kind), text)
+
+
+@lru_cache(maxsize=32)
+def parse_constraint(text: str) -> Constraint:
+    """Return the constraint that `SamplingParams.structured_outputs` has as JSON: an object with
+    exactly one of json, json_object, regex, choice, grammar and structural_tag.
+
+    Raises ConstraintError.
+    """
+    if len(text.encode()) > MAX_BYTES:
+        raise ConstraintError(f"it has more than {MAX_BYTES} bytes")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConstraintError(f"it is not JSON: {error}") from None
+    if not isinstance(found, dict) or len(found) != 1:
+        raise ConstraintError(f"it must be an object with exactly one of {', '.join(_READERS)}")
+    [(name, value)] = found.items()
+    reader = _READERS.get(name)
+    if reader is None:
+        raise ConstraintError(f"{name!r} is not one of {', '.join(_READERS)}")
+    return reader(value)
+
+
+def _json(value: Any) -> Constraint:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ConstraintError(f"json is not JSON: {error}") from None
+    if not isinstance(value, dict | bool):
+        raise ConstraintError("json must be a JSON schema, an object")
+    return Constraint(ConstraintKind.JSON, json.dumps(enforceable(value), ensure_ascii=False))
+
+
+def _json_object(value: Any) -> Constraint:
+    if value is not True:
+        raise ConstraintError("json_object must be true, or left out")
+    return _json({"type": "object"})
+
+
+def _text_of(kind: ConstraintKind) -> Callable[[Any], Constraint]:
+    def read(value: Any) -> Constraint:
+        if not isinstance(value, str) or not value:
+            raise ConstraintError(f"{kind} must be a string that is not empty")
+        return Constraint(kind, value)
+
+    return read
+
+
+def _structural_tag(value: Any) -> Constraint:
+    if not isinstance(value, dict | str):
+        raise ConstraintError("structural_tag must be an object")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return Constraint(ConstraintKind.STRUCTURAL_TAG, text)
+
+
+def _choice(value: Any) -> Constraint:
+    texts = value if isinstance(value, list) else []
+    if not texts or len(texts) > MAX_CHOICES or not all(isinstance(t, str) and t for t in texts):
+        raise ConstraintError(f"choice must be 1 to {MAX_CHOICES} strings that are not empty")
+    literals = " | ".join(map(_literal, texts))
+    return Constraint(ConstraintKind.GRAMMAR, f"root ::= {literals}")
+
+
+def _literal(text: str) -> str:
+    r"""Return `text` as a string of a grammar, control characters as \u escapes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+
+
+_READERS: dict[str, Callable[[Any], Constraint]] = {
+    "json": _json,
+    "json_object": _json_object,
+    "regex": _text_of(ConstraintKind.REGEX),
+    "choice": _choice,
+    "grammar": _text_of(ConstraintKind.GRAMMAR),
+    "structural_tag": _structural_tag,
+}

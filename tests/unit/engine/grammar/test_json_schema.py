@@ -1,0 +1,163 @@
+"""What is made of a schema, and what is refused, by place and reason."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from kvasir_engine.grammar.json_schema import MAX_DEPTH, MAX_SCHEMAS, enforceable
+from kvasir_engine.grammar.schema_keywords import SchemaError
+
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+
+
+def an_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [
+        (True, {}),
+        ({"title": "t", "description": "d", "default": 1, **INTEGER}, INTEGER),
+        ({"x-own": 5, **STRING}, STRING),
+        ({"minLength": 2}, {"type": "string", "minLength": 2}),
+        ({"minimum": 2}, {"type": "number", "minimum": 2}),
+        ({**STRING, "minimum": 2}, STRING),
+        ({**STRING, "format": "phone"}, STRING),
+        (
+            {**INTEGER, "minimum": 2.5, "exclusiveMaximum": 7.5},
+            {**INTEGER, "minimum": 3, "exclusiveMaximum": 8},
+        ),
+        ({"const": 5}, {"enum": [5]}),
+        ({**STRING, "enum": ["a", 5, None]}, {"enum": ["a"]}),
+        (
+            {"allOf": [{"$ref": "#/$defs/X"}], "$defs": {"X": INTEGER}, "title": "t"},
+            {"$ref": "#/$defs/X", "$defs": {"X": INTEGER}},
+        ),
+        ({"allOf": [an_object(a=STRING), an_object(b=INTEGER)]}, an_object(a=STRING, b=INTEGER)),
+        (
+            {"allOf": [{"type": ["integer", "string"]}, {"type": ["number", "null"]}]},
+            {"type": ["integer"]},
+        ),
+        ({"oneOf": [STRING, INTEGER]}, {"anyOf": [STRING, INTEGER]}),
+        (
+            {
+                "type": "object",
+                "properties": {"a": STRING},
+                "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+            },
+            {
+                "anyOf": [
+                    an_object(a=STRING),
+                    {"type": "object", "properties": {"a": STRING, "b": {}}, "required": ["b"]},
+                ]
+            },
+        ),
+        (
+            {"type": "object", "required": ["z"], "additionalProperties": INTEGER},
+            {**an_object(z=INTEGER), "additionalProperties": INTEGER},
+        ),
+        (
+            {"type": "array", "items": [STRING], "additionalItems": False},
+            {"type": "array", "prefixItems": [STRING], "items": False},
+        ),
+        ({"type": "array", "uniqueItems": False}, {"type": "array", "uniqueItems": False}),
+        ({**an_object(a=STRING), "minProperties": 1}, an_object(a=STRING)),
+    ],
+)
+def test_what_is_compiled(schema: Any, made: Any) -> None:
+    given = copy.deepcopy(schema)
+    result = enforceable(schema)
+    result.pop("uniqueItems", None)
+    made.pop("uniqueItems", None)
+    assert result == made
+    assert schema == given, "the caller's schema is left alone"
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (5, "# must be a schema"),
+        (False, "# is false"),
+        ({"properties": {"a": {"not": {}}}}, "#/properties/a/not cannot be enforced"),
+        ({"allOf": [STRING, {"if": {}}]}, "#/allOf/1/if cannot be enforced"),
+        ({"type": "array", "uniqueItems": True}, "#/uniqueItems cannot be enforced"),
+        ({"type": "text"}, "#/type must be one of string, integer"),
+        ({"type": []}, "#/type must be one of"),
+        ({"minLength": 1, "minimum": 2}, "# is of no type and has keywords of string, number"),
+        ({**INTEGER, "minimum": "a"}, "#/minimum must be a number"),
+        ({**INTEGER, "minimum": -(2**64)}, "#/minimum must fit into 64 bits"),
+        ({"type": "number", "multipleOf": 0.5}, "#/multipleOf can be enforced for integers only"),
+        ({**INTEGER, "multipleOf": 2, "minimum": 1}, "#/multipleOf can be enforced"),
+        ({**STRING, "pattern": "a", "maxLength": 3}, "#/pattern cannot be .* with maxLength"),
+        ({**STRING, "format": "date", "minLength": 3}, "#/format cannot be .* with minLength"),
+        ({**STRING, "pattern": "(?!a)b"}, r"#/pattern has '\(\?', which cannot be enforced"),
+        ({**STRING, "pattern": r"(a)\1"}, r"#/pattern has .*1', which cannot"),
+        ({"oneOf": [INTEGER, {"type": "number"}]}, "#/oneOf has branches that one value"),
+        ({"oneOf": [{"minimum": 1}, STRING]}, "#/oneOf has branches"),
+        ({"anyOf": []}, "#/anyOf must have a schema"),
+        ({"anyOf": {}}, "#/anyOf must be an array of schemas"),
+        ({"allOf": [STRING, INTEGER]}, "#/allOf/1/type cannot be enforced together"),
+        (
+            {
+                "allOf": [
+                    {**an_object(a=STRING), "additionalProperties": False},
+                    an_object(b=STRING),
+                ]
+            },
+            "#/allOf/1 cannot be enforced together with what stands",
+        ),
+        ({"enum": []}, "#/enum must have 1 to 5000 values"),
+        ({"enum": ["a"], "minLength": 1}, "#/enum cannot be enforced together with minLength"),
+        (
+            {"$ref": "#/$defs/X", "minimum": 1, "$defs": {"X": INTEGER}},
+            r"#/\$ref cannot be enforced together with minimum",
+        ),
+        ({"$ref": "#/$defs/X"}, r"#/\$ref points to #/\$defs/X, which is not there"),
+        ({"$ref": "http://a/b"}, r"#/\$ref is 'http://a/b'; it must be # or begin with #/"),
+        ({"$ref": "#/$defs/a~1b", "$defs": {}}, "needs? no escapes"),
+        ({"$ref": "#/x-own/a", "x-own": {"a": STRING}}, "which is"),
+        ({"patternProperties": {"^a": {}, "^b": {}}}, "#/patternProperties can be enforced alone"),
+        ({"patternProperties": {"(?=a)": {}}}, r"has '\(\?'"),
+        ({"required": ["z"], "additionalProperties": False}, "#/required names 'z'"),
+        ({"type": "object", "required": "a"}, "#/required must be an array of names"),
+        ({"type": "object", "properties": []}, "#/properties must be an object of schemas"),
+        ({"type": "object", "minProperties": 1}, "#/minProperties can be enforced with"),
+        ({"type": "array", "prefixItems": {}}, "#/prefixItems must be an array"),
+        ({"$defs": []}, r"#/\$defs must be an object of schemas"),
+    ],
+)
+def test_what_is_refused_is_named(schema: Any, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        enforceable(schema)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = dict(STRING)
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 100_000])
+def test_depth_is_bounded(depth: int) -> None:
+    enforceable(nested(MAX_DEPTH))
+    with pytest.raises(SchemaError, match="more than 64 levels deep"):
+        enforceable(nested(depth))
+
+
+def test_the_number_of_subschemas_is_bounded() -> None:
+    properties = {f"p{i}": dict(STRING) for i in range(MAX_SCHEMAS)}
+    with pytest.raises(SchemaError, match="one of more than 2000 subschemas"):
+        enforceable({"type": "object", "properties": properties})
+
+
+def test_branches_that_refer_to_each_other_are_judged_by_what_they_are() -> None:
+    definitions = {"A": {"$ref": "#/$defs/B"}, "B": {"const": 1}, "C": {"const": 2}}
+    enforceable({"oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/C"}], "$defs": definitions})
+    loop = {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}
+    with pytest.raises(SchemaError, match="refers to itself"):
+        enforceable({"oneOf": [{"$ref": "#/$defs/A"}, {"const": 1}], "$defs": loop})

@@ -1,0 +1,85 @@
+"""A grammar begins behind the reasoning, where there is some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kvasir_engine.grammar.thinking import Thinking, ThinkingMatcher, begin
+
+OPEN, CLOSE, ONLY = 40, 41, 7
+
+
+class OneToken:
+    """Grammar, and matcher, of outputs of ONLY."""
+
+    num_accepted = 0
+
+    def matcher(self, stop_ids: Sequence[int]) -> OneToken:
+        return OneToken()
+
+    def accept(self, token: int) -> bool:
+        self.num_accepted += token == ONLY
+        return token == ONLY
+
+    def restart(self) -> None:
+        self.num_accepted = 0
+
+    def fill(self, mask: np.ndarray) -> None:
+        mask[:] = 0
+        mask[0] = 1 << ONLY
+
+
+def allowed(matcher: ThinkingMatcher) -> list[int]:
+    mask = np.zeros(2, dtype=np.int32)
+    matcher.fill(mask)
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+
+
+def matcher(*, opened: bool) -> ThinkingMatcher:
+    return ThinkingMatcher(OneToken(), Thinking(OPEN, CLOSE, opened))
+
+
+def test_what_the_prompt_has_opened_is_free_up_to_its_end() -> None:
+    made = matcher(opened=True)
+    for token in (1, OPEN, 5, CLOSE):
+        assert len(allowed(made)) == 64
+        assert made.accept(token)
+    assert allowed(made) == [ONLY]
+    assert not made.accept(CLOSE)
+    assert made.accept(ONLY)
+    assert made.num_accepted == 5
+
+
+def test_an_output_may_open_it_or_not() -> None:
+    thinks, answers = matcher(opened=False), matcher(opened=False)
+    assert allowed(thinks) == [ONLY, OPEN]
+    assert thinks.accept(OPEN)
+    assert len(allowed(thinks)) == 64
+    assert thinks.accept(CLOSE)
+    assert allowed(thinks) == [ONLY]
+    assert answers.accept(ONLY)
+    assert allowed(answers) == [ONLY]
+    assert not answers.accept(OPEN)
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_it_begins_anew(opened: bool) -> None:
+    made = matcher(opened=opened)
+    before = allowed(made)
+    assert made.accept(OPEN)
+    assert made.accept(CLOSE)
+    made.restart()
+    assert (made.num_accepted, allowed(made)) == (0, before)
+
+
+def test_without_reasoning_it_is_the_grammars_own_matcher() -> None:
+    assert isinstance(begin(OneToken(), [0], None), OneToken)
+    assert isinstance(begin(OneToken(), [0], Thinking(OPEN, CLOSE, True)), ThinkingMatcher)
+
+
+def test_the_last_bit_of_a_word_is_one_too() -> None:
+    made = ThinkingMatcher(OneToken(), Thinking(31, CLOSE, opened=False))
+    assert allowed(made) == [ONLY, 31]
