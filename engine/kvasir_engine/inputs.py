@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 from kvasir.text.chat_template import ChatTemplate, load_chat_template
 from kvasir.text.tokenizer import Tokenizer, eos_token_ids
 from kvasir.wire.block_hash import chain_hashes, root_hash
+from kvasir_engine.grammar.constraint import parse_constraint
+from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.request import EngineRequest, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams, UnknownTokenError
 from kvasir_engine.settings import EngineSettings, SettingsError
@@ -114,9 +116,20 @@ class RequestMaker:
             resume=resume,
         )
         self._verify(made)
+        made.constraint = self._constraint(params)
         root = root_hash(self.prefix_seed, cache_salt=cache_salt)
         made.block_hashes = chain_hashes(prompt_token_ids, self.block_size, root=root)
         return made
+
+    def _constraint(self, params: SamplingParams) -> str:
+        if params.structured_outputs is None:
+            return ""
+        self.check_text("structured_outputs")
+        try:
+            return parse_constraint(params.structured_outputs).key
+        except ConstraintError as error:
+            sentence = f"structured_outputs cannot be enforced: {error}."
+            raise ParameterError("structured_outputs", sentence) from error
 
     def _verify(self, made: EngineRequest) -> None:
         """Raise ParameterError; for a token that the model lacks with the text that gave it."""

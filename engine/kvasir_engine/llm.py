@@ -10,6 +10,9 @@ from tqdm import tqdm
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.core.build import build_core
+from kvasir_engine.grammar.constraint import Constraint
+from kvasir_engine.grammar.constraint_error import ConstraintError
+from kvasir_engine.grammar.matcher import Grammar
 from kvasir_engine.inputs import Message, Prompt, RequestMaker, cache_salt
 from kvasir_engine.interrupts import hold_interrupts
 from kvasir_engine.kv.prefix_seed import random_seed
@@ -21,7 +24,7 @@ from kvasir_engine.outputs import (
     RequestOutput,
 )
 from kvasir_engine.request import EngineRequest, SampleDelta
-from kvasir_engine.sampling_params import BeamSearchParams, SamplingParams
+from kvasir_engine.sampling_params import BeamSearchParams, ParameterError, SamplingParams
 from kvasir_engine.scheduler import admission
 from kvasir_engine.scheduler.step_results import StepNews
 from kvasir_engine.settings import SettingsError, make_settings
@@ -66,6 +69,8 @@ class LLM:
             prefix_seed=seed,
         )
         self._next_handle = 0
+        self._grammars: dict[int, Grammar] = {}
+        """Grammars of requests that have not begun, by handle."""
         self._next_id = 0
 
     def generate(
@@ -177,8 +182,23 @@ class LLM:
         refusal = admission.check(self._core.scheduler, request)
         if refusal is not None:
             raise ValueError(refusal.message)
+        if request.constraint:
+            self._grammars[request.handle] = self._grammar(Constraint.of_key(request.constraint))
         tokenizer = self._maker.tokenizer if params.detokenize else None
         return OutputAssembler(request, tokenizer, text)
+
+    def _grammar(self, constraint: Constraint) -> Grammar:
+        compiler = self._core.grammars
+        if compiler is None:
+            raise ParameterError(
+                "structured_outputs",
+                "structured_outputs needs xgrammar, a tokenizer and a device that computes.",
+            )
+        try:
+            return compiler.compile(constraint).grammar.result()
+        except ConstraintError as error:
+            sentence = f"structured_outputs cannot be enforced: {error}."
+            raise ParameterError("structured_outputs", sentence) from error
 
     def _run(self, jobs: list[OutputAssembler], use_tqdm: bool) -> list[RequestOutput]:
         by_handle = {
@@ -190,7 +210,8 @@ class LLM:
         try:
             with hold_interrupts():
                 for job in jobs:
-                    self._core.loop.add(job.request)
+                    grammar = self._grammars.pop(job.request.handle, None)
+                    self._core.loop.add(job.request, grammar)
             with tqdm(total=len(jobs), desc="Prompts", disable=not use_tqdm) as bar:
                 while not self._core.loop.idle:
                     with hold_interrupts():

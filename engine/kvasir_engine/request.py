@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.sampling_params import SamplingParams, check_token_ids
 
 
@@ -58,6 +59,10 @@ class EngineRequest:
     resume: Resume | None = None
     client: int = 0
     """The API process that sent it."""
+    constraint: str = ""
+    """`params.structured_outputs` as it is compiled (grammar/constraint.py); empty = none."""
+    thinking: Thinking | None = None
+    """Reasoning that stands before what is constrained."""
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -7,6 +7,7 @@ against it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -153,7 +154,9 @@ class SamplingParams:
         False, "End a beam search once n beams are finished.", only_beams=True
     )
     structured_outputs: str | None = parameter(
-        None, "Form that the output must have, as JSON.", beams=False
+        None,
+        "Form of the output: one of json, json_object, regex, choice, grammar and structural_tag.",
+        beams=False,
     )
 
     def __post_init__(self) -> None:
@@ -162,6 +165,9 @@ class SamplingParams:
             self.stop = [given]
         if self.top_k == -1:
             self.top_k = 0
+        constraint: Any = self.structured_outputs
+        if isinstance(constraint, dict):
+            self.structured_outputs = json.dumps(constraint, ensure_ascii=False)
 
     def clone(self, **changes: Any) -> SamplingParams:
         """A copy with some fields changed."""
@@ -173,6 +179,7 @@ class SamplingParams:
         self._verify_limits(max_logprobs)
         self.verify_lists()
         self._verify_biases()
+        self._verify_structured_outputs()
         self.verify_vocabulary(vocab_size)
         if self.stop and not self.detokenize:
             raise ParameterError("stop", "stop strings need text; leave detokenize on.")
@@ -243,6 +250,16 @@ class SamplingParams:
         for ids in self.bad_words_token_ids:
             check_token_ids("bad_words", ids, vocab_size)
 
+    def _verify_structured_outputs(self) -> None:
+        """A grammar leaves few tokens, and what bans others may leave none."""
+        if self.structured_outputs is None:
+            return
+        for name in _NOT_WITH_GRAMMARS:
+            if getattr(self, name) != getattr(_DEFAULTS, name):
+                raise ParameterError(
+                    name, f"{name} does not work together with structured_outputs; leave it out."
+                )
+
     def _verify_biases(self) -> None:
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise ParameterError("allowed_token_ids", "allowed_token_ids must not be empty.")
@@ -301,6 +318,7 @@ _BOUNDED = {name: p for name, p in PARAMETERS.items() if p.range}
 _MAX_ITEMS = {name: p.max_items for name, p in PARAMETERS.items() if p.max_items is not None}
 _DEFAULTS = SamplingParams()
 _NOT_WITH_BEAMS = {name: getattr(_DEFAULTS, name) for name, p in PARAMETERS.items() if not p.beams}
+_NOT_WITH_GRAMMARS = ("allowed_token_ids", "bad_words", "ignore_eos", "min_tokens")
 _ONLY_WITH_BEAMS = {
     name: getattr(_DEFAULTS, name) for name, p in PARAMETERS.items() if p.only_beams
 }

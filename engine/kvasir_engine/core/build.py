@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvasir.text.tokenizer import eos_token_ids
 from kvasir_engine.core.loop import CoreLoop, StepWatcher
+from kvasir_engine.grammar.compiler import GrammarCompiler
+from kvasir_engine.grammar.lazy_xgrammar import fill_masks, make_compiler
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
@@ -29,6 +32,8 @@ class Core:
 
     loop: CoreLoop
     built_runner: BuiltRunner
+    grammars: GrammarCompiler | None = None
+    """Compiles constraints; None where none can be enforced."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -64,9 +69,28 @@ def build_core(
         max_model_len=built_runner.max_model_len,
         vocab_size=built_runner.vocab_size,
         seed=settings.seed,
+        fill_masks=fill_masks,
     )
     loop = CoreLoop(scheduler, built_runner.runner, overlap=settings.overlap, watcher=watcher)
-    return Core(loop, built_runner)
+    return Core(loop, built_runner, _make_grammars(settings, model_dir, built_runner))
+
+
+def _make_grammars(
+    settings: EngineSettings, model_dir: Path, built_runner: BuiltRunner
+) -> GrammarCompiler | None:
+    if settings.device == "sim" or settings.skip_tokenizer_init:
+        return None
+    compiler = make_compiler(
+        Path(settings.tokenizer or model_dir),
+        vocab_size=built_runner.vocab_size,
+        eos_ids=eos_token_ids(model_dir, settings.hf_overrides),
+        trust_remote_code=settings.trust_remote_code,
+    )
+    has_gpu = bool(built_runner.memory)
+    if compiler is not None and has_gpu:
+        # On a CPU its seconds would be taken from the first requests.
+        compiler.warm_up()
+    return compiler
 
 
 def _build_runner(

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple
 from types import FrameType
 
@@ -14,8 +15,10 @@ import zmq
 
 from kvasir_engine.core.build import Core
 from kvasir_engine.core.channels import Channels
+from kvasir_engine.core.grammar_requests import GrammarRequests, unfit_resume
 from kvasir_engine.core.status import CorePhase, CoreStatus
 from kvasir_engine.core.telemetry import AfterStep
+from kvasir_engine.grammar.matcher import Grammar
 from kvasir_engine.messages import (
     Abort,
     Accepted,
@@ -41,6 +44,8 @@ from kvasir_engine.step_plan import StepPlan
 log = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
+GRAMMAR_POLL_MS = 100
+"""Between two looks whether a grammar takes too long."""
 LOAD_INTERVAL_SECONDS = 0.01
 """Seconds between two looks at the load: its readers look every 20 ms at most."""
 MAX_MESSAGES_PER_STEP = 512
@@ -86,10 +91,12 @@ class CoreService:
         self._inbox.rcvhwm = 0
         self._inbox.bind(channels.to_core)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Written by `_stop`: a poll that a signal interrupts is begun again."""
+        """Written by `_stop`, since a poll that a signal interrupts is begun again, and when a
+        grammar is there."""
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
         self._poller.register(self._wake, zmq.POLLIN)
+        self._grammars = GrammarRequests(core.grammars, lambda: os.eventfd_write(self._wake, 1))
         self._addresses = [channels.to_client(client) for client in range(num_clients)]
         self._clients = [self._connect(address) for address in self._addresses]
         self._incarnations: list[int | None] = [None] * num_clients
@@ -150,6 +157,8 @@ class CoreService:
         now = time.monotonic()
         self._status.set_turned_at(now)
         self._receive()
+        if len(self._grammars):
+            self._take_grammars()
         news = loop.step()
         if news is not None:
             self._publish(news)
@@ -157,10 +166,14 @@ class CoreService:
 
     def _when_idle(self) -> None:
         self._check_idle()
-        for client in self._draining:
-            self._send(client, Drained())
-        self._draining.clear()
-        self._poller.poll(IDLE_POLL_MS)
+        waiting = len(self._grammars)
+        if not waiting:
+            for client in self._draining:
+                self._send(client, Drained())
+            self._draining.clear()
+        self._poller.poll(GRAMMAR_POLL_MS if waiting else IDLE_POLL_MS)
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
 
     def _check_idle(self) -> None:
         """Log what an idle core has lost, each state once; it can still serve with the rest."""
@@ -206,6 +219,7 @@ class CoreService:
                     self._add(request)
             case Abort(handles):
                 for handle in handles:
+                    self._grammars.end(handle)
                     self.core.loop.end(handle)
             case Finish(handle):
                 self.core.loop.end(handle)
@@ -219,6 +233,7 @@ class CoreService:
         """An API process has started, perhaps in the place of one that has ended."""
         client = message.client
         if self._incarnations[client] is not None:
+            self._grammars.end_client(client)
             self.core.loop.end_client(client)
             self._draining.discard(client)
             # With it goes what nobody has read.
@@ -229,22 +244,51 @@ class CoreService:
 
     def _add(self, request: EngineRequest) -> None:
         try:
-            answer = self._admit(request)
+            answer = self._answer(request)
         except Exception as error:
-            log.exception("request %s could not be admitted", request.request_id)
-            self.core.loop.end(request.handle)
-            sentence = f"The engine failed on this request ({type(error).__name__})."
-            answer = Rejected(request.handle, 500, sentence)
-        self._send(request.client, answer)
+            answer = self._failed(request, error)
+        if answer is not None:
+            self._send(request.client, answer)
 
-    def _admit(self, request: EngineRequest) -> FromCore:
+    def _answer(self, request: EngineRequest) -> FromCore | None:
+        """Admit or refuse a request that has arrived; None where it waits for its grammar."""
         if self._status.phase is CorePhase.DRAINING:
             sentence = "The engine is shutting down and admits no new requests."
             return Rejected(request.handle, 503, sentence, retry_after=1)
-        if refusal := admission.check(self.core.scheduler, request):
-            return Rejected(request.handle, *astuple(refusal))
-        self.core.loop.add(request)
+        if refusal := self._refusal(request):
+            return refusal
+        if request.constraint:
+            return self._grammars.begin(request)
+        return self._admit(request)
+
+    def _take_grammars(self) -> None:
+        """Admit the requests whose grammars are there, also while the engine drains."""
+        for request, outcome in self._grammars.take_ended():
+            try:
+                answer = self._answer_with(request, outcome)
+            except Exception as error:
+                answer = self._failed(request, error)
+            self._send(request.client, answer)
+
+    def _answer_with(self, request: EngineRequest, outcome: Grammar | Rejected) -> FromCore:
+        if isinstance(outcome, Rejected):
+            return outcome
+        refusal = self._refusal(request) or unfit_resume(request, outcome)
+        return refusal or self._admit(request, outcome)
+
+    def _admit(self, request: EngineRequest, grammar: Grammar | None = None) -> FromCore:
+        self.core.loop.add(request, grammar)
         return Accepted(request.handle)
+
+    def _refusal(self, request: EngineRequest) -> Rejected | None:
+        refusal = admission.check(self.core.scheduler, request)
+        return Rejected(request.handle, *astuple(refusal)) if refusal else None
+
+    def _failed(self, request: EngineRequest, error: Exception) -> Rejected:
+        log.exception("request %s could not be admitted", request.request_id)
+        self.core.loop.end(request.handle)
+        sentence = f"The engine failed on this request ({type(error).__name__})."
+        return Rejected(request.handle, 500, sentence)
 
     # -- out ----------------------------------------------------------------------------------
 

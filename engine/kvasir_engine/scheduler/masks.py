@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvasir_engine.grammar.matcher import FillMasks, GrammarMatcher
+from kvasir_engine.grammar.thinking import ANY_TOKEN
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence
 from kvasir_engine.step_plan import Int32Array, StepPlan
-
-ANY_TOKEN = -1
-"""Word of a mask that lets all of its tokens follow."""
 
 
 @dataclass(slots=True, eq=False)

@@ -22,6 +22,7 @@ GRPC_TYPES = {
     "float": {"double"},
     "bool": {"bool"},
     "int": {"uint32", "int32", "int64"},
+    "str": {"string"},
     "list[str]": {"repeated string"},
     "list[int]": {"repeated uint32", "TokenIds"},
     "dict[int, float]": {"map<uint32, double>"},
@@ -54,10 +55,11 @@ def test_the_grpc_message_is_the_table_in_its_order() -> None:
 def test_http_bodies_have_the_table_with_its_types(body) -> None:
     hints = {name: str(kind).replace("<class '", "") for name, kind in get_type_hints(body).items()}
     assert set(PUBLIC) - set(body.__struct_fields__) == {"detokenize"}
-    for name in set(PUBLIC) & set(body.__struct_fields__) - {"stop"}:
+    for name in set(PUBLIC) & set(body.__struct_fields__) - {"stop", "structured_outputs"}:
         if not (body is ChatBody and name == "logprobs"):
             assert hints[name] == f"{TYPES[name].removesuffix(' | None')} | None", name
     assert hints["stop"] == "str | list[str] | None"
+    assert hints["structured_outputs"] == "typing.Any", "an object, checked by its parser"
 
 
 def test_a_schema_has_the_range() -> None:

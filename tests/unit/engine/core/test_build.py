@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from kvasir.wire.kv_events import BlockStored
+from kvasir_engine.core import build
 from kvasir_engine.core.build import Core, build_core
 from kvasir_engine.kv.events import EventRecorder
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.settings import SettingsError, make_settings
+from kvasir_engine.startup.built_runner import BuiltRunner
 from kvasir_engine.step_plan import StepPlan
 
 
@@ -113,3 +115,31 @@ def test_limits_are_the_schedulers(built) -> None:
 def test_an_impossible_setting_is_the_users_to_mend(built) -> None:
     with pytest.raises(SettingsError, match="--max-model-len 9999 is longer"):
         built(max_model_len=9999)
+
+
+class Compiler:
+    """Counts how often it is told to load its library."""
+
+    def __init__(self) -> None:
+        self.warmed = 0
+
+    def warm_up(self) -> None:
+        self.warmed += 1
+
+
+@pytest.mark.parametrize(
+    ("memory", "warmed"), [({"weights": 1}, 1), ({}, 0)], ids=["on a GPU", "on a CPU"]
+)
+def test_a_start_on_a_gpu_loads_the_grammars_library(
+    monkeypatch: pytest.MonkeyPatch, tiny_dir: Path, memory: dict[str, int], warmed: int
+) -> None:
+    made = Compiler()
+    monkeypatch.setattr(build, "make_compiler", lambda *_, **__: made)
+    runner = BuiltRunner(None, (), [1], 64, 1792, memory=memory)  # type: ignore[arg-type]
+    settings = make_settings(str(tiny_dir), device="auto")
+    assert build._make_grammars(settings, tiny_dir, runner) is made  # type: ignore[comparison-overlap]
+    assert made.warmed == warmed
+
+
+def test_without_text_there_are_no_grammars(built: Any) -> None:
+    assert built().grammars is None, "a simulated device keeps to none"

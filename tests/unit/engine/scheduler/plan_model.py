@@ -23,7 +23,8 @@ from kvasir_engine.step_plan import (
     TokenLogprobs,
 )
 
-from .lone import VOCAB, continuations, draw, extend, identities
+from .fake_grammar import VOCAB
+from .lone import continuations, draw, extend, identities
 
 
 @dataclass

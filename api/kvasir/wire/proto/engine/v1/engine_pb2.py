@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(kvasir/wire/proto/engine/v1/engine.proto\x12\x10kvasir.engine.v1\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xc6\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12/\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x1a.kvasir.engine.v1.TokenIdsH\x00\x12\x32\n\x08sampling\x18\x04 \x01(\x0b\x32 .kvasir.engine.v1.SamplingParams\x12(\n\x06resume\x18\x05 \x01(\x0b\x32\x18.kvasir.engine.v1.Resume\x12\x18\n\x10return_token_ids\x18\x06 \x01(\x08\x12\x12\n\ncache_salt\x18\x07 \x01(\t\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\t \x01(\x08H\x01\x88\x01\x01\x42\x08\n\x06promptB\x15\n\x13_add_special_tokens\"\xa7\t\n\x0eSamplingParams\x12\x0e\n\x01n\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05top_k\x18\x04 \x01(\x05H\x03\x88\x01\x01\x12\x12\n\x05min_p\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x01H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x11\n\x04seed\x18\t \x01(\x03H\x08\x88\x01\x01\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0b \x03(\r\x12\'\n\x1ainclude_stop_str_in_output\x18\x0c \x01(\x08H\t\x88\x01\x01\x12\x17\n\nignore_eos\x18\r \x01(\x08H\n\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x0e \x01(\rH\x0b\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x0f \x01(\rH\x0c\x88\x01\x01\x12\x15\n\x08logprobs\x18\x10 \x01(\rH\r\x88\x01\x01\x12\x1c\n\x0fprompt_logprobs\x18\x11 \x01(\rH\x0e\x88\x01\x01\x12\x43\n\nlogit_bias\x18\x12 \x03(\x0b\x32/.kvasir.engine.v1.SamplingParams.LogitBiasEntry\x12\x11\n\tbad_words\x18\x13 \x03(\t\x12\x35\n\x11\x61llowed_token_ids\x18\x14 \x01(\x0b\x32\x1a.kvasir.engine.v1.TokenIds\x12 \n\x13skip_special_tokens\x18\x15 \x01(\x08H\x0f\x88\x01\x01\x12*\n\x1dspaces_between_special_tokens\x18\x16 \x01(\x08H\x10\x88\x01\x01\x12\x17\n\ndetokenize\x18\x17 \x01(\x08H\x11\x88\x01\x01\x12\x1c\n\x0fuse_beam_search\x18\x18 \x01(\x08H\x12\x88\x01\x01\x12\x1b\n\x0elength_penalty\x18\x19 \x01(\x01H\x13\x88\x01\x01\x12\x1b\n\x0e\x65\x61rly_stopping\x18\x1a \x01(\x08H\x14\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x04\n\x02_nB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x15\n\x13_repetition_penaltyB\x07\n\x05_seedB\x1d\n\x1b_include_stop_str_in_outputB\r\n\x0b_ignore_eosB\r\n\x0b_min_tokensB\r\n\x0b_max_tokensB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobsB\x16\n\x14_skip_special_tokensB \n\x1e_spaces_between_special_tokensB\r\n\x0b_detokenizeB\x12\n\x10_use_beam_searchB\x11\n\x0f_length_penaltyB\x11\n\x0f_early_stopping\"z\n\x06Resume\x12\x18\n\x10output_token_ids\x18\x01 \x03(\r\x12\x11\n\x04seed\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0csample_index\x18\x03 \x01(\r\x12\x12\n\nsent_chars\x18\x04 \x01(\r\x12\x10\n\x08\x66inished\x18\x05 \x01(\x08\x42\x07\n\x05_seed\"c\n\x10GenerateResponse\x12\'\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x17.kvasir.engine.v1.Chunk\x12&\n\x05usage\x18\x02 \x01(\x0b\x32\x17.kvasir.engine.v1.Usage\"\x96\x02\n\x05\x43hunk\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x31\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1f.kvasir.engine.v1.TokenLogprobs\x12\x38\n\x0fprompt_logprobs\x18\x05 \x03(\x0b\x32\x1f.kvasir.engine.v1.TokenLogprobs\x12\x15\n\rfinish_reason\x18\x06 \x01(\t\x12\x15\n\x0bstop_string\x18\x07 \x01(\tH\x00\x12\x17\n\rstop_token_id\x18\x08 \x01(\rH\x00\x12\x11\n\x04seed\x18\t \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0bstop_reasonB\x07\n\x05_seed\"g\n\rTokenLogprobs\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0f\n\x07top_ids\x18\x04 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x05 \x03(\x02\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x1e\n\rAbortResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\"\x12\n\x10WatchLoadRequest\"\x8e\x01\n\x04Load\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x17\n\x0finflight_tokens\x18\x03 \x01(\x04\x12\x10\n\x08kv_usage\x18\x04 \x01(\x02\x12\x18\n\x10step_age_seconds\x18\x05 \x01(\x02\x12\r\n\x05ready\x18\x06 \x01(\x08\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"\x15\n\x13WatchPromptsRequest\"Q\n\rPromptReports\x12/\n\x07reports\x18\x01 \x03(\x0b\x32\x1e.kvasir.engine.v1.PromptReport\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x04\"I\n\x0cPromptReport\x12\x13\n\x0btext_hashes\x18\x01 \x03(\x06\x12\x11\n\tkv_blocks\x18\x02 \x03(\r\x12\x11\n\tkv_hashes\x18\x03 \x01(\x0c\x32\xcc\x02\n\x06\x45ngine\x12S\n\x08Generate\x12!.kvasir.engine.v1.GenerateRequest\x1a\".kvasir.engine.v1.GenerateResponse0\x01\x12H\n\x05\x41\x62ort\x12\x1e.kvasir.engine.v1.AbortRequest\x1a\x1f.kvasir.engine.v1.AbortResponse\x12I\n\tWatchLoad\x12\".kvasir.engine.v1.WatchLoadRequest\x1a\x16.kvasir.engine.v1.Load0\x01\x12X\n\x0cWatchPrompts\x12%.kvasir.engine.v1.WatchPromptsRequest\x1a\x1f.kvasir.engine.v1.PromptReports0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(kvasir/wire/proto/engine/v1/engine.proto\x12\x10kvasir.engine.v1\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xc6\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12/\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x1a.kvasir.engine.v1.TokenIdsH\x00\x12\x32\n\x08sampling\x18\x04 \x01(\x0b\x32 .kvasir.engine.v1.SamplingParams\x12(\n\x06resume\x18\x05 \x01(\x0b\x32\x18.kvasir.engine.v1.Resume\x12\x18\n\x10return_token_ids\x18\x06 \x01(\x08\x12\x12\n\ncache_salt\x18\x07 \x01(\t\x12\x10\n\x08priority\x18\x08 \x01(\x05\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\t \x01(\x08H\x01\x88\x01\x01\x42\x08\n\x06promptB\x15\n\x13_add_special_tokens\"\xdf\t\n\x0eSamplingParams\x12\x0e\n\x01n\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\x05top_k\x18\x04 \x01(\x05H\x03\x88\x01\x01\x12\x12\n\x05min_p\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x01H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x11\n\x04seed\x18\t \x01(\x03H\x08\x88\x01\x01\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0b \x03(\r\x12\'\n\x1ainclude_stop_str_in_output\x18\x0c \x01(\x08H\t\x88\x01\x01\x12\x17\n\nignore_eos\x18\r \x01(\x08H\n\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x0e \x01(\rH\x0b\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x0f \x01(\rH\x0c\x88\x01\x01\x12\x15\n\x08logprobs\x18\x10 \x01(\rH\r\x88\x01\x01\x12\x1c\n\x0fprompt_logprobs\x18\x11 \x01(\rH\x0e\x88\x01\x01\x12\x43\n\nlogit_bias\x18\x12 \x03(\x0b\x32/.kvasir.engine.v1.SamplingParams.LogitBiasEntry\x12\x11\n\tbad_words\x18\x13 \x03(\t\x12\x35\n\x11\x61llowed_token_ids\x18\x14 \x01(\x0b\x32\x1a.kvasir.engine.v1.TokenIds\x12 \n\x13skip_special_tokens\x18\x15 \x01(\x08H\x0f\x88\x01\x01\x12*\n\x1dspaces_between_special_tokens\x18\x16 \x01(\x08H\x10\x88\x01\x01\x12\x17\n\ndetokenize\x18\x17 \x01(\x08H\x11\x88\x01\x01\x12\x1c\n\x0fuse_beam_search\x18\x18 \x01(\x08H\x12\x88\x01\x01\x12\x1b\n\x0elength_penalty\x18\x19 \x01(\x01H\x13\x88\x01\x01\x12\x1b\n\x0e\x65\x61rly_stopping\x18\x1a \x01(\x08H\x14\x88\x01\x01\x12\x1f\n\x12structured_outputs\x18\x1b \x01(\tH\x15\x88\x01\x01\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x04\n\x02_nB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x15\n\x13_repetition_penaltyB\x07\n\x05_seedB\x1d\n\x1b_include_stop_str_in_outputB\r\n\x0b_ignore_eosB\r\n\x0b_min_tokensB\r\n\x0b_max_tokensB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobsB\x16\n\x14_skip_special_tokensB \n\x1e_spaces_between_special_tokensB\r\n\x0b_detokenizeB\x12\n\x10_use_beam_searchB\x11\n\x0f_length_penaltyB\x11\n\x0f_early_stoppingB\x15\n\x13_structured_outputs\"z\n\x06Resume\x12\x18\n\x10output_token_ids\x18\x01 \x03(\r\x12\x11\n\x04seed\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0csample_index\x18\x03 \x01(\r\x12\x12\n\nsent_chars\x18\x04 \x01(\r\x12\x10\n\x08\x66inished\x18\x05 \x01(\x08\x42\x07\n\x05_seed\"c\n\x10GenerateResponse\x12\'\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x17.kvasir.engine.v1.Chunk\x12&\n\x05usage\x18\x02 \x01(\x0b\x32\x17.kvasir.engine.v1.Usage\"\x96\x02\n\x05\x43hunk\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x31\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1f.kvasir.engine.v1.TokenLogprobs\x12\x38\n\x0fprompt_logprobs\x18\x05 \x03(\x0b\x32\x1f.kvasir.engine.v1.TokenLogprobs\x12\x15\n\rfinish_reason\x18\x06 \x01(\t\x12\x15\n\x0bstop_string\x18\x07 \x01(\tH\x00\x12\x17\n\rstop_token_id\x18\x08 \x01(\rH\x00\x12\x11\n\x04seed\x18\t \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0bstop_reasonB\x07\n\x05_seed\"g\n\rTokenLogprobs\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0f\n\x07top_ids\x18\x04 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x05 \x03(\x02\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x1e\n\rAbortResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\"\x12\n\x10WatchLoadRequest\"\x8e\x01\n\x04Load\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x17\n\x0finflight_tokens\x18\x03 \x01(\x04\x12\x10\n\x08kv_usage\x18\x04 \x01(\x02\x12\x18\n\x10step_age_seconds\x18\x05 \x01(\x02\x12\r\n\x05ready\x18\x06 \x01(\x08\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"\x15\n\x13WatchPromptsRequest\"Q\n\rPromptReports\x12/\n\x07reports\x18\x01 \x03(\x0b\x32\x1e.kvasir.engine.v1.PromptReport\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x04\"I\n\x0cPromptReport\x12\x13\n\x0btext_hashes\x18\x01 \x03(\x06\x12\x11\n\tkv_blocks\x18\x02 \x03(\r\x12\x11\n\tkv_hashes\x18\x03 \x01(\x0c\x32\xcc\x02\n\x06\x45ngine\x12S\n\x08Generate\x12!.kvasir.engine.v1.GenerateRequest\x1a\".kvasir.engine.v1.GenerateResponse0\x01\x12H\n\x05\x41\x62ort\x12\x1e.kvasir.engine.v1.AbortRequest\x1a\x1f.kvasir.engine.v1.AbortResponse\x12I\n\tWatchLoad\x12\".kvasir.engine.v1.WatchLoadRequest\x1a\x16.kvasir.engine.v1.Load0\x01\x12X\n\x0cWatchPrompts\x12%.kvasir.engine.v1.WatchPromptsRequest\x1a\x1f.kvasir.engine.v1.PromptReports0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,33 +38,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATEREQUEST']._serialized_start=88
   _globals['_GENERATEREQUEST']._serialized_end=414
   _globals['_SAMPLINGPARAMS']._serialized_start=417
-  _globals['_SAMPLINGPARAMS']._serialized_end=1608
-  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=1193
-  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=1241
-  _globals['_RESUME']._serialized_start=1610
-  _globals['_RESUME']._serialized_end=1732
-  _globals['_GENERATERESPONSE']._serialized_start=1734
-  _globals['_GENERATERESPONSE']._serialized_end=1833
-  _globals['_CHUNK']._serialized_start=1836
-  _globals['_CHUNK']._serialized_end=2114
-  _globals['_TOKENLOGPROBS']._serialized_start=2116
-  _globals['_TOKENLOGPROBS']._serialized_end=2219
-  _globals['_USAGE']._serialized_start=2221
-  _globals['_USAGE']._serialized_end=2301
-  _globals['_ABORTREQUEST']._serialized_start=2303
-  _globals['_ABORTREQUEST']._serialized_end=2337
-  _globals['_ABORTRESPONSE']._serialized_start=2339
-  _globals['_ABORTRESPONSE']._serialized_end=2369
-  _globals['_WATCHLOADREQUEST']._serialized_start=2371
-  _globals['_WATCHLOADREQUEST']._serialized_end=2389
-  _globals['_LOAD']._serialized_start=2392
-  _globals['_LOAD']._serialized_end=2534
-  _globals['_WATCHPROMPTSREQUEST']._serialized_start=2536
-  _globals['_WATCHPROMPTSREQUEST']._serialized_end=2557
-  _globals['_PROMPTREPORTS']._serialized_start=2559
-  _globals['_PROMPTREPORTS']._serialized_end=2640
-  _globals['_PROMPTREPORT']._serialized_start=2642
-  _globals['_PROMPTREPORT']._serialized_end=2715
-  _globals['_ENGINE']._serialized_start=2718
-  _globals['_ENGINE']._serialized_end=3050
+  _globals['_SAMPLINGPARAMS']._serialized_end=1664
+  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=1226
+  _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_end=1274
+  _globals['_RESUME']._serialized_start=1666
+  _globals['_RESUME']._serialized_end=1788
+  _globals['_GENERATERESPONSE']._serialized_start=1790
+  _globals['_GENERATERESPONSE']._serialized_end=1889
+  _globals['_CHUNK']._serialized_start=1892
+  _globals['_CHUNK']._serialized_end=2170
+  _globals['_TOKENLOGPROBS']._serialized_start=2172
+  _globals['_TOKENLOGPROBS']._serialized_end=2275
+  _globals['_USAGE']._serialized_start=2277
+  _globals['_USAGE']._serialized_end=2357
+  _globals['_ABORTREQUEST']._serialized_start=2359
+  _globals['_ABORTREQUEST']._serialized_end=2393
+  _globals['_ABORTRESPONSE']._serialized_start=2395
+  _globals['_ABORTRESPONSE']._serialized_end=2425
+  _globals['_WATCHLOADREQUEST']._serialized_start=2427
+  _globals['_WATCHLOADREQUEST']._serialized_end=2445
+  _globals['_LOAD']._serialized_start=2448
+  _globals['_LOAD']._serialized_end=2590
+  _globals['_WATCHPROMPTSREQUEST']._serialized_start=2592
+  _globals['_WATCHPROMPTSREQUEST']._serialized_end=2613
+  _globals['_PROMPTREPORTS']._serialized_start=2615
+  _globals['_PROMPTREPORTS']._serialized_end=2696
+  _globals['_PROMPTREPORT']._serialized_start=2698
+  _globals['_PROMPTREPORT']._serialized_end=2771
+  _globals['_ENGINE']._serialized_start=2774
+  _globals['_ENGINE']._serialized_end=3106
 # @@protoc_insertion_point(module_scope)
