@@ -11,7 +11,6 @@ from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 from kvasir_engine.server.openai.schema import SamplingBody
-from kvasir_engine.server.openai.usage import usage_of
 from kvasir_engine.text.sample_state import SampleState, SampleUpdate
 
 
@@ -108,3 +107,16 @@ def finish_fields(reason: FinishReason | None, stop_reason: int | str | None) ->
     if reason is None:
         return {"finish_reason": None}
     return {"finish_reason": reason.value, "stop_reason": stop_reason}
+
+
+def usage_of(generation: Generation) -> dict[str, Any]:
+    """Return the usage of what the client has received so far, over all prompts and choices."""
+    prompt = sum(run.request.num_prompt_tokens for run in generation.runs)
+    output = sum(run.assembler.num_output_tokens for run in generation.runs)
+    cached = sum(run.num_cached_tokens for run in generation.runs)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }

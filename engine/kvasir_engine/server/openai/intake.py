@@ -17,6 +17,7 @@ from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.schema import ChatBody, ResumeBody, SamplingBody, TokenizeBody
+from kvasir_engine.server.openai.structured import field_that_asks
 from kvasir_engine.server.openai.tool_request import template_arguments, template_tools
 from kvasir_engine.text.output_assembler import OutputAssembler
 
@@ -300,6 +301,9 @@ def _named_as_sent(error: ParameterError, body: SamplingBody) -> ApiError:
     """A chat body has other names for some parameters."""
     param = error.param
     other = _SENT_AS.get(param, param)
+    if param == "structured_outputs":
+        other = field_that_asks(body)
+        return invalid(str(error).replace(param, other, 1), other)
     if isinstance(body, ChatBody) and getattr(body, other, None) is not None:
         # Not in the name of a flag
         return invalid(re.sub(rf"(?<!-){param}", other, str(error), count=1), other)

@@ -24,6 +24,7 @@ from kvasir_engine.server.openai.schema import (
     DetokenizeBody,
     TokenizeBody,
 )
+from kvasir_engine.server.openai.structured import field_that_asks
 from kvasir_engine.server.openai.tool_request import check_tool_list, check_tools
 from kvasir_engine.text.parsing.message_parser import Parsing
 from kvasir_engine.text.parsing.reasoning import PromptEnd
@@ -84,9 +85,32 @@ class Preparer:
         intake = self._intake(body.model)
         params = chat_params(body, self._defaults)
         check_tools(body, intake.maker.chat_template, self._parsing)
+        if params.structured_outputs is not None and body.tools and body.tool_choice != "none":
+            field = field_that_asks(body)
+            raise invalid(
+                f"{field} does not work together with tools; leave one of them out, or set "
+                "tool_choice none.",
+                field,
+            )
         prompt = await _chat_prompt(intake, body)
         runs = await intake.runs([prompt], params, body, request_id)
-        return PreparedRequest(body, runs, prompt_end=_prompt_end(body, prompt))
+        end = _prompt_end(body, prompt)
+        if params.structured_outputs is not None and self._parsing is not None:
+            self._let_think(self._parsing, body, end, runs, intake)
+        return PreparedRequest(body, runs, prompt_end=end)
+
+    @staticmethod
+    def _let_think(
+        parsing: Parsing, body: ChatBody, end: PromptEnd, runs: list[PromptRun], intake: Intake
+    ) -> None:
+        """Let the form of the answers begin behind their reasoning."""
+        try:
+            thinking = parsing.thinking(intake.maker.tokenizer, end)
+        except ValueError as error:
+            field = field_that_asks(body)
+            raise invalid(f"{field} does not work together with {error}.", field) from error
+        for run in runs:
+            run.request.thinking = thinking
 
     async def chat_prompt(self, body: ChatBody) -> TokenPrompt:
         """Return the prompt of a chat that is not to be answered. Raises ApiError."""

@@ -7,9 +7,12 @@ from typing import Any
 from kvasir_engine.sampling_params import PARAMETERS, SamplingParams
 from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.schema import ChatBody, CompletionBody, SamplingBody
+from kvasir_engine.server.openai.structured import structured_outputs
 
 _PLAIN_FIELDS = tuple(
-    name for name in SamplingBody.__struct_fields__ if name in PARAMETERS and name != "stop"
+    name
+    for name in SamplingBody.__struct_fields__
+    if name in PARAMETERS and name not in ("stop", "structured_outputs")
 )
 COMPLETION_MAX_TOKENS = 16
 """OpenAI's default for completions."""
@@ -39,6 +42,8 @@ def chat_params(body: ChatBody, defaults: dict[str, Any]) -> SamplingParams:
 def _given(body: SamplingBody) -> dict[str, Any]:
     _check_combinations(body)
     given = {name: value for name in _PLAIN_FIELDS if (value := getattr(body, name)) is not None}
+    if (asked := structured_outputs(body)) is not None:
+        given["structured_outputs"] = asked
     if body.stop is not None:
         given["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
     return given

@@ -71,6 +71,12 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     add_special_tokens: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
     resume: ResumeBody | None = None
 
 
@@ -146,11 +152,7 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
     "function_call": ("none",),
     "functions": ([],),
-    "guided_choice": (),
     "guided_decoding_backend": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "guided_whitespace_pattern": (),
     "kv_transfer_params": (),
     "logits_processors": ([],),
@@ -163,9 +165,7 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "prompt_embeds": (),
     "repetition_detection": (),
-    "response_format": ({"type": "text"},),
     "structural_tag": (),
-    "structured_outputs": (),
     "suffix": ("",),
     "thinking_token_budget": (),
     "truncate_prompt_tokens": (),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvasir.text.tokenizer import Tokenizer
+from kvasir_engine.grammar.thinking import Thinking
 from kvasir_engine.text.parsing.formats import (
     HARMONY_REASONING,
     HARMONY_TOOLS,
@@ -17,7 +18,7 @@ from kvasir_engine.text.parsing.formats import (
 from kvasir_engine.text.parsing.harmony import Harmony
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, TextMachine
-from kvasir_engine.text.parsing.reasoning import PromptEnd
+from kvasir_engine.text.parsing.reasoning import PromptEnd, ReasoningMachine
 from kvasir_engine.text.parsing.tool_machine import ToolSet
 
 
@@ -49,6 +50,23 @@ class Parsing:
             )
         formats = [each for each in (of_tools, of_reasoning) if each is not None]
         return cls(of_tools, of_reasoning, Markers(tokenizer, _marker_texts(formats)))
+
+    def thinking(self, tokenizer: Tokenizer, prompt: PromptEnd) -> Thinking | None:
+        """Return the tokens around the reasoning that an answer may begin with; None if it has
+        none. Raises ValueError where it stands between other things than two tokens."""
+        if self.reasoning is None:
+            return None
+        machine = self.reasoning.make
+        if isinstance(machine, type) and issubclass(machine, ReasoningMachine):
+            for opener, closer in zip(machine.openers, machine.closers, strict=True):
+                first = tokenizer.backend.token_to_id(opener)
+                last = tokenizer.backend.token_to_id(closer)
+                if first is None or last is None:
+                    continue
+                if prompt.text.rstrip().endswith(closer):
+                    return None
+                return Thinking(first, last, opened=prompt.opens(opener, closer))
+        raise ValueError(f"reasoning in the format {self.reasoning.name}")
 
     def signs(self, *, with_tools: bool) -> Mapping[int, str]:
         """Return the special tokens that a parser reads, with what stands for each in its text."""

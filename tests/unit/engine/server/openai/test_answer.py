@@ -9,7 +9,7 @@ from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.generation.run import PromptRun
-from kvasir_engine.server.openai.usage import usage_of
+from kvasir_engine.server.openai.answer import usage_of
 from kvasir_engine.text.output_assembler import OutputAssembler
 
 

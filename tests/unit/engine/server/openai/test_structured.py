@@ -1,0 +1,108 @@
+"""The fields that ask for a form of the answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kvasir_engine.server.openai.api_error import ApiError
+from kvasir_engine.server.openai.schema import SamplingBody
+from kvasir_engine.server.openai.structured import field_that_asks, structured_outputs
+from kvasir_engine.text.parsing.message_parser import Parsing
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({}, None),
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, {"json_object": True}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+            {"json": SCHEMA},
+        ),
+        (
+            {"response_format": {"type": "structural_tag", "format": {}}},
+            {"structural_tag": {"type": "structural_tag", "format": {}}},
+        ),
+        ({"structured_outputs": {"regex": "a", "json": None}}, {"regex": "a"}),
+        ({"structured_outputs": {"choice": ["a"], "disable_fallback": True}}, {"choice": ["a"]}),
+        ({"guided_json": SCHEMA}, {"json": SCHEMA}),
+        ({"guided_regex": "é"}, {"regex": "é"}),
+        ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
+        ({"guided_grammar": "root ::= 'a'"}, {"grammar": "root ::= 'a'"}),
+        ({"guided_regex": "a", "response_format": {"type": "text"}}, {"regex": "a"}),
+    ],
+)
+def test_each_field_asks_for_the_same(fields: dict[str, Any], asked: Any) -> None:
+    body = SamplingBody(**fields)
+    text = structured_outputs(body)
+    assert (None if text is None else json.loads(text)) == asked
+    assert asked is None or field_that_asks(body) in fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"response_format": "json"}, "response_format.type", "must be an object whose type"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type", "json_schema"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema",
+            "must be an object with a schema",
+        ),
+        ({"structured_outputs": "a"}, "structured_outputs", "must be an object"),
+        (
+            {"guided_json": SCHEMA, "response_format": {"type": "json_object"}},
+            "guided_json",
+            "response_format and guided_json exclude each other",
+        ),
+    ],
+)
+def test_what_is_no_form_is_named(fields: dict[str, Any], param: str, words: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        structured_outputs(SamplingBody(**fields))
+    assert caught.value.param == param
+    assert words in caught.value.message
+
+
+async def reply(start_server: Any, *, marked: bool, **fields: Any) -> tuple[Any, Any]:
+    """Chat with a model that thinks; return the server and its reply."""
+    server = await start_server()
+    tokenizer = server.core.tokenizer
+    if marked:
+        tokenizer.backend.add_special_tokens(["<think>", "</think>"])
+    parsing = Parsing.choose(tokenizer, None, tools="none", reasoning="think")
+    server.app.state.server.preparer._parsing = parsing
+    chat = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    return server, await server.post("/v1/chat/completions", {**chat, **fields})
+
+
+async def test_the_form_of_a_chat_begins_behind_its_reasoning(start_server: Any) -> None:
+    server, answer = await reply(start_server, marked=True, guided_regex="a", n=2)
+    assert answer.status_code == 200, answer.text
+    [request] = server.core.requests
+    ids = server.core.tokenizer.backend.token_to_id
+    assert (request.thinking.opener, request.thinking.closer) == (ids("<think>"), ids("</think>"))
+    assert request.thinking.opened is False
+
+
+async def test_a_chat_without_a_form_thinks_as_it_likes(start_server: Any) -> None:
+    server, answer = await reply(start_server, marked=False)
+    assert answer.status_code == 200, answer.text
+    [request] = server.core.requests
+    assert request.thinking is None
+
+
+async def test_a_form_beside_reasoning_without_tokens_is_refused(start_server: Any) -> None:
+    _, answer = await reply(start_server, marked=False, guided_regex="a")
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["param"] == "guided_regex"
+    assert error["message"] == (
+        "guided_regex does not work together with reasoning in the format think."
+    )
