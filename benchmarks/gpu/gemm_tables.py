@@ -2,7 +2,8 @@
 
     python benchmarks/gpu/gemm_tables.py [--model DIR ...] [--out DIR]
 
-What `skinny_gemm.py` and `autotune_gemm.py` do, for the models that most layers' shapes are of. The
+What `skinny_gemm.py` and `autotune_gemm.py` do, for the models that most layers' shapes are of; the
+first also for small models, whose layers gain most and are like one another. The
 files of --out belong into engine/kvasir_engine/kernels/gemm/ (those that begin with `measured-` say
 how fast it was, and do not). All is saved after each shape: a run that is ended goes on where it
 stopped.
@@ -24,6 +25,14 @@ from kvasir_engine.kernels.gemm.tuned_gemm import file_name
 ROOT = Path(__file__).parents[2]
 ZOO = ROOT / "benchmarks" / "models" / "zoo"
 MODELS = [ZOO / name for name in ("llama3.1-8b", "qwen3-0.6b", "qwen3-30b-a3b")]
+SMALL = [
+    ZOO / name
+    for name in (
+        *("exaone4-1.2b", "smollm3-3b", "exaone3.5-2.4b", "granite3.1-2b", "gemma2-2b"),
+        *("qwen2.5-1.5b", "qwen2.5-3b", "gemma3-4b", "qwen3-1.7b", "stablelm2-1.6b"),
+        *("llama3.2-3b", "qwen3-4b", "yi1.5-6b", "gemma3-1b", "phi3.5-mini"),
+    )
+]
 
 
 def main() -> None:
@@ -31,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", type=Path, action="append")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gemm_tables")
+    parser.add_argument("--few", action="store_true", help="only the table of few tokens")
     options = parser.parse_args()
     models, kind, library = options.model or MODELS, gpu_kind(DEVICE), cublaslt(DEVICE)
     if library is None:
@@ -38,8 +48,11 @@ def main() -> None:
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     print(torch.cuda.get_device_name(DEVICE), kind, library.version, flush=True)
-    results = measure_all(models, out / f"measured-skinny-{kind}.json")
+    small = [] if options.model else SMALL
+    results = measure_all([*models, *small], out / f"measured-skinny-{kind}.json")
     write_table(results, out / f"skinny-{kind}.json")
+    if options.few:
+        return
     table = out / file_name(library.version, kind)
     Search(table, out / f"measured-{table.name}", list(layers(models))).run()
 

@@ -2,8 +2,9 @@
 
     python benchmarks/gpu/skinny_gemm.py --model DIR ... [--out F.json] [--table F.json]
 
-For each shape of the models' layers and 1 to 64 tokens: microseconds of the layer and a norm after
-it inside a CUDA graph, and TB/s of weights, which are not in the cache.
+For the shapes of the models' layers, without those that are like another, and 1 to 64 tokens:
+microseconds of the layer and a norm after it inside a CUDA graph, and TB/s of weights, which are
+not in the cache.
 --table writes what kernels/gemm/skinny_table.py reads; shapes that --out has are not timed again.
 `gemm_tables.py` makes all tables of a GPU at once.
 """
@@ -25,16 +26,22 @@ import torch
 
 from kvasir_engine.kernels.add_rms_norm import add_rms_norm
 from kvasir_engine.kernels.gemm.skinny import SkinnyTuning, fits, skinny_linear
+from kvasir_engine.kernels.gemm.skinny_table import distance
 from kvasir_engine.kernels.silu_mul import silu_mul
 
 DEVICE = torch.device("cuda")
 TOKENS = (1, 8, 16, 32, 64)
+Shape = tuple[int, int, bool]
+"""Outputs, inputs, gated."""
 ROTATED_BYTES = 400 << 20
 """Weights that are read in turn: several times the cache."""
 GAIN = 0.99
 """Maximum share of cuBLAS's time at which the kernel is chosen."""
-AHEAD = (0, 512, 1024)
-"""Inputs asked for ahead."""
+AHEAD, OTHERS_AHEAD = 512, (0, 1024)
+"""Inputs asked for ahead: at first, and with the best that were found so."""
+BEST = 4
+SIMILAR = 0.25
+"""A shape that is as near as this to another, as skinny_table.py has it, is not measured."""
 BY_PRODUCT = [
     *[SkinnyTuning(16, k, w, s) for k, w, s in ((128, 1, 4), (256, 1, 4), (256, 2, 4))],
     *[SkinnyTuning(16, k, w, s) for k, w, s in ((512, 2, 3), (256, 4, 3), (128, 4, 6))],
@@ -61,16 +68,22 @@ def rows_of(tokens: int) -> int:
 
 def tunings(tokens: int) -> list[SkinnyTuning]:
     """Return the tunings to try for that number of tokens."""
-    tried = BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT
-    return [replace(each, prefetched=ahead) for each in tried for ahead in AHEAD]
+    return BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT
 
 
-def shapes(model: Path) -> Iterator[tuple[int, int, bool]]:
-    """(outputs, inputs, gated) of a model's layers, experts apart."""
+def ahead(tried: Sequence[SkinnyTuning], *inputs: int) -> list[SkinnyTuning]:
+    """Return each tuning with each number of inputs asked for ahead."""
+    return [replace(each, prefetched=many) for each in tried for many in inputs]
+
+
+def shapes(model: Path) -> Iterator[Shape]:
+    """Shapes of a model's layers, experts apart."""
     config = json.loads((model / "config.json").read_text())
+    config = config.get("text_config", config)
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     dim = config.get("head_dim") or hidden // heads
-    yield (heads + 2 * config["num_key_value_heads"]) * dim, hidden, False
+    kv_heads = config.get("num_key_value_heads") or heads
+    yield (heads + 2 * kv_heads) * dim, hidden, False
     yield hidden, heads * dim, False
     if "num_experts" in config:
         yield config["num_experts"], hidden, False
@@ -85,7 +98,7 @@ def compile_one(tokens: int, tuning: SkinnyTuning, gated: bool) -> None:
     x = torch.zeros(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
     weight = torch.zeros(256, 4096, device=DEVICE, dtype=torch.bfloat16)
     try:
-        skinny_linear(x, weight, None, tuning, gated=gated)
+        skinny_linear(x, weight, None, tuning, gate="silu" if gated else None)
         torch.cuda.synchronize()
     except Exception as error:  # too much shared memory
         print(tokens, tuning, repr(error)[:100], flush=True)
@@ -96,7 +109,7 @@ def compile_all() -> None:
     wanted = {
         (rows_of(tokens), tuning, gated)
         for tokens in TOKENS
-        for tuning in tunings(tokens)
+        for tuning in ahead(tunings(tokens), AHEAD, *OTHERS_AHEAD)
         for gated in (False, True)
     }
     with ProcessPoolExecutor(
@@ -143,29 +156,59 @@ def by_cublas(x: torch.Tensor, weight: torch.Tensor, *, gated: bool) -> torch.Te
     return silu_mul(out) if gated else out
 
 
-def measure(outputs: int, inputs: int, gated: bool) -> Iterator[dict[str, Any]]:
-    """A result for each number of tokens."""
-    size = outputs * inputs * 2
-    copies = max(2, -(-ROTATED_BYTES // size))
-    calls = max(copies, 8)
-    weights = [
-        torch.randn(outputs, inputs, device=DEVICE, dtype=torch.bfloat16) for _ in range(copies)
-    ]
-    for tokens in TOKENS:
-        x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
+class Layer:
+    """One layer's weights, several times, since they are not to be in the cache."""
+
+    def __init__(self, outputs: int, inputs: int, gated: bool) -> None:
+        self.shape = outputs, inputs, gated
+        self.size = outputs * inputs * 2
+        self._weights = [
+            torch.randn(outputs, inputs, device=DEVICE, dtype=torch.bfloat16)
+            for _ in range(max(2, -(-ROTATED_BYTES // self.size)))
+        ]
+
+    def microseconds(self, run: Callable[..., Any], tokens: int) -> float:
+        """Time of `run`, which takes a weight."""
+        return microseconds(run, self._weights, max(len(self._weights), 8), tokens)
+
+    def ranked(self, x: torch.Tensor) -> list[tuple[float, SkinnyTuning]]:
+        """Return microseconds by tuning, the fastest first."""
+        tried = tunings(len(x))
+        found = self._timed(x, ahead(tried, AHEAD))
+        best = [tuning for _, tuning in sorted(found, key=_time)[:BEST]]
+        return sorted([*found, *self._timed(x, ahead(best, *OTHERS_AHEAD))], key=_time)
+
+    def _timed(
+        self, x: torch.Tensor, tried: Sequence[SkinnyTuning]
+    ) -> list[tuple[float, SkinnyTuning]]:
+        outputs, inputs, gated = self.shape
         found = []
-        for tuning in tunings(tokens):
+        for tuning in tried:
             if not fits(outputs // (2 if gated else 1), inputs, tuning):
                 continue
+            run = partial(
+                skinny_linear, x, bias=None, tuning=tuning, gate="silu" if gated else None
+            )
             try:
-                run = partial(skinny_linear, x, bias=None, tuning=tuning, gated=gated)
-                us = microseconds(run, weights, calls, tokens)
+                found.append((self.microseconds(run, len(x)), tuning))
             except Exception as error:
                 print(tuning, repr(error)[:100], flush=True)
-                continue
-            found.append((us, tuning))
-        found.sort(key=lambda each: each[0])
-        cublas = microseconds(partial(by_cublas, x, gated=gated), weights, calls, tokens)
+        return found
+
+
+def _time(found: tuple[float, SkinnyTuning]) -> float:
+    return found[0]
+
+
+def measure(outputs: int, inputs: int, gated: bool) -> Iterator[dict[str, Any]]:
+    """A result for each number of tokens."""
+    layer = Layer(outputs, inputs, gated)
+    for tokens in TOKENS:
+        x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
+        found = layer.ranked(x)
+        if not found:
+            continue
+        cublas = layer.microseconds(partial(by_cublas, x, gated=gated), tokens)
         best, tuning = found[0]
         yield {
             "outputs": outputs,
@@ -174,21 +217,31 @@ def measure(outputs: int, inputs: int, gated: bool) -> Iterator[dict[str, Any]]:
             "tokens": tokens,
             "cublas_us": round(cublas, 1),
             "us": round(best, 1),
-            "TB_s": round(size / best / 1e6, 2),
+            "TB_s": round(layer.size / best / 1e6, 2),
             "tuning": astuple(tuning),
             "next": [f"{us:.1f} {astuple(each)}" for us, each in found[1:4]],
             "worst": f"{found[-1][0]:.1f} {astuple(found[-1][1])}",
         }
 
 
+def unlike(shapes: Iterator[Shape], measured: Sequence[Shape]) -> list[Shape]:
+    """Return the shapes that are like none that is measured, or comes before."""
+    kept = list(measured)
+    for shape in shapes:
+        gated = shape[2]
+        if all(distance(shape, each) >= SIMILAR for each in kept if each[2] == gated):
+            kept.append(shape)
+    return kept[len(measured) :]
+
+
 def measure_all(models: Sequence[Path], out: Path | None) -> list[dict[str, Any]]:
-    """Return the results of all shapes of the models' layers; those that `out` has are kept, others
-    are added to it."""
+    """Return the results of the models' layers; those that `out` has are kept, others are added to
+    it."""
     results: list[dict[str, Any]] = []
     if out is not None and out.is_file():
         results = json.loads(out.read_text())
-    done = {(each["outputs"], each["inputs"], each["gated"]) for each in results}
-    wanted = {shape: None for model in models for shape in shapes(model) if shape not in done}
+    done = {(each["outputs"], each["inputs"], each["gated"]): None for each in results}
+    wanted = unlike((shape for model in models for shape in shapes(model)), list(done))
     if wanted:
         compile_all()
     with torch.inference_mode():
@@ -203,14 +256,13 @@ def measure_all(models: Sequence[Path], out: Path | None) -> list[dict[str, Any]
 
 
 def write_table(results: Sequence[dict[str, Any]], table: Path) -> None:
-    """Write where the kernel was faster."""
-    chosen = [
-        [each["outputs"], each["inputs"], each["gated"], each["tokens"], *each["tuning"]]
-        for each in results
-        if each["us"] < GAIN * each["cublas_us"]
-    ]
-    lines = ",\n ".join(json.dumps(each) for each in chosen)
-    table.write_text(f"[{lines}]\n")
+    """Write the tunings; none where cuBLAS was faster."""
+    lines = []
+    for each in results:
+        gains = each["us"] < GAIN * each["cublas_us"]
+        key = [each["outputs"], each["inputs"], each["gated"], each["tokens"]]
+        lines.append(json.dumps([*key, *(each["tuning"] if gains else ())]))
+    table.write_text("[" + ",\n ".join(lines) + "]\n")
 
 
 def main() -> None:

@@ -25,6 +25,17 @@ def _tanh(x):
 
 
 @triton.jit
+def activated(gate, GELU: tl.constexpr):
+    """gelu, approximated by tanh, or silu of fp32 numbers."""
+    if GELU:
+        inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
+        active = 0.5 * gate * (1.0 + _tanh(inner))
+    else:
+        active = gate / (1.0 + tl.exp(-gate))
+    return active
+
+
+@triton.jit
 def _gated(
     x_ptr, out_ptr,
     SIZE: tl.constexpr, COLUMNS: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr,
@@ -36,11 +47,7 @@ def _gated(
     gate = tl.load(x_ptr + token * 2 * SIZE + at, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(x_ptr + token * 2 * SIZE + SIZE + at, mask=inside, other=0.0)
     # Rounded between the two, as one after the other would be.
-    if GELU:
-        inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
-        active = 0.5 * gate * (1.0 + _tanh(inner))
-    else:
-        active = gate / (1.0 + tl.exp(-gate))
+    active = activated(gate, GELU)
     tl.store(out_ptr + token * SIZE + at, active.to(up.dtype) * up, mask=inside)
 
 

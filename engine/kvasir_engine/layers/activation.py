@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from kvasir_engine.layers.fused import fused_ops
+
+if TYPE_CHECKING:
+    from kvasir_engine.kernels.gemm.skinny import Gate
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
@@ -33,13 +37,21 @@ def activation(name: str) -> Activation:
     return ACTIVATIONS[name]
 
 
+def gate_kernel(act: Activation) -> Gate | None:
+    """Return the name by which kernels know the activation of a gate, None where they do not."""
+    if act is nn.functional.silu:
+        return "silu"
+    return "gelu_tanh" if act is _gelu_tanh else None
+
+
 def gated(x: torch.Tensor, act: Activation) -> torch.Tensor:
     """Return act(gate) * up of x [..., 2 n], whose first half is the gate: [..., n]."""
     fused = fused_ops(x.device)
     if fused is not None and x.dim() == 2 and x.is_contiguous():
-        if act is nn.functional.silu:
-            return fused.silu_mul(x)
-        if act is _gelu_tanh:
-            return fused.gelu_mul(x)
+        match gate_kernel(act):
+            case "silu":
+                return fused.silu_mul(x)
+            case "gelu_tanh":
+                return fused.gelu_mul(x)
     gate, up = x.chunk(2, dim=-1)
     return act(gate) * up

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from kvasir_engine.layers.activation import activation, gated
+from kvasir_engine.layers.activation import activation, gate_kernel, gated
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
 
@@ -34,8 +34,9 @@ class GatedMLP(nn.Module):
     def _gated(self, x: torch.Tensor) -> torch.Tensor:
         up = self.gate_up_proj
         fused = fused_ops(x.device)
-        if fused is not None and self.act is nn.functional.silu:
-            out = fused.skinny_gemm(x, up.weight, up.bias, gated=True)
+        gate = gate_kernel(self.act)
+        if fused is not None and gate is not None:
+            out = fused.skinny_gemm(x, up.weight, up.bias, gate=gate)
             if out is not None:
                 return out
         return gated(up(x), self.act)

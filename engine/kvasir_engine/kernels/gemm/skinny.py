@@ -9,14 +9,18 @@ for their first weights while the kernel before still runs. Which sizes gain is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import torch
 import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options, prefetch
+from kvasir_engine.kernels.silu_mul import activated
 
 MAX_SKINNY_TOKENS = 64
+Gate: TypeAlias = Literal["silu", "gelu_tanh"]
+"""Activation of a gated MLP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ def _skinny(
     BK: tl.constexpr,
     STAGES: tl.constexpr,
     GATED: tl.constexpr,
+    GELU: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
@@ -116,8 +121,7 @@ def _skinny(
         if HAS_BIAS:
             up += tl.load(bias_ptr + n_size + n).to(tl.float32)[:, None]
         # Rounded where separate kernels would round.
-        gate = out.to(tl.float32)
-        gate = (gate / (1.0 + tl.exp(-gate))).to(out.dtype)
+        gate = activated(out.to(tl.float32), GELU).to(out.dtype)
         out = gate * up.to(out.dtype)
     row = tl.arange(0, ROWS)
     at = row.to(tl.int64)[None, :] * n_size + n[:, None]
@@ -139,15 +143,15 @@ def skinny_linear(
     bias: torch.Tensor | None,
     tuning: SkinnyTuning,
     *,
-    gated: bool = False,
+    gate: Gate | None = None,
 ) -> torch.Tensor:
     """x [tokens, in] times weight [out, in] transposed, plus bias; tokens <= MAX_SKINNY_TOKENS.
 
-    `gated`: the weight's first half is a gate: silu(first) * second, [tokens, out / 2]. All
+    `gate`: the weight's first half is a gate: gate(first) * second, [tokens, out / 2]. All
     contiguous but for x's rows; sizes as `fits` says.
     """
     tokens, k_size = x.shape
-    n_size = weight.shape[0] // (2 if gated else 1)
+    n_size = weight.shape[0] // (1 if gate is None else 2)
     out = torch.empty((tokens, n_size), dtype=x.dtype, device=x.device)
     rows = 1 if tokens == 1 else max(16, triton.next_power_of_2(tokens))
     _skinny[(n_size // tuning.outputs,)](
@@ -163,7 +167,8 @@ def skinny_linear(
         BN=tuning.outputs,
         BK=tuning.inputs,
         STAGES=tuning.stages,
-        GATED=gated,
+        GATED=gate is not None,
+        GELU=gate == "gelu_tanh",
         HAS_BIAS=bias is not None,
         PREFETCHED=tuning.prefetched,
         num_warps=tuning.warps,

@@ -2,14 +2,17 @@
 
 The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU;
 a GPU without one takes that of the most similar kind of its compute capability, as far as tiles fit
-its shared memory. A line is (outputs, inputs, gated, tokens, and SkinnyTuning's fields); cuBLAS
-computes every other layer.
+its shared memory. A line is (outputs, inputs, gated, tokens, and SkinnyTuning's fields), without
+these where cuBLAS was faster. A shape that was not measured is computed as the most similar one
+that was; cuBLAS computes those that are like none.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,12 +20,66 @@ import torch
 
 from kvasir_engine.device.gpu_kind import gpu_kind, nearest, parsed
 from kvasir_engine.device.tile_memory import program_bytes
-from kvasir_engine.kernels.gemm.skinny import MAX_SKINNY_TOKENS, SkinnyTuning, fits, skinny_linear
+from kvasir_engine.kernels.gemm.skinny import (
+    MAX_SKINNY_TOKENS,
+    Gate,
+    SkinnyTuning,
+    fits,
+    skinny_linear,
+)
 
 log = logging.getLogger(__name__)
 
 SkinnyKey = tuple[int, int, bool, int]
+"""Outputs, inputs, gated, tokens."""
+MAX_DISTANCE = 1.0
+"""Between a shape and the measured one that stands for it: the sum of their sizes' ratios, as
+powers of two."""
 _HALF_DTYPES = (torch.bfloat16, torch.float16)
+
+
+class SkinnyTable:
+    """What was measured on one kind of GPU."""
+
+    def __init__(self, measured: dict[SkinnyKey, SkinnyTuning | None]) -> None:
+        """None: cuBLAS was faster."""
+        self.measured = measured
+        self._known: dict[SkinnyKey, SkinnyTuning | None] = {}
+
+    @classmethod
+    def read(cls, file: Path, most_bytes: int | None = None) -> SkinnyTable:
+        """Read a table, without the tunings whose tiles take more than `most_bytes`."""
+        measured: dict[SkinnyKey, SkinnyTuning | None] = {}
+        for outputs, inputs, gated, tokens, *fields in json.loads(file.read_bytes()):
+            tuning = SkinnyTuning(*fields) if fields else None
+            if tuning is not None and most_bytes is not None:
+                tuning = tuning if tuning.bytes(tokens, gated) <= most_bytes else None
+            measured[outputs, inputs, gated, tokens] = tuning
+        return cls(measured)
+
+    def tuning(self, key: SkinnyKey) -> SkinnyTuning | None:
+        """Return the kernel's tuning for a layer; None where cuBLAS computes it."""
+        if key not in self._known:
+            self._known[key] = self._nearest(key)
+        return self._known[key]
+
+    def _nearest(self, key: SkinnyKey) -> SkinnyTuning | None:
+        outputs, inputs, gated, _ = key
+        ranked = sorted(
+            (away, at)
+            for at in self.measured
+            if at[2:] == key[2:] and (away := distance(at, key)) <= MAX_DISTANCE
+        )
+        for _, at in ranked:
+            tuning = self.measured[at]
+            if tuning is None or fits(outputs // (2 if gated else 1), inputs, tuning):
+                return tuning
+        return None
+
+
+def distance(one: Sequence[int], other: Sequence[int]) -> float:
+    """Return how unlike two layers are that begin with outputs and inputs: 0 for the same."""
+    return sum(abs(math.log2(one[at] / other[at])) for at in (0, 1))
 
 
 def bucket(tokens: int) -> int:
@@ -30,18 +87,8 @@ def bucket(tokens: int) -> int:
     return 1 if tokens == 1 else max(8, 1 << (tokens - 1).bit_length())
 
 
-def read_table(file: Path) -> dict[SkinnyKey, SkinnyTuning]:
-    """A table's tunings by (outputs, inputs, gated, tokens)."""
-    found = {}
-    for outputs, inputs, gated, tokens, *fields in json.loads(file.read_bytes()):
-        tuning = SkinnyTuning(*fields)
-        if fits(outputs // (2 if gated else 1), inputs, tuning):
-            found[outputs, inputs, gated, tokens] = tuning
-    return found
-
-
 @cache
-def _table(device: torch.device) -> dict[SkinnyKey, SkinnyTuning]:
+def _table(device: torch.device) -> SkinnyTable:
     kind, name = gpu_kind(device), torch.cuda.get_device_name(device)
     file = nearest(Path(__file__).parent.glob("skinny-*.json"), kind)
     if file is None:
@@ -50,20 +97,19 @@ def _table(device: torch.device) -> dict[SkinnyKey, SkinnyTuning]:
             name,
             kind,
         )
-        return {}
+        return SkinnyTable({})
     if parsed(file.name) != kind:
         log.info("GEMMs of few tokens on %s (%s): as measured on %s.", name, kind, file.stem)
-    most = program_bytes(device)
-    found = read_table(file)
-    return {key: tuning for key, tuning in found.items() if tuning.bytes(key[3], key[2]) <= most}
+    return SkinnyTable.read(file, program_bytes(device))
 
 
 def skinny_gemm(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, gated: bool = False
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, gate: Gate | None = None
 ) -> torch.Tensor | None:
     """`skinny_linear` where it was measured to be faster, else None."""
     tokens = x.shape[0]
     if not 0 < tokens <= MAX_SKINNY_TOKENS or x.dtype not in _HALF_DTYPES or x.stride(1) != 1:
         return None
-    tuning = _table(x.device).get((weight.shape[0], weight.shape[1], gated, bucket(tokens)))
-    return None if tuning is None else skinny_linear(x, weight, bias, tuning, gated=gated)
+    key = (weight.shape[0], weight.shape[1], gate is not None, bucket(tokens))
+    tuning = _table(x.device).tuning(key)
+    return None if tuning is None else skinny_linear(x, weight, bias, tuning, gate=gate)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from torch.nn.functional import linear, silu
+from torch.nn.functional import gelu, linear, silu
 
 from kvasir_engine.device.gpu_kind import GpuKind
 
@@ -21,9 +21,9 @@ def skinny(triton_interpreter):
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 16])
-@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("gate", [None, "silu", "gelu_tanh"])
 @pytest.mark.parametrize("biased", [False, True])
-def test_products(skinny, tokens: int, gated: bool, biased: bool) -> None:
+def test_products(skinny, tokens: int, gate: str | None, biased: bool) -> None:
     # Rows of a wider tensor, and NaN behind the last one.
     wide = torch.full((tokens + 1, 160), float("nan"))
     x = wide[:tokens, :128]
@@ -31,9 +31,9 @@ def test_products(skinny, tokens: int, gated: bool, biased: bool) -> None:
     weight = torch.randn(64, 128) / 12
     bias = torch.randn(64) if biased else None
     want = linear(x, weight, bias)
-    if gated:
-        gate, up = want.chunk(2, dim=-1)
-        want = silu(gate) * up
+    if gate is not None:
+        first, up = want.chunk(2, dim=-1)
+        want = (silu(first) if gate == "silu" else gelu(first, approximate="tanh")) * up
     tuning = skinny.SkinnyTuning(outputs=16, inputs=32, warps=1, stages=2, prefetched=128)
     moved = wide.to(DEVICE)[:tokens, :128]
     got = skinny.skinny_linear(
@@ -41,21 +41,51 @@ def test_products(skinny, tokens: int, gated: bool, biased: bool) -> None:
         weight.to(DEVICE),
         None if bias is None else bias.to(DEVICE),
         tuning,
-        gated=gated,
+        gate=gate,
     )
     torch.testing.assert_close(got.cpu(), want, atol=1e-5, rtol=1e-5)
 
 
-def test_a_table_keeps_only_what_the_kernel_computes(skinny, tmp_path) -> None:
-    from kvasir_engine.kernels.gemm.skinny_table import read_table
+WON, LOST = [64, 512, False, 8, 16, 128, 1, 4, 512], [64, 2048, False, 8]
+
+
+@pytest.mark.parametrize(
+    ("shape", "wins"),
+    [
+        ((64, 512), True),
+        ((64, 640), True),  # by a factor of 1.25 as the one that won
+        ((128, 512), True),
+        ((64, 2048), False),
+        ((64, 1536), False),  # nearer to the one that lost
+        ((144, 512), False),  # like none
+        ((60, 512), False),  # its outputs do not divide into the tuning's
+    ],
+)
+def test_a_shape_is_computed_as_the_most_similar_one(
+    skinny, tmp_path, shape: tuple[int, int], wins: bool
+) -> None:
+    from kvasir_engine.kernels.gemm.skinny_table import SkinnyTable
+
+    file = tmp_path / "gpu.json"
+    file.write_text(json.dumps([WON, LOST]))
+    table = SkinnyTable.read(file)
+    tuning = skinny.SkinnyTuning(16, 128, 1, 4, 512)
+    for _ in range(2):
+        assert table.tuning((*shape, False, 8)) == (tuning if wins else None)
+    assert table.tuning((*shape, False, 16)) is None, "not measured for so many tokens"
+    assert table.tuning((*shape, True, 8)) is None, "not measured with a gate"
+
+
+def test_the_next_similar_one_stands_in_where_the_kernel_does_not_fit(skinny, tmp_path) -> None:
+    from kvasir_engine.kernels.gemm.skinny_table import SkinnyTable
 
     file = tmp_path / "gpu.json"
     file.write_text(
-        json.dumps(
-            [[64, 512, False, 8, 16, 128, 1, 4, 512], [60, 512, False, 8, 16, 128, 1, 4, 512]]
-        )
+        json.dumps([[64, 512, False, 8, 32, 128, 1, 4, 512], [*WON[:1], 576, *WON[2:]]])
     )
-    assert read_table(file) == {(64, 512, False, 8): skinny.SkinnyTuning(16, 128, 1, 4, 512)}
+    assert SkinnyTable.read(file).tuning((48, 512, False, 8)) == skinny.SkinnyTuning(
+        16, 128, 1, 4, 512
+    )
 
 
 def test_numbers_of_tokens_share_a_measurement(skinny) -> None:
@@ -73,7 +103,7 @@ def table_on(skinny, monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "GPU")
         monkeypatch.setattr(skinny_table, "gpu_kind", lambda _: kind)
         monkeypatch.setattr(skinny_table, "program_bytes", lambda _: kib << 10)
-        return skinny_table._table.__wrapped__(torch.device("cuda", 0))
+        return skinny_table._table.__wrapped__(torch.device("cuda", 0)).measured
 
     return read
 
@@ -81,9 +111,9 @@ def table_on(skinny, monkeypatch):
 def test_a_gpu_without_a_table_takes_the_nearest_one(table_on, caplog) -> None:
     caplog.set_level("INFO")
     measured = table_on(GpuKind(9, 0, 132, 4920))
-    assert (28672, 4096, True, 16) in measured
+    assert measured[28672, 4096, True, 16] is not None
     assert caplog.text == ""
-    assert table_on(GpuKind(9, 0, 132, 4000)) == measured
+    assert table_on(GpuKind(9, 0, 132, 4900)) == measured
     assert "as measured on skinny-9.0" in caplog.text
 
 
@@ -95,6 +125,6 @@ def test_another_capability_leaves_few_tokens_to_cublas(table_on, caplog) -> Non
 
 def test_tiles_that_do_not_fit_are_left_out(table_on, skinny) -> None:
     kind = GpuKind(9, 0, 132, 4920)
-    some = table_on(kind, 99)
-    assert 0 < len(some) < len(table_on(kind))
+    some, every = ({k: t for k, t in table_on(kind, kib).items() if t} for kib in (99, 227))
+    assert 0 < len(some) < len(every)
     assert all(tuning.bytes(key[3], key[2]) <= 99 << 10 for key, tuning in some.items())
