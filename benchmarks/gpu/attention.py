@@ -1,12 +1,14 @@
 """Tunes and times the attention kernels on a GPU, and checks them against the reference.
 
     python benchmarks/gpu/attention.py --out F.json
+    python benchmarks/gpu/attention.py --layers 12/2/128,32/8/64 --out F.json
 
 Llama-3.1-8B's layer (32 heads, 8 KV heads of 128, bf16, blocks of 16 in random order). Decode:
 microseconds and TB/s of keys and values for batches of equal contexts, of 200 to 2,000 tokens, and
 of one long one among short ones; prefill: TFLOP/s of a causal prompt and of chunks behind a cached
 prefix by the best tuning of the Triton kernel, beside the kernel for Hopper and cuDNN's SDPA;
-shared: microseconds of decodes with a shared prefix and keys of their own.
+shared: microseconds of decodes with a shared prefix and keys of their own. With --layers, only
+decodes of layers of so many query heads, KV heads and numbers of a head.
 """
 
 from __future__ import annotations
@@ -137,44 +139,73 @@ def check() -> dict[str, float]:
 
 
 def _attend_all(
-    backend: TritonAttention, q: torch.Tensor, caches: list[torch.Tensor], batch: AttentionBatch
+    backend: TritonAttention,
+    q: torch.Tensor,
+    caches: list[torch.Tensor],
+    batch: AttentionBatch,
+    spec: AttentionSpec = SPEC,
 ) -> None:
     for cache in caches:
-        backend.attend(SPEC, q, cache, batch)
+        backend.attend(spec, q, cache, batch)
 
 
-def decode_figures(quick: bool) -> dict[str, Any]:
+def decode_figures(
+    spec: AttentionSpec, decodes: dict[str, list[int]], tunings: list[DecodeTuning]
+) -> dict[str, Any]:
     """Time of each batch, and the best ways to launch it."""
     found = {}
     backend = TritonAttention(DEVICE)
-    tunings = [
-        DecodeTuning(keys, warps, stages, parts)
-        for keys, warps, stages in ((128, 4, 3), (128, 4, 2), (64, 2, 3), (32, 1, 6), (32, 1, 4))
-        for parts in (1, 2, 4, 6, 8)
-    ]
-    for name, contexts in DECODES.items():
+    kv_heads, dim = spec.num_kv_heads, spec.head_dim
+    for name, contexts in decodes.items():
         entries, keys = len(contexts), sum(contexts)
         batch, blocks = make_batch([1] * entries, contexts, entries)
-        layers = max(2, min(8, (300 << 20) // (keys * KV_HEADS * DIM * 4) + 1))
+        layers = max(2, min(8, (300 << 20) // (keys * kv_heads * dim * 4) + 1))
         caches = [
-            torch.randn(2, blocks, BLOCK, KV_HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+            torch.randn(2, blocks, BLOCK, kv_heads, dim, device=DEVICE, dtype=torch.bfloat16)
             for _ in range(layers)
         ]
-        q = torch.randn(entries, HEADS, DIM, device=DEVICE, dtype=torch.bfloat16)
+        q = torch.randn(entries, spec.num_heads, dim, device=DEVICE, dtype=torch.bfloat16)
         results: list[tuple[float, str]] = []
         batch.decode_order = batch.seq_lens.argsort(descending=True).int()
         batch.split_kv = needs_split_kv(np.asarray(contexts, dtype=np.int32))
-        for tuning in [None] if quick or batch.split_kv else [None, *tunings]:
+        for tuning in [None] if batch.split_kv else [None, *tunings]:
             backend.decode_tuning = tuning
-            ms = milliseconds(partial(_attend_all, backend, q, caches, batch)) / layers
+            try:
+                ms = milliseconds(partial(_attend_all, backend, q, caches, batch, spec)) / layers
+            except Exception as error:  # too much shared memory
+                print("decode", tuning, repr(error)[:120], flush=True)
+                continue
             results.append((ms, str(tuning or "as chosen")))
-        chosen, size = results[0][0], keys * KV_HEADS * DIM * 2 * 2
+        chosen, size = results[0][0], keys * kv_heads * dim * 2 * 2
         found[name] = {
             "us": round(chosen * 1e3, 1),
             "TB_s": round(size / chosen / 1e9, 2),
             "best": [f"{ms * 1e3:.1f} {each}" for ms, each in sorted(results)[:4]],
         }
         print("decode", name, found[name], flush=True)
+    return found
+
+
+def tunings_to_try(*, widely: bool) -> list[DecodeTuning]:
+    """Ways to launch a decode."""
+    tiles = [(128, 4, 3), (128, 4, 2), (64, 2, 3), (32, 1, 6), (32, 1, 4)]
+    parts: tuple[int, ...] = (1, 2, 4, 6, 8)
+    if widely:
+        tiles += [(64, 4, 3), (64, 2, 4), (64, 2, 2), (64, 1, 4), (32, 2, 4), (32, 4, 2)]
+        tiles += [(128, 4, 4), (16, 1, 8)]
+        parts = (1, 2, 3, 4, 6, 8)
+    return [DecodeTuning(*tile, each) for tile in tiles for each in parts]
+
+
+def other_layers(named: str) -> dict[str, Any]:
+    """Times of decodes of other layers: `named` as 12/2/128,32/8/64."""
+    found = {}
+    decodes = {name: DECODES[name] for name in ("8x1024", "64x1024", "64x200-2000", "256x1024")}
+    for each in named.split(","):
+        heads, kv_heads, dim = map(int, each.split("/"))
+        print(each, flush=True)
+        spec = AttentionSpec(0, heads, kv_heads, dim, dim**-0.5)
+        found[each] = decode_figures(spec, decodes, tunings_to_try(widely=True))
     return found
 
 
@@ -268,9 +299,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--quick", action="store_true", help="the present tuning only")
     parser.add_argument("--parts", default="check,decode,prefill,shared")
+    parser.add_argument("--layers", default="", help="heads/KV heads/numbers, separated by commas")
     options = parser.parse_args()
-    parts = options.parts.split(",")
+    parts = [] if options.layers else options.parts.split(",")
     figures: dict[str, Any] = {"device": torch.cuda.get_device_name()}
+    if options.layers:
+        figures["layers"] = other_layers(options.layers)
     if "check" in parts:
         figures["errors"] = check()
         for name, error in figures["errors"].items():
@@ -278,7 +312,8 @@ def main() -> None:
     if "prefill" in parts:
         figures["prefill"] = prefill_figures(options.quick)
     if "decode" in parts:
-        figures["decode"] = decode_figures(options.quick)
+        tunings = [] if options.quick else tunings_to_try(widely=False)
+        figures["decode"] = decode_figures(SPEC, DECODES, tunings)
     if "shared" in parts:
         figures["shared"] = shared_figures()
     if options.out:

@@ -27,6 +27,7 @@ import torch
 from kvasir_engine.kernels.add_rms_norm import add_rms_norm
 from kvasir_engine.kernels.gemm.skinny import SkinnyTuning, fits, skinny_linear
 from kvasir_engine.kernels.gemm.skinny_table import distance
+from kvasir_engine.kernels.gemm.tuned_gemm import MIN_TUNED_TOKENS, tuned_gemm, tuned_gemms_on
 from kvasir_engine.kernels.silu_mul import silu_mul
 
 DEVICE = torch.device("cuda")
@@ -40,6 +41,8 @@ GAIN = 0.99
 AHEAD, OTHERS_AHEAD = 512, (0, 1024)
 """Inputs asked for ahead: at first, and with the best that were found so."""
 BEST = 4
+TUNED_WEIGHTS = 12
+"""Weights on which cuBLASLt's algorithms are timed."""
 SIMILAR = 0.25
 """A shape that is as near as this to another, as skinny_table.py has it, is not measured."""
 BY_PRODUCT = [
@@ -151,8 +154,9 @@ def microseconds(
 
 
 def by_cublas(x: torch.Tensor, weight: torch.Tensor, *, gated: bool) -> torch.Tensor:
-    """The same layer through torch."""
-    out = torch.nn.functional.linear(x, weight)
+    """The same layer through cuBLAS, by the algorithm that the engine chose, if any."""
+    out = tuned_gemm(x, weight)
+    out = torch.nn.functional.linear(x, weight) if out is None else out
     return silu_mul(out) if gated else out
 
 
@@ -170,6 +174,13 @@ class Layer:
     def microseconds(self, run: Callable[..., Any], tokens: int) -> float:
         """Time of `run`, which takes a weight."""
         return microseconds(run, self._weights, max(len(self._weights), 8), tokens)
+
+    def cublas_microseconds(self, x: torch.Tensor) -> float:
+        """Time without the kernel, by the algorithm that is fastest for so many tokens."""
+        gemms, tokens = tuned_gemms_on(DEVICE), len(x)
+        if gemms is not None and tokens >= MIN_TUNED_TOKENS:
+            gemms.tune(self._weights[:TUNED_WEIGHTS], [tokens])
+        return self.microseconds(partial(by_cublas, x, gated=self.shape[2]), tokens)
 
     def ranked(self, x: torch.Tensor) -> list[tuple[float, SkinnyTuning]]:
         """Return microseconds by tuning, the fastest first."""
@@ -208,7 +219,7 @@ def measure(outputs: int, inputs: int, gated: bool) -> Iterator[dict[str, Any]]:
         found = layer.ranked(x)
         if not found:
             continue
-        cublas = layer.microseconds(partial(by_cublas, x, gated=gated), tokens)
+        cublas = layer.cublas_microseconds(x)
         best, tuning = found[0]
         yield {
             "outputs": outputs,
