@@ -182,7 +182,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("zoo.json"))
     parser.add_argument("--models", default="", help="names, all without")
-    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seconds", type=float, default=86_400.0)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
