@@ -13,6 +13,9 @@ import torch
 
 _NAME = re.compile(r"(\d+)\.(\d+)-(\d+)sm-(\d+)gbs")
 
+SAME_PRODUCT = 0.05
+"""Most that cards of one product differ: H200s tell of 4,810 and of 4,920 GB/s."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuKind:
@@ -37,6 +40,11 @@ class GpuKind:
         if 0 in (self.bandwidth, other.bandwidth):
             return size
         return size + abs(math.log(self.bandwidth / other.bandwidth))
+
+    def is_like(self, other: GpuKind | None) -> bool:
+        """True if the two differ by no more than cards that are sold as one product."""
+        away = None if other is None else self.distance(other)
+        return away is not None and away <= SAME_PRODUCT
 
 
 def gpu_kind(device: torch.device) -> GpuKind:

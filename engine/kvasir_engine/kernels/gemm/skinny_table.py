@@ -98,7 +98,7 @@ def _table(device: torch.device) -> SkinnyTable:
             kind,
         )
         return SkinnyTable({})
-    if parsed(file.name) != kind:
+    if not kind.is_like(parsed(file.name)):
         log.info("GEMMs of few tokens on %s (%s): as measured on %s.", name, kind, file.stem)
     return SkinnyTable.read(file, program_bytes(device))
 

@@ -58,7 +58,7 @@ class TunedGemms:
         kind, version = gpu_kind(device), library.version
         shipped = shipped_table(version, kind)
         of = None if shipped is None else parsed(shipped.name)
-        if of != kind:
+        if not kind.is_like(of):
             log.info(
                 "cuBLASLt %s has no table of algorithms for %s (%s): %s.",
                 version,

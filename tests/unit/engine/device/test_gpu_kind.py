@@ -37,6 +37,14 @@ def test_the_most_similar_kind_is_taken(tables: list[Path]) -> None:
     assert nearest(tables, GpuKind(9, 0, 132, 4200)) == tables[0]
 
 
+def test_cards_of_one_product_are_alike() -> None:
+    assert H200.is_like(H200)
+    assert H200.is_like(GpuKind(9, 0, 132, 4810))
+    assert not H200.is_like(H100)
+    assert not H200.is_like(A100)
+    assert not H200.is_like(None)
+
+
 def test_another_capability_says_nothing(tables: list[Path]) -> None:
     assert nearest(tables, A100) is None
     assert nearest([], H200) is None
