@@ -177,12 +177,13 @@ def decode_figures(
                 continue
             results.append((ms, str(tuning or "as chosen")))
         chosen, size = results[0][0], keys * kv_heads * dim * 2 * 2
+        ranked = [f"{ms * 1e3:.1f} {each}" for ms, each in sorted(results)]
         found[name] = {
             "us": round(chosen * 1e3, 1),
             "TB_s": round(size / chosen / 1e9, 2),
-            "fastest_first": [f"{ms * 1e3:.1f} {each}" for ms, each in sorted(results)],
+            "fastest_first": ranked,
         }
-        print("decode", name, found[name]["us"], found[name]["fastest_first"][:4], flush=True)
+        print("decode", name, found[name]["us"], ranked[:4], flush=True)
     return found
 
 
