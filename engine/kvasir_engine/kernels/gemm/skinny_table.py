@@ -39,7 +39,7 @@ _HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 class SkinnyTable:
-    """What was measured on one kind of GPU."""
+    """Tunings as measured on one kind of GPU, by layer and number of tokens."""
 
     def __init__(self, measured: dict[SkinnyKey, SkinnyTuning | None]) -> None:
         """None: cuBLAS was faster."""
