@@ -19,15 +19,15 @@ class Failover:
     )
     first_byte_timeout: float = flag(
         120.0,
-        "Seconds in which an engine that is not Kvasir's has to send the first byte of a stream, "
+        "Seconds in which an engine that is not Kvasir's has to send the first data of a stream, "
         "beside four times what its measured prefill speed says for the prompts in flight there; "
-        "0 = no limit.",
+        "0 = no limit. Comments of server-sent events (`: ping`) are no data.",
         FAILURES,
         min=0.0,
     )
     stream_idle_timeout: float = flag(
         120.0,
-        "Seconds that such an engine may pause within a stream; 0 = no limit.",
+        "Seconds in which such an engine has to send more data of a stream; 0 = no limit.",
         FAILURES,
         min=0.0,
     )

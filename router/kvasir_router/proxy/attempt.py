@@ -12,6 +12,7 @@ from kvasir_router.proxy.failures.failure import Failure, Kind, broken
 from kvasir_router.proxy.failures.silence_limit import SilenceLimit
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.query import BYTES_PER_TOKEN
+from kvasir_router.wire.sse import DataLines
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
 
 HELD_BYTES = 256 * 1024
@@ -31,7 +32,7 @@ hang."""
 
 
 class StreamLimits(NamedTuple):
-    """Seconds that an engine may send nothing of a stream; 0 = no limit."""
+    """Seconds that an engine may send nothing of a stream but comments; 0 = no limit."""
 
     first_byte: float
     """Beside the time for its prompts at the measured speed."""
@@ -289,11 +290,16 @@ class UpstreamRequest:
             tokens = self._tokens_ahead or round(size / BYTES_PER_TOKEN)
             first += replica.prefill.allowance(tokens)
         self._end_silence_limit()
+        self._data_lines = DataLines()
         self._silence = SilenceLimit(first, limits.idle, self._silent)
 
     def _heard(self, silence: SilenceLimit, data: bytes, last: bool) -> None:
         head = self._head
-        if data and silence.heard() and head is not None and head.status == 200:
+        if head is None:
+            return
+        # A server that hangs may go on with comments that keep the connection open.
+        progress = self._data_lines.found_in(data) if head.has_events else len(data) > 0
+        if progress and silence.heard() and head.status == 200:
             seconds = time.monotonic() - self._sent_at
             self.replica.prefill.observed(self._tokens_ahead, seconds)
         if last:

@@ -1,7 +1,8 @@
-"""Cutting a server-sent event stream at the ends of its events."""
+"""Server-sent event streams: where events end, and whether a part of one has data."""
 
 _MAX_HELD = 256 * 1024
 _ENDS = (b"\n\n", b"\r\n\r\n")
+_DATA = b"data:"
 
 
 class EventCutter:
@@ -28,3 +29,24 @@ class EventCutter:
             return data
         self._held = data[cut:]
         return data[:cut]
+
+
+class DataLines:
+    """Tell parts that have some of a `data:` line from those that only keep a connection open:
+    comments, blank lines, other fields."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self) -> None:
+        self._start = b""
+        """First bytes of the line that the last part ended in."""
+
+    def found_in(self, data: bytes) -> bool:
+        """Return whether `data`, the stream's next bytes, begins a `data:` line or goes on with
+        one."""
+        if not data:
+            return False
+        data = self._start + data
+        line = data.rfind(b"\n") + 1
+        self._start = data[line : line + len(_DATA)] if line < len(data) else b""
+        return data.startswith(_DATA) or b"\n" + _DATA in data

@@ -45,9 +45,9 @@ def too_late(seconds: float) -> Answer:
 
 
 def silent(model: Model, replica_id: str, seconds: float) -> Answer:
-    """Answer when a replica sent nothing for so long, and no other one can be asked."""
+    """Answer when a replica sent no part of a stream for so long, and no other one can be asked."""
     message = (
-        f"Replica {replica_id} of model {model.name} sent nothing for {seconds:.0f} s; try again, "
+        f"Replica {replica_id} of model {model.name} sent no data for {seconds:.0f} s; try again, "
         "with a shorter prompt if it was a long one, or have the router's --first-byte-timeout and "
         "--stream-idle-timeout raised."
     )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -32,6 +33,22 @@ async def half(exchange: Any) -> None:
     await exchange.start_events()
     await exchange.chunk(b'data: {"choices": [{"index": 0, "text": "a"}]}\n\n')
     await exchange.client_left()
+
+
+def pings(*before: bytes) -> Any:
+    """A script that sends `before`, and then comments for as long as somebody reads them."""
+
+    async def answer(exchange: Any) -> None:
+        await exchange.start_events()
+        for part in before:
+            await exchange.chunk(part)
+        left = asyncio.ensure_future(exchange.client_left())
+        while not left.done():
+            with suppress(ConnectionError):
+                await exchange.chunk(b": ping\n\n")
+            await asyncio.wait([left], timeout=0.001)
+
+    return answer
 
 
 def hangs_once(first: Any) -> Any:
@@ -82,7 +99,7 @@ async def test_when_all_are_silent_the_client_is_told_and_not_banned(
         assert response.status_code == 504
         error = response.json()["error"]
         assert error["code"] == "replica_timeout"
-        assert "sent nothing for 0 s; try again" in error["message"]
+        assert "sent no data for 0 s; try again" in error["message"]
         assert "--first-byte-timeout" in error["message"]
         assert [len(replica.requests) for replica in replicas] == [asked, asked]
 
@@ -95,6 +112,24 @@ async def test_a_stream_that_stops_ends_with_an_error(foreign, client) -> None:
     assert json.loads(events[-1])["error"]["code"] == "replica_timeout"
     assert (len(a.requests), len(b.requests)) == (1, 0)
     assert router.replica("m", "r0").failures == {"stream_idle_timeout": 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "limit"),
+    [
+        ((), "first_byte_timeout"),
+        ((b'data: {"choices": []}\n\n',), "stream_idle_timeout"),
+        ((b"data: {", b'"choices": []}\n\n'), "stream_idle_timeout"),
+    ],
+)
+async def test_comments_are_no_progress(foreign, client, before, limit: str) -> None:
+    router, _ = await foreign(pings(*before))
+    async with asyncio.timeout(20):
+        response = await client.post(router.url + PATH, json=BODY)
+    assert b"".join(before).decode() in response.text
+    assert ": ping\n\n" in response.text
+    assert '"replica_timeout"' in response.text.splitlines()[-2]
+    assert router.replica("m", "r0").failures == {limit: 1}
 
 
 async def test_replicas_that_never_begin_are_left_alone(foreign, scripts, client) -> None:

@@ -1,10 +1,10 @@
-"""Cutting event streams at the ends of events."""
+"""Event streams: cut at the ends of events, and looked through for data."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvasir_router.wire.sse import EventCutter
+from kvasir_router.wire.sse import DataLines, EventCutter
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
@@ -36,3 +36,31 @@ def test_bytes_pass_unchanged_and_only_whole_events_before_the_end(parts: list[b
         sent += cutter.whole(part, False)
         assert sent == b"" or sent.endswith((b"\n\n", b"\r\n\r\n"))
     assert sent + cutter.whole(b"", True) == b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        ([b"data: 1\n\n"], [True]),
+        ([b": ping\n\n", b"\n", b"\r\n", b": data: 1\n\n"], [False] * 4),
+        ([b"event: message\n", b"id: 1\nretry: 2\n\n"], [False] * 2),
+        ([b": ping\n\ndata: 1\n\n", b": ping\r\n\r\nevent: a\r\ndata: 1\r\n\r\n"], [True] * 2),
+        ([b"data: a long", b" line ", b": of parts\n", b"\n"], [True, True, True, False]),
+        ([b"da", b"ta", b": 1\n\n", b": ping\n\n"], [False, False, True, False]),
+        ([b": pi", b"ng ", b"data: 1\n", b"data: 1\n"], [False, False, False, True]),
+        ([b"data: 1\n\n: ping", b" data:\n\n", b""], [True, False, False]),
+    ],
+)
+def test_data_lines_are_told_from_comments_however_they_are_cut(
+    parts: list[bytes], found: list[bool]
+) -> None:
+    lines = DataLines()
+    assert [lines.found_in(part) for part in parts] == found
+
+
+@given(st.lists(st.sampled_from([b"data:", b"da", b"ta:", b" x", b"\n", b"\r\n", b":"])))
+def test_data_is_found_in_the_parts_as_in_the_whole(parts: list[bytes]) -> None:
+    lines = DataLines()
+    whole = b"".join(parts).split(b"\n")
+    found = [lines.found_in(part) for part in parts]
+    assert any(found) == any(line.startswith(b"data:") for line in whole)
