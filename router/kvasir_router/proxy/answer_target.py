@@ -3,7 +3,7 @@
 from abc import abstractmethod
 
 from kvasir_router.fleet.replica import Replica
-from kvasir_router.proxy.attempt import UpstreamRequest
+from kvasir_router.proxy.attempts.attempt import UpstreamRequest
 from kvasir_router.proxy.client_response import AnswerObserver
 from kvasir_router.proxy.migration import Obstacle
 from kvasir_router.proxy.transcript import Transcript

@@ -2,7 +2,7 @@
 
 import re
 
-from kvasir_router.proxy.attempt import UpstreamRequest
+from kvasir_router.proxy.attempts.attempt import UpstreamRequest
 from kvasir_router.proxy.client_response import AnswerObserver, Client, ClientAnswer
 from kvasir_router.proxy.failures.failure import Failure, Kind, interrupted
 from kvasir_router.proxy.transcript import NO_BUDGET, Transcript, TranscriptBudget

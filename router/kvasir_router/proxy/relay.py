@@ -1,23 +1,21 @@
 """One request from a client: its answer, passed on from wherever it comes, and every end."""
 
 import asyncio
-import time
 
-from kvasir_router.admission.outcome import Outcome
 from kvasir_router.admission.ticket import Ticket
-from kvasir_router.fleet.choice import Choice
 from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Replica
 from kvasir_router.proxy.accounting import CLIENT_CLOSED
 from kvasir_router.proxy.answer_target import AnswerTarget
-from kvasir_router.proxy.attempt import UpstreamRequest
-from kvasir_router.proxy.attempts import Attempts
+from kvasir_router.proxy.attempts.attempt import UpstreamRequest
+from kvasir_router.proxy.attempts.attempts import Attempts
 from kvasir_router.proxy.client_response import Client, ClientAnswer, Framing, answer_head
 from kvasir_router.proxy.event_stream import EventStream, waiting_head
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import FAULTS, Failure
 from kvasir_router.proxy.migration import Obstacle
 from kvasir_router.proxy.relay_services import RelayServices
+from kvasir_router.proxy.request_record import RequestRecord
 from kvasir_router.proxy.transcript import Transcript
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.engine_json import tells_of_error
@@ -48,14 +46,7 @@ class Relay(AnswerTarget):
         self._client = client
         self.request = query.request
         self._metrics = metrics
-        self._received = time.monotonic()
-        self._first_byte_at = 0.0
-        self._ended_at = 0.0
-        self._status = 0
-        self._replica_id = ""
-        self._sent_bytes = 0
-        """Bytes of an answer's body that was written at once."""
-        self._choice: Choice | None = None
+        self._record = RequestRecord(query, model, metrics, ticket)
         self._answer: ClientAnswer | None = None
         """Answer on its way to the client."""
         self._attempts = Attempts(self, services, query, model, metrics, ticket)
@@ -63,7 +54,7 @@ class Relay(AnswerTarget):
         self._deadline: asyncio.TimerHandle | None = None
         self._hedges = False
         self._hedge_timer: asyncio.TimerHandle | None = None
-        model.budget.request(self._received)
+        model.budget.request(self._record.received)
 
     @property
     def has_answer(self) -> bool:
@@ -117,7 +108,7 @@ class Relay(AnswerTarget):
 
     def client_gone(self) -> None:
         """Stop the replica's work on the request at once."""
-        self._status = CLIENT_CLOSED
+        self._record.status = CLIENT_CLOSED
         self._over(None)
 
     def cut(self) -> None:
@@ -128,7 +119,7 @@ class Relay(AnswerTarget):
         """End the request, and nothing else: the router's own code raised for it."""
         tasks, request_id = self._services.tasks, self.request.request_id.decode()
         tasks.defect("request", error, request_id=request_id, model=self.model.name)
-        if self._ended_at:
+        if self._record.ended_at:
             return
         try:
             self.fail(failure_responses.defect())
@@ -146,7 +137,7 @@ class Relay(AnswerTarget):
     @property
     def moving(self) -> bool:
         """Return whether it waits to go on with a stream that has begun."""
-        return self._attempts.moving
+        return self._attempts.candidates.limited
 
     @property
     def preferred_has_room(self) -> bool:
@@ -166,8 +157,7 @@ class Relay(AnswerTarget):
     def heartbeat(self) -> None:
         """Tell the client of a stream that it waits on."""
         if self._answer is None:
-            self._status = 200
-            self._first_byte_at = time.monotonic()
+            self._record.began(200)
             self._answer = self._stream(waiting_head())
         if isinstance(self._answer, EventStream):
             self._answer.beat()
@@ -176,16 +166,17 @@ class Relay(AnswerTarget):
 
     def wait(self) -> None:
         """Wait in the queue: no replica may take the request now. Fail if the policy raised."""
-        if self._attempts.policy_failed:
+        candidates = self._attempts.candidates
+        if candidates.policy_failed:
             self.fail(failure_responses.policy_failed(self.model))
             return
-        self._attempts.forget_tried()
+        candidates.forget_tried()
         self.query.read_prompt()
         self._services.queue.join(self)
 
     def asked(self, replica: Replica) -> None:
         """AnswerTarget.asked."""
-        self._replica_id = replica.id
+        self._record.replica_id = replica.id
 
     def pass_on(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
         """AnswerTarget.pass_on."""
@@ -199,8 +190,9 @@ class Relay(AnswerTarget):
     def pass_whole(self, attempt: UpstreamRequest, head: ResponseHead, body: bytes) -> None:
         """AnswerTarget.pass_whole."""
         if self._answer is None:
-            self._note(attempt, head)
-            self._sent_bytes = len(body)
+            self._record.status = head.status
+            self._record.answered_by(attempt.choice)
+            self._record.sent_bytes = len(body)
             usage = None
             if head.usage:
                 usage = decode_usage(head.usage)
@@ -220,7 +212,8 @@ class Relay(AnswerTarget):
         answer = self._answer
         if answer is not None and not answer.begun:
             answer.close()
-            self._answer = self._choice = None
+            self._answer = None
+            self._record.choice = None
 
     def finish_stream(self) -> None:
         """AnswerTarget.finish_stream: the replica broke off before its last word."""
@@ -232,7 +225,7 @@ class Relay(AnswerTarget):
         """AnswerTarget.lose."""
         self._metrics.migrations[obstacle.value] += 1
         self._metrics.broken += 1
-        self.fail(last_word or failure_responses.broken_off(self.model, self._replica_id))
+        self.fail(last_word or failure_responses.broken_off(self.model, self._record.replica_id))
 
     def end_as_poison(self) -> None:
         """AnswerTarget.end_as_poison."""
@@ -245,9 +238,8 @@ class Relay(AnswerTarget):
         self.withdraw()
         client, request = self._client, self.request
         if self._answer is None:
-            self._status = error.status
-            self._sent_bytes = len(error.body)
-            self._first_byte_at = time.monotonic()
+            self._record.began(error.status)
+            self._record.sent_bytes = len(error.body)
             self._over(None)
             client.answer(request, error)
         elif self._answer.end(error):
@@ -263,11 +255,12 @@ class Relay(AnswerTarget):
 
     def answer_ended(self, usage: Usage | None) -> None:
         """AnswerObserver.answer_ended."""
-        if self._status not in FAULTS:
+        record = self._record
+        if record.status not in FAULTS:
             self._attempts.answered_well()
         self._over(usage)
-        if self._hedges and self._status == 200:
-            self.model.hedge_delay.answered(self._ended_at - self._received)
+        if self._hedges and record.status == 200:
+            self.model.hedge_delay.answered(record.seconds)
         self._client.finished(self.request.keep_alive)
 
     def answer_broken(self, failure: Failure) -> None:
@@ -275,12 +268,13 @@ class Relay(AnswerTarget):
         self._attempts.give_up(failure)
 
     def _begin(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
-        self._note(attempt, head)
+        self._record.status = head.status
         if head.has_events:
             stream = self._stream(head)
             self._answer = stream
             self._adopt(attempt, stream)
         else:
+            self._record.answered_by(attempt.choice)
             self._answer = answer = ClientAnswer(self, self._client, self.request, head)
             attempt.pass_to(answer, self._paused)
 
@@ -288,20 +282,12 @@ class Relay(AnswerTarget):
         transcripts = self._services.transcripts
         return EventStream(self, self._client, self.query, head, transcripts)
 
-    def _note(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
-        """Note the attempt's replica as the one that answers."""
-        self._status = head.status
-        self._choice = attempt.choice
-        self._replica_id = attempt.replica.id
-        self._first_byte_at = time.monotonic()
-
     def _adopt(self, attempt: UpstreamRequest, stream: EventStream) -> None:
         """Let the attempt's replica begin the stream, or go on with it."""
         if stream.blank:
-            self._choice = attempt.choice
-            self._first_byte_at = time.monotonic()
+            self._record.answered_by(attempt.choice)
         else:
-            self._choice = None
+            self._record.choice = None
             self._metrics.migrations["moved"] += 1
             self._attempts.adopted(attempt)
         stream.read_from(attempt)
@@ -310,11 +296,11 @@ class Relay(AnswerTarget):
     def _enter(self) -> None:
         """Enter the queue: the prompt is known as well as it will be."""
         try:
-            if self._ended_at:
+            if self._record.ended_at:
                 return
             if self._services.queue.enter(self):
                 self.start()
-            elif not self._ended_at:
+            elif not self._record.ended_at:
                 self.query.read_prompt()
         except Exception as error:
             self.defect(error)
@@ -345,29 +331,10 @@ class Relay(AnswerTarget):
             self._services.queue.leave(self)
         answer = self._answer
         if answer is not None:
-            self._sent_bytes = answer.sent_bytes
+            self._record.sent_bytes = answer.sent_bytes
             answer.close()
-        self._ended_at = time.monotonic()
-        self._services.accounting.add(self._outcome(usage))
+        self._services.accounting.add(self._record.end(usage))
         # No circle is left, and nothing large: it is freed now, not when the collector comes by.
         self.query.release_body()
         self._answer = None
         self._attempts.release()
-
-    def _outcome(self, usage: Usage | None) -> Outcome:
-        if usage is not None and self.query.resumed:
-            usage = usage._replace(cached_tokens=None)  # it is what the client has said
-        return Outcome(
-            self.query,
-            self.model,
-            self._metrics,
-            self.ticket,
-            self._choice,
-            self._replica_id,
-            self._status,
-            usage,
-            self._sent_bytes,
-            self._received,
-            self._first_byte_at,
-            self._ended_at,
-        )

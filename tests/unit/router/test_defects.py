@@ -18,8 +18,8 @@ from kvasir_router.index.model_index import ModelIndex
 from kvasir_router.options.router_settings import QueueLimits
 from kvasir_router.policy.kv_aware import KvAware
 from kvasir_router.proxy.accounting import RequestAccounting
-from kvasir_router.proxy.attempt import UpstreamRequest
-from kvasir_router.proxy.attempts import Attempts
+from kvasir_router.proxy.attempts.attempt import UpstreamRequest
+from kvasir_router.proxy.attempts.attempts import Attempts
 from kvasir_router.proxy.event_stream import EventStream
 from kvasir_router.proxy.gateway import Gateway
 from kvasir_router.proxy.relay import Relay

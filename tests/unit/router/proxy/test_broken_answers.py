@@ -17,7 +17,7 @@ import pytest
 
 from kvasir_router.options.failover_settings import Failover
 from kvasir_router.options.router_settings import QueueLimits, Timeouts
-from kvasir_router.proxy.attempt import HELD_BYTES
+from kvasir_router.proxy.attempts.attempt import HELD_BYTES
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvasir_router.proxy.attempt import UpstreamRequest
-from kvasir_router.proxy.attempts import Attempts
+from kvasir_router.proxy.attempts.attempt import UpstreamRequest
+from kvasir_router.proxy.attempts.attempts import Attempts
 from kvasir_router.proxy.client_response import ClientAnswer
 from kvasir_router.proxy.relay import Relay
 from kvasir_router.wire.http_request import Request

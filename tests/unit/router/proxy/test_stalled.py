@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kvasir_router.fleet.circuit_breaker import BreakerState
-from kvasir_router.proxy import attempt
+from kvasir_router.proxy.attempts import attempt
 
 pytestmark = pytest.mark.slow
 

@@ -1,37 +1,28 @@
-"""Choice of a replica for one request, and of the next one when it fails."""
+"""Attempts at replicas for one request: one after the other, and a hedge beside."""
 
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from kvasir_router.admission.ticket import Ticket
 from kvasir_router.fleet.choice import Choice
-from kvasir_router.fleet.model import Model, PolicyError
+from kvasir_router.fleet.model import Model
 from kvasir_router.fleet.replica import Health, Replica
 from kvasir_router.proxy.answer_target import AnswerTarget
-from kvasir_router.proxy.attempt import AttemptObserver, StreamLimits, UpstreamRequest
+from kvasir_router.proxy.attempts.attempt import AttemptObserver, StreamLimits, UpstreamRequest
+from kvasir_router.proxy.attempts.candidates import Candidates
+from kvasir_router.proxy.attempts.outgoing_request import OutgoingRequest
 from kvasir_router.proxy.failures import failure_responses
 from kvasir_router.proxy.failures.failure import Failure, Kind, Moves, of_answer
-from kvasir_router.proxy.migration import (
-    Obstacle,
-    ObstacleError,
-    after_handover,
-    can_wait,
-    choose_alike,
-    continuation,
-)
+from kvasir_router.proxy.migration import Obstacle, ObstacleError, can_wait
 from kvasir_router.proxy.relay_services import RelayServices
 from kvasir_router.telemetry.model_metrics import ModelMetrics
 from kvasir_router.wire.query import Query
 from kvasir_router.wire.responses import Answer
 from kvasir_router.wire.upstream import ResponseHead
-from kvasir_router.wire.usage import ask_for_usage
 
 _SUSPECT = Failure("suspect", Kind.LEAVING)
 _NOT_BEGUN = (Kind.UNSENT, Kind.LEAVING)
 """Failures of a replica that has done nothing for the request."""
-
-_NOWHERE: frozenset[str] = frozenset()
 
 
 class Attempts(AttemptObserver):
@@ -59,22 +50,14 @@ class Attempts(AttemptObserver):
         self._metrics = metrics
         self._ticket = ticket
         self._moves = Moves(services.failover.max_moves)
-        self._tried: list[Replica] = []
-        self._faulty: list[Replica] = []
-        """Replicas that answered badly or not at all: not asked again, also not after a wait."""
+        self.candidates = Candidates(query, model)
+        self._outgoing = OutgoingRequest(query, services.fleet_secrets)
         self._limits: StreamLimits | None = None
         if query.streams:
             failover = services.failover
             self._limits = StreamLimits(failover.first_byte_timeout, failover.stream_idle_timeout)
-        self._ended_at = _NOWHERE
-        """Nodes where a replica ended with the request: a node may end with all of its own."""
-        self._body = query.request.body
-        self._broken: Replica | None = None
-        """Replica whose broken stream is being migrated."""
         self._current: UpstreamRequest | None = None
         self._hedge: UpstreamRequest | None = None
-        self.policy_failed = False
-        """Set when there is no choice because the policy raised."""
 
     @property
     def _retried(self) -> bool:
@@ -84,27 +67,17 @@ class Attempts(AttemptObserver):
     def start(self) -> bool:
         """Look for a replica; False when none may take the request. After a wait, those that were
         gone before may serve again."""
-        self.forget_tried()
-        choice = self._choose_next()
+        self.candidates.forget_tried()
+        choice = self.candidates.choose_next()
         if choice is not None:
             self._send(choice)
         return choice is not None
-
-    @property
-    def moving(self) -> bool:
-        """Return whether only some replicas can take it: a started stream goes to equal ones, what
-        failed at one to another one."""
-        return self._broken is not None or len(self._faulty) > 0
-
-    def forget_tried(self) -> None:
-        """The request waits: what was gone may have come back by its turn."""
-        self._tried = self._faulty.copy()
 
     def send_hedge(self) -> None:
         """The answer is late: ask a second replica, and take whichever is first."""
         if self._current is None or self._target.has_answer:
             return
-        choice = self._choose()
+        choice = self.candidates.choose()
         if choice is not None and self._model.budget.spend(time.monotonic()):
             self._metrics.hedges["sent"] += 1
             self._hedge = self._make(choice)
@@ -141,7 +114,7 @@ class Attempts(AttemptObserver):
     def release(self) -> None:
         """Free what the request held; nothing here is called again."""
         del self._target
-        self._body = b""
+        self._outgoing.release()
 
     # From an attempt
 
@@ -154,24 +127,8 @@ class Attempts(AttemptObserver):
             self._services.tasks.defect("request", error)
 
     def rendered(self, attempt: UpstreamRequest) -> tuple[bytes, bytes]:
-        """Return the request's head and body for the attempt's replica."""
-        request, body = self._query.request, self._body
-        has_usage = request.endpoint.usage == "completion"
-        if self._query.streams and not attempt.contract and has_usage:
-            asking = ask_for_usage(body, self._query.envelope.stream_options, request.outline)
-            if asking is not None:
-                body, attempt.asks_for_usage = asking, True
-        head = (
-            b"POST %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: %d\r\nX-Request-Id: %b\r\n%b\r\n"
-        ) % (
-            request.target,
-            attempt.replica.authority,
-            b"".join(request.lines),
-            len(body),
-            request.request_id,
-            self._services.fleet_secrets.lines if attempt.contract else b"",
-        )
-        return head, body
+        """AttemptObserver.rendered."""
+        return self._outgoing.rendered(attempt)
 
     def answer_began(self, attempt: UpstreamRequest, head: ResponseHead) -> None:
         """Take the head of an answer that is passed on as it comes."""
@@ -185,7 +142,7 @@ class Attempts(AttemptObserver):
         """Take a whole answer."""
         failure = of_answer(head.status, body, attempt.contract)
         if failure is not None and failure.reason == "handover":
-            self._body = after_handover(self._query, body)
+            self._outgoing.go_on_from(body)
         if failure is None or not self._retry_on_error(attempt, failure):
             if self._hedge is not None:
                 self._won(attempt)
@@ -194,8 +151,8 @@ class Attempts(AttemptObserver):
     def failed(self, attempt: UpstreamRequest, failure: Failure) -> None:
         """Take note that it has left its replica; its answer, if it had begun, is broken."""
         another_runs = self._drop(attempt)
-        if failure.kind is Kind.DEATH and attempt.replica.spec.node:
-            self._ended_at |= {attempt.replica.spec.node}
+        if failure.kind is Kind.DEATH:
+            self.candidates.died(attempt.replica)
         if self._moves.failed(failure.kind):
             self._target.end_as_poison()
         elif another_runs:
@@ -211,11 +168,11 @@ class Attempts(AttemptObserver):
         if not self._retried:
             return
         if self._target.is_blank:
-            choice = self._choose()
+            choice = self.candidates.choose()
         else:
             with suppress(ObstacleError):
-                self._body = self._continuation(attempt)
-                choice = self._choose_alike(attempt.replica)
+                self._ask_for_rest(attempt)
+                choice = self.candidates.choose_alike(attempt.replica)
         if choice is None or choice.replica.health is not Health.READY:
             return
         if self._allows(Kind.LEAVING):
@@ -225,40 +182,12 @@ class Attempts(AttemptObserver):
 
     # One after the other
 
-    def _choose(self) -> Choice | None:
-        if self._ended_at:
-            return self._elsewhere(lambda tried: self._model.choose(self._query, tried))
-        self.policy_failed = False
-        try:
-            return self._model.choose(self._query, self._tried)
-        except PolicyError:
-            self.policy_failed = True
-            return None
-
-    def _choose_next(self) -> Choice | None:
-        return self._choose() if self._broken is None else self._choose_alike(self._broken)
-
-    def _choose_alike(self, replica: Replica) -> Choice | None:
-        return self._elsewhere(lambda tried: choose_alike(self._query, self._model, replica, tried))
-
-    def _elsewhere(self, choose: Callable[[Sequence[Replica]], Choice | None]) -> Choice | None:
-        """Choose on another node than where a replica ended, or else on any."""
-        nodes = self._ended_at
-        beside = [each for each in self._model.replicas.values() if each.spec.node in nodes]
-        self.policy_failed = False
-        try:
-            choice = choose([*self._tried, *beside]) if beside else None
-            return choice or choose(self._tried)
-        except PolicyError:
-            self.policy_failed = True
-            return None
-
     def _send(self, choice: Choice) -> None:
         self._current = attempt = self._make(choice)
         attempt.start(afresh=self._moves.in_doubt or not self._retried)
 
     def _make(self, choice: Choice) -> UpstreamRequest:
-        self._tried.append(choice.replica)
+        self.candidates.asked(choice.replica)
         self._target.asked(choice.replica)
         self._model.sent(self._query, choice)
         services = self._services
@@ -277,10 +206,10 @@ class Attempts(AttemptObserver):
             self._target.fail(self._last_word(replica, failure))
             return
         if failure.kind is Kind.CHARGED:
-            self._faulty.append(replica)
+            self.candidates.faulted(replica)
             self._ticket.waits_since = 0.0  # an earlier wait is over
-        choice = self._choose()
-        if choice is None and (self.policy_failed or self._may_wait(failure)):
+        choice = self.candidates.choose()
+        if choice is None and (self.candidates.policy_failed or self._may_wait(failure)):
             self._target.wait()
         elif choice is not None and self._allows(failure.kind):
             self._retry(choice, failure)
@@ -294,7 +223,7 @@ class Attempts(AttemptObserver):
         fault there must be one that serves, and is full."""
         if failure.kind is not Kind.CHARGED:
             return True
-        return self._model.serves_beside(self._tried) and self._allows(failure.kind)
+        return self.candidates.another_serves and self._allows(failure.kind)
 
     def _last_word(self, replica: Replica, failure: Failure) -> Answer:
         if failure.seconds:
@@ -313,7 +242,7 @@ class Attempts(AttemptObserver):
         if self._hedge is not None:
             attempt.leave()
             return self._drop(attempt)
-        choice = self._choose() if self._retried else None
+        choice = self.candidates.choose() if self._retried else None
         if choice is None or not self._allows(failure.kind):
             return False
         attempt.leave()
@@ -345,27 +274,27 @@ class Attempts(AttemptObserver):
     # Going on with a stream
 
     def adopted(self, attempt: UpstreamRequest) -> None:
-        """Go on with the attempt's replica; the others may be asked again, should it break."""
-        self._tried = [attempt.replica]
-        self._broken = None
+        """Go on with the attempt's replica."""
+        self.candidates.adopted(attempt.replica)
 
-    def _continuation(self, attempt: UpstreamRequest) -> bytes:
+    def _ask_for_rest(self, attempt: UpstreamRequest) -> None:
+        """Let the next replica go on with the attempt's stream. Raises ObstacleError."""
         if not self._services.failover.migration:
             raise ObstacleError(Obstacle.OFF)
         if not attempt.contract:
             raise ObstacleError(Obstacle.CONTRACT)
-        return continuation(self._query, self._target.transcript)
+        self._outgoing.go_on_after(self._target.transcript)
 
     def _go_on(self, attempt: UpstreamRequest, failure: Failure) -> None:
         try:
-            self._body = self._continuation(attempt)
+            self._ask_for_rest(attempt)
         except ObstacleError as error:
             if error.obstacle is Obstacle.NOTHING_LEFT:
                 self._target.finish_stream()
             else:
                 self._target.lose(error.obstacle, self._last_word(attempt.replica, failure))
             return
-        choice = self._choose_alike(attempt.replica)
+        choice = self.candidates.choose_alike(attempt.replica)
         if choice is None and not can_wait(self._model, attempt.replica):
             self._target.lose(Obstacle.REPLICA)
         elif not self._allows(failure.kind):
@@ -375,9 +304,9 @@ class Attempts(AttemptObserver):
 
     def _move(self, replica: Replica, choice: Choice | None, failure: Failure) -> None:
         """Go on with the replica's stream elsewhere, at once or when somebody has room."""
-        if self._broken is None:
+        if self.candidates.broken is None:
             self._ticket.waits_since = 0.0  # an earlier wait is over
-        self._broken = replica
+        self.candidates.broken = replica
         if choice is not None:
             self._retry(choice, failure)
         else:

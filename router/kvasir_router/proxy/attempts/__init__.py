@@ -1,0 +1,1 @@
+"""Attempts at replicas for one request."""

@@ -1,0 +1,89 @@
+"""What a request's outcome says of its way."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvasir_router.proxy.request_record import RequestRecord
+from kvasir_router.wire.usage import Usage
+
+
+class Clock:
+    """time.monotonic, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "monotonic", made)
+    return made
+
+
+@pytest.fixture
+def make(clock):
+    """A record of a request that comes now, of a client that resumes a stream or not."""
+
+    def made(*, resumed: bool = False) -> RequestRecord:
+        query: Any = SimpleNamespace(resumed=resumed)
+        nothing: Any = object()
+        return RequestRecord(query, nothing, nothing, nothing)
+
+    return made
+
+
+def choice_of(replica_id: str) -> Any:
+    return SimpleNamespace(replica=SimpleNamespace(id=replica_id))
+
+
+def test_a_replicas_answer(make, clock) -> None:
+    record = make()
+    record.status = 200
+    clock.now = 101.0
+    choice = choice_of("r0")
+    record.answered_by(choice)
+    record.sent_bytes = 9
+    clock.now = 103.0
+    outcome = record.end(Usage(5, 6, 4))
+    assert (outcome.status, outcome.replica_id, outcome.sent_bytes) == (200, "r0", 9)
+    assert outcome.choice is choice
+    assert outcome.usage == Usage(5, 6, 4)
+    assert (outcome.first_byte, outcome.seconds, record.seconds) == (1.0, 3.0, 3.0)
+    assert record.ended_at == outcome.ended_at == 103.0
+
+
+def test_an_answer_of_the_routers_own(make, clock) -> None:
+    record = make()
+    record.replica_id = "r1"
+    clock.now = 102.0
+    record.began(503)
+    outcome = record.end(None)
+    assert (outcome.status, outcome.replica_id, outcome.choice) == (503, "r1", None)
+    assert outcome.first_byte == 2.0
+
+
+def test_a_stream_that_waited_begins_with_its_replicas_answer(make, clock) -> None:
+    record = make()
+    clock.now = 101.0
+    record.began(200)
+    clock.now = 105.0
+    record.answered_by(choice_of("r0"))
+    assert record.end(None).first_byte == 5.0
+
+
+def test_without_an_answer_there_is_no_first_byte(make, clock) -> None:
+    record = make()
+    record.status = 499
+    clock.now = 101.0
+    assert record.end(None).first_byte == 0.0
+
+
+def test_what_a_resuming_client_says_of_the_cache_does_not_count(make) -> None:
+    assert make(resumed=True).end(Usage(5, 6, 4)).usage == Usage(5, 6, None)
