@@ -1,4 +1,4 @@
-"""Turns of the event loop, shared between streams and the bodies that are being read."""
+"""Turns of the event loop, shared between streams, bodies that are read and long answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LoopTurns:
 
     A stream goes on once a turn. Many bodies that come together would all be read in one turn, and
     hold up every stream for the sum. Whoever waits gets a turn in the order of arrival, and each
-    turn takes one at least.
+    turn takes one at least. Long answers pause in the same way while they are rendered.
     """
 
     def __init__(self, seconds: float = TURN_SECONDS) -> None:

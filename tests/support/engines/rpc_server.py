@@ -170,9 +170,10 @@ class Rig:
         self.fleet_secret = FleetSecretFile(secret, secret_file)
         keyring = Keyring(api_keys, self.fleet_secret)
         maker = RequestMaker(tokenizer, None, (EOS or 0,), TOKENIZER.vocab_size, BLOCK, 5)
+        self.intake = Intake(maker, CONTEXT)
         service = EngineService(
             self.core,
-            GenerateReader(Intake(maker, CONTEXT), BodyWorkers(_no_setup, 2**20)),
+            GenerateReader(self.intake, BodyWorkers(_no_setup, 2**20)),
             self.lifecycle,
             ApiMetrics(MetricRegistry("kvasir_", "m")),
             self.reporter,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -17,6 +16,8 @@ from kvasir_engine.server.generation.generation import (
     Interruption,
 )
 from kvasir_engine.server.lifecycle import Lifecycle
+from kvasir_engine.server.long_json import encode_in_turns
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.answer import Answer
 from kvasir_engine.server.openai.api_error import ApiError, from_engine
@@ -36,9 +37,13 @@ class GenerationResponse(Response):
     generation off; nothing else runs per request or per token.
     """
 
-    def __init__(self, answer: Answer, lifecycle: Lifecycle, writer: StreamWriter) -> None:
-        """`writer` renders the answer's events, where it is streamed."""
+    def __init__(
+        self, answer: Answer, lifecycle: Lifecycle, writer: StreamWriter, turns: LoopTurns
+    ) -> None:
+        """`writer` renders the answer's events, where it is streamed; `turns` are those in which a
+        long unary answer is rendered."""
         super().__init__()
+        self._turns = turns
         self._writer = writer
         self._answer = answer
         self._generation = answer.generation
@@ -49,7 +54,7 @@ class GenerationResponse(Response):
         watcher = asyncio.create_task(_watch(receive, self._generation))
         try:
             with self._lifecycle.run(self._generation):
-                await self._respond(scope, receive, send)
+                await self._respond(scope, send)
         except GenerationInterruptedError as error:
             if error.reason is Interruption.HANDOVER:
                 raise self._unary_handover() from error
@@ -61,23 +66,29 @@ class GenerationResponse(Response):
             watcher.cancel()
             await self._generation.close()
 
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(self, scope: Scope, send: Send) -> None:
         await self._generation.admit()
         if self._answer.stream:
             await self._stream(send, scope["state"]["send"])
         else:
             async for _ in self._generation.updates():
                 pass
-            await self._unary()(scope, receive, send)
+            await self._send_unary(send)
 
-    def _unary(self) -> Response:
+    async def _send_unary(self, send: Send) -> None:
         answer = self._answer
-        headers = (
-            router_contract.unary_headers(self._generation, answer.usage) if answer.fleet else None
-        )
-        return Response(
-            msgspec.json.encode(answer.body()), headers=headers, media_type="application/json"
-        )
+        headers = [(b"content-type", b"application/json")]
+        if answer.fleet:
+            told = router_contract.unary_headers(self._generation, answer.usage)
+            headers += [(name.encode(), value.encode()) for name, value in told.items()]
+        parts = await encode_in_turns(answer.body(), self._turns)
+        headers.append((b"content-length", b"%d" % sum(map(len, parts))))
+        *before, last = parts
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for part in before:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await self._turns.pause()
+        await send({"type": "http.response.body", "body": last, "more_body": False})
 
     def _unary_handover(self) -> ApiError:
         answer = self._answer

@@ -20,7 +20,7 @@ from kvasir_engine.server.openai.chat import ChatAnswer
 from kvasir_engine.server.openai.completions import CompletionAnswer
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 from kvasir_engine.server.openai.preparer import PreparedRequest
-from kvasir_engine.server.openai.sse import EventWriter
+from kvasir_engine.server.openai.sse import EventWriter, StreamWriter
 from kvasir_engine.server.server_state import ServerState
 
 _ANSWERS: dict[str, Callable[..., Answer]] = {
@@ -86,14 +86,17 @@ class ApiRoutes:
             request_id=scope_state["request_id"],
             model=prepared.body.model or state.model.name,
             logprob_format=LogprobFormat(
-                state.model.tokenizer, as_ids=bool(prepared.body.return_tokens_as_token_ids)
+                state.model.tokenizer,
+                as_ids=bool(prepared.body.return_tokens_as_token_ids),
+                in_turns=not prepared.body.stream,
             ),
             fleet=scope_state["fleet"],
             **self._more(route, prepared),
         )
+        writer: StreamWriter = EventWriter(answer)
         if isinstance(answer, MessagesAnswer):
-            return GenerationResponse(answer, state.lifecycle, MessagesEventWriter(answer))
-        return GenerationResponse(answer, state.lifecycle, EventWriter(answer))
+            writer = MessagesEventWriter(answer)
+        return GenerationResponse(answer, state.lifecycle, writer, state.turns)
 
     def _more(self, route: str, prepared: PreparedRequest) -> dict[str, Any]:
         """Return the arguments that only one route's answer takes."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.request import LogprobEntry
+from kvasir_engine.server.long_json import LongList
 
 _MIN_LOGPROB = -9999.0
 """Stand for minus infinity, which JSON cannot write; OpenAI's value."""
 
 
 class LogprobFormat:
-    """`as_ids`: tokens are shown as "token_id:17" (return_tokens_as_token_ids)."""
+    """`as_ids`: tokens are shown as "token_id:17" (return_tokens_as_token_ids). `in_turns`: lists
+    with an element a token are LongLists, for `encode_in_turns`."""
 
-    def __init__(self, tokenizer: Tokenizer, *, as_ids: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, as_ids: bool = False, in_turns: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
         self._as_ids = as_ids
+        self._list: Callable[[Iterable[Any]], Any] = LongList if in_turns else list
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a prompt that was given as ids."""
@@ -28,18 +34,13 @@ class LogprobFormat:
 
     def chat(self, entries: Iterable[LogprobEntry]) -> dict[str, Any]:
         """A chat choice's `logprobs`."""
+        return {"content": self._list(map(self._chat_entry, entries)), "refusal": None}
+
+    def _chat_entry(self, entry: LogprobEntry) -> dict[str, Any]:
+        best = zip(entry.top_ids, entry.top_logprobs, strict=True)
         return {
-            "content": [
-                {
-                    **self._chat_token(entry.token_id, entry.logprob),
-                    "top_logprobs": [
-                        self._chat_token(token_id, value)
-                        for token_id, value in zip(entry.top_ids, entry.top_logprobs, strict=True)
-                    ],
-                }
-                for entry in entries
-            ],
-            "refusal": None,
+            **self._chat_token(entry.token_id, entry.logprob),
+            "top_logprobs": [self._chat_token(token_id, value) for token_id, value in best],
         }
 
     def _chat_token(self, token_id: int, logprob: float) -> dict[str, Any]:
@@ -52,27 +53,29 @@ class LogprobFormat:
     def legacy(self, entries: Sequence[LogprobEntry], offsets: Sequence[int]) -> dict[str, Any]:
         """A completion choice's `logprobs`; `offsets` is where each token's text begins."""
         return {
-            "tokens": [self._text(entry.token_id) for entry in entries],
-            "token_logprobs": [max(entry.logprob, _MIN_LOGPROB) for entry in entries],
-            "top_logprobs": [self._top(entry) for entry in entries],
-            "text_offset": list(offsets),
+            "tokens": self._list(self._text(entry.token_id) for entry in entries),
+            "token_logprobs": self._list(max(entry.logprob, _MIN_LOGPROB) for entry in entries),
+            "top_logprobs": self._list(map(self._top, entries)),
+            "text_offset": self._list(offsets),
         }
 
     def legacy_prompt(
         self, token_ids: Sequence[int], entries: Sequence[LogprobEntry]
     ) -> dict[str, Any]:
         """An echoed prompt in the legacy form; its first token has no prediction."""
-        texts = [self._text(token_id) for token_id in token_ids]
-        offsets, at = [], 0
-        for token_id in token_ids:
-            offsets.append(at)
-            at += len(self._tokenizer.token_text(token_id))
+        logprobs = (max(entry.logprob, _MIN_LOGPROB) for entry in entries)
         return {
-            "tokens": texts,
-            "token_logprobs": [None, *(max(entry.logprob, _MIN_LOGPROB) for entry in entries)],
-            "top_logprobs": [None, *(self._top(entry) for entry in entries)],
-            "text_offset": offsets,
+            "tokens": self._list(map(self._text, token_ids)),
+            "token_logprobs": self._list(chain((None,), logprobs)),
+            "top_logprobs": self._list(chain((None,), map(self._top, entries))),
+            "text_offset": self._list(self._offsets(token_ids)),
         }
+
+    def _offsets(self, token_ids: Sequence[int]) -> Iterator[int]:
+        at = 0
+        for token_id in token_ids:
+            yield at
+            at += len(self._tokenizer.token_text(token_id))
 
     def _top(self, entry: LogprobEntry) -> dict[str, float]:
         """The k best and the token itself."""
@@ -81,9 +84,9 @@ class LogprobFormat:
         top.setdefault(self._text(entry.token_id), max(entry.logprob, _MIN_LOGPROB))
         return top
 
-    def prompt(self, entries: Sequence[LogprobEntry]) -> list[dict[str, Any] | None]:
-        """vLLM's `prompt_logprobs`: a dictionary by token id for each prompt token."""
-        return [None, *(self._by_id(entry) for entry in entries)]
+    def prompt(self, entries: Sequence[LogprobEntry]) -> Any:
+        """vLLM's `prompt_logprobs`: a list with a dictionary by token id for each prompt token."""
+        return self._list(chain((None,), map(self._by_id, entries)))
 
     def _by_id(self, entry: LogprobEntry) -> dict[str, Any]:
         found = {str(entry.token_id): self._ranked(entry.token_id, entry.logprob, entry.rank)}
@@ -101,4 +104,4 @@ def join_legacy(first: dict[str, Any], second: dict[str, Any] | None) -> dict[st
     """Echoed prompt and output as one."""
     if second is None:
         return first
-    return {key: [*value, *second[key]] for key, value in first.items()}
+    return {key: type(value)(chain(value, second[key])) for key, value in first.items()}

@@ -15,6 +15,7 @@ from kvasir_engine.core.client import LoadSnapshot
 from kvasir_engine.request import LogprobEntry, Resume
 from kvasir_engine.sampling_params import ParameterError, SamplingParams
 from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.intake import Intake
 from kvasir_engine.server.openai.preparer import PreparedRequest
@@ -139,18 +140,28 @@ def _resume(message: pb.GenerateRequest) -> Resume | None:
     )
 
 
-def chunk(
-    update: SampleUpdate, prompt_logprobs: Iterable[LogprobEntry], *, with_token_ids: bool
+async def add_chunk(
+    response: pb.GenerateResponse,
+    update: SampleUpdate,
+    prompt_logprobs: Iterable[LogprobEntry],
+    turns: LoopTurns,
+    *,
+    with_token_ids: bool,
 ) -> pb.Chunk:
-    """Return the message for what was added to one sample."""
-    made = pb.Chunk(
+    """Add what was added to one sample to a message; return its chunk. Many log-probabilities are
+    converted in turns of the loop."""
+    made = response.chunks.add(
         index=update.index,
         text=update.text,
         token_ids=update.token_ids if with_token_ids else (),
-        logprobs=map(_token_logprobs, update.logprobs or ()),
-        prompt_logprobs=map(_token_logprobs, prompt_logprobs),
         finish_reason=update.finish_reason or "",
     )
+    for entry in update.logprobs or ():
+        made.logprobs.add(**_token_logprobs(entry))
+        await turns.pause()
+    for entry in prompt_logprobs:
+        made.prompt_logprobs.add(**_token_logprobs(entry))
+        await turns.pause()
     if isinstance(update.stop_reason, str):
         made.stop_string = update.stop_reason
     elif update.stop_reason is not None:
@@ -158,14 +169,15 @@ def chunk(
     return made
 
 
-def _token_logprobs(entry: LogprobEntry) -> pb.TokenLogprobs:
-    return pb.TokenLogprobs(
-        token_id=entry.token_id,
-        logprob=entry.logprob,
-        rank=entry.rank,
-        top_ids=entry.top_ids,
-        top_logprobs=entry.top_logprobs,
-    )
+def _token_logprobs(entry: LogprobEntry) -> dict[str, Any]:
+    """Return the fields of a TokenLogprobs."""
+    return {
+        "token_id": entry.token_id,
+        "logprob": entry.logprob,
+        "rank": entry.rank,
+        "top_ids": entry.top_ids,
+        "top_logprobs": entry.top_logprobs,
+    }
 
 
 def load(snapshot: LoadSnapshot, *, ready: bool, draining: bool) -> pb.Load:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from support.loop_clock import LoopClock
+
 from kvasir_engine.server.loop_turns import MAX_BODIES, LoopTurns
 
 
-class Clock:
-    """Counts the turns of the loop."""
-
-    def __init__(self) -> None:
-        self.turn = 0
-        self._tick()
-
-    def _tick(self) -> None:
-        self.turn += 1
-        asyncio.get_running_loop().call_soon(self._tick)
-
-
 async def test_while_turns_are_long_each_takes_one_in_the_order_of_arrival() -> None:
-    turns, clock = LoopTurns(seconds=0.0), Clock()
+    turns, clock = LoopTurns(seconds=0.0), LoopClock()
     began: list[tuple[int, int]] = []
 
     async def work(number: int) -> None:
@@ -33,7 +23,7 @@ async def test_while_turns_are_long_each_takes_one_in_the_order_of_arrival() -> 
 
 
 async def test_in_a_short_turn_all_go_on_at_once() -> None:
-    turns, clock = LoopTurns(seconds=60.0), Clock()
+    turns, clock = LoopTurns(seconds=60.0), LoopClock()
     before = clock.turn
     for _ in range(100):
         await turns.enter()
@@ -42,7 +32,7 @@ async def test_in_a_short_turn_all_go_on_at_once() -> None:
 
 
 async def test_a_long_piece_of_work_pauses_for_others() -> None:
-    turns, clock = LoopTurns(seconds=0.0), Clock()
+    turns, clock = LoopTurns(seconds=0.0), LoopClock()
     await turns.enter()
     before = clock.turn
     for _ in range(10):

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import httpx
 import pytest
+from support.loop_clock import LoopClock
 
 from kvasir_engine.core.client import RequestRejectedError
+from kvasir_engine.server import long_json
+from kvasir_engine.server.openai.logprob_format import LogprobFormat
 
 
 def error_of(answer: httpx.Response, status: int) -> dict:
@@ -102,3 +106,42 @@ async def test_a_slow_reader_holds_up_nobody(server):
         assert answer.json()["usage"]["completion_tokens"] == 5
         text = "".join([part async for part in slow.aiter_text()])
     assert text.count("data: ") >= 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "method"),
+    [
+        ("/v1/completions", {"prompt": "a", "logprobs": 2}, "_top"),
+        ("/v1/completions", {"prompt": "a" * 40, "prompt_logprobs": 2, "max_tokens": 1}, "_by_id"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "a"}], "logprobs": True, "top_logprobs": 2},
+            "_chat_entry",
+        ),
+    ],
+)
+async def test_others_have_turns_while_log_probabilities_are_rendered(
+    server, monkeypatch, path, body, method
+):
+    clock, rendered_at, render = LoopClock(), [], getattr(LogprobFormat, method)
+
+    def noted(self, entry):
+        rendered_at.append(clock.turn)
+        return render(self, entry)
+
+    monkeypatch.setattr(LogprobFormat, method, noted)
+    monkeypatch.setattr(server.app.state.server.turns, "_seconds", 0.0)
+    answer = await server.post(path, {"max_tokens": 20, "n": 2, "ignore_eos": True, **body})
+    assert answer.status_code == 200
+    assert len(answer.json()["choices"]) == 2
+    assert len(rendered_at) >= 40
+    assert max(Counter(rendered_at).values()) <= 2
+
+
+async def test_a_long_answer_comes_in_parts_with_its_length(server, monkeypatch):
+    monkeypatch.setattr(long_json, "PART_BYTES", 100)
+    body = {"prompt": "a", "max_tokens": 50, "logprobs": 2, "ignore_eos": True}
+    answer = await server.post("/v1/completions", body)
+    assert answer.headers["content-type"] == "application/json"
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    assert len(answer.json()["choices"][0]["logprobs"]["tokens"]) == 50

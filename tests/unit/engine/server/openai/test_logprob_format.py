@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.request import LogprobEntry
+from kvasir_engine.server.long_json import encode_in_turns
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.logprob_format import LogprobFormat, join_legacy
 
 
@@ -57,3 +62,17 @@ def test_an_echoed_prompt_comes_before_the_output(shown: LogprobFormat, ids: lis
     assert joined["tokens"] == ["a", "b", "b"]
     assert joined["text_offset"] == [0, 1, 2]
     assert join_legacy(prompt, None) == prompt
+
+
+async def test_what_is_made_in_turns_is_the_same(byte_tokenizer: Tokenizer, ids: list[int]) -> None:
+    entries = [LogprobEntry(ids[0], -0.5, 2, [ids[1]], [-0.1]), LogprobEntry(ids[1], -0.2, 1)]
+
+    def document(made: LogprobFormat) -> list[Any]:
+        prompt, legacy = made.legacy_prompt(ids, entries[1:]), made.legacy(entries, [2, 3])
+        joined = join_legacy(made.legacy_prompt(ids, entries[1:]), made.legacy(entries, [2, 3]))
+        return [made.chat(entries), prompt, legacy, joined, made.prompt(entries)]
+
+    parts = await encode_in_turns(
+        document(LogprobFormat(byte_tokenizer, in_turns=True)), LoopTurns()
+    )
+    assert b"".join(parts) == msgspec.json.encode(document(LogprobFormat(byte_tokenizer)))

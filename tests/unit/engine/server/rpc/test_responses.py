@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import pytest
+from support.loop_clock import LoopClock
+
 from kvasir.wire.proto.engine.v1 import engine_pb2 as pb
-from kvasir_engine.request import FinishReason, LogprobEntry
+from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
+from kvasir_engine.server.rpc import convert, responses
 
 TEXT = {"text": "hello world"}
 
@@ -89,3 +94,46 @@ async def test_abort_ends_the_samples_that_run(start_rig: Any, until: Any) -> No
     assert usage.completion_tokens == 2
     await until(lambda: rig.core.closed == ["r"])
     assert not (await rig.stub.Abort(pb.AbortRequest(request_id="r"))).found
+
+
+async def test_others_have_turns_while_log_probabilities_are_converted(
+    start_rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = await start_rig()
+    monkeypatch.setattr(rig.intake.turns, "_seconds", 0.0)
+    clock, converted_at, convert_entry = LoopClock(), [], convert._token_logprobs
+
+    def noted(entry: LogprobEntry) -> dict[str, Any]:
+        converted_at.append(clock.turn)
+        return convert_entry(entry)
+
+    monkeypatch.setattr(convert, "_token_logprobs", noted)
+    call, stream = await rig.generate(
+        sampling=pb.SamplingParams(logprobs=1, prompt_logprobs=1), **TEXT
+    )
+    entries = [LogprobEntry(rig.world, -0.5, 1, [rig.world], [-0.5])] * 40
+    stream.send(*[rig.hello] * 40, prompt_logprobs=entries, logprobs=entries)
+    stream.send(finish_reason=FinishReason.LENGTH)
+    chunks = [chunk async for response in call for chunk in response.chunks]
+    assert sum(len(chunk.logprobs) for chunk in chunks) == 40
+    assert sum(len(chunk.prompt_logprobs) for chunk in chunks) == 40
+    assert len(converted_at) == 80
+    assert max(Counter(converted_at).values()) <= 2
+
+
+async def test_a_full_message_is_followed_by_another(
+    start_rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "FULL_ENTRIES", 2)
+    rig = await start_rig()
+    call, stream = await rig.generate(sampling=pb.SamplingParams(n=3, logprobs=1), **TEXT)
+    entries = [LogprobEntry(rig.hello, -0.5, 1, [rig.hello], [-0.5])] * 2
+    end = {"logprobs": entries, "finish_reason": FinishReason.LENGTH}
+    first = stream.request.handle
+    stream.queue.put_nowait(
+        [SampleDelta(first + sample, [rig.hello, rig.hello], **end) for sample in range(3)]
+    )
+    messages = [message async for message in call]
+    assert [[chunk.index for chunk in message.chunks] for message in messages] == [[0], [1], [2]]
+    assert [message.HasField("usage") for message in messages] == [False, False, True]
+    assert messages[-1].usage.completion_tokens == 6
