@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 
 import xgrammar as xgr
 
@@ -60,15 +61,27 @@ class XGrammarBackend:
     """Compile constraints for one vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> None:
-        special = tokenizer.special_ids
+        self._special, self._eos_ids = tokenizer.special_ids, eos_ids
         # A token without bytes is never allowed, unless it ends the output.
         vocabulary = [
-            b"" if token in special else tokenizer.token_bytes(token) for token in range(vocab_size)
+            b"" if token in self._special else tokenizer.token_bytes(token)
+            for token in range(vocab_size)
         ]
+        self._vocabulary = vocabulary
         self._compiler = _compiler(vocabulary, eos_ids)
         # Strings of bounded length would take control characters, which JSON has as escapes only.
         plain = [b"" if _CONTROL.search(each) else each for each in vocabulary]
         self._json_compiler = _compiler(plain, eos_ids)
+
+    @cached_property
+    def _tag_compiler(self) -> xgr.GrammarCompiler:
+        """Compiler of structural tags, which name special tokens by their ids. What has no bytes is
+        not even allowed so; these bytes are no UTF-8, so that no text of a JSON value has them."""
+        named = [
+            _NO_TEXT if token in self._special else each
+            for token, each in enumerate(self._vocabulary)
+        ]
+        return _compiler(named, self._eos_ids)
 
     def compile(self, constraint: Constraint) -> XGrammar:
         """Return the grammar of a constraint; holds no lock while it works. Raises
@@ -90,7 +103,7 @@ class XGrammarBackend:
             case ConstraintKind.GRAMMAR:
                 compiled = compiler.compile_grammar(text)
             case ConstraintKind.STRUCTURAL_TAG:
-                compiled = compiler.compile_structural_tag(text)
+                compiled = self._tag_compiler.compile_structural_tag(text)
         return compiled
 
 
@@ -120,6 +133,7 @@ def _compiler(vocabulary: list[bytes], eos_ids: Sequence[int]) -> xgr.GrammarCom
     return xgr.GrammarCompiler(info, max_threads=COMPILE_THREADS, cache_enabled=False)
 
 
+_NO_TEXT = b"\xff"
 _CONTROL = re.compile(rb"[\x00-\x09\x0b-\x1f]")
 """All but the line feed, which may stand between a value's parts."""
 _BATCH = xgr.BatchGrammarMatcher("auto")

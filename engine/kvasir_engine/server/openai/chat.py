@@ -10,7 +10,7 @@ from kvasir_engine.request import FinishReason
 from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.openai.answer import Answer, Choice, finish_fields
 from kvasir_engine.server.openai.schema import ChatBody
-from kvasir_engine.server.openai.tool_request import wants_calls
+from kvasir_engine.server.openai.tools.tool_request import wants_calls
 from kvasir_engine.text.parsing.message_parser import MessageParser, Parsing
 from kvasir_engine.text.parsing.pieces import Kind, Piece
 from kvasir_engine.text.parsing.reasoning import PromptEnd

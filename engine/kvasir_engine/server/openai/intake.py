@@ -18,7 +18,7 @@ from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.api_error import ApiError, invalid
 from kvasir_engine.server.openai.schema import ChatBody, ResumeBody, SamplingBody, TokenizeBody
 from kvasir_engine.server.openai.structured import field_that_asks
-from kvasir_engine.server.openai.tool_request import template_arguments, template_tools
+from kvasir_engine.server.openai.tools.tool_request import template_arguments, template_tools
 from kvasir_engine.text.output_assembler import OutputAssembler
 
 INLINE_CHARS = 8192
@@ -299,7 +299,9 @@ _SENT_AS: Mapping[str, str] = {
 
 def _named_as_sent(error: ParameterError, body: SamplingBody) -> ApiError:
     """A chat body has other names for some parameters."""
-    param = error.param
+    param, asked = error.param, "structured_outputs"
+    if param != asked and asked in str(error):
+        return invalid(str(error).replace(asked, field_that_asks(body), 1), param)
     other = _SENT_AS.get(param, param)
     if param == "structured_outputs":
         other = field_that_asks(body)

@@ -25,7 +25,8 @@ from kvasir_engine.server.openai.schema import (
     TokenizeBody,
 )
 from kvasir_engine.server.openai.structured import field_that_asks
-from kvasir_engine.server.openai.tool_request import check_tool_list, check_tools
+from kvasir_engine.server.openai.tools.call_form import call_form
+from kvasir_engine.server.openai.tools.tool_request import check_tool_list, check_tools
 from kvasir_engine.text.parsing.message_parser import Parsing
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 
@@ -92,6 +93,8 @@ class Preparer:
                 "tool_choice none.",
                 field,
             )
+        if (form := call_form(body, self._parsing)) is not None:
+            params = params.clone(structured_outputs=form)
         prompt = await _chat_prompt(intake, body)
         runs = await intake.runs([prompt], params, body, request_id)
         end = _prompt_end(body, prompt)

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from kvasir_engine.server.openai.api_error import invalid
-from kvasir_engine.server.openai.schema import SamplingBody
+from kvasir_engine.server.openai.schema import ChatBody, SamplingBody
+from kvasir_engine.server.openai.tools.tool_request import field_of_calls
 
 _OPTIONS = frozenset(
     {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"}
@@ -24,8 +25,9 @@ def structured_outputs(body: SamplingBody) -> str | None:
 
 
 def field_that_asks(body: SamplingBody) -> str:
-    """Return the field by which a body asks for a form."""
-    return next(iter(_asked(body)), "structured_outputs")
+    """Return the field by which a body asks for a form of its answer, or of the calls in it."""
+    by_calls = field_of_calls(body) if isinstance(body, ChatBody) else None
+    return next(iter(_asked(body)), by_calls or "structured_outputs")
 
 
 def _asked(body: SamplingBody) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
 from kvasir_engine.text.parsing.harmony import HARMONY_MARKERS
 from kvasir_engine.text.parsing.json_tools import (
     GraniteTools,
@@ -54,6 +55,8 @@ class ToolFormat:
     """`auto` takes it for a chat template that holds all texts of one of these."""
     short_ids: bool = False
     """The template takes ids of nine letters and digits alone."""
+    block: Callable[[CallGrammar], CallBlock | None] = lambda _: None
+    """The way in which calls are written, for answers that are held to it; None = none can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ def _tools(
 ) -> ToolFormat:
     closers = kind.closers if issubclass(kind, JsonTools) else ()
     marks = getattr(kind, "marks", ())
-    return ToolFormat(name, models, kind, (*kind.openers, *closers, *marks), templates, **more)
+    markers = (*kind.openers, *closers, *marks)
+    return ToolFormat(name, models, kind, markers, templates, block=kind.block, **more)
 
 
 def _reasoning(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar, literal, sequence
 from kvasir_engine.text.parsing.json_call import NamedCallReader
 from kvasir_engine.text.parsing.tool_machine import ToolMachine
 
@@ -99,11 +101,23 @@ class JsonTools(ToolMachine):
         return True
 
 
+def array_block(calls: CallGrammar, opener: str, end: str) -> CallBlock:
+    """Return a block of objects in an array."""
+    content = sequence(literal("["), calls.call_objects("arguments", ", "))
+    return CallBlock(opener, content, end, repeated=False)
+
+
 class HermesTools(JsonTools):
     """Hermes 2 and 3, Qwen 2.5 and 3, Granite 4: `<tool_call>{...}</tool_call>`."""
 
     openers = ("<tool_call>",)
     closers = ("</tool_call>",)
+
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock:
+        """ToolMachine.block."""
+        content = sequence(literal("\n"), calls.call_object("arguments"), literal("\n"))
+        return CallBlock("<tool_call>", content, "</tool_call>", repeated=True)
 
 
 class LlamaJsonTools(JsonTools):
@@ -113,6 +127,11 @@ class LlamaJsonTools(JsonTools):
     openers = ("<|python_tag|>",)
     separators = ";,"
     bare = "{"
+
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock:
+        """ToolMachine.block."""
+        return CallBlock("", calls.call_objects("parameters", "; "), "", repeated=False)
 
     def _accepts(self, name: str) -> bool:
         return name in self._tools.parameters
@@ -124,9 +143,24 @@ class GraniteTools(JsonTools):
     openers = ("<|tool_call|>", "<tool_call>")
     closers = ("</tool_call>",)
 
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock:
+        """ToolMachine.block."""
+        opener = next(filter(calls.is_special, cls.openers), cls.openers[0])
+        return array_block(calls, opener, "]")
+
 
 class Phi4MiniTools(JsonTools):
     """Phi-4-mini: `functools[{...}]`, or `<|tool_call|>[{...}]<|/tool_call|>`."""
 
     openers = ("functools", "<|tool_call|>")
     closers = ("<|/tool_call|>",)
+
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock:
+        """ToolMachine.block."""
+        named, marked = cls.openers
+        if not calls.is_special(marked):
+            return array_block(calls, named, "]")
+        whole = array_block(calls, marked, "]")
+        return replace(whole, content=sequence(whole.content, literal("]")), end=cls.closers[0])

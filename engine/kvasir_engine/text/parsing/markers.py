@@ -27,6 +27,7 @@ class Markers:
 
     def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
         self._signs: dict[str, str] = {}
+        self._ids: dict[str, int] = {}
         self.by_id: dict[int, str] = {}
         """The sign of each marker that is a special token."""
         special = tokenizer.special_ids
@@ -38,7 +39,12 @@ class Markers:
                 raise ValueError(f"a parser names more than {MAX_MARKERS} special tokens")
             sign = chr(_FIRST + len(self.by_id))
             self._signs[text] = self.by_id[token_id] = sign
+            self._ids[text] = token_id
         self._texts = str.maketrans({sign: text for text, sign in self._signs.items()})
+
+    def token(self, text: str) -> int | None:
+        """Return the id of a marker that is a special token, None for one that is text."""
+        return self._ids.get(text)
 
     def signs(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Return what stands for each marker in the text that a parser reads."""

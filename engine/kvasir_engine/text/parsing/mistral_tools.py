@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar, Tag, literal, sequence
 from kvasir_engine.text.parsing.json_call import ArgumentsReader
-from kvasir_engine.text.parsing.json_tools import JsonTools
+from kvasir_engine.text.parsing.json_tools import JsonTools, array_block
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import find_first
 from kvasir_engine.text.parsing.tool_machine import ToolSet
@@ -24,6 +25,19 @@ class MistralTools(JsonTools):
     def __init__(self, tools: ToolSet, markers: Markers) -> None:
         super().__init__(tools, markers)
         self._call_id, self._args = markers.signs(self.marks)
+
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock:
+        """ToolMachine.block."""
+        call_id, args = cls.marks
+        if not calls.is_special(args):
+            return array_block(calls, cls.openers[0], "]")
+        parts: list[Tag] = [calls.marker(args)]
+        if calls.is_special(call_id):
+            named = sequence(calls.marker(call_id), {"type": "regex", "pattern": "[a-zA-Z0-9]{9}"})
+            parts.insert(0, {"type": "optional", "content": named})
+        content = calls.each(lambda name: sequence(literal(name), *parts, calls.arguments(name)))
+        return CallBlock(cls.openers[0], content, "", repeated=True)
 
     def _open(self, opener: str) -> None:
         super()._open(opener)

@@ -8,6 +8,8 @@ from typing import Any
 
 from kvasir_engine.text.parsing.json_scanner import At, JsonScanner
 
+MAX_REFERENCES = 16
+"""References that lead to references."""
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "integer": int,
     "number": (int, float),
@@ -18,9 +20,30 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
+def resolved(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
+    """Return the schema that `schema`, a part of `root`, stands for: itself, or what its $ref leads
+    to; empty where that is nothing."""
+    for _ in range(MAX_REFERENCES):
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if not isinstance(reference, str):
+            break
+        schema = _at(root, reference)
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def _at(root: Mapping[str, Any], reference: str) -> Any:
+    if not reference.startswith("#"):
+        return None
+    place: Any = root
+    for step in filter(None, reference[1:].split("/")):
+        key = step.replace("~1", "/").replace("~0", "~")
+        place = place.get(key) if isinstance(place, Mapping) else None
+    return place
+
+
 def is_text(schema: Mapping[str, Any]) -> bool:
     """Return whether a parameter takes strings alone, or says nothing of what it takes."""
-    return set(_kinds(schema)) <= {"string"}
+    return set(kinds_of(schema)) <= {"string"}
 
 
 def json_of(text: str, schema: Mapping[str, Any]) -> str:
@@ -34,13 +57,14 @@ def json_of(text: str, schema: Mapping[str, Any]) -> str:
             value = json.loads(written, strict=False)
         except ValueError:  # a number of thousands of digits
             return json.dumps(text, ensure_ascii=False)
-        for kind in _kinds(schema):
+        for kind in kinds_of(schema):
             known = _KINDS.get(kind)
             if known is None or not isinstance(value, known):
                 continue
             if isinstance(value, bool) and kind != "boolean":
                 continue
-            return written
+            # A string may hold what JSON has as an escape only.
+            return written if written.isprintable() else json.dumps(value, ensure_ascii=False)
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -50,7 +74,8 @@ def _is_json(text: str) -> bool:
     return bool(text) and all(map(scanner.step, text + " ")) and scanner.state is At.DONE
 
 
-def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
+def kinds_of(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the types that a schema names."""
     kind = schema.get("type")
     if isinstance(kind, str):
         yield kind

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
 from kvasir_engine.text.parsing.json_call import CallReader
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, TextMachine, find_first, held_back
+from kvasir_engine.text.parsing.schema_values import resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,9 @@ class ToolSet:
 
     def property_schema(self, function: str, name: str) -> Mapping[str, Any]:
         """Return the schema of a function's parameter; empty where none is given."""
-        properties = self.parameters.get(function, {}).get("properties")
-        found = properties.get(name) if isinstance(properties, Mapping) else None
-        return found if isinstance(found, Mapping) else {}
+        schema = self.parameters.get(function, {})
+        properties = schema.get("properties")
+        return resolved(schema, properties.get(name) if isinstance(properties, Mapping) else None)
 
 
 class ToolMachine(TextMachine):
@@ -52,6 +54,11 @@ class ToolMachine(TextMachine):
         """Text of a call that is not certain yet."""
         self._called = False
         self._reader: CallReader | None = None
+
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock | None:
+        """Return how calls are written, for answers that are held to it; None = none can be."""
+        return None
 
     def _start(self) -> bool:
         """Read the beginning; formats whose calls have no marker look for one here."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar, literal, sequence
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, find_first, held_back
 from kvasir_engine.text.parsing.schema_values import is_text, json_of
 from kvasir_engine.text.parsing.tool_machine import ToolMachine, ToolSet
+from kvasir_engine.text.parsing.xml_grammar import VALUE_ENDS, xml_arguments
 
 _NAME = re.compile(r"[^\s<>=\"']+")
 _MAX_NAME_CHARS = 256
@@ -16,9 +18,7 @@ _FUNCTION = "<function="
 _FUNCTION_END = "</function>"
 _PARAMETER = "<parameter="
 _PARAMETER_END = "</parameter>"
-_VALUE_ENDS = (_PARAMETER_END, _PARAMETER, _FUNCTION_END)
-"""Ends of a value: its own tag, or, where the model forgot that, the next one."""
-_BREAKS = tuple(f"\n{end}" for end in _VALUE_ENDS) + _VALUE_ENDS
+_BREAKS = tuple(f"\n{end}" for end in VALUE_ENDS) + VALUE_ENDS
 
 
 class XmlTools(ToolMachine):
@@ -37,6 +37,18 @@ class XmlTools(ToolMachine):
         self._function = ""
         self._parameter = ""
         self._count = 0
+
+    @classmethod
+    def block(cls, calls: CallGrammar) -> CallBlock:
+        """ToolMachine.block."""
+        content = calls.each(
+            lambda name: sequence(
+                literal(f"\n{_FUNCTION}{name}>\n"),
+                *xml_arguments(calls.schemas[name]),
+                literal(f"{_FUNCTION_END}\n"),
+            )
+        )
+        return CallBlock(cls.openers[0], content, cls.marks[0], repeated=True)
 
     def _open(self, opener: str) -> None:
         self._count = 0

@@ -213,10 +213,13 @@ def of_user(*content: Any) -> dict[str, Any]:
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema must be"),
         ({"tools": [{**WEATHER, "name": "?"}]}, "tools[0].name must be 1 to 64"),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].name 'get_weather' stands twice (tools[0]"),
-        ({"tools": [WEATHER], "tool_choice": {"type": "any"}}, "tool_choice required needs"),
         (
-            {"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "get_weather"}},
-            "tool_choice of one function needs constrained decoding",
+            {"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "f"}},
+            "tool_choice names 'f', which is not in tools",
+        ),
+        (
+            {"tools": [{**WEATHER, "strict": True, "input_schema": {"not": {}}}]},
+            "tools[0].input_schema of a strict function cannot be enforced: #/not",
         ),
         ({"tools": [WEATHER], "tool_choice": {"type": "all"}}, "tool_choice.type must be"),
         ({"mcp_servers": [{"url": "x"}]}, "mcp_servers is not supported"),

@@ -296,12 +296,6 @@ def tool(name: Any = "f", **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
-        ({"tools": [tool()], "tool_choice": "required"}, "tool_choice", "use tool_choice auto"),
-        (
-            {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "f"}}},
-            "tool_choice",
-            "use tool_choice auto",
-        ),
         (
             {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "g"}}},
             "tool_choice",
@@ -317,7 +311,21 @@ def tool(name: Any = "f", **fields: Any) -> dict[str, Any]:
         ({"tools": [tool("a b")]}, "tools[0].function.name", "letters, digits"),
         ({"tools": [tool(None)]}, "tools[0].function.name", "not None"),
         ({"tools": [tool(description=1)]}, "tools[0].function.description", "a string"),
-        ({"tools": [tool(strict=True)]}, "tools[0].function.strict", "use tool_choice auto"),
+        (
+            {"tools": [tool(strict=True, parameters={"properties": {"a": {"not": {}}}})]},
+            "tools[0].function.parameters",
+            "#/properties/a/not cannot be enforced",
+        ),
+        (
+            {"tools": [tool()], "tool_choice": "required", "ignore_eos": True},
+            "ignore_eos",
+            "ignore_eos does not work together with tool_choice",
+        ),
+        (
+            {"tools": [tool()], "tool_choice": "required", "structured_outputs": {"regex": "a"}},
+            "structured_outputs",
+            "does not work together with tools",
+        ),
         ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters", "a JSON schema"),
         ({"tools": [tool(parameters=CYCLE)]}, "tools[0].function.parameters", "back to itself"),
         ({"tools": [tool(parameters=DEEP)]}, "tools[0].function.parameters", "128 levels"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvasir_engine.text.parsing.schema_values import is_text, json_of
+from kvasir_engine.text.parsing.schema_values import is_text, json_of, resolved
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,35 @@ from kvasir_engine.text.parsing.schema_values import is_text, json_of
 )
 def test_a_value_is_what_its_schema_allows(text: str, schema: dict[str, Any], made: str) -> None:
     assert json_of(text, schema) == made
+
+
+def test_a_control_character_in_a_string_is_escaped() -> None:
+    assert json_of('{"a":\n"b\tc"}', {"type": "object"}) == '{"a": "b\\tc"}'
+
+
+@pytest.mark.parametrize(
+    ("reference", "made"),
+    [
+        ("#/$defs/a", {"type": "integer"}),
+        ("#/$defs/b", {"type": "integer"}),
+        ("#/$defs/a~1b", {"type": "null"}),
+        ("#/$defs/loop", {"$ref": "#/$defs/loop"}),
+        ("#/$defs/none", {}),
+        ("other.json#/a", {}),
+    ],
+)
+def test_a_reference_is_followed(reference: str, made: dict[str, Any]) -> None:
+    root = {
+        "$defs": {
+            "a": {"type": "integer"},
+            "b": {"$ref": "#/$defs/a"},
+            "a/b": {"type": "null"},
+            "loop": {"$ref": "#/$defs/loop"},
+        }
+    }
+    assert resolved(root, {"$ref": reference}) == made
+    assert resolved(root, {"type": "string"}) == {"type": "string"}
+    assert resolved(root, None) == {}
 
 
 def test_a_schema_that_says_nothing_is_one_of_strings() -> None:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvasir.text.chat_template import ChatTemplate
-from kvasir_engine.server.openai.api_error import ApiError, invalid
+from kvasir_engine.grammar.schema_keywords import SchemaError
+from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.schema import ChatBody, TokenizeBody
+from kvasir_engine.text.parsing.call_grammar import strict_schema
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 MAX_TOOLS = 1024
@@ -16,10 +18,6 @@ MAX_SCHEMA_DEPTH = 128
 _MAX_SHOWN = 64
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
-_CONSTRAINED = (
-    "needs constrained decoding, which this server does not have yet; use tool_choice auto, and "
-    "check the calls"
-)
 
 
 def check_tools(body: ChatBody, template: ChatTemplate | None, parsing: Parsing | None) -> None:
@@ -44,6 +42,25 @@ def check_tools(body: ChatBody, template: ChatTemplate | None, parsing: Parsing 
 def wants_calls(body: ChatBody) -> bool:
     """Return whether the answer may call tools."""
     return bool(body.tools) and body.tool_choice != "none"
+
+
+def has_to_call(body: ChatBody) -> bool:
+    """Return whether the answer must be calls."""
+    return bool(body.tools) and body.tool_choice not in (None, "auto", "none")
+
+
+def is_strict(tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool's arguments must keep to its schema."""
+    return bool(tool["function"].get("strict"))
+
+
+def field_of_calls(body: ChatBody) -> str | None:
+    """Return the field by which a body asks for calls of a form; None if it asks for none."""
+    if has_to_call(body):
+        return "tool_choice"
+    strict = (at for at, tool in enumerate(body.tools or ()) if is_strict(tool))
+    at = next(strict, None) if wants_calls(body) else None
+    return None if at is None else f"tools[{at}].function.strict"
 
 
 def check_tool_list(body: ChatBody | TokenizeBody, template: ChatTemplate | None) -> dict[str, int]:
@@ -111,12 +128,22 @@ def _checked_name(tool: Any, param: str) -> str:
         raise invalid(
             f"{param}.function.description must be a string.", f"{param}.function.description"
         )
-    if function.get("strict"):
-        raise invalid(
-            f"{param}.function.strict {_CONSTRAINED}.", f"{param}.function.strict", "unsupported"
-        )
     _check_schema(function.get("parameters"), f"{param}.function.parameters")
+    if function.get("strict"):
+        _check_strict(function.get("parameters") or {}, f"{param}.function.parameters")
     return name
+
+
+def _check_strict(schema: Mapping[str, Any], param: str) -> None:
+    try:
+        strict_schema(schema)
+    except SchemaError as error:
+        raise invalid(
+            f"{param} of a strict function cannot be enforced: {error}; change it, or leave strict "
+            "out.",
+            param,
+            "unsupported",
+        ) from error
 
 
 def _check_schema(schema: Any, param: str) -> None:
@@ -191,12 +218,6 @@ def _check_choice(choice: Any, names: Mapping[str, int]) -> None:
         )
     if isinstance(named, str) and named not in names:
         raise invalid(f"tool_choice names {_shown(named)}, which is not in tools.", "tool_choice")
-    shown = "required" if named is None else "of one function"
-    raise _unsupported_choice(shown)
-
-
-def _unsupported_choice(shown: str) -> ApiError:
-    return invalid(f"tool_choice {shown} {_CONSTRAINED}.", "tool_choice", "unsupported")
 
 
 def _shown(value: Any) -> str:

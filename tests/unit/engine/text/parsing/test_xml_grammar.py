@@ -1,0 +1,73 @@
+"""Arguments as tags: what the grammar lets through is what the schema asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.engine_server import EOS, byte_tokenizer
+
+from kvasir_engine.grammar.constraint import parse_constraint
+from kvasir_engine.grammar.xgrammar_backend import XGrammarBackend
+from kvasir_engine.text.parsing.call_grammar import CallGrammar
+from kvasir_engine.text.parsing.formats import TOOL_FORMATS
+from kvasir_engine.text.parsing.markers import Markers
+
+TOKENIZER = byte_tokenizer()
+XML = next(each for each in TOOL_FORMATS if each.name == "qwen3_coder")
+GRAMMARS = XGrammarBackend(TOKENIZER, TOKENIZER.backend.get_vocab_size(), [EOS])
+
+
+def takes(schema: dict[str, Any], *parameters: tuple[str, str]) -> bool:
+    """Whether a call may have these parameters."""
+    calls = CallGrammar({"f": schema}, Markers(TOKENIZER, ()), one_call=True)
+    block = XML.block(calls)
+    assert block is not None
+    matcher = GRAMMARS.compile(parse_constraint(calls.required(block))).matcher([EOS])
+    inside = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in parameters)
+    text = f"<tool_call>\n<function=f>\n{inside}</function>\n</tool_call>"
+    tokens = [*TOKENIZER.encode(text, add_special_tokens=False), EOS]
+    return all(map(matcher.accept, tokens))
+
+
+def of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"type": "string"}, ["", "a\n<b>\n", " é "], ["</parameter>", "a<parameter=b>"]),
+        ({"type": "string", "maxLength": 3}, ["", "abc"], ["abcd"]),
+        ({"type": "string", "minLength": 2, "maxLength": 3}, ["ab", "abc"], ["a", "abcd"]),
+        ({"type": "string", "pattern": "[0-9]+"}, ["12"], ["", "a"]),
+        ({"enum": ["a", 1, None]}, ["a", "1", "null"], ["b", '"a"', " a"]),
+        ({"const": "x"}, ["x"], ["y", ""]),
+        ({"type": "integer", "minimum": 3}, ["3", "40"], ["2", "x", "3.5"]),
+        ({"type": ["string", "null"]}, ["null", "any"], []),
+        ({"type": "array", "items": {"type": "integer"}}, ["[1, 2]", "[]"], ["1", '["a"]']),
+        ({"$ref": "#/$defs/P"}, ['{"x": 1}'], ["{}", "1"]),
+    ],
+)
+def test_values(schema: dict[str, Any], right: list[str], wrong: list[str]) -> None:
+    point = {**of(x={"type": "integer"}), "additionalProperties": False}
+    root = {**of(a=schema), "$defs": {"P": point}}
+    assert [value for value in right if not takes(root, ("a", value))] == []
+    assert [value for value in wrong if takes(root, ("a", value))] == []
+
+
+def test_parameters_stand_in_their_order_and_once() -> None:
+    schema = {**of(a={"type": "integer"}, b={"type": "integer"}), "required": ["b"]}
+    assert takes(schema, ("a", "1"), ("b", "2"))
+    assert takes(schema, ("b", "2"))
+    assert not takes(schema, ("a", "1"))
+    assert not takes(schema, ("b", "2"), ("a", "1"))
+    assert not takes(schema, ("b", "2"), ("b", "2"))
+    assert not takes(schema, ("b", "2"), ("c", "2"))
+
+
+def test_a_function_that_names_none_takes_any_unless_it_takes_none() -> None:
+    assert takes({}, ("anything", "at all"), ("x", "1"))
+    assert takes({})
+    assert takes({"type": "object", "additionalProperties": False})
+    assert not takes({"type": "object", "additionalProperties": False}, ("x", "1"))
