@@ -192,7 +192,8 @@ class LLM:
         if compiler is None:
             raise ParameterError(
                 "structured_outputs",
-                "structured_outputs needs xgrammar, a tokenizer and a device that computes.",
+                "structured_outputs needs llguidance or xgrammar, a tokenizer and a device that "
+                "computes.",
             )
         try:
             return compiler.compile(constraint).grammar.result()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from kvasir.text.tokenizer import eos_token_ids
 from kvasir_engine.core.loop import CoreLoop, StepWatcher
 from kvasir_engine.grammar.compiler import GrammarCompiler
-from kvasir_engine.grammar.lazy_xgrammar import fill_masks, make_compiler
+from kvasir_engine.grammar.libraries import make_compiler
+from kvasir_engine.grammar.matcher import fill_together
 from kvasir_engine.kv.block_pool import BlockListener
 from kvasir_engine.kv.groups import KVGroupSpec
 from kvasir_engine.kv.manager import KVManager
@@ -69,7 +70,7 @@ def build_core(
         max_model_len=built_runner.max_model_len,
         vocab_size=built_runner.vocab_size,
         seed=settings.seed,
-        fill_masks=fill_masks,
+        fill_masks=fill_together,
     )
     loop = CoreLoop(scheduler, built_runner.runner, overlap=settings.overlap, watcher=watcher)
     return Core(loop, built_runner, _make_grammars(settings, model_dir, built_runner))

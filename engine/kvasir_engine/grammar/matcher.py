@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from kvasir_engine.step_plan import Int32Array
 
@@ -43,12 +43,26 @@ FillMasks: TypeAlias = Callable[[Sequence[GrammarMatcher], Int32Array], None]
 """Fills a mask for each matcher: matchers [n], masks int32 [n, words]."""
 
 
+class BatchedMatcher(GrammarMatcher, Protocol):
+    """GrammarMatcher of a library that fills several masks at once."""
+
+    @classmethod
+    def fill_own(cls, matchers: Sequence[GrammarMatcher], masks: Int32Array) -> None:
+        """Fill the masks of the matchers of this class, and leave those of others."""
+        ...
+
+
+def fill_together(matchers: Sequence[GrammarMatcher], masks: Int32Array) -> None:
+    """FillMasks: those of each library at once, others one after the other."""
+    kinds = dict.fromkeys(map(type, matchers))
+    batched = [kind for kind in kinds if hasattr(kind, "fill_own")]
+    for kind in batched:
+        cast("type[BatchedMatcher]", kind).fill_own(matchers, masks)
+    for matcher, mask in zip(matchers, masks, strict=True):
+        if type(matcher) not in batched:
+            matcher.fill(mask)
+
+
 def num_words(vocab_size: int) -> int:
     """Return the words of a mask for a vocabulary."""
     return -(-vocab_size // MASK_BITS)
-
-
-def fill_each(matchers: Sequence[GrammarMatcher], masks: Int32Array) -> None:
-    """FillMasks, one after the other."""
-    for matcher, mask in zip(matchers, masks, strict=True):
-        matcher.fill(mask)

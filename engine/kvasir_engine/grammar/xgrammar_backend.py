@@ -41,7 +41,20 @@ class XGrammarMatcher:
 
     def fill(self, mask: Int32Array) -> None:
         """GrammarMatcher.fill."""
-        fill_masks([self], mask[None])
+        self.fill_own([self], mask[None])
+
+    @classmethod
+    def fill_own(cls, matchers: Sequence[GrammarMatcher], masks: Int32Array) -> None:
+        """BatchedMatcher.fill_own."""
+        handles = []
+        going = []
+        for i, matcher in enumerate(matchers):
+            # An output that has ended has no mask: whoever asks finds no token.
+            if isinstance(matcher, cls) and not matcher.handle.is_terminated():
+                going.append(i)
+                handles.append(matcher.handle)
+        if handles:
+            _BATCH.batch_fill_next_token_bitmask(handles, masks, going)
 
 
 class XGrammar:
@@ -105,22 +118,6 @@ class XGrammarBackend:
             case ConstraintKind.STRUCTURAL_TAG:
                 compiled = self._tag_compiler.compile_structural_tag(text)
         return compiled
-
-
-def fill_masks(matchers: Sequence[GrammarMatcher], masks: Int32Array) -> None:
-    """FillMasks, several at a time."""
-    handles = []
-    going = []
-    for i, matcher in enumerate(matchers):
-        if not isinstance(matcher, XGrammarMatcher):
-            matcher.fill(masks[i])
-            continue
-        if matcher.handle.is_terminated():
-            continue  # Its output has ended; whoever asks finds no token.
-        going.append(i)
-        handles.append(matcher.handle)
-    if handles:
-        _BATCH.batch_fill_next_token_bitmask(handles, masks, going)
 
 
 def _compiler(vocabulary: list[bytes], eos_ids: Sequence[int]) -> xgr.GrammarCompiler:

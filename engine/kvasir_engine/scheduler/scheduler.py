@@ -16,7 +16,7 @@ from collections import deque
 
 import numpy as np
 
-from kvasir_engine.grammar.matcher import FillMasks, Grammar, fill_each, num_words
+from kvasir_engine.grammar.matcher import FillMasks, Grammar, fill_together, num_words
 from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.scheduler.admitter import Admitter
@@ -49,7 +49,7 @@ class Scheduler:
         max_model_len: int,
         vocab_size: int,
         seed: int | None = 0,
-        fill_masks: FillMasks = fill_each,
+        fill_masks: FillMasks = fill_together,
     ) -> None:
         self.settings = settings
         self.kv = kv

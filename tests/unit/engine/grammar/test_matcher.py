@@ -1,11 +1,11 @@
-"""Sizes of masks, and filling one after the other."""
+"""Sizes of masks, and filling them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from kvasir_engine.grammar.matcher import fill_each, num_words
+from kvasir_engine.grammar.matcher import fill_together, num_words
 
 
 @pytest.mark.parametrize(("vocab", "words"), [(1, 1), (32, 1), (33, 2), (128_256, 4008)])
@@ -31,5 +31,25 @@ class Odd:
 
 def test_each_matcher_fills_its_own_mask() -> None:
     masks = np.zeros((2, 3), dtype=np.int32)
-    fill_each([Odd(5), Odd(-1)], masks)
+    fill_together([Odd(5), Odd(-1)], masks)
     assert masks.tolist() == [[5] * 3, [-1] * 3]
+
+
+class Even(Odd):
+    """One of a library's."""
+
+    calls = 0
+
+    @classmethod
+    def fill_own(cls, matchers: list[Odd], masks: np.ndarray) -> None:
+        cls.calls += 1
+        for at, matcher in enumerate(matchers):
+            if type(matcher) is cls:
+                masks[at] = 2 * matcher.word
+
+
+def test_a_librarys_matchers_fill_their_masks_at_once() -> None:
+    masks = np.zeros((4, 1), dtype=np.int32)
+    fill_together([Even(1), Odd(3), Even(2), Odd(5)], masks)
+    assert masks[:, 0].tolist() == [2, 3, 4, 5]
+    assert Even.calls == 1

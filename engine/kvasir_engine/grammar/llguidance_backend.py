@@ -1,0 +1,164 @@
+"""Grammars of JSON schemas by the llguidance library, which is imported with the first of them.
+
+Its masks of strings cost less than xgrammar's, and the length of a string costs nothing to compile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+from kvasir.text.tokenizer import Tokenizer
+from kvasir_engine.grammar.constraint import Constraint, ConstraintKind
+from kvasir_engine.grammar.constraint_error import ConstraintError
+from kvasir_engine.grammar.matcher import MASK_BITS, GrammarMatcher
+from kvasir_engine.step_plan import Int32Array
+
+SPACE = r"[ \n]{0,16}"
+"""White space between two parts of a JSON value: a model may go on with it for ever."""
+_NUM_BYTES = 1 << 20
+"""Estimate of a grammar's memory beside its text; the library does not tell it."""
+_NO_TEXT = b"\xff"
+"""First byte of a token that is no text, as the library has it."""
+_LIMITS = LLParserLimits(step_max_items=200_000, max_lexer_states=100_000, verbose_errors=False)
+
+
+class GuidanceMatcher:
+    """GrammarMatcher. Stop tokens are its own matter: the library knows one set for all samples."""
+
+    def __init__(self, handle: LLMatcher, stop_ids: Sequence[int], hidden: int) -> None:
+        """`hidden` is the token by which the library ends an output."""
+        self.handle = handle
+        self.num_accepted = 0
+        self._stop_ids = frozenset(stop_ids)
+        self._hidden = hidden
+        self.ended = False
+        """A stop token was taken in."""
+
+    def accept(self, token: int) -> bool:
+        """GrammarMatcher.accept."""
+        if self.ended:
+            return False
+        if token in self._stop_ids:
+            if not self.handle.is_accepting():
+                return False
+            self.ended = True
+        elif self.handle.validate_tokens([token]) != 1 or not self.handle.consume_token(token):
+            return False
+        self.num_accepted += 1
+        return True
+
+    def restart(self) -> None:
+        """GrammarMatcher.restart."""
+        self.handle.reset()
+        self.num_accepted = 0
+        self.ended = False
+
+    def fill(self, mask: Int32Array) -> None:
+        """GrammarMatcher.fill."""
+        self.fill_own([self], mask[None])
+
+    @classmethod
+    def fill_own(cls, matchers: Sequence[GrammarMatcher], masks: Int32Array) -> None:
+        """BatchedMatcher.fill_own."""
+        going = [
+            (each, at)
+            for at, each in enumerate(matchers)
+            if isinstance(each, cls) and not each.ended
+        ]
+        if going:
+            handles = [(each.handle, at) for each, at in going]
+            size = masks.shape[1] * masks.itemsize
+            _EXECUTOR.unsafe_compute_mask_ptr(handles, masks.ctypes.data, size, len(masks))
+        for each, at in going:
+            each.set_stops(masks[at])
+
+    def set_stops(self, mask: Int32Array) -> None:
+        """Let stop tokens follow where the output may end, in a mask that the library filled; none
+        may follow where its limits ended the grammar."""
+        words = mask.view(np.uint32)
+        if self.handle.is_error():
+            words[:] = 0
+            return
+        _put(words, self._hidden, allowed=False)
+        if self.handle.is_accepting():
+            for token in self._stop_ids:
+                _put(words, token, allowed=True)
+
+
+def _put(words: np.ndarray[tuple[int], np.dtype[np.uint32]], token: int, *, allowed: bool) -> None:
+    at, bit = divmod(token, MASK_BITS)
+    if at < len(words):
+        words[at] = words[at] | np.uint32(1 << bit) if allowed else words[at] & ~np.uint32(1 << bit)
+
+
+class GuidanceGrammar:
+    """Grammar."""
+
+    def __init__(self, compiled: LLMatcher, num_bytes: int, hidden: int) -> None:
+        self._compiled = compiled
+        self.num_bytes = num_bytes
+        self._hidden = hidden
+
+    def matcher(self, stop_ids: Sequence[int]) -> GuidanceMatcher:
+        """Grammar.matcher."""
+        # Copies share what the library finds out about strings as it goes.
+        return GuidanceMatcher(self._compiled.deep_copy(), stop_ids, self._hidden)
+
+
+class GuidanceBackend:
+    """Compile JSON schemas for one vocabulary."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> None:
+        self._hidden = eos_ids[0]
+        self._tokenizer = LLTokenizer(
+            TokenizerWrapper(_Vocabulary(tokenizer, vocab_size, self._hidden)),
+            n_vocab=vocab_size,
+            slices=LLTokenizer.json_slices(),
+        )
+
+    def compile(self, constraint: Constraint) -> GuidanceGrammar:
+        """Return the grammar of a JSON schema. Raises ConstraintError, also for what the library
+        does not enforce."""
+        if constraint.kind is not ConstraintKind.JSON:
+            raise ConstraintError(f"{constraint.kind} is another library's")
+        try:
+            grammar = LLMatcher.grammar_from_json_schema(
+                json.loads(constraint.text),
+                overrides={"whitespace_flexible": True, "whitespace_pattern": SPACE},
+            )
+            compiled = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
+        except ValueError as error:
+            raise ConstraintError(str(error)) from error
+        if compiled.is_error():
+            raise ConstraintError(compiled.get_error().partition("\n")[0])
+        return GuidanceGrammar(compiled, _NUM_BYTES + len(grammar), self._hidden)
+
+
+class _Vocabulary:
+    """A tokenizer as the library takes it: the bytes of each token."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, size: int, eos_id: int) -> None:
+        special = tokenizer.special_ids
+        self._encode = tokenizer.encode
+        self.eos_token_id = eos_id
+        self.special_token_ids = sorted({*special, eos_id})
+        # A special token is never allowed, nor is an id that the tokenizer does not have.
+        self.tokens = [
+            _NO_TEXT + b"%d" % token
+            if token in special or token == eos_id
+            else tokenizer.token_bytes(token) or _NO_TEXT + b"%d" % token
+            for token in range(size)
+        ]
+
+    def __call__(self, text: bytes) -> list[int]:
+        """Return the tokens of a text, of which the first follows where no other text may."""
+        return self._encode(text.decode(), add_special_tokens=False)
+
+
+_EXECUTOR = LLExecutor()

@@ -1,0 +1,90 @@
+"""The libraries are loaded when a grammar is wanted, and may be missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvasir_engine.grammar import libraries
+from kvasir_engine.grammar.constraint import Constraint, ConstraintKind, parse_constraint
+from kvasir_engine.grammar.constraint_error import ConstraintError
+from kvasir_engine.grammar.libraries import Libraries, make_compiler
+from kvasir_engine.grammar.matcher import fill_together
+
+TINY = Path(libraries.__file__).parents[1] / "assets" / "tiny"
+
+
+def test_a_core_starts_without_them() -> None:
+    loaded = (
+        "import sys, kvasir_engine.core.build as _;"
+        "print({'xgrammar', 'llguidance'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", loaded]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_without_both_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    assert make_compiler(TINY, vocab_size=9, eos_ids=[0], trust_remote_code=False) is None
+
+
+@pytest.mark.slow
+def test_a_models_own_vocabulary_is_constrained_by_either() -> None:
+    compiler = make_compiler(TINY, vocab_size=1792, eos_ids=[0], trust_remote_code=False)
+    assert compiler is not None
+    asked = ('{"choice": ["yes"]}', '{"json": {"const": true}}')
+    grammars: list[Any] = [
+        compiler.compile(parse_constraint(each)).grammar.result(60) for each in asked
+    ]
+    masks = np.zeros((2, 56), dtype=np.int32)
+    fill_together([grammar.matcher([0]) for grammar in grammars], masks)
+    counts = [np.unpackbits(mask.view(np.uint8)).sum() for mask in masks]
+    assert 0 < counts[0] <= 3, "y, ye, yes"
+    assert 0 < counts[1] <= 4, "t, tr, tru, true"
+    assert [type(grammar).__name__ for grammar in grammars] == ["XGrammar", "GuidanceGrammar"]
+    compiler.close()
+
+
+class Library:
+    """Backend that refuses some texts."""
+
+    def __init__(self, *refused: str) -> None:
+        self.compiled: list[str] = []
+        self._refused = refused
+
+    def compile(self, constraint: Constraint) -> Any:
+        self.compiled.append(constraint.text)
+        if constraint.text in self._refused:
+            raise ConstraintError("its own words")
+        return self
+
+
+def of(kind: ConstraintKind, text: str) -> Constraint:
+    return Constraint(kind, text)
+
+
+def test_what_one_library_refuses_the_other_takes() -> None:
+    first, second = Library("b"), Library("c")
+    both = Libraries(first, second)
+    assert both.compile(of(ConstraintKind.JSON, "a")) is first
+    assert both.compile(of(ConstraintKind.JSON, "b")) is second
+    assert both.compile(of(ConstraintKind.REGEX, "a")) is second
+    with pytest.raises(ConstraintError, match="its own words"):
+        both.compile(of(ConstraintKind.GRAMMAR, "c"))
+    assert first.compiled == ["a", "b"]
+
+
+def test_one_library_is_enough_for_what_it_can() -> None:
+    of_json = Libraries(Library("b"), None)
+    with pytest.raises(ConstraintError, match="its own words"):
+        of_json.compile(of(ConstraintKind.JSON, "b"))
+    with pytest.raises(ConstraintError, match="regex needs xgrammar, which is not installed"):
+        of_json.compile(of(ConstraintKind.REGEX, "a"))
+    of_all = Library()
+    assert Libraries(None, of_all).compile(of(ConstraintKind.JSON, "a")) is of_all
