@@ -27,18 +27,19 @@ def resolved(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
         reference = schema.get("$ref") if isinstance(schema, Mapping) else None
         if not isinstance(reference, str):
             break
-        schema = _at(root, reference)
+        schema = referenced(root, reference)
     return schema if isinstance(schema, Mapping) else {}
 
 
-def _at(root: Mapping[str, Any], reference: str) -> Any:
+def referenced(root: Mapping[str, Any], reference: str) -> Mapping[str, Any] | None:
+    """Return the schema that a reference within `root` names; None for any other one."""
     if not reference.startswith("#"):
         return None
     place: Any = root
     for step in filter(None, reference[1:].split("/")):
         key = step.replace("~1", "/").replace("~0", "~")
         place = place.get(key) if isinstance(place, Mapping) else None
-    return place
+    return place if isinstance(place, Mapping) else None
 
 
 def is_text(schema: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.schema import ChatBody, TokenizeBody
 from kvasir_engine.text.parsing.call_grammar import strict_schema
 from kvasir_engine.text.parsing.message_parser import Parsing
+from kvasir_engine.text.parsing.schema_values import referenced
 
 MAX_TOOLS = 1024
 MAX_SCHEMA_DEPTH = 128
@@ -174,7 +175,7 @@ def _parts(schema: Mapping[str, Any], param: str) -> Iterator[Mapping[str, Any]]
 def _check_reference(schema: Mapping[str, Any], reference: str, param: str) -> None:
     """Refuse a reference that leads to itself and nowhere else; a tree's node may name itself."""
     seen = [reference]
-    while (target := _resolved(schema, seen[-1])) is not None:
+    while (target := referenced(schema, seen[-1])) is not None:
         following = target.get("$ref")
         if not isinstance(following, str):
             return
@@ -185,17 +186,6 @@ def _check_reference(schema: Mapping[str, Any], reference: str, param: str) -> N
                 param,
             )
         seen.append(following)
-
-
-def _resolved(schema: Mapping[str, Any], reference: str) -> Mapping[str, Any] | None:
-    """Return the schema that a reference within `schema` names; None for any other one."""
-    if not reference.startswith("#"):
-        return None
-    place: Any = schema
-    for step in filter(None, reference[1:].split("/")):
-        key = step.replace("~1", "/").replace("~0", "~")
-        place = place.get(key) if isinstance(place, Mapping) else None
-    return place if isinstance(place, Mapping) else None
 
 
 def _check_choice(choice: Any, names: Mapping[str, int]) -> None:
