@@ -9,7 +9,7 @@ come in the order of `properties`, and a pattern must match the whole string.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kvasir_engine.grammar.schema_disjoint import are_disjoint
@@ -75,7 +75,7 @@ class _Walk:
         refuse(schema, path)
         for name in schema.keys() - KNOWN - {*HEADS}:
             del schema[name]  # Annotations, and what nobody knows, say nothing.
-        self._definitions(schema, path, depth)
+        self._named(schema, DEFINITIONS, path, depth)
         merge_heads(schema, path)
         heads = [each for each in HEADS if each in schema]
         if heads:
@@ -84,8 +84,11 @@ class _Walk:
             self._typed(schema, path, depth)
         return schema
 
-    def _definitions(self, schema: dict[str, Any], path: str, depth: int) -> None:
-        for name in DEFINITIONS:
+    def _named(
+        self, schema: dict[str, Any], keywords: Iterable[str], path: str, depth: int
+    ) -> None:
+        """Subschemas that have names, below each of some keywords."""
+        for name in keywords:
             found = schema.get(name)
             if found is None:
                 continue
@@ -166,13 +169,7 @@ class _Walk:
                 schema[name] = self._schema(schema[name], f"{path}/{name}", depth + 1)
 
     def _objects(self, schema: dict[str, Any], path: str, depth: int) -> None:
-        for name in ("properties", "patternProperties"):
-            found = schema.get(name)
-            if found is None:
-                continue
-            expect(found, dict, f"{path}/{name}", "an object of schemas")
-            for key, each in found.items():
-                found[key] = self._schema(each, f"{path}/{name}/{key}", depth + 1)
+        self._named(schema, ("properties", "patternProperties"), path, depth)
         for name in ("additionalProperties", "unevaluatedProperties"):
             if name in schema and not isinstance(schema[name], bool):
                 schema[name] = self._schema(schema[name], f"{path}/{name}", depth + 1)
