@@ -15,6 +15,8 @@ from kvasir_engine.grammar.json_schema import enforceable
 MAX_BYTES = 128 << 10
 """UTF-8 bytes of a constraint."""
 MAX_CHOICES = 1024
+MAX_WHITESPACE = 16
+"""Between two parts of a JSON value: a model may go on with it for ever."""
 
 
 class ConstraintKind(StrEnum):

@@ -12,13 +12,12 @@ import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from kvasir.text.tokenizer import Tokenizer
-from kvasir_engine.grammar.constraint import Constraint, ConstraintKind
+from kvasir_engine.grammar.constraint import MAX_WHITESPACE, Constraint, ConstraintKind
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.matcher import MASK_BITS, GrammarMatcher
 from kvasir_engine.step_plan import Int32Array
 
-SPACE = r"[ \n]{0,16}"
-"""White space between two parts of a JSON value: a model may go on with it for ever."""
+SPACE = rf"[ \n]{{0,{MAX_WHITESPACE}}}"
 _NUM_BYTES = 1 << 20
 """Estimate of a grammar's memory beside its text; the library does not tell it."""
 _NO_TEXT = b"\xff"

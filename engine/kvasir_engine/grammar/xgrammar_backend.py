@@ -9,13 +9,11 @@ from functools import cached_property
 import xgrammar as xgr
 
 from kvasir.text.tokenizer import Tokenizer
-from kvasir_engine.grammar.constraint import Constraint, ConstraintKind
+from kvasir_engine.grammar.constraint import MAX_WHITESPACE, Constraint, ConstraintKind
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.matcher import GrammarMatcher
 from kvasir_engine.step_plan import Int32Array
 
-MAX_WHITESPACE = 16
-"""Between two parts of a JSON value: a model may go on with it for ever."""
 COMPILE_THREADS = 2
 """Threads of one compilation: what runs beside it needs the other cores."""
 

@@ -26,7 +26,7 @@ from kvasir_engine.server.openai.schema import (
 )
 from kvasir_engine.server.openai.structured import field_that_asks
 from kvasir_engine.server.openai.tools.call_form import call_form
-from kvasir_engine.server.openai.tools.tool_request import check_tool_list, check_tools
+from kvasir_engine.server.openai.tools.tool_request import check_tool_list, check_tools, wants_calls
 from kvasir_engine.text.parsing.message_parser import Parsing
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 
@@ -86,7 +86,7 @@ class Preparer:
         intake = self._intake(body.model)
         params = chat_params(body, self._defaults)
         check_tools(body, intake.maker.chat_template, self._parsing)
-        if params.structured_outputs is not None and body.tools and body.tool_choice != "none":
+        if params.structured_outputs is not None and wants_calls(body):
             field = field_that_asks(body)
             raise invalid(
                 f"{field} does not work together with tools; leave one of them out, or set "

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from kvasir_engine.grammar.constraint import MAX_WHITESPACE
 from kvasir_engine.grammar.json_schema import enforceable
 from kvasir_engine.grammar.schema_keywords import SchemaError
 from kvasir_engine.text.parsing.markers import Markers
 
 Tag: TypeAlias = dict[str, Any]
 """Part of a structural tag."""
-MAX_WHITESPACE = 16
-"""Between two parts of a JSON value: a model may go on with it for ever."""
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "additionalProperties": False}
 _LEAD = r"\n{0,2}"
@@ -68,11 +67,7 @@ class CallGrammar:
 
     def arguments(self, name: str) -> Tag:
         """Return the arguments of a function as a JSON object."""
-        return {
-            "type": "json_schema",
-            "json_schema": self.schemas[name],
-            "max_whitespace_cnt": MAX_WHITESPACE,
-        }
+        return json_value(self.schemas[name])
 
     def each(self, write: Callable[[str], Tag]) -> Tag:
         """Return what `write` makes of a function's name, for any of the functions."""
@@ -162,6 +157,15 @@ def strict_schema(schema: Mapping[str, Any]) -> Any:
     named = "properties" in schema and not schema.keys() & {"allOf", "anyOf", "oneOf", "$ref"}
     closed = {"additionalProperties": False} if named else {}
     return enforceable({**closed, **schema, "type": "object"})
+
+
+def json_value(schema: Any) -> Tag:
+    """Return a JSON value of a schema."""
+    return {
+        "type": "json_schema",
+        "json_schema": schema,
+        "max_whitespace_cnt": MAX_WHITESPACE,
+    }
 
 
 def literal(text: str) -> Tag:

@@ -101,10 +101,10 @@ class JsonTools(ToolMachine):
         return True
 
 
-def array_block(calls: CallGrammar, opener: str, end: str) -> CallBlock:
+def array_block(calls: CallGrammar, opener: str) -> CallBlock:
     """Return a block of objects in an array."""
     content = sequence(literal("["), calls.call_objects("arguments", ", "))
-    return CallBlock(opener, content, end, repeated=False)
+    return CallBlock(opener, content, "]", repeated=False)
 
 
 class HermesTools(JsonTools):
@@ -147,7 +147,7 @@ class GraniteTools(JsonTools):
     def block(cls, calls: CallGrammar) -> CallBlock:
         """ToolMachine.block."""
         opener = next(filter(calls.is_special, cls.openers), cls.openers[0])
-        return array_block(calls, opener, "]")
+        return array_block(calls, opener)
 
 
 class Phi4MiniTools(JsonTools):
@@ -161,6 +161,6 @@ class Phi4MiniTools(JsonTools):
         """ToolMachine.block."""
         named, marked = cls.openers
         if not calls.is_special(marked):
-            return array_block(calls, named, "]")
-        whole = array_block(calls, marked, "]")
+            return array_block(calls, named)
+        whole = array_block(calls, marked)
         return replace(whole, content=sequence(whole.content, literal("]")), end=cls.closers[0])

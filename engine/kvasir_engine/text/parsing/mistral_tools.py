@@ -31,7 +31,7 @@ class MistralTools(JsonTools):
         """ToolMachine.block."""
         call_id, args = cls.marks
         if not calls.is_special(args):
-            return array_block(calls, cls.openers[0], "]")
+            return array_block(calls, cls.openers[0])
         parts: list[Tag] = [calls.marker(args)]
         if calls.is_special(call_id):
             named = sequence(calls.marker(call_id), {"type": "regex", "pattern": "[a-zA-Z0-9]{9}"})

@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kvasir_engine.text.parsing.call_grammar import MAX_WHITESPACE, Tag, any_of, literal, sequence
+from kvasir_engine.text.parsing.call_grammar import Tag, any_of, json_value, literal, sequence
 from kvasir_engine.text.parsing.schema_values import is_text, kinds_of, resolved
 
-VALUE_ENDS = ("</parameter>", "<parameter=", "</function>")
+PARAMETER, PARAMETER_END, FUNCTION_END = "<parameter=", "</parameter>", "</function>"
+VALUE_ENDS = (PARAMETER_END, PARAMETER, FUNCTION_END)
 """Texts that end a value: its own tag, or, where a model forgot that, the next one."""
 
 
@@ -34,7 +35,7 @@ def xml_arguments(schema: Mapping[str, Any]) -> list[Tag]:
 
 def _parameter(name: Tag, value: Tag) -> Tag:
     return sequence(
-        literal("<parameter="), name, literal(">\n"), value, literal("\n</parameter>\n")
+        literal(PARAMETER), name, literal(">\n"), value, literal(f"\n{PARAMETER_END}\n")
     )
 
 
@@ -45,11 +46,7 @@ def _value(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Tag:
     if is_text(schema) or "string" in kinds_of(schema):
         return _text(schema)
     definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
-    return {
-        "type": "json_schema",
-        "json_schema": {**definitions, **schema},
-        "max_whitespace_cnt": MAX_WHITESPACE,
-    }
+    return json_value({**definitions, **schema})
 
 
 def _written(choice: Any) -> str:

@@ -10,14 +10,17 @@ from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, find_first, held_back
 from kvasir_engine.text.parsing.schema_values import is_text, json_of
 from kvasir_engine.text.parsing.tool_machine import ToolMachine, ToolSet
-from kvasir_engine.text.parsing.xml_grammar import VALUE_ENDS, xml_arguments
+from kvasir_engine.text.parsing.xml_grammar import (
+    FUNCTION_END,
+    PARAMETER,
+    PARAMETER_END,
+    VALUE_ENDS,
+    xml_arguments,
+)
 
 _NAME = re.compile(r"[^\s<>=\"']+")
 _MAX_NAME_CHARS = 256
 _FUNCTION = "<function="
-_FUNCTION_END = "</function>"
-_PARAMETER = "<parameter="
-_PARAMETER_END = "</parameter>"
 _BREAKS = tuple(f"\n{end}" for end in VALUE_ENDS) + VALUE_ENDS
 
 
@@ -45,7 +48,7 @@ class XmlTools(ToolMachine):
             lambda name: sequence(
                 literal(f"\n{_FUNCTION}{name}>\n"),
                 *xml_arguments(calls.schemas[name]),
-                literal(f"{_FUNCTION_END}\n"),
+                literal(f"{FUNCTION_END}\n"),
             )
         )
         return CallBlock(cls.openers[0], content, cls.marks[0], repeated=True)
@@ -84,12 +87,12 @@ class XmlTools(ToolMachine):
         """Read the next parameter's tag or the function's end."""
         if not self._skip_space():
             return self._wait()
-        if self._rest.startswith(_PARAMETER):
-            self._take(len(_PARAMETER))
+        if self._rest.startswith(PARAMETER):
+            self._take(len(PARAMETER))
             self._read = self._parameter_name
             return True
-        if self._rest.startswith(_FUNCTION_END):
-            self._take(len(_FUNCTION_END))
+        if self._rest.startswith(FUNCTION_END):
+            self._take(len(FUNCTION_END))
             self._begin()
             self._pieces += [
                 Piece(Kind.ARGUMENTS, "}" if self._count else "{}"),
@@ -97,7 +100,7 @@ class XmlTools(ToolMachine):
             ]
             self._read = self._close
             return True
-        unfinished = any(tag.startswith(self._rest) for tag in (_PARAMETER, _FUNCTION_END))
+        unfinished = any(tag.startswith(self._rest) for tag in (PARAMETER, FUNCTION_END))
         return self._wait() if unfinished else self._broken()
 
     def _parameter_name(self) -> bool:
@@ -158,7 +161,7 @@ class XmlTools(ToolMachine):
         )
 
     def _end_value(self, at: int, end: str) -> bool:
-        own = end.endswith(_PARAMETER_END)
+        own = end.endswith(PARAMETER_END)
         self._rest = self._rest[at + len(end) if own else at :]
         self._read = self._inside
         return True
