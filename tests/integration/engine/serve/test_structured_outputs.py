@@ -27,6 +27,14 @@ PERSON = {
 }
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
 MESSAGES: Any = [{"role": "user", "content": "Who are you?"}]
+SEEDED: dict[str, Any] = {
+    "model": MODEL,
+    "prompt": "Go:",
+    "temperature": 1.0,
+    "seed": 5,
+    "max_tokens": 60,
+    "guided_regex": "[a-z]{12}-[0-9]{12}",
+}
 
 
 class Person(BaseModel):
@@ -120,15 +128,7 @@ def test_what_cannot_be_enforced_is_a_400_of_one_sentence(
 
 
 def test_a_resumed_output_goes_on_in_its_grammar(client: OpenAI, engine: Any) -> None:
-    body = {
-        "model": MODEL,
-        "prompt": "Go:",
-        "temperature": 1.0,
-        "seed": 5,
-        "max_tokens": 60,
-        "guided_regex": "[a-z]{12}-[0-9]{12}",
-        "return_token_ids": True,
-    }
+    body = {**SEEDED, "return_token_ids": True}
     whole = engine.client.post("/v1/completions", json=body).json()["choices"][0]
     half = whole["token_ids"][:5]
     resumed = {**body, "resume": {"output_token_ids": half, "seed": 5}}
@@ -144,15 +144,7 @@ def test_every_rank_samples_by_the_same_masks(serve_module: Any, engine: Any) ->
     two = serve_module(
         *("builtin://kvasir-tiny", "--served-model-name", MODEL, "--tensor-parallel-size", "2")
     )
-    body = {
-        "model": MODEL,
-        "prompt": "Go:",
-        "temperature": 1.0,
-        "seed": 5,
-        "max_tokens": 60,
-        "guided_regex": "[a-z]{12}-[0-9]{12}",
-    }
-    answers = [each.client.post("/v1/completions", json=body).json() for each in (engine, two)]
+    answers = [each.client.post("/v1/completions", json=SEEDED).json() for each in (engine, two)]
     texts = [answer["choices"][0]["text"] for answer in answers]
     assert texts[0] == texts[1]
-    assert re.fullmatch(body["guided_regex"], texts[0])
+    assert re.fullmatch(SEEDED["guided_regex"], texts[0])
