@@ -1,7 +1,9 @@
-"""Tasks that have to go on: one whose await never comes back is found, and cancelled."""
+"""Work that has to go on: what takes no step and hears nothing for too long is found, and
+cancelled. Time in which the process itself stood still does not count."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -21,21 +23,32 @@ async def until_done(future: "asyncio.Future[Result]", every: float) -> Result:
     return await future
 
 
-class Steps:
-    """Await some work, and know when it last went on."""
+class Progress:
+    """When some work last went on."""
 
-    def __init__(self, work: Awaitable[None]) -> None:
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self.at = self._clock()
+        """Loop time."""
+
+    def went_on(self) -> None:
+        """Note that it goes on now."""
+        self.at = self._clock()
+
+
+class Steps:
+    """Await some work; each step of it is progress."""
+
+    def __init__(self, work: Awaitable[None], progress: Progress) -> None:
         self._work = work
-        self.at = 0.0
-        """Loop time of the last step."""
+        self._progress = progress
 
     def __await__(self) -> Generator[Any, Any, None]:
-        clock = asyncio.get_running_loop().time
         steps: Any = self._work.__await__()
         step: Callable[..., Any] = steps.__next__
         argument: tuple[BaseException, ...] = ()
         while True:
-            self.at = clock()
+            self._progress.went_on()
             try:
                 awaited = step(*argument)
             except StopIteration:
@@ -48,29 +61,37 @@ class Steps:
 
 
 class ProgressWatch:
-    """Cancel the work of tasks that take no step for longer than they said."""
+    """Cancel work that does not go on for longer than it said."""
 
     def __init__(self) -> None:
-        self._watched: dict[Steps, tuple[float, asyncio.Timeout]] = {}
+        self._watched: dict[Progress, tuple[float, asyncio.Timeout]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looked = 0.0
 
     async def run(self, work: Awaitable[None], seconds: float) -> None:
         """Run it. Raises TimeoutError when it takes no step for `seconds` and a moment more."""
-        steps = Steps(work)
+        async with self.limit(seconds + _PATIENCE) as progress:
+            await Steps(work, progress)
+
+    @asynccontextmanager
+    async def limit(self, seconds: float) -> AsyncIterator[Progress]:
+        """Raise TimeoutError when what runs inside does not say for about `seconds`, through the
+        progress, that it goes on."""
         try:
             async with asyncio.timeout(None) as limit:
-                self._watched[steps] = seconds + _PATIENCE, limit
+                progress = Progress()
+                self._watched[progress] = seconds, limit
                 if self._timer is None:
-                    self._looked = asyncio.get_running_loop().time()
+                    self._looked = progress.at
                     self._schedule()
-                await steps
+                try:
+                    yield progress
+                finally:
+                    del self._watched[progress]
         except TimeoutError as error:
             if limit.expired():
-                raise TimeoutError(f"it took no step for {seconds + _PATIENCE:g} s") from error
+                raise TimeoutError(f"it did not go on for {seconds:g} s") from error
             raise
-        finally:
-            del self._watched[steps]
 
     def _schedule(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(_TICK, self._look)
@@ -79,10 +100,10 @@ class ProgressWatch:
         now = asyncio.get_running_loop().time()
         late = now - self._looked - _TICK > _LATE
         self._looked = now
-        for steps, (seconds, limit) in self._watched.items():
+        for progress, (seconds, limit) in self._watched.items():
             if late:
-                steps.at = max(steps.at, now - _TICK)
-            elif now - steps.at > seconds and limit.when() is None:
+                progress.at = max(progress.at, now - _TICK)
+            elif now - progress.at > seconds and limit.when() is None:
                 limit.reschedule(now)
         self._timer = None
         if self._watched:

@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
 import structlog
 
-from kvasir_router.progress import ProgressWatch
+from kvasir_router.progress import Progress, ProgressWatch
 
 _FIRST_BACKOFF = 0.1
 _MAX_BACKOFF = 0.8
@@ -70,6 +71,11 @@ class SupervisedTasks:
         or returns. The process is not ready while a `required` one is down. One that goes on at
         least `every` so many seconds is also started again when it hangs."""
         return self.run(name, self._keep(name, work, required, every))
+
+    def limit(self, seconds: float) -> AbstractAsyncContextManager[Progress]:
+        """Return `ProgressWatch.limit`: a time limit that does not count time in which this process
+        stood still."""
+        return self._progress.limit(seconds)
 
     async def stop(self) -> None:
         """Cancel all, and wait for their ends."""

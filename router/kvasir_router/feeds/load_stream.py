@@ -29,7 +29,7 @@ REPORT_SECONDS = 0.2
 
 ATTEMPT_SECONDS = 2.0
 """Without a message, before the connection is given up for a new one. A stopped engine that goes
-on within this time uses the old one."""
+on within this time uses the old one; time in which this process stood still does not count."""
 
 _RENEW_SECONDS = 2.0
 """Within which all streams begin anew after a change of the secret that is sent: an engine ends
@@ -97,9 +97,9 @@ class LoadFeed:
         sent, renew_at = self._secrets.now.sent, 0.0
         async with client.open_channel(host, self._port, sent, self._trust) as channel:
             try:
-                async with asyncio.timeout(ATTEMPT_SECONDS) as limit:
+                async with self._tasks.limit(ATTEMPT_SECONDS) as progress:
                     async for load in channel.watch_load():
-                        limit.reschedule(loop.time() + ATTEMPT_SECONDS)
+                        progress.went_on()
                         if not began:
                             began = True
                             prompts = self._hear_prompts(channel)

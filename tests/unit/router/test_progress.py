@@ -82,6 +82,28 @@ async def test_a_process_that_stood_still_is_not_held_against_them() -> None:
     await tasks.stop()
 
 
+async def test_a_limit_is_moved_by_each_word_and_ends_what_is_silent() -> None:
+    watch, words = ProgressWatch(), []
+
+    async def speaks_and_falls_silent() -> None:
+        async with watch.limit(0.4) as progress:
+            for word in range(6):
+                await asyncio.sleep(0.1)
+                progress.went_on()
+                words.append(word)
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(TimeoutError, match=r"it did not go on for 0.4 s"):
+        await speaks_and_falls_silent()
+    assert len(words) == 6
+
+
+async def test_a_limit_does_not_count_what_the_process_stood_still() -> None:
+    async with ProgressWatch().limit(0.4):
+        time.sleep(1.0)  # noqa: ASYNC251 - the loop is what stands still
+        await asyncio.sleep(0.15)
+
+
 async def test_an_exception_and_an_own_timeout_come_as_they_are() -> None:
     watch = ProgressWatch()
 

@@ -1,6 +1,7 @@
 """Load streams over gRPC, from a stand-in whose silence a test commands."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -177,6 +178,21 @@ async def test_a_connection_without_a_word_is_replaced(
     engine.silent = False
     engine.load.running = 77
     await eventually(lambda: replica.load.report.running == 77)
+
+
+async def test_a_process_that_stood_still_keeps_the_connection(
+    start_engine, listen, eventually, monkeypatch
+) -> None:
+    monkeypatch.setattr("kvasir_router.feeds.load_stream.ATTEMPT_SECONDS", 0.5)
+    engine = await start_engine()
+    replica = listen(engine)
+    await eventually(lambda: replica.load_stream_state is LoadStreamState.READY)
+    for _ in range(2):
+        time.sleep(1.0)  # noqa: ASYNC251 - the loop is what stands still
+        before = replica.load.report
+        await eventually(lambda before=before: replica.load.report is not before)
+    assert engine.calls == 1
+    assert not replica.feeds["load_stream_ended"]
 
 
 async def test_a_refusal_is_asked_again(start_engine, listen, eventually) -> None:
