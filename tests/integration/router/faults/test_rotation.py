@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,23 @@ class Fleet:
         return found is not None and found.text_blocks > 0
 
     async def teach(self, prompt: str, number: int, secret: str, eventually: Any) -> None:
-        """Have the replica compute the prompt, and the router hear of it."""
+        """Have the replica compute the prompt until the router hears of it: what is computed while
+        its streams begin anew is not reported."""
+        asking = asyncio.create_task(self._compute(prompt, number, secret))
+        await eventually(lambda: self.has(prompt, number) or asking.done(), 60)
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+
+    async def _compute(self, prompt: str, number: int, secret: str) -> None:
+        """Ask the replica for the prompt, again and again."""
         body = {"model": MODEL, "prompt": prompt, "max_tokens": 1}
         url = f"{self.engines[number].entry['url']}/v1/completions"
         async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
-            answer = await client.post(url, json=body, headers={HEADER: secret})
-            assert b'"prompt_tokens"' in answer.content
-        await eventually(lambda: self.has(prompt, number), 30)
+            while True:
+                answer = await client.post(url, json=body, headers={HEADER: secret})
+                assert b'"prompt_tokens"' in answer.content
+                await asyncio.sleep(3)
 
     def seen(self, line: str) -> list[int]:
         """How often each engine's log says so."""
