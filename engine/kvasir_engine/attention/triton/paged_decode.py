@@ -25,7 +25,10 @@ from kvasir_engine.attention.triton.online_softmax import (
 )
 from kvasir_engine.attention.triton.shared_prefix import SharedKeys
 from kvasir_engine.attention.triton.split_kv import FIELDS
-from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.device.launch import begin, launch_options, prefetch
+
+PREFETCHED_KEYS = tl.constexpr(64)
+"""Keys of a part that are asked for while the kernel before still runs."""
 
 
 @triton.jit
@@ -64,6 +67,23 @@ def _equal_split(
     each = tl.cdiv(tl.cdiv(length - first, parts), KEYS) * KEYS
     start_at = first + part * each
     return entry, first, start_at, tl.minimum(start_at + each, length)
+
+
+@triton.jit
+def _prefetch_keys(
+    cache_ptr, blocks_ptr, value_offset, kv_head, start_at, end,
+    KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Ask for the first keys and values of a part. Only the newest of a sequence is written by the
+    kernel before, and a line that is asked for too early is read again."""
+    if PDL:
+        key = start_at + tl.arange(0, PREFETCHED_KEYS)
+        block = tl.load(blocks_ptr + key // BLOCK, mask=key < end, other=0)
+        offset = ((block.to(tl.int64) * BLOCK + key % BLOCK) * KV_HEADS + kv_head) * DIM
+        # A cache line is 64 numbers of 16 bits.
+        for channel in tl.static_range(0, DIM, 64):
+            prefetch(cache_ptr + offset + channel, PDL)
+            prefetch(cache_ptr + value_offset + offset + channel, PDL)
 
 
 @triton.jit
@@ -148,6 +168,10 @@ def _decode(
         entry, first, start_at, end = _equal_split(
             lens_ptr, order_ptr, prefix_lens_ptr, index, part, parts, SHARED, ORDERED, KEYS, WINDOW
         )
+    _prefetch_keys(
+        cache_ptr, table_ptr + entry * table_stride, value_offset, kv_head, start_at, end,
+        KV_HEADS, DIM, BLOCK, PDL,
+    )  # fmt: skip
     begin(PDL)
 
     row, dim = tl.arange(0, ROWS), tl.arange(0, PADDED_DIM)
