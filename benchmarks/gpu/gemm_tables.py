@@ -12,17 +12,19 @@ stopped.
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import torch
 from autotune_gemm import Search, layers
-from skinny_gemm import DEVICE, measure_all, write_table
+from skinny_gemm import DEVICE, measure_all, shapes, write_table
 
 from kvasir_engine.device.gpu_kind import gpu_kind
 from kvasir_engine.kernels.gemm.cublaslt import cublaslt
 from kvasir_engine.kernels.gemm.tuned_gemm import file_name
 
 ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "engine" / "kvasir_engine" / "kernels" / "gemm"
 ZOO = ROOT / "benchmarks" / "models" / "zoo"
 MODELS = [ZOO / name for name in ("llama3.1-8b", "qwen3-0.6b", "qwen3-30b-a3b")]
 SMALL = [
@@ -41,6 +43,11 @@ def main() -> None:
     parser.add_argument("--model", type=Path, action="append")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gemm_tables")
     parser.add_argument("--few", action="store_true", help="only the table of few tokens")
+    parser.add_argument(
+        "--in-parts",
+        action="store_true",
+        help="only layers of few tokens whose sums may be in parts; other lines stay as shipped",
+    )
     options = parser.parse_args()
     models, kind, library = options.model or MODELS, gpu_kind(DEVICE), cublaslt(DEVICE)
     if library is None:
@@ -49,9 +56,13 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     print(torch.cuda.get_device_name(DEVICE), kind, library.version, flush=True)
     small = [] if options.model else SMALL
-    results = measure_all([*models, *small], out / f"measured-skinny-{kind}.json")
+    wanted = [shape for model in (*models, *small) for shape in shapes(model)]
+    if options.in_parts:
+        wanted = [shape for shape in wanted if shape[2] == "parts"]
+        shutil.copy(SHIPPED / f"skinny-{kind}.json", out)
+    results = measure_all(wanted, out / f"measured-skinny-{kind}.json")
     write_table(results, out / f"skinny-{kind}.json")
-    if options.few:
+    if options.few or options.in_parts:
         return
     table = out / file_name(library.version, kind)
     Search(table, out / f"measured-{table.name}", list(layers(models))).run()

@@ -4,7 +4,8 @@
 
 For the shapes of the models' layers, without those that are like another, and 1 to 64 tokens:
 microseconds of the layer and a norm after it inside a CUDA graph, and TB/s of weights, which are
-not in the cache.
+not in the cache. Layers before a norm are measured a second time as parts of sums, which the norm
+forms.
 --table writes what kernels/gemm/skinny_table.py reads; shapes that --out has are not timed again.
 `gemm_tables.py` makes all tables of a GPU at once.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
@@ -24,21 +25,30 @@ from typing import Any
 
 import torch
 
-from kvasir_engine.kernels.add_rms_norm import add_rms_norm
-from kvasir_engine.kernels.gemm.skinny import SkinnyTuning, fits, skinny_linear
-from kvasir_engine.kernels.gemm.skinny_table import distance
+from kvasir_engine.kernels.add_norm import add_norm
+from kvasir_engine.kernels.gemm.skinny import (
+    Gate,
+    SkinnyTuning,
+    fits,
+    skinny_linear,
+    skinny_parts_of,
+)
+from kvasir_engine.kernels.gemm.skinny_table import Form, distance
 from kvasir_engine.kernels.gemm.tuned_gemm import MIN_TUNED_TOKENS, tuned_gemm, tuned_gemms_on
+from kvasir_engine.kernels.norm_parameters import NormParameters
 from kvasir_engine.kernels.silu_mul import silu_mul
 
 DEVICE = torch.device("cuda")
 TOKENS = (1, 8, 16, 32, 64)
-Shape = tuple[int, int, bool]
-"""Outputs, inputs, gated."""
+Shape = tuple[int, int, Form]
+"""Outputs, inputs, form."""
+Run = Callable[[torch.Tensor], torch.Tensor]
+"""A layer of this weight."""
 ROTATED_BYTES = 400 << 20
 """Weights that are read in turn: several times the cache."""
 GAIN = 0.99
 """Maximum share of cuBLAS's time at which the kernel is chosen."""
-AHEAD, OTHERS_AHEAD = 512, (0, 1024)
+AHEAD, OTHERS_AHEAD = 256, (0, 512, 1024)
 """Inputs asked for ahead: at first, and with the best that were found so."""
 BEST = 4
 TUNED_WEIGHTS = 12
@@ -53,6 +63,7 @@ BY_PRODUCT = [
     *[SkinnyTuning(128, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 3))],
     *[SkinnyTuning(32, k, w, s) for k, w, s in ((256, 4, 4), (512, 4, 3))],
     *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((64, 256, 4, 3), (16, 256, 2, 3))],
+    *[SkinnyTuning(64, k, w, s) for k, w, s in ((64, 4, 8), (128, 4, 5))],
 ]
 BY_SUMS = [
     *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((4, 1024, 4, 2), (8, 512, 4, 2))],
@@ -64,13 +75,32 @@ BY_SUMS = [
 ]
 
 
+IN_PARTS = [
+    SkinnyTuning(n, k, w, s, 256, parts)
+    for n, k, w, s in (
+        *((64, 64, 4, 8), (64, 128, 4, 5), (64, 128, 4, 4), (128, 128, 8, 3)),
+        *((32, 128, 4, 4), (32, 256, 4, 3), (16, 256, 2, 3), (16, 512, 2, 3)),
+    )
+    for parts in (2, 3, 4, 5, 6, 8)
+]
+SUMS_IN_PARTS = [
+    SkinnyTuning(n, k, w, s, 256, parts)
+    for n, k, w, s in ((8, 512, 4, 2), (4, 512, 2, 4), (8, 256, 2, 4), (16, 256, 4, 4))
+    for parts in (2, 3, 4)
+]
+MOST_PROGRAMS = 4 * 132
+"""With parts: more only add parts to sum."""
+
+
 def rows_of(tokens: int) -> int:
     """Rows that the kernel is compiled for."""
     return 1 if tokens == 1 else max(16, tokens)
 
 
-def tunings(tokens: int) -> list[SkinnyTuning]:
+def tunings(tokens: int, form: Form) -> list[SkinnyTuning]:
     """Return the tunings to try for that number of tokens."""
+    if form == "parts":
+        return SUMS_IN_PARTS if tokens == 1 else IN_PARTS
     return BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT
 
 
@@ -86,22 +116,30 @@ def shapes(model: Path) -> Iterator[Shape]:
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads") or heads
-    yield (heads + 2 * kv_heads) * dim, hidden, False
-    yield hidden, heads * dim, False
+    yield (heads + 2 * kv_heads) * dim, hidden, "parts"
+    yield hidden, heads * dim, "parts"
     if "num_experts" in config:
-        yield config["num_experts"], hidden, False
+        yield config["num_experts"], hidden, "plain"
     else:
-        yield 2 * config["intermediate_size"], hidden, True
-        yield hidden, config["intermediate_size"], False
-    yield config["vocab_size"], hidden, False
+        yield 2 * config["intermediate_size"], hidden, "gated"
+        yield hidden, config["intermediate_size"], "parts"
+    yield config["vocab_size"], hidden, "plain"
 
 
-def compile_one(tokens: int, tuning: SkinnyTuning, gated: bool) -> None:
+def layer_of(x: torch.Tensor, tuning: SkinnyTuning, form: Form) -> Run:
+    """Return the kernel's launch with this tuning."""
+    if form == "parts":
+        return lambda weight: skinny_parts_of(x, weight, None, tuning)
+    gate: Gate | None = "silu" if form == "gated" else None
+    return lambda weight: skinny_linear(x, weight, None, tuning, gate=gate)
+
+
+def compile_one(tokens: int, tuning: SkinnyTuning, form: Form) -> None:
     """Compile the kernel into Triton's cache on disk."""
     x = torch.zeros(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
     weight = torch.zeros(256, 4096, device=DEVICE, dtype=torch.bfloat16)
     try:
-        skinny_linear(x, weight, None, tuning, gate="silu" if gated else None)
+        layer_of(x, tuning, form)(weight)
         torch.cuda.synchronize()
     except Exception as error:  # too much shared memory
         print(tokens, tuning, repr(error)[:100], flush=True)
@@ -109,11 +147,12 @@ def compile_one(tokens: int, tuning: SkinnyTuning, gated: bool) -> None:
 
 def compile_all() -> None:
     """All kernels, in parallel."""
+    forms: tuple[Form, ...] = ("plain", "gated", "parts")
     wanted = {
-        (rows_of(tokens), tuning, gated)
+        (rows_of(tokens), replace(tuning, parts=min(tuning.parts, 2)), form)
         for tokens in TOKENS
-        for tuning in ahead(tunings(tokens), AHEAD, *OTHERS_AHEAD)
-        for gated in (False, True)
+        for form in forms
+        for tuning in ahead(tunings(tokens, form), AHEAD, *OTHERS_AHEAD)
     }
     with ProcessPoolExecutor(
         max(1, (os.cpu_count() or 2) - 2), mp_context=get_context("spawn")
@@ -122,23 +161,31 @@ def compile_all() -> None:
             done.result()
 
 
-def microseconds(
-    run: Callable[..., Any], weights: list[torch.Tensor], calls: int, tokens: int
-) -> float:
-    """Device time of a call and the norm after it, among `calls` in a CUDA graph, as in a model;
-    `run` takes a weight."""
-    between = torch.zeros(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
-    scales = torch.ones(4096, device=DEVICE, dtype=torch.bfloat16)
-    add_rms_norm(between, between, scales, 1e-5)
-    run(weight=weights[0])
+class Norm:
+    """The norm after a layer: of the layer's output, or for layers of any size of its own input."""
+
+    def __init__(self, tokens: int, size: int, form: Form) -> None:
+        size = size if form == "parts" else 4096
+        self._residual = torch.randn(tokens, size, device=DEVICE, dtype=torch.bfloat16)
+        weight = torch.ones(size, device=DEVICE, dtype=torch.bfloat16)
+        self._parameters = NormParameters(weight, 1e-5)
+        self._own = None if form == "parts" else self._residual
+
+    def __call__(self, out: torch.Tensor) -> None:
+        """Launch it."""
+        add_norm(out if self._own is None else self._own, self._residual, self._parameters)
+
+
+def microseconds(run: Run, weights: list[torch.Tensor], calls: int, norm: Norm) -> float:
+    """Device time of a call and the norm after it, among `calls` in a CUDA graph, as in a model."""
+    norm(run(weights[0]))
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     # torch.cuda.graph() would also collect garbage, each time.
     with torch.cuda.stream(torch.cuda.Stream()):
         graph.capture_begin()
         for call in range(calls):
-            run(weight=weights[call % len(weights)])
-            add_rms_norm(between, between, scales, 1e-5)
+            norm(run(weights[call % len(weights)]))
         graph.capture_end()
     torch.cuda.synchronize()
     graph.replay()
@@ -160,48 +207,53 @@ def by_cublas(x: torch.Tensor, weight: torch.Tensor, *, gated: bool) -> torch.Te
     return silu_mul(out) if gated else out
 
 
+Ranked = list[tuple[float, SkinnyTuning]]
+"""Microseconds by tuning, the fastest first."""
+
+
 class Layer:
     """One layer's weights, several times, since they are not to be in the cache."""
 
-    def __init__(self, outputs: int, inputs: int, gated: bool) -> None:
-        self.shape = outputs, inputs, gated
+    def __init__(self, outputs: int, inputs: int) -> None:
+        self.shape = outputs, inputs
         self.size = outputs * inputs * 2
         self._weights = [
             torch.randn(outputs, inputs, device=DEVICE, dtype=torch.bfloat16)
             for _ in range(max(2, -(-ROTATED_BYTES // self.size)))
         ]
 
-    def microseconds(self, run: Callable[..., Any], tokens: int) -> float:
-        """Time of `run`, which takes a weight."""
-        return microseconds(run, self._weights, max(len(self._weights), 8), tokens)
+    def microseconds(self, run: Run, tokens: int, form: Form) -> float:
+        """Time of `run`."""
+        norm = Norm(tokens, self.shape[0], form)
+        return microseconds(run, self._weights, max(len(self._weights), 8), norm)
 
-    def cublas_microseconds(self, x: torch.Tensor) -> float:
+    def cublas_microseconds(self, x: torch.Tensor, form: Form) -> float:
         """Time without the kernel, by the algorithm that is fastest for so many tokens."""
         gemms, tokens = tuned_gemms_on(DEVICE), len(x)
         if gemms is not None and tokens >= MIN_TUNED_TOKENS:
             gemms.tune(self._weights[:TUNED_WEIGHTS], [tokens])
-        return self.microseconds(partial(by_cublas, x, gated=self.shape[2]), tokens)
+        run = partial(by_cublas, x, gated=form == "gated")
+        return self.microseconds(lambda weight: run(weight=weight), tokens, form)
 
-    def ranked(self, x: torch.Tensor) -> list[tuple[float, SkinnyTuning]]:
-        """Return microseconds by tuning, the fastest first."""
-        tried = tunings(len(x))
-        found = self._timed(x, ahead(tried, AHEAD))
+    def ranked(self, x: torch.Tensor, form: Form) -> Ranked:
+        """Time all tunings, and the best with other numbers of inputs asked for ahead."""
+        tried = tunings(len(x), form)
+        found = self._timed(x, ahead(tried, AHEAD), form)
         best = [tuning for _, tuning in sorted(found, key=_time)[:BEST]]
-        return sorted([*found, *self._timed(x, ahead(best, *OTHERS_AHEAD))], key=_time)
+        return sorted([*found, *self._timed(x, ahead(best, *OTHERS_AHEAD), form)], key=_time)
 
-    def _timed(
-        self, x: torch.Tensor, tried: Sequence[SkinnyTuning]
-    ) -> list[tuple[float, SkinnyTuning]]:
-        outputs, inputs, gated = self.shape
+    def _timed(self, x: torch.Tensor, tried: Sequence[SkinnyTuning], form: Form) -> Ranked:
+        outputs, inputs = self.shape
         found = []
         for tuning in tried:
-            if not fits(outputs // (2 if gated else 1), inputs, tuning):
+            programs = outputs // tuning.outputs * tuning.parts
+            if form == "parts" and programs > MOST_PROGRAMS:
                 continue
-            run = partial(
-                skinny_linear, x, bias=None, tuning=tuning, gate="silu" if gated else None
-            )
+            if not fits(outputs // (2 if form == "gated" else 1), inputs, tuning):
+                continue
             try:
-                found.append((self.microseconds(run, len(x)), tuning))
+                run = layer_of(x, tuning, form)
+                found.append((self.microseconds(run, len(x), form), tuning))
             except Exception as error:
                 print(tuning, repr(error)[:100], flush=True)
         return found
@@ -211,48 +263,60 @@ def _time(found: tuple[float, SkinnyTuning]) -> float:
     return found[0]
 
 
-def measure(outputs: int, inputs: int, gated: bool) -> Iterator[dict[str, Any]]:
-    """A result for each number of tokens."""
-    layer = Layer(outputs, inputs, gated)
+def measure(outputs: int, inputs: int, form: Form) -> Iterator[dict[str, Any]]:
+    """A result for each number of tokens; of a layer before a norm another for sums in parts,
+    beside the fastest way to compute it whole."""
+    layer = Layer(outputs, inputs)
     for tokens in TOKENS:
         x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
-        found = layer.ranked(x)
-        if not found:
+        whole: Form = "plain" if form == "parts" else form
+        ranked = layer.ranked(x, whole)
+        if ranked:
+            yield _result(layer, whole, tokens, layer.cublas_microseconds(x, whole), ranked)
+        if form != "parts" or not (in_parts := layer.ranked(x, "parts")):
             continue
-        cublas = layer.cublas_microseconds(x)
-        best, tuning = found[0]
-        yield {
-            "outputs": outputs,
-            "inputs": inputs,
-            "gated": gated,
-            "tokens": tokens,
-            "cublas_us": round(cublas, 1),
-            "us": round(best, 1),
-            "TB_s": round(layer.size / best / 1e6, 2),
-            "tuning": astuple(tuning),
-            "next": [f"{us:.1f} {astuple(each)}" for us, each in found[1:4]],
-            "worst": f"{found[-1][0]:.1f} {astuple(found[-1][1])}",
-        }
+        other = layer.cublas_microseconds(x, "parts")
+        if ranked:
+            run = layer_of(x, ranked[0][1], "plain")
+            other = min(other, layer.microseconds(run, tokens, "parts"))
+        yield _result(layer, "parts", tokens, other, in_parts)
 
 
-def unlike(shapes: Iterator[Shape], measured: Sequence[Shape]) -> list[Shape]:
+def _result(layer: Layer, form: Form, tokens: int, other: float, ranked: Ranked) -> dict[str, Any]:
+    best, tuning = ranked[0]
+    outputs, inputs = layer.shape
+    return {
+        "outputs": outputs,
+        "inputs": inputs,
+        "form": form,
+        "tokens": tokens,
+        "other_us": round(other, 1),
+        "us": round(best, 1),
+        "TB_s": round(layer.size / best / 1e6, 2),
+        "tuning": astuple(tuning),
+        "next": [f"{us:.1f} {astuple(each)}" for us, each in ranked[1:4]],
+        "worst": f"{ranked[-1][0]:.1f} {astuple(ranked[-1][1])}",
+    }
+
+
+def unlike(shapes: Iterable[Shape], measured: Sequence[Shape]) -> list[Shape]:
     """Return the shapes that are like none that is measured, or comes before."""
     kept = list(measured)
     for shape in shapes:
-        gated = shape[2]
-        if all(distance(shape, each) >= SIMILAR for each in kept if each[2] == gated):
+        alike = [each for each in kept if each[2] == shape[2]]
+        if all(distance(shape[:2], each[:2]) >= SIMILAR for each in alike):
             kept.append(shape)
     return kept[len(measured) :]
 
 
-def measure_all(models: Sequence[Path], out: Path | None) -> list[dict[str, Any]]:
-    """Return the results of the models' layers; those that `out` has are kept, others are added to
-    it."""
+def measure_all(shapes: Iterable[Shape], out: Path | None) -> list[dict[str, Any]]:
+    """Return the results of layers of these shapes; those that `out` has are kept, others are added
+    to it."""
     results: list[dict[str, Any]] = []
     if out is not None and out.is_file():
         results = json.loads(out.read_text())
-    done = {(each["outputs"], each["inputs"], each["gated"]): None for each in results}
-    wanted = unlike((shape for model in models for shape in shapes(model)), list(done))
+    done = {(each["outputs"], each["inputs"], each["form"]): None for each in results}
+    wanted = unlike(shapes, list(done))
     if wanted:
         compile_all()
     with torch.inference_mode():
@@ -267,13 +331,16 @@ def measure_all(models: Sequence[Path], out: Path | None) -> list[dict[str, Any]
 
 
 def write_table(results: Sequence[dict[str, Any]], table: Path) -> None:
-    """Write the tunings; none where cuBLAS was faster."""
-    lines = []
+    """Write the tunings; none where the other ways were faster. Lines that the table has of other
+    shapes are kept."""
+    lines: dict[tuple[Any, ...], list[Any]] = {}
+    if table.is_file():
+        lines = {tuple(line[:4]): line for line in json.loads(table.read_text())}
     for each in results:
-        gains = each["us"] < GAIN * each["cublas_us"]
-        key = [each["outputs"], each["inputs"], each["gated"], each["tokens"]]
-        lines.append(json.dumps([*key, *(each["tuning"] if gains else ())]))
-    table.write_text("[" + ",\n ".join(lines) + "]\n")
+        gains = each["us"] < GAIN * each["other_us"]
+        key = each["outputs"], each["inputs"], each["form"], each["tokens"]
+        lines[key] = [*key, *(each["tuning"] if gains else ())]
+    table.write_text("[" + ",\n ".join(map(json.dumps, lines.values())) + "]\n")
 
 
 def main() -> None:
@@ -283,7 +350,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
-    results = measure_all(options.model, options.out)
+    wanted = (shape for model in options.model for shape in shapes(model))
+    results = measure_all(wanted, options.out)
     if options.table:
         write_table(results, options.table)
 

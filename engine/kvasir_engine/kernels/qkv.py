@@ -32,6 +32,15 @@ def _normed(x, scale, q_weight_ptr, k_weight_ptr, channel, in_head, is_query, OF
 
 
 @triton.jit
+def _channels(at, mask, step, dtype: tl.constexpr, PARTS: tl.constexpr):
+    """Numbers at pointers `at`, or the sums of as many parts of them, `step` numbers apart."""
+    x = tl.load(at, mask=mask, other=0.0)
+    for part in tl.static_range(1, PARTS):
+        x += tl.load(at + part * step, mask=mask, other=0.0)
+    return x.to(dtype)
+
+
+@triton.jit
 def _store_rotated(ptr, head, first, second, a, b, mask, DIM: tl.constexpr):
     """Both channels of each pair, into heads [heads] of a token that begins at `ptr`."""
     at = ptr + head[:, None] * DIM
@@ -50,8 +59,10 @@ def _store_qkv(
     q_ptr,
     cache_ptr,
     x_stride,
+    part_stride,
     value_offset,
     eps,
+    PARTS: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
@@ -77,8 +88,9 @@ def _store_qkv(
     in_head = (pair < DIM // 2)[None, :]
     own = (head < HEADS + 2 * KV_HEADS)[:, None] & in_head
     row = x_ptr + token * x_stride + head[:, None] * DIM
-    raw_a = tl.load(row + first[None, :], mask=own, other=0.0)
-    raw_b = tl.load(row + second[None, :], mask=own, other=0.0)
+    dtype: tl.constexpr = q_ptr.dtype.element_ty
+    raw_a = _channels(row + first[None, :], own, part_stride, dtype, PARTS)
+    raw_b = _channels(row + second[None, :], own, part_stride, dtype, PARTS)
     a, b = raw_a, raw_b
     if NORMED:
         squares = a.to(tl.float32) * a.to(tl.float32) + b.to(tl.float32) * b.to(tl.float32)
@@ -118,14 +130,15 @@ def store_qkv(
 ) -> torch.Tensor:
     """The rotated queries [tokens, heads, head_dim]; the rotated keys and the values go to `slots`.
 
-    x [tokens, heads + 2 kv_heads, head_dim]: queries, keys and values, tokens may lie apart. cos
-    and sin [tokens, 1, rotary_dim], both halves the same, of sin the first negated; cache [2,
-    blocks, block_size, kv_heads, head_dim]. The queries are put into contiguous `q` where it is
-    given.
+    x [tokens, heads + 2 kv_heads, head_dim]: queries, keys and values, tokens may lie apart; or
+    fp32 parts of them, [parts, ...], whose sums are rounded to the type of cos. cos and sin
+    [tokens, 1, rotary_dim], both halves the same, of sin the first negated; cache [2, blocks,
+    block_size, kv_heads, head_dim]. The queries are put into contiguous `q` where it is given.
     """
-    tokens, total, dim = x.shape
+    parts = len(x) if x.dim() == 4 else 1
+    tokens, total, dim = x.shape[-3:]
     if q is None:
-        q = torch.empty((tokens, heads, dim), dtype=x.dtype, device=x.device)
+        q = torch.empty((tokens, heads, dim), dtype=cos.dtype, device=x.device)
     if not tokens:
         return q
     pairs = triton.next_power_of_2(dim // 2)
@@ -140,9 +153,11 @@ def store_qkv(
         slots,
         q,
         cache,
+        x.stride(-3),
         x.stride(0),
         cache.stride(0),
         0.0 if norm is None else norm.eps,
+        PARTS=parts,
         HEADS=heads,
         KV_HEADS=cache.shape[3],
         DIM=dim,

@@ -13,7 +13,7 @@ COLUMNS = 2048
 
 
 @triton.jit
-def _tanh(x):
+def tanh(x):
     """tanh that neither overflows nor loses small numbers to a difference of large ones."""
     size = tl.abs(x)
     shrunk = tl.exp(-2.0 * size)
@@ -29,7 +29,7 @@ def activated(gate, GELU: tl.constexpr):
     """gelu, approximated by tanh, or silu of fp32 numbers."""
     if GELU:
         inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
-        active = 0.5 * gate * (1.0 + _tanh(inner))
+        active = 0.5 * gate * (1.0 + tanh(inner))
     else:
         active = gate / (1.0 + tl.exp(-gate))
     return active

@@ -9,6 +9,7 @@ from torch import nn
 
 from kvasir_engine.attention.base import AttentionSpec, attend, attend_cached, current_context
 from kvasir_engine.device.collectives import tensor_parallel
+from kvasir_engine.layers.block_output import Output
 from kvasir_engine.layers.fused import FusedOps, fused_ops
 from kvasir_engine.layers.linear import (
     ColumnParallelLinear,
@@ -56,17 +57,25 @@ class SelfAttention(nn.Module):
         )
         self.q_norm, self.k_norm = _qk_norms(config)
 
-    def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rotary: RotaryTable) -> Output:
         """Map [tokens, hidden_size] to the same shape."""
         spec = self.spec
-        heads = self.qkv_proj(x).view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
+        shape = spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim
         fused = fused_ops(x.device)
         if fused is None:
-            mixed = self._by_torch(heads, rotary)
+            mixed = self._by_torch(self.qkv_proj(x).view(-1, *shape), rotary)
         else:
-            mixed = self._by_kernels(heads, rotary, fused)
-        out: torch.Tensor = self.o_proj(mixed.flatten(1))
+            parts = self._in_parts(x, fused)
+            heads = self.qkv_proj(x) if parts is None else parts
+            mixed = self._by_kernels(heads.view(*heads.shape[:-1], *shape), rotary, fused)
+        out: Output = self.o_proj(mixed.flatten(1))
         return out
+
+    def _in_parts(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor | None:
+        """Parts [parts, tokens, outputs] of the projection, where `store_qkv` is to sum them."""
+        if isinstance(self.q_norm, ShardedRMSNorm):
+            return None
+        return fused.skinny_parts(x, self.qkv_proj.weight, self.qkv_proj.bias)
 
     def _by_kernels(
         self, heads: torch.Tensor, rotary: RotaryTable, fused: FusedOps
@@ -77,7 +86,7 @@ class SelfAttention(nn.Module):
         elif self.q_norm is not None and self.k_norm is not None:
             weights = self.q_norm.weight, self.k_norm.weight
             norm = fused.qk_norm(*weights, self.q_norm.eps, self.q_norm.offset)
-        context, tokens = current_context(), len(heads)
+        context, tokens = current_context(), heads.shape[-3]
         cache, slots = context.caches[spec.layer], context.batch_of(spec).slot_mapping
         q = None
         if context.queries is not None and tokens <= context.queries.tokens:

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 class FusedOps:
     """The fused kernels; each function documents its own arguments."""
 
-    add_rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    add_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     silu_mul: Callable[[torch.Tensor], torch.Tensor]
     gelu_mul: Callable[[torch.Tensor], torch.Tensor]
+    soft_cap: Callable[[torch.Tensor, float], torch.Tensor]
     skinny_gemm: Callable[..., torch.Tensor | None]
+    skinny_parts: Callable[..., torch.Tensor | None]
     tuned_gemm: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]
     """`kernels.gemm.tuned_gemm`."""
     rotary_table: Callable[
@@ -48,19 +50,22 @@ def _fused_ops() -> FusedOps:
     # Not at the top: they import triton, which the CPU does not need.
     from kvasir_engine.kernels import expert_routing as moe_blocks
     from kvasir_engine.kernels import grouped_gemm as moe
-    from kvasir_engine.kernels.add_rms_norm import add_rms_norm
-    from kvasir_engine.kernels.gemm.skinny_table import skinny_gemm
+    from kvasir_engine.kernels.add_norm import add_norm
+    from kvasir_engine.kernels.gemm.skinny_table import skinny_gemm, skinny_parts
     from kvasir_engine.kernels.gemm.tuned_gemm import tuned_gemm
     from kvasir_engine.kernels.norm_all_heads import norm_all_heads
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
     from kvasir_engine.kernels.rotary_table import rotary_table
     from kvasir_engine.kernels.silu_mul import gelu_mul, silu_mul
+    from kvasir_engine.kernels.soft_cap import soft_cap
 
     return FusedOps(
-        add_rms_norm,
+        add_norm,
         silu_mul,
         gelu_mul,
+        soft_cap,
         skinny_gemm,
+        skinny_parts,
         tuned_gemm,
         rotary_table,
         store_qkv,

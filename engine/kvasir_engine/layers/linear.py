@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
+from kvasir_engine.layers.block_output import BlockOutput, Output
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter, siblings
 
@@ -120,9 +121,14 @@ class RowParallelLinear(nn.Module):
         self.weight = parameter(outputs, divide(inputs, "inputs"))
         self.bias = parameter(outputs) if bias else None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Output:
         """Map this rank's [tokens, inputs / ranks] to the whole [tokens, outputs]."""
-        bias = self.bias if tensor_parallel().rank == 0 else None
+        ranks, fused = tensor_parallel(), fused_ops(x.device)
+        if fused is not None and ranks.size == 1:
+            parts = fused.skinny_parts(x, self.weight, self.bias)
+            if parts is not None:
+                return BlockOutput(parts)
+        bias = self.bias if ranks.rank == 0 else None
         return all_reduce(linear(x, self.weight, bias))
 
     def slots(self, path: str) -> dict[str, WeightSlot]:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from kvasir_engine.layers.activation import activation, gate_kernel, gated
+from kvasir_engine.layers.block_output import Output
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
 
@@ -26,9 +27,9 @@ class GatedMLP(nn.Module):
         self.down_proj = RowParallelLinear(intermediate_size, hidden_size, bias=bias)
         self.act = activation(act)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Output:
         """Map [tokens, hidden_size] to the same shape."""
-        out: torch.Tensor = self.down_proj(self._gated(x))
+        out: Output = self.down_proj(self._gated(x))
         return out
 
     def _gated(self, x: torch.Tensor) -> torch.Tensor:

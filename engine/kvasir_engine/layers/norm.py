@@ -6,11 +6,43 @@ import torch
 from torch import nn
 
 from kvasir_engine.device.collectives import all_reduce, tensor_parallel
+from kvasir_engine.kernels.norm_parameters import NormParameters
+from kvasir_engine.layers.block_output import BlockOutput, Output, pieces
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import WeightedModule, WeightShard, WeightSlot, parameter
 
 
-class RMSNorm(WeightedModule):
+class Norm(WeightedModule):
+    """A norm over the last dimension."""
+
+    weight: nn.Parameter
+    eps: float
+
+    def kernel_parameters(self) -> NormParameters:
+        """Return what a kernel needs to know of it."""
+        raise NotImplementedError
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the norm of x, in its shape and dtype."""
+        fused = fused_ops(x.device)
+        if fused is not None and x.dim() == 2 and x.is_contiguous():
+            return fused.add_norm(x, None, self.kernel_parameters())[0]
+        return self._by_torch(x)
+
+    def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def add(self, x: Output, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (norm(x + residual), x + residual); without a residual, (norm(x), x)."""
+        x, post = pieces(x)
+        fused = fused_ops(x.device)
+        if fused is not None:
+            return fused.add_norm(x, residual, self.kernel_parameters(), post=post)
+        total = x if residual is None else x + residual
+        return self._by_torch(total), total
+
+
+class RMSNorm(Norm):
     """Norm x / rms(x) * weight over the last dimension, computed in fp32."""
 
     offset = 0.0
@@ -21,25 +53,20 @@ class RMSNorm(WeightedModule):
         self.weight = parameter(size)
         self.eps = eps
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x, in its shape and dtype."""
-        fused = fused_ops(x.device)
-        if fused is not None and x.dim() == 2 and x.is_contiguous():
-            return fused.add_rms_norm(x, None, self.weight, self.eps, offset=self.offset)[0]
-        return self._by_torch(x)
+    def kernel_parameters(self) -> NormParameters:
+        """Return what a kernel needs to know of it."""
+        return NormParameters(self.weight, self.eps, self.offset)
 
     def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
-    def add(
-        self, x: torch.Tensor, residual: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (norm(x + residual), x + residual); without a residual, (norm(x), x)."""
-        fused = fused_ops(x.device)
-        if fused is not None:
-            return fused.add_rms_norm(x, residual, self.weight, self.eps, offset=self.offset)
-        total = x if residual is None else x + residual
-        return self._by_torch(total), total
+    def of_output(self, x: Output) -> Output:
+        """Return the norm of what attention or an MLP put out; where there is a kernel that norms
+        it when it is added, that is left to it."""
+        x, _ = pieces(x)
+        if fused_ops(x.device) is None:
+            return self._by_torch(x)
+        return BlockOutput(x, self.kernel_parameters())
 
 
 class GemmaRMSNorm(RMSNorm):
@@ -81,7 +108,7 @@ class ShardedRMSNorm(RMSNorm):
         return {f"{path}.weight": WeightSlot((self.size,), (shard,))}
 
 
-class LayerNorm(WeightedModule):
+class LayerNorm(Norm):
     """Norm (x - mean) / std * weight + bias over the last dimension."""
 
     def __init__(self, size: int, eps: float) -> None:
@@ -90,16 +117,20 @@ class LayerNorm(WeightedModule):
         self.bias = parameter(size)
         self.eps = eps
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the norm of x, in its shape and dtype."""
+    def kernel_parameters(self) -> NormParameters:
+        """Return what a kernel needs to know of it."""
+        return NormParameters(self.weight, self.eps, bias=self.bias)
+
+    def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
 
-    def add(
-        self, x: torch.Tensor, residual: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (norm(x + residual), x + residual); without a residual, (norm(x), x)."""
-        total = x if residual is None else x + residual
-        return self(total), total
 
-
-Norm = RMSNorm | LayerNorm
+def added(x: Output, residual: torch.Tensor | None) -> torch.Tensor:
+    """Return x + residual, or x."""
+    x, post = pieces(x)
+    if post is None and x.dim() == 2:
+        return x if residual is None else x + residual
+    fused = fused_ops(x.device)
+    if fused is None:
+        raise AssertionError("Without kernels no output waits for a sum or a norm.")
+    return fused.add_norm(x, residual, None, post=post)[1]

@@ -10,7 +10,9 @@ from torch import nn
 
 from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.layers.attention import AttentionConfig, SelfAttention
+from kvasir_engine.layers.block_output import Output
 from kvasir_engine.layers.embedding import VocabParallelEmbedding
+from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.norm import Norm, RMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, RotaryTable
 from kvasir_engine.models.config import ModelConfig
@@ -33,8 +35,8 @@ class DecoderLayer(nn.Module):
             setattr(self, name, self.norm_type(attention.hidden_size, attention.norm_eps))
 
     def forward(
-        self, x: torch.Tensor, residual: torch.Tensor | None, rotary: RotaryTable
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, x: Output, residual: torch.Tensor | None, rotary: RotaryTable
+    ) -> tuple[Output, torch.Tensor | None]:
         """The layer's own output and the residual it is still to be added to."""
         normed, residual = self.input_layernorm.add(x, residual)
         attended = self.self_attn(normed, rotary)
@@ -70,10 +72,11 @@ class Decoder(nn.Module):
         if self.embedding_scale is not None:
             x = x * self.embedding_scale
         tables = [rotary(positions, x.dtype) for rotary in self.rotary]
+        output: Output = x
         residual: torch.Tensor | None = None
         for layer, table in zip(self.layers, self.rotary_of_layer, strict=True):
-            x, residual = layer(x, residual, tables[table])
-        return self.norm.add(x, residual)[0]
+            output, residual = layer(output, residual, tables[table])
+        return self.norm.add(output, residual)[0]
 
 
 class DecoderForCausalLM(nn.Module):
@@ -119,6 +122,9 @@ class DecoderForCausalLM(nn.Module):
             logits = logits.mul_(self.logit_scale)
         if self.logit_cap is None:
             return logits
+        fused = fused_ops(logits.device)
+        if fused is not None and logits.is_contiguous():
+            return fused.soft_cap(logits, self.logit_cap)
         # In place: with a vocabulary of 256,000 each copy of 256 rows is 262 MB.
         return logits.float().div_(self.logit_cap).tanh_().mul_(self.logit_cap)
 

@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parents[3] / "e2e" / "gpu" / "compile_kernels.py"
 OPERATIONS = {
     *("token_inputs", "rotary_table", "add_norm", "norm_all_heads", "gated", "store_qkv"),
     *("decode", "split_keys", "merge", "order"),
-    *("route", "cut_blocks", "grouped_gemm", "argmax_of_split", "choose"),
+    *("route", "cut_blocks", "grouped_gemm", "argmax_of_split", "choose", "soft_cap"),
 }
 HOPPER = {"attend_tiles", "skinny"}
 """A kernel in Gluon, made for Hopper's instructions, computes what two do elsewhere; GEMMs of few

@@ -2,7 +2,9 @@
 
 cuBLAS leaves about 16 % of an H200's read bandwidth unused at 1 to 8 tokens. Here many small
 programs each own a few outputs, with the weights as the rows of the tensor cores' product, and ask
-for their first weights while the kernel before still runs. Which sizes gain is measured
+for their first weights while the kernel before still runs. Where outputs are few and inputs many,
+several programs share an output's inputs, and the norm after the layer sums their parts: cuBLAS has
+a kernel of its own for that ("split-K"). Which sizes gain is measured
 (benchmarks/gpu/skinny_gemm.py) and looked up (`skinny_table.py`).
 """
 
@@ -35,6 +37,8 @@ class SkinnyTuning:
     stages: int
     prefetched: int = 512
     """Inputs asked for ahead of the kernel's turn."""
+    parts: int = 1
+    """Programs that share the inputs of the same outputs."""
 
     def bytes(self, tokens: int, gated: bool) -> int:
         """Return the most shared memory that its tiles take, in bytes: numbers have 16 bits."""
@@ -46,18 +50,19 @@ class SkinnyTuning:
 
 @triton.jit
 def _rows_of_weights(
-    w_ptr, n, behind, x_ptr, k_size, tokens, x_stride,
+    w_ptr, n, behind, x_ptr, k_size, first, end, tokens, x_stride,
     N: tl.constexpr, BK: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
     BOTH: tl.constexpr,
 ):  # fmt: skip
-    """[N, ROWS] fp32 products of weight rows n [N] and x's rows and, if `BOTH`, of the rows that
-    stand `behind` numbers behind those, in one pass; else zeros."""
+    """[N, ROWS] fp32 products of weight rows n [N] and x's rows, over the inputs from `first` to
+    `end`, and, if `BOTH`, of the rows that stand `behind` numbers behind those, in one pass; else
+    zeros."""
     k, row = tl.arange(0, BK), tl.arange(0, ROWS)
     w_ptrs = w_ptr + n.to(tl.int64)[:, None] * k_size + k[None, :]
     if ROWS == 1:
         sums = tl.zeros([N, BK], tl.float32)
         others = tl.zeros([N, BK], tl.float32)
-        for start in tl.range(0, k_size, BK, num_stages=STAGES):
+        for start in tl.range(first, end, BK, num_stages=STAGES):
             w = tl.load(w_ptrs + start, eviction_policy="evict_first")
             x = tl.load(x_ptr + start + k).to(tl.float32)[None, :]
             sums += w.to(tl.float32) * x
@@ -71,7 +76,7 @@ def _rows_of_weights(
         given = (row < tokens)[None, :]
         acc = tl.zeros([N, ROWS], tl.float32)
         other = tl.zeros([N, ROWS], tl.float32)
-        for start in tl.range(0, k_size, BK, num_stages=STAGES):
+        for start in tl.range(first, end, BK, num_stages=STAGES):
             w = tl.load(w_ptrs + start, eviction_policy="evict_first")
             x = tl.load(x_ptrs + start, mask=given, other=0.0)
             acc = tl.dot(w, x, acc, input_precision="ieee")
@@ -91,6 +96,7 @@ def _skinny(
     n_size,
     k_size,
     x_stride,
+    parts,
     ROWS: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
@@ -101,20 +107,25 @@ def _skinny(
     PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    n = tl.program_id(0) // parts * BN + tl.arange(0, BN)
+    part = tl.program_id(0) % parts
+    each = tl.cdiv(k_size // BK, parts) * BK
+    first = part * each
+    end = tl.minimum(first + each, k_size)
     # Of a gate's row, the row it gates.
     behind = n_size.to(tl.int64) * k_size
     if PREFETCHED > 0:
         # A cache line is 64 numbers of 16 bits.
-        line = n.to(tl.int64)[:, None] * k_size + tl.arange(0, PREFETCHED // 64)[None, :] * 64
+        ahead = first + tl.arange(0, PREFETCHED // 64) * 64
+        line = n.to(tl.int64)[:, None] * k_size + ahead[None, :]
         prefetch(w_ptr + line, PDL)
         if GATED:
             prefetch(w_ptr + behind + line, PDL)
     begin(PDL)
     acc, up = _rows_of_weights(
-        w_ptr, n, behind, x_ptr, k_size, tokens, x_stride, BN, BK, ROWS, STAGES, GATED
+        w_ptr, n, behind, x_ptr, k_size, first, end, tokens, x_stride, BN, BK, ROWS, STAGES, GATED
     )
-    if HAS_BIAS:
+    if HAS_BIAS and part == 0:
         acc += tl.load(bias_ptr + n).to(tl.float32)[:, None]
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
@@ -124,16 +135,19 @@ def _skinny(
         gate = activated(out.to(tl.float32), GELU).to(out.dtype)
         out = gate * up.to(out.dtype)
     row = tl.arange(0, ROWS)
-    at = row.to(tl.int64)[None, :] * n_size + n[:, None]
+    at = (part * tokens + row).to(tl.int64)[None, :] * n_size + n[:, None]
     tl.store(out_ptr + at, out, mask=(row < tokens)[None, :])
 
 
 def fits(outputs: int, inputs: int, tuning: SkinnyTuning) -> bool:
     """Return True if the kernel, which has no masks along the weights, computes such a layer."""
+    each = -(-(inputs // tuning.inputs) // tuning.parts) * tuning.inputs
+    # The last part is the shortest.
+    shortest = inputs - (tuning.parts - 1) * each
     return (
         outputs % tuning.outputs == 0
         and inputs % tuning.inputs == 0
-        and inputs >= tuning.prefetched
+        and shortest >= max(tuning.prefetched, tuning.inputs)
     )
 
 
@@ -148,21 +162,44 @@ def skinny_linear(
     """x [tokens, in] times weight [out, in] transposed, plus bias; tokens <= MAX_SKINNY_TOKENS.
 
     `gate`: the weight's first half is a gate: gate(first) * second, [tokens, out / 2]. All
-    contiguous but for x's rows; sizes as `fits` says.
+    contiguous but for x's rows; sizes as `fits` says; of one part.
     """
-    tokens, k_size = x.shape
-    n_size = weight.shape[0] // (1 if gate is None else 2)
-    out = torch.empty((tokens, n_size), dtype=x.dtype, device=x.device)
+    outputs = weight.shape[0] // (1 if gate is None else 2)
+    out = torch.empty((len(x), outputs), dtype=x.dtype, device=x.device)
+    _launch(x, weight, bias, out, tuning, gate)
+    return out
+
+
+def skinny_parts_of(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tuning: SkinnyTuning
+) -> torch.Tensor:
+    """fp32 [parts, tokens, out], whose sum over the parts is what `skinny_linear` computes."""
+    shape = (tuning.parts, len(x), len(weight))
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _launch(x, weight, bias, out, tuning, None)
+    return out
+
+
+def _launch(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    tuning: SkinnyTuning,
+    gate: Gate | None,
+) -> None:
+    tokens, n_size = out.shape[-2:]
     rows = 1 if tokens == 1 else max(16, triton.next_power_of_2(tokens))
-    _skinny[(n_size // tuning.outputs,)](
+    _skinny[(n_size // tuning.outputs * tuning.parts,)](
         x,
         weight,
         weight if bias is None else bias,
         out,
         tokens,
         n_size,
-        k_size,
+        x.shape[1],
         x.stride(0),
+        tuning.parts,
         ROWS=rows,
         BN=tuning.outputs,
         BK=tuning.inputs,
@@ -175,4 +212,3 @@ def skinny_linear(
         num_stages=tuning.stages,
         **launch_options(x.device),
     )
-    return out

@@ -2,9 +2,9 @@
 
 The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU;
 a GPU without one takes that of the most similar kind of its compute capability, as far as tiles fit
-its shared memory. A line is (outputs, inputs, gated, tokens, and SkinnyTuning's fields), without
-these where cuBLAS was faster. A shape that was not measured is computed as the most similar one
-that was; cuBLAS computes those that are like none.
+its shared memory. A line is (outputs, inputs, form, tokens, and SkinnyTuning's fields), without
+these where cuBLAS was faster or, for sums in parts, sums that were not. A shape that was not
+measured is computed as the most similar one that was; cuBLAS computes those that are like none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -26,12 +27,15 @@ from kvasir_engine.kernels.gemm.skinny import (
     SkinnyTuning,
     fits,
     skinny_linear,
+    skinny_parts_of,
 )
 
 log = logging.getLogger(__name__)
 
-SkinnyKey = tuple[int, int, bool, int]
-"""Outputs, inputs, gated, tokens."""
+Form: TypeAlias = Literal["plain", "gated", "parts"]
+"""A layer; one whose first half of outputs is a gate; one whose sums the norm after it forms."""
+SkinnyKey = tuple[int, int, Form, int]
+"""Outputs, inputs, form, tokens."""
 MAX_DISTANCE = 1.0
 """Between a shape and the measured one that stands for it: the sum of their sizes' ratios, as
 powers of two."""
@@ -50,11 +54,11 @@ class SkinnyTable:
     def read(cls, file: Path, most_bytes: int | None = None) -> SkinnyTable:
         """Read a table, without the tunings whose tiles take more than `most_bytes`."""
         measured: dict[SkinnyKey, SkinnyTuning | None] = {}
-        for outputs, inputs, gated, tokens, *fields in json.loads(file.read_bytes()):
+        for outputs, inputs, form, tokens, *fields in json.loads(file.read_bytes()):
             tuning = SkinnyTuning(*fields) if fields else None
             if tuning is not None and most_bytes is not None:
-                tuning = tuning if tuning.bytes(tokens, gated) <= most_bytes else None
-            measured[outputs, inputs, gated, tokens] = tuning
+                tuning = tuning if tuning.bytes(tokens, form == "gated") <= most_bytes else None
+            measured[outputs, inputs, form, tokens] = tuning
         return cls(measured)
 
     def tuning(self, key: SkinnyKey) -> SkinnyTuning | None:
@@ -64,15 +68,15 @@ class SkinnyTable:
         return self._known[key]
 
     def _nearest(self, key: SkinnyKey) -> SkinnyTuning | None:
-        outputs, inputs, gated, _ = key
+        outputs, inputs, form, _ = key
         ranked = sorted(
             (away, at)
             for at in self.measured
-            if at[2:] == key[2:] and (away := distance(at, key)) <= MAX_DISTANCE
+            if at[2:] == key[2:] and (away := distance(at[:2], key[:2])) <= MAX_DISTANCE
         )
         for _, at in ranked:
             tuning = self.measured[at]
-            if tuning is None or fits(outputs // (2 if gated else 1), inputs, tuning):
+            if tuning is None or fits(outputs // (2 if form == "gated" else 1), inputs, tuning):
                 return tuning
         return None
 
@@ -107,9 +111,21 @@ def skinny_gemm(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, gate: Gate | None = None
 ) -> torch.Tensor | None:
     """`skinny_linear` where it was measured to be faster, else None."""
+    tuning = _tuning(x, weight, "plain" if gate is None else "gated")
+    return None if tuning is None else skinny_linear(x, weight, bias, tuning, gate=gate)
+
+
+def skinny_parts(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor | None:
+    """`skinny_parts_of` where it was measured to be faster together with the norm after it, else
+    None."""
+    tuning = _tuning(x, weight, "parts")
+    return None if tuning is None else skinny_parts_of(x, weight, bias, tuning)
+
+
+def _tuning(x: torch.Tensor, weight: torch.Tensor, form: Form) -> SkinnyTuning | None:
     tokens = x.shape[0]
     if not 0 < tokens <= MAX_SKINNY_TOKENS or x.dtype not in _HALF_DTYPES or x.stride(1) != 1:
         return None
-    key = (weight.shape[0], weight.shape[1], gate is not None, bucket(tokens))
-    tuning = _table(x.device).tuning(key)
-    return None if tuning is None else skinny_linear(x, weight, bias, tuning, gate=gate)
+    return _table(x.device).tuning((weight.shape[0], weight.shape[1], form, bucket(tokens)))

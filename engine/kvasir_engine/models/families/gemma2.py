@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 
 from kvasir_engine.layers.attention import AttentionConfig
-from kvasir_engine.layers.norm import GemmaRMSNorm, Norm
+from kvasir_engine.layers.block_output import Output
+from kvasir_engine.layers.norm import GemmaRMSNorm, Norm, RMSNorm
 from kvasir_engine.layers.rotary import RotaryTable
 from kvasir_engine.models.config import ModelConfig
 from kvasir_engine.models.decoder import DecoderLayer
@@ -24,17 +25,18 @@ class GemmaLayer(DecoderLayer):
         "pre_feedforward_layernorm",
         "post_feedforward_layernorm",
     )
+    post_attention_layernorm: RMSNorm
     pre_feedforward_layernorm: Norm
-    post_feedforward_layernorm: Norm
+    post_feedforward_layernorm: RMSNorm
 
     def forward(
-        self, x: torch.Tensor, residual: torch.Tensor | None, rotary: RotaryTable
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, x: Output, residual: torch.Tensor | None, rotary: RotaryTable
+    ) -> tuple[Output, torch.Tensor | None]:
         """The layer's own output and the residual it is still to be added to."""
         normed, residual = self.input_layernorm.add(x, residual)
-        attended = self.post_attention_layernorm(self.self_attn(normed, rotary))
+        attended = self.post_attention_layernorm.of_output(self.self_attn(normed, rotary))
         normed, residual = self.pre_feedforward_layernorm.add(attended, residual)
-        return self.post_feedforward_layernorm(self.mlp(normed)), residual
+        return self.post_feedforward_layernorm.of_output(self.mlp(normed)), residual
 
 
 class Gemma2ForCausalLM(LlamaForCausalLM):

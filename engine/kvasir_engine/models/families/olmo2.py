@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from kvasir_engine.layers.norm import Norm, ShardedRMSNorm
+from kvasir_engine.layers.block_output import Output
+from kvasir_engine.layers.norm import RMSNorm, ShardedRMSNorm, added
 from kvasir_engine.layers.rotary import RotaryTable
 from kvasir_engine.models.decoder import DecoderLayer
 from kvasir_engine.models.families.llama import LlamaForCausalLM
@@ -14,16 +15,17 @@ class PostNormLayer(DecoderLayer):
     """Attention and MLP, each before a norm of its output."""
 
     norm_names = ("post_attention_layernorm", "post_feedforward_layernorm")
-    post_feedforward_layernorm: Norm
+    post_attention_layernorm: RMSNorm
+    post_feedforward_layernorm: RMSNorm
 
     def forward(
-        self, x: torch.Tensor, residual: torch.Tensor | None, rotary: RotaryTable
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, x: Output, residual: torch.Tensor | None, rotary: RotaryTable
+    ) -> tuple[Output, torch.Tensor | None]:
         """The layer's own output and the residual it is still to be added to."""
-        if residual is not None:
-            x = x + residual
-        x = x + self.post_attention_layernorm(self.self_attn(x, rotary))
-        return self.post_feedforward_layernorm(self.mlp(x)), x
+        x = added(x, residual)
+        attended = self.post_attention_layernorm.of_output(self.self_attn(x, rotary))
+        x = added(attended, x)
+        return self.post_feedforward_layernorm.of_output(self.mlp(x)), x
 
 
 class Olmo2ForCausalLM(LlamaForCausalLM):

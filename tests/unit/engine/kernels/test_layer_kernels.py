@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from kvasir_engine.kernels.norm_parameters import NormParameters
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, apply_rotary
 from kvasir_engine.runner.token_inputs import torch_token_inputs
@@ -16,14 +17,21 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 @pytest.fixture
 def kernels(triton_interpreter) -> SimpleNamespace:
-    from kvasir_engine.kernels import add_rms_norm as norm
-    from kvasir_engine.kernels import gather_token_inputs, norm_all_heads, qkv, rotary_table
+    from kvasir_engine.kernels import (
+        add_norm,
+        gather_token_inputs,
+        norm_all_heads,
+        qkv,
+        rotary_table,
+        soft_cap,
+    )
     from kvasir_engine.kernels import silu_mul as gate
 
     return SimpleNamespace(
         silu_mul=gate.silu_mul,
         gelu_mul=gate.gelu_mul,
-        add_rms_norm=norm.add_rms_norm,
+        soft_cap=soft_cap.soft_cap,
+        add_norm=add_norm.add_norm,
         rotary_table=rotary_table.rotary_table,
         norm_all_heads=norm_all_heads.norm_all_heads,
         store_qkv=qkv.store_qkv,
@@ -32,24 +40,57 @@ def kernels(triton_interpreter) -> SimpleNamespace:
     )
 
 
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, offset: float = 0.0) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight + offset, 1e-5)
+
+
 @pytest.mark.parametrize("size", [1, 24, 64])
 @pytest.mark.parametrize("offset", [0.0, 1.0])
-def test_add_rms_norm(kernels, size: int, offset: float) -> None:
+def test_add_norm(kernels, size: int, offset: float) -> None:
     x, residual = torch.randn(2, 5, size, device=DEVICE)
-    weight = torch.randn(size, device=DEVICE)
-    normed, total = kernels.add_rms_norm(x, residual, weight, 1e-5, offset=offset)
-    want = torch.nn.functional.rms_norm(x + residual, (size,), weight + offset, 1e-5)
+    norm = NormParameters(torch.randn(size, device=DEVICE), 1e-5, offset)
+    normed, total = kernels.add_norm(x, residual, norm)
     assert torch.equal(total, x + residual)
-    torch.testing.assert_close(normed, want, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(normed, rms_norm(total, norm.weight, offset), atol=1e-5, rtol=1e-5)
 
 
 def test_norm_without_a_residual(kernels) -> None:
     x = torch.randn(3, 16, device=DEVICE)
-    weight = torch.randn(16, device=DEVICE)
-    normed, total = kernels.add_rms_norm(x, None, weight, 1e-5)
+    norm = NormParameters(torch.randn(16, device=DEVICE), 1e-5)
+    normed, total = kernels.add_norm(x, None, norm)
     assert total is x
-    want = torch.nn.functional.rms_norm(x, (16,), weight, 1e-5)
+    torch.testing.assert_close(normed, rms_norm(x, norm.weight), atol=1e-5, rtol=1e-5)
+
+
+def test_layer_norm(kernels) -> None:
+    x, residual = torch.randn(2, 5, 24, device=DEVICE)
+    weight, bias = torch.randn(2, 24, device=DEVICE)
+    normed, total = kernels.add_norm(x, residual, NormParameters(weight, 1e-5, bias=bias))
+    want = torch.nn.functional.layer_norm(total, (24,), weight, bias, 1e-5)
+    assert torch.equal(total, x + residual)
     torch.testing.assert_close(normed, want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize("parts", [0, 1, 3])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_parts_are_summed_and_normed_before_the_residual_is_added(
+    kernels, has_residual: bool, parts: int, offset: float
+) -> None:
+    x = torch.randn(*([parts] if parts else []), 5, 24, device=DEVICE)
+    residual = torch.randn(5, 24, device=DEVICE) if has_residual else None
+    weight, post = torch.randn(2, 24, device=DEVICE)
+    norm = NormParameters(weight, 1e-5, offset)
+    whole = x.sum(0) if parts else x
+    for before in (None, NormParameters(post, 1e-5, offset)):
+        want = whole if before is None else rms_norm(whole, post, offset)
+        want = want if residual is None else want + residual
+        normed, total = kernels.add_norm(x, residual, norm, post=before)
+        torch.testing.assert_close(total, want, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(normed, rms_norm(want, weight, offset), atol=1e-5, rtol=1e-5)
+        normed, total = kernels.add_norm(x, residual, None, post=before)
+        torch.testing.assert_close(total, want, atol=1e-5, rtol=1e-5)
+        assert normed is total
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (3, 3), (5, 1)])
@@ -96,14 +137,18 @@ def test_rotary_table(kernels, rotary_dim: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 1), (3, 3)])
 @pytest.mark.parametrize("rotary_dim", [16, 24])
-@pytest.mark.parametrize("normed", [False, True])
-def test_store_qkv(kernels, heads: int, kv_heads: int, rotary_dim: int, normed: bool) -> None:
+@pytest.mark.parametrize(("normed", "parts"), [(False, 0), (True, 0), (True, 3)])
+def test_store_qkv(
+    kernels, heads: int, kv_heads: int, rotary_dim: int, normed: bool, parts: int
+) -> None:
     dim, slots = 24, torch.tensor([1, 7, 11])
     table = RotaryEmbedding(RotaryConfig(rotary_dim, 10_000.0))(
         torch.tensor([0, 3, 50]), torch.float32
     )
     # A view of a wider projection, whose tokens lie apart.
-    x = torch.randn(3, heads + 2 * kv_heads + 1, dim)[:, :-1]
+    given = torch.randn(max(parts, 1), 3, heads + 2 * kv_heads + 1, dim)[:, :, :-1]
+    x = given.sum(0)
+    given = given if parts else given[0]
     query, key = torch.randn(2, dim)
     q, k = x[:, :heads], x[:, heads : heads + kv_heads]
     if normed:
@@ -115,7 +160,7 @@ def test_store_qkv(kernels, heads: int, kv_heads: int, rotary_dim: int, normed: 
     want.flatten(1, 2)[1, slots] = x[:, heads + kv_heads :]
     norm = kernels.QKNorm(query.to(DEVICE), key.to(DEVICE), 1e-6, 1.0) if normed else None
     cos, sin = (each.to(DEVICE) for each in table)
-    got = kernels.store_qkv(x.to(DEVICE), cos, sin, norm, cache, slots.to(DEVICE), heads)
+    got = kernels.store_qkv(given.to(DEVICE), cos, sin, norm, cache, slots.to(DEVICE), heads)
     torch.testing.assert_close(got.cpu(), apply_rotary(q, table), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(cache.cpu(), want, atol=1e-5, rtol=1e-5)
 
@@ -135,10 +180,18 @@ def test_token_inputs(kernels, count: int) -> None:
             assert torch.equal(got, want)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_soft_cap(kernels, dtype: torch.dtype) -> None:
+    logits = (torch.randn(3, 1500, device=DEVICE) * 50).to(dtype)
+    got = kernels.soft_cap(logits, 30.0)
+    assert got.dtype == torch.float32
+    want = 30.0 * torch.tanh(logits.float() / 30.0)
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-5)
+
+
 def test_no_tokens(kernels) -> None:
     empty = torch.empty(0, 16, device=DEVICE)
     assert kernels.silu_mul(empty).shape == (0, 8)
-    assert kernels.add_rms_norm(empty, empty, torch.ones(16, device=DEVICE), 1e-5)[0].shape == (
-        0,
-        16,
-    )
+    assert kernels.soft_cap(empty, 30.0).shape == (0, 16)
+    norm = NormParameters(torch.ones(16, device=DEVICE), 1e-5)
+    assert kernels.add_norm(empty, empty, norm)[0].shape == (0, 16)

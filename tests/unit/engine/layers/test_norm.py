@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from kvasir_engine.layers.norm import GemmaRMSNorm, LayerNorm, RMSNorm
+from kvasir_engine.layers.block_output import BlockOutput
+from kvasir_engine.layers.norm import GemmaRMSNorm, LayerNorm, RMSNorm, added
 
 
 @pytest.mark.parametrize(("cls", "offset"), [(RMSNorm, 0.0), (GemmaRMSNorm, 1.0)])
@@ -45,3 +48,28 @@ def test_layer_norm_takes_off_the_mean() -> None:
     want = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-3).sqrt() * 2 + 0.5
     torch.testing.assert_close(total, x + residual)
     torch.testing.assert_close(normed, want)
+
+
+def test_what_is_left_to_the_addition_is_done_there(
+    monkeypatch: pytest.MonkeyPatch, triton_interpreter
+) -> None:
+    """An output in parts and a norm of it, by kernels in Triton's interpreter and by torch."""
+    from kvasir_engine.kernels.add_norm import add_norm
+    from kvasir_engine.layers import norm as layers
+
+    norm, post = RMSNorm(24, 1e-5), RMSNorm(24, 1e-5)
+    for each in (norm, post):
+        each.weight.data.normal_()
+    parts, residual = torch.randn(3, 5, 24), torch.randn(5, 24)
+    total = added(post.of_output(parts.sum(0)), residual)
+    torch.testing.assert_close(total, post(parts.sum(0)) + residual)
+    want, _ = norm.add(total, None)
+    monkeypatch.setattr(layers, "fused_ops", lambda _: SimpleNamespace(add_norm=add_norm))
+    output = post.of_output(BlockOutput(parts))
+    assert isinstance(output, BlockOutput)
+    torch.testing.assert_close(added(output, residual), total)
+    got, kept = norm.add(output, residual)
+    torch.testing.assert_close(kept, total)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(added(BlockOutput(parts), None), parts.sum(0))
+    assert added(residual, None) is residual

@@ -46,7 +46,33 @@ def test_products(skinny, tokens: int, gate: str | None, biased: bool) -> None:
     torch.testing.assert_close(got.cpu(), want, atol=1e-5, rtol=1e-5)
 
 
-WON, LOST = [64, 512, False, 8, 16, 128, 1, 4, 512], [64, 2048, False, 8]
+@pytest.mark.parametrize("tokens", [1, 5])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_of_sums(skinny, tokens: int, biased: bool, parts: int) -> None:
+    # Seven times 32 inputs, which no number of parts here divides.
+    x, weight = torch.randn(tokens, 224), torch.randn(64, 224) / 12
+    bias = torch.randn(64) if biased else None
+    tuning = skinny.SkinnyTuning(16, 32, 1, 2, prefetched=0, parts=parts)
+    moved = [None if each is None else each.to(DEVICE) for each in (x, weight, bias)]
+    got = skinny.skinny_parts_of(*moved, tuning)
+    assert got.shape == (parts, tokens, 64)
+    assert got.dtype == torch.float32
+    assert all(part.abs().sum() > 0 for part in got)
+    torch.testing.assert_close(got.sum(0).cpu(), linear(x, weight, bias), atol=1e-5, rtol=1e-5)
+
+
+def test_every_part_has_inputs(skinny) -> None:
+    def fits(inputs: int, parts: int, prefetched: int = 0) -> bool:
+        return skinny.fits(64, inputs, skinny.SkinnyTuning(16, 32, 1, 2, prefetched, parts))
+
+    assert fits(224, 3)
+    assert not fits(128, 3), "two times 32 inputs for each of two parts leave the third none"
+    assert fits(224, 2, 96)
+    assert not fits(224, 2, 128), "beyond the second part's last input"
+
+
+WON, LOST = [64, 512, "plain", 8, 16, 128, 1, 4, 512], [64, 2048, "plain", 8]
 
 
 @pytest.mark.parametrize(
@@ -71,9 +97,9 @@ def test_a_shape_is_computed_as_the_most_similar_one(
     table = SkinnyTable.read(file)
     tuning = skinny.SkinnyTuning(16, 128, 1, 4, 512)
     for _ in range(2):
-        assert table.tuning((*shape, False, 8)) == (tuning if wins else None)
-    assert table.tuning((*shape, False, 16)) is None, "not measured for so many tokens"
-    assert table.tuning((*shape, True, 8)) is None, "not measured with a gate"
+        assert table.tuning((*shape, "plain", 8)) == (tuning if wins else None)
+    assert table.tuning((*shape, "plain", 16)) is None, "not measured for so many tokens"
+    assert table.tuning((*shape, "gated", 8)) is None, "not measured with a gate"
 
 
 def test_the_next_similar_one_stands_in_where_the_kernel_does_not_fit(skinny, tmp_path) -> None:
@@ -81,9 +107,9 @@ def test_the_next_similar_one_stands_in_where_the_kernel_does_not_fit(skinny, tm
 
     file = tmp_path / "gpu.json"
     file.write_text(
-        json.dumps([[64, 512, False, 8, 32, 128, 1, 4, 512], [*WON[:1], 576, *WON[2:]]])
+        json.dumps([[64, 512, "plain", 8, 32, 128, 1, 4, 512], [*WON[:1], 576, *WON[2:]]])
     )
-    assert SkinnyTable.read(file).tuning((48, 512, False, 8)) == skinny.SkinnyTuning(
+    assert SkinnyTable.read(file).tuning((48, 512, "plain", 8)) == skinny.SkinnyTuning(
         16, 128, 1, 4, 512
     )
 
@@ -111,7 +137,7 @@ def table_on(skinny, monkeypatch):
 def test_a_gpu_without_a_table_takes_the_nearest_one(table_on, caplog) -> None:
     caplog.set_level("INFO")
     measured = table_on(GpuKind(9, 0, 132, 4920))
-    assert measured[28672, 4096, True, 16] is not None
+    assert measured[28672, 4096, "gated", 16] is not None
     assert caplog.text == "", "H200s tell of 4,810 and of 4,920 GB/s"
     assert table_on(GpuKind(9, 0, 132, 5500)) == measured
     assert "as measured on skinny-9.0" in caplog.text
@@ -127,4 +153,4 @@ def test_tiles_that_do_not_fit_are_left_out(table_on, skinny) -> None:
     kind = GpuKind(9, 0, 132, 4920)
     some, every = ({k: t for k, t in table_on(kind, kib).items() if t} for kib in (99, 227))
     assert 0 < len(some) < len(every)
-    assert all(tuning.bytes(key[3], key[2]) <= 99 << 10 for key, tuning in some.items())
+    assert all(tuning.bytes(key[3], key[2] == "gated") <= 99 << 10 for key, tuning in some.items())

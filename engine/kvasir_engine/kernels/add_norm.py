@@ -1,0 +1,137 @@
+"""Norms and the additions before them in one pass over each token."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.kernels.norm_parameters import NormParameters
+
+
+@triton.jit
+def _normed(x, weight, bias, eps, inside, SIZE: tl.constexpr, CENTRED: tl.constexpr):
+    """Norm of one token's numbers x [PADDED], which are 0 behind the last."""
+    if CENTRED:
+        x = tl.where(inside, x - tl.sum(x, 0) / SIZE, 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(x * x, 0) / SIZE + eps)
+    normed = x * scale * weight
+    if CENTRED:
+        normed += bias
+    return normed
+
+
+@triton.jit
+def _sum_of_parts(x_ptr, at, inside, step, PARTS: tl.constexpr, PADDED: tl.constexpr):
+    """Numbers `at`, or the sums of as many parts of them, `step` numbers apart."""
+    if PARTS == 0:
+        return tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    total = tl.zeros([PADDED], tl.float32)
+    for part in tl.static_range(PARTS):
+        total += tl.load(x_ptr + part * step + at, mask=inside, other=0.0)
+    return total
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _add_norm(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    bias_ptr,
+    post_ptr,
+    normed_ptr,
+    total_ptr,
+    eps,
+    post_eps,
+    tokens,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    OFFSET: tl.constexpr,
+    PARTS: tl.constexpr,
+    POST: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+    NORM: tl.constexpr,
+    CENTRED: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    numbers = tl.arange(0, PADDED)
+    inside = numbers < SIZE
+    at = tl.program_id(0).to(tl.int64) * SIZE + numbers
+    if NORM:
+        weight = tl.load(weight_ptr + numbers, mask=inside, other=0.0).to(tl.float32) + OFFSET
+    if POST:
+        post = tl.load(post_ptr + numbers, mask=inside, other=0.0).to(tl.float32) + OFFSET
+    bias = 0.0
+    if CENTRED:
+        bias = tl.load(bias_ptr + numbers, mask=inside, other=0.0).to(tl.float32)
+    if HAS_RESIDUAL:
+        # Of a kernel before the one before: x lies between.
+        residual = tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    begin(PDL)
+    dtype = total_ptr.dtype.element_ty
+    x = _sum_of_parts(x_ptr, at, inside, tokens.to(tl.int64) * SIZE, PARTS, PADDED)
+    # Rounded to the model's type wherever separate kernels would round.
+    x = x.to(dtype).to(tl.float32)
+    if POST:
+        x = _normed(x, post, 0.0, post_eps, inside, SIZE, False).to(dtype).to(tl.float32)
+    if HAS_RESIDUAL:
+        x = (x + residual).to(dtype).to(tl.float32)
+    if HAS_RESIDUAL or POST or PARTS > 0:
+        tl.store(total_ptr + at, x.to(dtype), mask=inside)
+    if NORM:
+        normed = _normed(x, weight, bias, eps, inside, SIZE, CENTRED)
+        tl.store(normed_ptr + at, normed.to(dtype), mask=inside)
+
+
+def add_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    norm: NormParameters | None,
+    *,
+    post: NormParameters | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(norm(total), total) of contiguous [tokens, size], where total is x + residual, or with
+    `post`, an RMS norm, post(x) + residual.
+
+    x may be parts [parts, tokens, size] in fp32, whose sum it is. Without anything to add or norm
+    before it, the total is x itself; without a norm the first is the total.
+    """
+    parts = len(x) if x.dim() == 3 else 0
+    tokens, size = x.shape[-2:]
+    known = norm or post
+    dtype = x.dtype if known is None else known.weight.dtype
+    as_it_is = residual is None and post is None and not parts
+    total = x if as_it_is else torch.empty((tokens, size), dtype=dtype, device=x.device)
+    normed = total if norm is None else torch.empty_like(total)
+    if not tokens:
+        return normed, total
+    bias = None if norm is None else norm.bias
+    _add_norm[(tokens,)](
+        x,
+        _or(residual, x),
+        x if norm is None else norm.weight,
+        _or(bias, x),
+        x if post is None else post.weight,
+        normed,
+        total,
+        0.0 if norm is None else norm.eps,
+        0.0 if post is None else post.eps,
+        tokens,
+        SIZE=size,
+        PADDED=triton.next_power_of_2(size),
+        OFFSET=0.0 if known is None else known.offset,
+        PARTS=parts,
+        POST=post is not None,
+        HAS_RESIDUAL=residual is not None,
+        NORM=norm is not None,
+        CENTRED=bias is not None,
+        num_warps=8 if size > 2048 or parts else 4,
+        **launch_options(x.device),
+    )
+    return normed, total
+
+
+def _or(tensor: torch.Tensor | None, instead: torch.Tensor) -> torch.Tensor:
+    """A pointer for the kernel: that of `instead`, which it does not read, where there is none."""
+    return instead if tensor is None else tensor
