@@ -1,5 +1,6 @@
 """Launch parameters of decodes, as measured on an H200 with 8 KV heads of 128 numbers in 16 bits
-(benchmarks/gpu/attention.py): contexts of 1,100 tokens, and of 200 to 2,000.
+(benchmarks/gpu/attention.py): contexts of 1,100 tokens, and of 200 to 2,000; on an H100 with other
+heads (`--layers`), contexts of 1,024 tokens, and of 200 to 2,000.
 
 Programs of one warp and few keys at a time are many on a multiprocessor, which hides that each
 waits for its keys; of four warps and 128 keys there are two or three, which end together where
@@ -39,6 +40,10 @@ _SMALL, _LARGE = DecodeTuning(32, 1, 6), DecodeTuning(128, 4, 3, parts=1)
 _BY_PROGRAMS = (
     (23, DecodeTuning(128, 4, 2)),
     (159, _SMALL),
+    (239, replace(_SMALL, parts=6)),
+    # Two on each multiprocessor, one whole round: 13 % less than in six parts with 64 equal
+    # contexts and 4 KV heads, and 4 to 7 % more with unequal ones.
+    (264, replace(_LARGE, stages=2)),
     (319, replace(_SMALL, parts=6)),
     (447, _LARGE),
     # Two on each multiprocessor: two whole rounds.
@@ -64,6 +69,9 @@ def tuning_for(programs: int, padded_dim: int, multiprocessors: int) -> DecodeTu
     if padded_dim > 128:
         return _WIDE
     programs = as_measured(programs, multiprocessors)
+    if padded_dim <= 64 and 447 < programs <= 528:
+        # Of small heads more than two fit on a multiprocessor.
+        return _LARGE
     return next((tuning for most, tuning in _BY_PROGRAMS if programs <= most), _MANY)
 
 
