@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
@@ -13,7 +13,9 @@ from typing import TypeVar
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.request import FinishReason, SampleDelta
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
+from kvasir_engine.server.generation.delta_portions import portions
 from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.text.sample_state import SampleUpdate
 
 INLINE_TOKENS = 512
@@ -52,6 +54,7 @@ class Generation:
     client: CoreClient
     metrics: ApiMetrics
     runs: list[PromptRun]
+    turns: LoopTurns
     interrupted: Interruption | None = None
     _task: asyncio.Task[object] | None = None
     _waiting: bool = False
@@ -94,6 +97,8 @@ class Generation:
     async def updates(self) -> AsyncGenerator[list[SampleUpdate], None]:
         """Yield what was added, one update a choice and batch; `index` is the choice's.
 
+        What arrived while nobody read is taken in portions, in turns of the loop.
+
         Raises GenerationFailedError, GenerationInterruptedError or EngineDeadError. Whoever does
         not read to the end calls `close`.
         """
@@ -107,13 +112,33 @@ class Generation:
             [run] = self.runs
             while self._open_samples and run.stream is not None:
                 self._check_interrupted()
-                yield self._apply_deltas(run, await self._wait(anext(run.stream)))
+                deltas = await self._wait(anext(run.stream))
+                for portion in self._portions(run, deltas):
+                    yield self._apply_deltas(run, portion)
+                    if portion is not deltas and not await self._goes_on():
+                        break
             return
         async with contextlib.aclosing(self._merged()) as merged:
             while self._open_samples:
                 self._check_interrupted()
                 run, deltas = await self._wait(anext(merged))
-                yield self._apply_deltas(run, deltas)
+                for portion in self._portions(run, deltas):
+                    yield self._apply_deltas(run, portion)
+                    if not await self._goes_on():
+                        break
+
+    def _portions(self, run: PromptRun, deltas: list[SampleDelta]) -> Iterable[list[SampleDelta]]:
+        if deltas[-1].token_ids:
+            self._time(run)
+        return portions(deltas)
+
+    async def _goes_on(self) -> bool:
+        """Let others have a turn between two portions; return whether a sample is still open."""
+        if not self._open_samples:
+            return False
+        await self.turns.pause()
+        self._check_interrupted()
+        return True
 
     async def close(self) -> None:
         """Abort what still runs and count the request; safe to call twice."""
@@ -172,8 +197,6 @@ class Generation:
             await asyncio.gather(*readers, return_exceptions=True)
 
     def _apply_deltas(self, run: PromptRun, deltas: list[SampleDelta]) -> list[SampleUpdate]:
-        if deltas[-1].token_ids:
-            self._time(run)
         if len(deltas) == 1:
             return [self._push(run, deltas[0])]
         merged: dict[int, SampleUpdate] = {}

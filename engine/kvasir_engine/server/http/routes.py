@@ -81,7 +81,7 @@ class ApiRoutes:
         state, scope_state = self._state, request.scope["state"]
         state.request_log.write(prepared.runs)
         answer = _ANSWERS[route](
-            Generation(state.client, state.metrics, prepared.runs),
+            Generation(state.client, state.metrics, prepared.runs, state.turns),
             prepared.body,
             request_id=scope_state["request_id"],
             model=prepared.body.model or state.model.name,

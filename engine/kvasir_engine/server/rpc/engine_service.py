@@ -90,13 +90,13 @@ class EngineService:
             raise
         self._request_log.write([run])
         with_token_ids = bool(prepared.body.return_token_ids)
-        generation = Generation(self._client, self._metrics, [run])
+        turns = self._reader.intake.turns
+        generation = Generation(self._client, self._metrics, [run], turns)
         self._running[request_id] = generation
         try:
             with self._lifecycle.run(generation):
                 await generation.admit()
                 await context.send_initial_metadata(())
-                turns = self._reader.intake.turns
                 stream = ResponseStream(generation, turns, with_token_ids=with_token_ids)
                 async with contextlib.aclosing(stream.messages()) as messages:
                     async for response in messages:

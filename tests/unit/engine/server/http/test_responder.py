@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 
 import httpx
@@ -9,6 +10,7 @@ from support.loop_clock import LoopClock
 
 from kvasir_engine.core.client import RequestRejectedError
 from kvasir_engine.server import long_json
+from kvasir_engine.server.generation.delta_portions import PORTION_VALUES
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 
 
@@ -106,6 +108,28 @@ async def test_a_slow_reader_holds_up_nobody(server):
         assert answer.json()["usage"]["completion_tokens"] == 5
         text = "".join([part async for part in slow.aiter_text()])
     assert text.count("data: ") >= 3
+
+
+async def test_what_waited_for_a_slow_reader_is_rendered_in_turns(server, monkeypatch):
+    clock, rendered_at, render = LoopClock(), [], LogprobFormat._top
+
+    def noted(self, entry):
+        rendered_at.append(clock.turn)
+        return render(self, entry)
+
+    monkeypatch.setattr(LogprobFormat, "_top", noted)
+    monkeypatch.setattr(server.app.state.server.turns, "_seconds", 0.0)
+    server.core.tokens_a_batch = 400
+    body = {**BODY, "max_tokens": 400, "ignore_eos": True, "logprobs": 2, "return_token_ids": True}
+    answer = await server.post("/v1/completions", body)
+    *events, done = [
+        line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data")
+    ]
+    choices = [choice for event in events for choice in json.loads(event)["choices"]]
+    assert done == "[DONE]"
+    assert sum(len(choice["token_ids"]) for choice in choices) == 400
+    assert len(rendered_at) == 400
+    assert max(Counter(rendered_at).values()) <= 2 * (PORTION_VALUES // 4)
 
 
 @pytest.mark.parametrize(

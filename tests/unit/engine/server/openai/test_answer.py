@@ -9,6 +9,7 @@ from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.answer import usage_of
 from kvasir_engine.text.output_assembler import OutputAssembler
 
@@ -18,7 +19,7 @@ def generation(tokenizer: Tokenizer, core: Any, *requests: EngineRequest) -> Gen
         PromptRun(request, OutputAssembler(request, tokenizer), None, first_choice=at)
         for at, request in enumerate(requests)
     ]
-    return Generation(core, ApiMetrics(MetricRegistry("kvasir_", "tiny")), runs)
+    return Generation(core, ApiMetrics(MetricRegistry("kvasir_", "tiny")), runs, LoopTurns())
 
 
 def test_it_is_the_sum_over_prompts_and_choices(

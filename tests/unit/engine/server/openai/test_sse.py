@@ -15,6 +15,7 @@ from kvasir_engine.sampling_params import SamplingParams
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
 from kvasir_engine.server.generation.generation import Generation
 from kvasir_engine.server.generation.run import PromptRun
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai.chat import ChatAnswer
 from kvasir_engine.server.openai.logprob_format import LogprobFormat
 from kvasir_engine.server.openai.schema import ChatBody, StreamOptions
@@ -34,7 +35,7 @@ def answer(scripted_core: Any, byte_tokenizer: Tokenizer) -> Answers:
         run = PromptRun(request, OutputAssembler(request, byte_tokenizer), None)
         metrics = ApiMetrics(MetricRegistry("kvasir_", "tiny"))
         return ChatAnswer(
-            Generation(scripted_core, metrics, [run]),
+            Generation(scripted_core, metrics, [run], LoopTurns()),
             ChatBody(messages=[], stream=True, **fields),
             request_id="1",
             model="tiny",

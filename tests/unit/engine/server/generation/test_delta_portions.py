@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
+from kvasir_engine.server.generation.delta_portions import PORTION_VALUES, portions
+
+
+def entry(token: int, top: int) -> LogprobEntry:
+    return LogprobEntry(token, -0.5, 1, list(range(top)), [-0.5] * top)
+
+
+def joined(lists: Iterable[list[Any]]) -> list[Any]:
+    return list(chain.from_iterable(lists))
+
+
+def test_a_token_alone_stays_as_it_is() -> None:
+    deltas = [SampleDelta(1, [7])]
+    assert list(portions(deltas)) == [deltas]
+
+
+def test_many_deltas_are_divided_between_two() -> None:
+    deltas = [SampleDelta(1, [at]) for at in range(PORTION_VALUES + 3)]
+    first, second = portions(deltas)
+    assert (len(first), len(second)) == (PORTION_VALUES, 3)
+    assert first + second == deltas
+
+
+@pytest.mark.parametrize(("top", "most"), [(0, 2), (20, 22), (PORTION_VALUES, PORTION_VALUES + 2)])
+def test_log_probabilities_count(top: int, most: int) -> None:
+    deltas = [SampleDelta(1, [at], logprobs=[entry(at, top)]) for at in range(30)]
+    made = list(portions(deltas))
+    assert joined(made) == deltas
+    assert max(map(len, made)) == max(1, min(30, PORTION_VALUES // most))
+
+
+def test_a_long_delta_is_cut_where_its_beginning_and_its_end_stay() -> None:
+    ids = list(range(2 * PORTION_VALUES))
+    whole = SampleDelta(
+        5,
+        ids,
+        FinishReason.STOP,
+        stop_reason=3,
+        logprobs=[entry(token, 0) for token in ids],
+        prompt_logprobs=[entry(1, 1)],
+        num_cached_tokens=4,
+        seed=9,
+        times=(1.0, 2.0),
+        cumulative_logprob=-1.5,
+    )
+    made = joined(portions([whole]))
+    assert len(made) == 4
+    assert joined(part.token_ids for part in made) == ids
+    assert joined(part.logprobs or [] for part in made) == whole.logprobs
+    assert [part.finish_reason for part in made] == [None, None, None, FinishReason.STOP]
+    assert [part.stop_reason for part in made] == [None, None, None, 3]
+    assert [part.seed for part in made] == [9, None, None, None]
+    assert [part.num_cached_tokens for part in made] == [4, None, None, None]
+    assert [part.prompt_logprobs for part in made] == [whole.prompt_logprobs, None, None, None]
+    assert [part.times for part in made] == [(1.0, 2.0), None, None, None]
+    assert {part.handle for part in made} == {5}
+    assert {part.cumulative_logprob for part in made} == {-1.5}
+
+
+def test_an_error_comes_with_the_end() -> None:
+    ids = list(range(PORTION_VALUES + 1))
+    first, last = chain.from_iterable(
+        portions([SampleDelta(1, ids, FinishReason.ERROR, error="Broken.")])
+    )
+    assert (first.finish_reason, first.error) == (None, None)
+    assert (last.finish_reason, last.error, last.token_ids) == (
+        FinishReason.ERROR,
+        "Broken.",
+        [PORTION_VALUES],
+    )
+
+
+def test_an_end_without_tokens_stays() -> None:
+    deltas = [SampleDelta(1, [], FinishReason.ABORT)]
+    assert list(portions(deltas)) == [deltas]
