@@ -97,7 +97,7 @@ class EngineService:
             with self._lifecycle.run(generation):
                 await generation.admit()
                 await context.send_initial_metadata(())
-                stream = ResponseStream(generation, turns, with_token_ids=with_token_ids)
+                stream = ResponseStream(generation, with_token_ids=with_token_ids)
                 async with contextlib.aclosing(stream.messages()) as messages:
                     async for response in messages:
                         await context.write(response)

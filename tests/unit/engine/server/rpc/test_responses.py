@@ -124,7 +124,7 @@ async def test_others_have_turns_while_log_probabilities_are_converted(
 async def test_a_full_message_is_followed_by_another(
     start_rig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(responses, "FULL_ENTRIES", 2)
+    monkeypatch.setattr(responses, "FULL_VALUES", 6)
     rig = await start_rig()
     call, stream = await rig.generate(sampling=pb.SamplingParams(n=3, logprobs=1), **TEXT)
     entries = [LogprobEntry(rig.hello, -0.5, 1, [rig.hello], [-0.5])] * 2
@@ -137,3 +137,27 @@ async def test_a_full_message_is_followed_by_another(
     assert [[chunk.index for chunk in message.chunks] for message in messages] == [[0], [1], [2]]
     assert [message.HasField("usage") for message in messages] == [False, False, True]
     assert messages[-1].usage.completion_tokens == 6
+
+
+async def test_log_probabilities_of_a_long_prompt_are_divided_between_messages(
+    start_rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "FULL_VALUES", 7)
+    rig = await start_rig()
+    call, stream = await rig.generate(
+        sampling=pb.SamplingParams(prompt_logprobs=1, max_tokens=1), **TEXT
+    )
+    entries = [LogprobEntry(token, -0.5, 1, [rig.hello], [-0.5]) for token in range(5)]
+    wide = LogprobEntry(5, -0.5, 1, [rig.hello] * 9, [-0.5] * 9)
+    stream.send(prompt_logprobs=[*entries, wide])
+    stream.send(rig.hello, finish_reason=FinishReason.LENGTH, seed=3)
+    messages = [message async for message in call]
+    given = [
+        [entry.token_id for chunk in message.chunks for entry in chunk.prompt_logprobs]
+        for message in messages
+    ]
+    assert given == [[0, 1], [2, 3], [4], [5], []]
+    assert {chunk.index for message in messages for chunk in message.chunks} == {0}
+    assert [message.HasField("usage") for message in messages] == [False] * 4 + [True]
+    [last] = messages[-1].chunks
+    assert (last.text, last.finish_reason, last.seed) == ("hello", "length", 3)
