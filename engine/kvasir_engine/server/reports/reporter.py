@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ from kvasir_engine.server.reports.report_maker import ReportMaker
 _log = logging.getLogger(__name__)
 MAX_QUEUED_PROMPTS = 256
 MAX_QUEUED_REPORTS = 4096
+MAX_MESSAGE_BLOCKS = 32 * 1024
+"""Text blocks of the reports that are taken at once: a message is encoded in one go, and a block is
+28 bytes of it."""
 
 
 class Subscription:
@@ -28,26 +32,33 @@ class Subscription:
 
     def __init__(self, count_dropped: Callable[[int], None]) -> None:
         self._count_dropped = count_dropped
-        self._reports: list[PromptReport] = []
+        self._reports: deque[PromptReport] = deque()
         self._dropped = 0
         self._arrived = asyncio.Event()
 
     def put(self, report: PromptReport) -> None:
         """Queue a report."""
         if len(self._reports) >= MAX_QUEUED_REPORTS:
-            del self._reports[0]
+            self._reports.popleft()
             self._dropped += 1
             self._count_dropped(1)
         self._reports.append(report)
         self._arrived.set()
 
     async def next_reports(self) -> tuple[list[PromptReport], int]:
-        """The reports since the last call, at least one, and how many were dropped before."""
+        """The oldest reports, at least one, and how many were dropped since the last call."""
         await self._arrived.wait()
-        self._arrived.clear()
-        taken = self._reports, self._dropped
-        self._reports, self._dropped = [], 0
-        return taken
+        taken = [self._reports.popleft()]
+        blocks = len(taken[0].text_hashes)
+        while self._reports:
+            blocks += len(self._reports[0].text_hashes)
+            if blocks > MAX_MESSAGE_BLOCKS:
+                break
+            taken.append(self._reports.popleft())
+        else:
+            self._arrived.clear()
+        dropped, self._dropped = self._dropped, 0
+        return taken, dropped
 
 
 class PromptTaker:

@@ -77,6 +77,27 @@ async def test_a_slow_watcher_loses_the_oldest(
     assert dropped == sum(drops) == 3
 
 
+async def test_reports_that_are_too_many_for_a_message_come_in_several(
+    reporter: PromptReporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter_module, "MAX_MESSAGE_BLOCKS", 3)
+    monkeypatch.setattr(reporter_module, "MAX_QUEUED_REPORTS", 4)
+    with reporter.subscribe() as subscription:
+        for blocks in (1, 2, 1, 4, 1):
+            hashes = list(range(blocks))
+            subscription.put(PromptReport(hashes, hashes, bytes(16 * blocks)))
+        taken = []
+        async with asyncio.timeout(10):
+            while sum(len(reports) for reports, _ in taken) < 4:
+                taken.append(await subscription.next_reports())
+        sizes = [[len(report.text_hashes) for report in reports] for reports, _ in taken]
+        assert sizes == [[2, 1], [4], [1]]
+        assert [dropped for _, dropped in taken] == [1, 0, 0]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await subscription.next_reports()
+
+
 async def test_prompts_beyond_the_queue_are_dropped(
     reporter: PromptReporter, offer: Any, drops: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
