@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -64,10 +64,10 @@ class MessagesAnswer(ChatAnswer):
     def body(self) -> dict[str, Any]:
         """See Answer."""
         sample = self.choice.sample
-        content = self._blocks(self.pieces(self.choice, sample.text, last=True))
+        content = self._blocks(self.whole(self.choice))
         return self.message(content, self.end_fields(sample.finish_reason, sample.stop_reason))
 
-    def _blocks(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+    def _blocks(self, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
         made: list[dict[str, Any]] = []
         arguments: list[str] = []
         calls = 0

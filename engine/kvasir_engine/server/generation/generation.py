@@ -8,12 +8,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import TypeVar
 
 from kvasir_engine.core.client import CoreClient
 from kvasir_engine.request import FinishReason, SampleDelta
 from kvasir_engine.server.generation.api_metrics import ApiMetrics
-from kvasir_engine.server.generation.delta_portions import portions
+from kvasir_engine.server.generation.delta_portions import portions, text_portions
 from kvasir_engine.server.generation.run import PromptRun
 from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.text.sample_state import SampleUpdate
@@ -103,9 +104,10 @@ class Generation:
         not read to the end calls `close`.
         """
         resumed = [run.resumed for run in self.runs if run.resumed and not run.finish_sent]
-        resumed = [update for update in resumed if update.text or update.finish_reason]
-        if resumed:
-            yield resumed
+        for part in chain.from_iterable(map(text_portions, resumed)):
+            self._check_interrupted()
+            yield [part]
+            await self.turns.pause()
         samples = [sample for run in self.runs for sample in run.assembler.samples]
         self._open_samples = sum(not sample.finished for sample in samples)
         if len(self.runs) == 1:

@@ -71,8 +71,8 @@ class GenerationResponse(Response):
         if self._answer.stream:
             await self._stream(send, scope["state"]["send"])
         else:
-            async for _ in self._generation.updates():
-                pass
+            async for updates in self._generation.updates():
+                self._answer.take(updates)
             await self._send_unary(send)
 
     async def _send_unary(self, send: Send) -> None:

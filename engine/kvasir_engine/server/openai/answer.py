@@ -97,6 +97,9 @@ class Answer:
         """Return what stands before and after the JSON string in a chunk that only adds text."""
         raise NotImplementedError
 
+    def take(self, updates: list[SampleUpdate]) -> None:
+        """Note what was added to an answer that is not streamed."""
+
     def body(self) -> dict[str, Any]:
         """The unary answer, after the generation has ended."""
         raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from kvasir_engine.request import FinishReason
@@ -12,7 +12,7 @@ from kvasir_engine.server.openai.answer import Answer, Choice, finish_fields
 from kvasir_engine.server.openai.schema import ChatBody
 from kvasir_engine.server.openai.tools.tool_request import wants_calls
 from kvasir_engine.text.parsing.message_parser import MessageParser, Parsing
-from kvasir_engine.text.parsing.pieces import Kind, Piece
+from kvasir_engine.text.parsing.pieces import JoinedPieces, Kind, Piece
 from kvasir_engine.text.parsing.reasoning import PromptEnd
 from kvasir_engine.text.parsing.tool_machine import ToolSet
 from kvasir_engine.text.sample_state import SampleUpdate
@@ -42,6 +42,7 @@ class ChatAnswer(Answer):
     ) -> None:
         super().__init__(generation, body, **options)
         self._parsers: dict[int, MessageParser] = {}
+        self._parsed: dict[int, JoinedPieces] = {}
         if parsing is not None:
             self._short_ids = parsing.tools is not None and parsing.tools.short_ids
             for choice in self.choices.values():
@@ -85,6 +86,20 @@ class ChatAnswer(Answer):
         first = parser.calls
         pieces = parser.push(update.text, last=update.finish_reason is not None)
         return self._message(choice, pieces, first)
+
+    def take(self, updates: list[SampleUpdate]) -> None:
+        """Parse what was added: a long answer's text at once would hold the event loop."""
+        for update in updates:
+            if (parser := self._parsers.get(update.index)) is not None:
+                pieces = parser.push(update.text, last=update.finish_reason is not None)
+                self._parsed.setdefault(update.index, JoinedPieces()).add(pieces)
+
+    def whole(self, choice: Choice) -> Iterable[Piece]:
+        """Return the pieces of a choice that was not streamed."""
+        parsed = self._parsed.get(choice.index)
+        if parsed is not None:
+            return parsed
+        return self.pieces(choice, choice.sample.text, last=True)
 
     def pieces(self, choice: Choice, text: str, *, last: bool) -> list[Piece]:
         """Return the pieces that became certain with `text`."""
@@ -142,10 +157,9 @@ class ChatAnswer(Answer):
 
     def _whole(self, choice: Choice) -> dict[str, Any]:
         """The fields of a unary answer's message."""
-        parser, text = self._parsers.get(choice.index), choice.sample.text
-        if parser is None:
-            return {"content": text[choice.run.sent_chars :]}
-        made = self._message(choice, parser.push(text, last=True), 0)
+        if choice.index not in self._parsers:
+            return {"content": choice.sample.text[choice.run.sent_chars :]}
+        made = self._message(choice, self.whole(choice), 0)
         for call in made.get("tool_calls", ()):
             del call["index"]
         return {"content": None, **made}
@@ -158,7 +172,7 @@ class ChatAnswer(Answer):
             made["finish_reason"] = "tool_calls"
         return made
 
-    def _message(self, choice: Choice, pieces: Sequence[Piece], calls: int) -> dict[str, Any]:
+    def _message(self, choice: Choice, pieces: Iterable[Piece], calls: int) -> dict[str, Any]:
         """Pieces as fields of a message or a delta, after `calls` calls were begun."""
         texts = {Kind.CONTENT: "", Kind.REASONING: ""}
         made: dict[int, dict[str, Any]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -32,6 +32,24 @@ class Piece(NamedTuple):
         if self.kind is Kind.CALL:
             return 1
         return 0 if self.kind is Kind.CALL_END else len(self.text)
+
+
+class JoinedPieces:
+    """Pieces with neighbours of a kind joined: an answer has few of these, whatever its length."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[Kind, list[str]]] = []
+
+    def __iter__(self) -> Iterator[Piece]:
+        return (Piece(kind, "".join(texts)) for kind, texts in self._runs)
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Add what follows."""
+        for kind, text in pieces:
+            if self._runs and self._runs[-1][0] is kind and kind is not Kind.CALL:
+                self._runs[-1][1].append(text)
+            else:
+                self._runs.append((kind, [text]))
 
 
 class TextMachine:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
-from kvasir_engine.server.generation.delta_portions import PORTION_VALUES, portions
+from kvasir_engine.server.generation.delta_portions import (
+    PORTION_CHARS,
+    PORTION_VALUES,
+    portions,
+    text_portions,
+)
+from kvasir_engine.text.sample_state import SampleUpdate
 
 
 def entry(token: int, top: int) -> LogprobEntry:
@@ -82,3 +88,28 @@ def test_an_error_comes_with_the_end() -> None:
 def test_an_end_without_tokens_stays() -> None:
     deltas = [SampleDelta(1, [], FinishReason.ABORT)]
     assert list(portions(deltas)) == [deltas]
+
+
+@pytest.mark.parametrize(
+    ("chars", "sizes"),
+    [
+        (1, [1]),
+        (PORTION_CHARS, [PORTION_CHARS]),
+        (2 * PORTION_CHARS + 1, [PORTION_CHARS] * 2 + [1]),
+    ],
+)
+def test_a_resumed_text_is_divided_and_ends_once(chars: int, sizes: list[int]) -> None:
+    text = "".join(chr(at) for at in range(100, 100 + chars))
+    whole = SampleUpdate(3, text, [], finish_reason=FinishReason.STOP, stop_reason="x")
+    made = list(text_portions(whole))
+    assert [len(part.text) for part in made] == sizes
+    assert "".join(part.text for part in made) == text
+    assert {part.index for part in made} == {3}
+    assert [part.finish_reason for part in made if part.finish_reason] == [FinishReason.STOP]
+    assert (made[-1].finish_reason, made[-1].stop_reason) == (FinishReason.STOP, "x")
+
+
+def test_a_resumed_end_without_text_is_told_and_nothing_is_not() -> None:
+    ended = SampleUpdate(0, "", [], finish_reason=FinishReason.LENGTH)
+    assert list(text_portions(ended)) == [ended]
+    assert list(text_portions(SampleUpdate(0, "", []))) == []

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import openai
 import pytest
+from support.engine_server import EOS
+from support.loop_clock import LoopClock
+
+from kvasir.text.chat_template import ChatTemplate
+from kvasir_engine.server.generation import delta_portions
+from kvasir_engine.text.parsing.message_parser import MessageParser, Parsing
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -216,3 +223,35 @@ async def test_defaults_of_the_model_are_for_what_is_left_out(start_server):
     [request] = server.core.requests
     assert (request.params.temperature, request.params.top_k) == (0.3, 2)
     assert request.params.max_tokens == 512 - request.num_prompt_tokens
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("resumed", [0, 200])
+async def test_a_long_answer_is_parsed_in_turns(
+    start_server, byte_tokenizer, monkeypatch, stream, resumed
+):
+    parsing = Parsing.choose(byte_tokenizer, None, tools="hermes", reasoning="none")
+    template = ChatTemplate("{{ tools | tojson if tools }}{{ messages[0].content }}")
+    server = await start_server(model={"parsing": parsing, "chat_template": template})
+    numbers = ", ".join(map(str, range(60)))
+    text = '<tool_call>{"name": "f", "arguments": {"x": [' + numbers + "]}}</tool_call>"
+    encoded = byte_tokenizer.encode(text)
+    server.core.tokens = lambda seed, sample: [*encoded, EOS]
+    server.core.tokens_a_batch = 8
+    monkeypatch.setattr(server.app.state.server.turns, "_seconds", 0.0)
+    monkeypatch.setattr(delta_portions, "PORTION_CHARS", 16)
+    clock, parsed, push = LoopClock(), Counter(), MessageParser.push
+
+    def noted(self, text, *, last):
+        parsed[clock.turn] += len(text)
+        return push(self, text, last=last)
+
+    monkeypatch.setattr(MessageParser, "push", noted)
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    body = {**CHAT, "max_tokens": 400, "tools": tools, "stream": stream}
+    if resumed:
+        body["resume"] = {"output_token_ids": encoded[:resumed], "seed": 0, "id": "x"}
+    answer = (await server.post("/v1/chat/completions", body)).text
+    assert '"tool_calls":[' in answer
+    assert sum(parsed.values()) == len(text)
+    assert max(parsed.values()) <= 32
