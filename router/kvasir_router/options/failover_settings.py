@@ -21,7 +21,8 @@ class Failover:
         120.0,
         "Seconds in which an engine that is not Kvasir's has to send the first data of a stream, "
         "beside four times what its measured prefill speed says for the prompts in flight there; "
-        "0 = no limit. Comments of server-sent events (`: ping`) are no data.",
+        "0 = no limit. Comments of server-sent events (`: ping`) and Anthropic's `event: ping` are "
+        "no data.",
         FAILURES,
         min=0.0,
     )

@@ -3,6 +3,10 @@
 _MAX_HELD = 256 * 1024
 _ENDS = (b"\n\n", b"\r\n\r\n")
 _DATA = b"data:"
+_EVENT = b"event:"
+_PING = b"ping"
+_START_BYTES = 32
+"""Bytes of an unfinished line that are kept; one as long names no ping."""
 
 
 class EventCutter:
@@ -33,13 +37,15 @@ class EventCutter:
 
 class DataLines:
     """Tell parts that have some of a `data:` line from those that only keep a connection open:
-    comments, blank lines, other fields."""
+    comments, blank lines, other fields, and events with the name `ping`, which Anthropic's protocol
+    has. A name counts from where it stands in its event; servers write it first."""
 
-    __slots__ = ("_start",)
+    __slots__ = ("_in_ping", "_start")
 
     def __init__(self) -> None:
         self._start = b""
         """First bytes of the line that the last part ended in."""
+        self._in_ping = False
 
     def found_in(self, data: bytes) -> bool:
         """Return whether `data`, the stream's next bytes, begins a `data:` line or goes on with
@@ -48,5 +54,20 @@ class DataLines:
             return False
         data = self._start + data
         line = data.rfind(b"\n") + 1
-        self._start = data[line : line + len(_DATA)] if line < len(data) else b""
+        self._start = data[line : line + _START_BYTES] if line < len(data) else b""
+        if self._in_ping or _PING in data:
+            return self._found_outside_pings(data)
         return data.startswith(_DATA) or b"\n" + _DATA in data
+
+    def _found_outside_pings(self, data: bytes) -> bool:
+        found = False
+        *lines, unfinished = data.split(b"\n")
+        for line in lines:
+            if line.startswith(_DATA):
+                found = found or not self._in_ping
+            elif line.startswith(_EVENT):
+                name = line[len(_EVENT) :].strip()
+                self._in_ping = name == _PING and len(line) < _START_BYTES
+            elif line in (b"", b"\r"):
+                self._in_ping = False
+        return found or (unfinished.startswith(_DATA) and not self._in_ping)

@@ -35,8 +35,8 @@ async def half(exchange: Any) -> None:
     await exchange.client_left()
 
 
-def pings(*before: bytes) -> Any:
-    """A script that sends `before`, and then comments for as long as somebody reads them."""
+def pings(*before: bytes, ping: bytes = b": ping\n\n") -> Any:
+    """A script that sends `before`, and then `ping` for as long as somebody reads it."""
 
     async def answer(exchange: Any) -> None:
         await exchange.start_events()
@@ -45,7 +45,7 @@ def pings(*before: bytes) -> Any:
         left = asyncio.ensure_future(exchange.client_left())
         while not left.done():
             with suppress(ConnectionError):
-                await exchange.chunk(b": ping\n\n")
+                await exchange.chunk(ping)
             await asyncio.wait([left], timeout=0.001)
 
     return answer
@@ -129,6 +129,27 @@ async def test_comments_are_no_progress(foreign, client, before, limit: str) -> 
     assert b"".join(before).decode() in response.text
     assert ": ping\n\n" in response.text
     assert '"replica_timeout"' in response.text.splitlines()[-2]
+    assert router.replica("m", "r0").failures == {limit: 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "limit"),
+    [
+        ((), "first_byte_timeout"),
+        ((b'event: message_start\ndata: {"type": "message_start"}\n\n',), "stream_idle_timeout"),
+    ],
+)
+async def test_pings_of_anthropics_protocol_are_no_progress(
+    foreign, client, before, limit: str
+) -> None:
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+    router, _ = await foreign(pings(*before, ping=ping))
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True}
+    async with asyncio.timeout(20):
+        response = await client.post(router.url + "/v1/messages", json={**body, "max_tokens": 9})
+    assert b"".join(before).decode() in response.text
+    assert ping.decode() in response.text
+    assert '"type":"error"' in response.text.splitlines()[-2].replace(" ", "")
     assert router.replica("m", "r0").failures == {limit: 1}
 
 
