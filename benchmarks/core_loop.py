@@ -91,7 +91,7 @@ def make_requests(count: int) -> list[bytes]:
             eos_token_ids=[2],
             block_hashes=chain_hashes(prompt, 16),
         )
-        messages.append(encoder.encode(Add(request, 0)))
+        messages.append(encoder.encode(Add.of(request, 0)))
     return messages
 
 

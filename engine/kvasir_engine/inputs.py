@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +119,8 @@ class RequestMaker:
         self._verify(made)
         made.constraint = self._constraint(params)
         root = root_hash(self.prefix_seed, cache_salt=cache_salt)
-        made.block_hashes = chain_hashes(prompt_token_ids, self.block_size, root=root)
+        made.prompt_token_ids = array("i", prompt_token_ids)
+        made.block_hashes = chain_hashes(made.prompt_token_ids, self.block_size, root=root)
         return made
 
     def _constraint(self, params: SamplingParams) -> str:

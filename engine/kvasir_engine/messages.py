@@ -6,6 +6,9 @@ API process -> core: `Hello`, `Add`, `Abort`, `Finish`, `Drain`. Core -> API pro
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import replace
+
 import msgspec
 
 from kvasir_engine.request import EngineRequest, SampleDelta
@@ -26,8 +29,24 @@ class Add(msgspec.Struct, tag="add", array_like=True):
     """Admit a request. Answered by `Accepted` or `Rejected` before any token."""
 
     request: EngineRequest
+    """Without its prompt's ids (`whole`)."""
     incarnation: int
     """The sender's: requests of a process that has ended are dropped, however late they arrive."""
+    prompt_ids: bytes
+    """Little-endian 32-bit integers: a list would be decoded one by one, in the core's loop."""
+
+    @classmethod
+    def of(cls, request: EngineRequest, incarnation: int) -> Add:
+        """Return the message that admits `request`, which stays as it is. Its ids were checked:
+        raises OverflowError for one of more than 32 bits."""
+        ids = array("i", request.prompt_token_ids).tobytes()
+        return cls(replace(request, prompt_token_ids=[]), incarnation, ids)
+
+    def whole(self) -> EngineRequest:
+        """Return the request with its prompt's ids, as an array. Raises ValueError for half an
+        id."""
+        self.request.prompt_token_ids = array("i", self.prompt_ids)
+        return self.request
 
 
 class Abort(msgspec.Struct, tag="abort", array_like=True):

@@ -6,6 +6,7 @@ them as they stand (messages.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -44,12 +45,14 @@ class EngineRequest:
     `handle` is the client's own number: sample i answers as handle + i, so a client spaces its
     handles by n; negative ones are the core's own requests, which no client hears of.
     `block_hashes` are the prompt's full blocks' hashes, 16 bytes each in one bytes object, made
-    where the request was tokenised; empty = the core makes them.
+    where the request was tokenised; empty = the core makes them. `prompt_token_ids` are an array of
+    32-bit integers from there on: each entry of a list costs time wherever it is copied, checked
+    or sent.
     """
 
     request_id: str
     handle: int
-    prompt_token_ids: list[int]
+    prompt_token_ids: Sequence[int]
     params: SamplingParams
     eos_token_ids: list[int] = field(default_factory=list)
     block_hashes: bytes = b""

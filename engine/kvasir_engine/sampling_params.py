@@ -8,6 +8,7 @@ against it.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -45,10 +46,19 @@ class UnknownTokenError(ParameterError):
         self.token = token
 
 
+def _within(ids: Collection[int], vocab_size: int) -> bool:
+    # In C: a prompt may have a hundred thousand.
+    if isinstance(ids, array):
+        import numpy as np  # the core, which has arrays to check, has it imported
+
+        values = np.frombuffer(ids, dtype=np.int32)
+        return bool(values.min() >= 0 and values.max() < vocab_size)
+    return min(ids) >= 0 and max(ids) < vocab_size
+
+
 def check_token_ids(param: str, ids: Collection[int], vocab_size: int) -> None:
     """Raise UnknownTokenError for the first of a parameter's token ids that the model lacks."""
-    # Two passes in C: a prompt may have a hundred thousand.
-    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+    if ids and not _within(ids, vocab_size):
         token = next(each for each in ids if not 0 <= each < vocab_size)
         raise UnknownTokenError(param, token, vocab_size)
 

@@ -214,9 +214,9 @@ class CoreService:
         match message:
             case Hello():
                 self._welcome(message)
-            case Add(request, incarnation):
-                if incarnation == self._incarnations[request.client]:
-                    self._add(request)
+            case Add():
+                if message.incarnation == self._incarnations[message.request.client]:
+                    self._add(message)
             case Abort(handles):
                 for handle in handles:
                     self._grammars.end(handle)
@@ -242,13 +242,13 @@ class CoreService:
         self._incarnations[client] = message.incarnation
         self._send(client, self._ready())
 
-    def _add(self, request: EngineRequest) -> None:
+    def _add(self, message: Add) -> None:
         try:
-            answer = self._answer(request)
+            answer = self._answer(message.whole())
         except Exception as error:
-            answer = self._failed(request, error)
+            answer = self._failed(message.request, error)
         if answer is not None:
-            self._send(request.client, answer)
+            self._send(message.request.client, answer)
 
     def _answer(self, request: EngineRequest) -> FromCore | None:
         """Admit or refuse a request that has arrived; None where it waits for its grammar."""

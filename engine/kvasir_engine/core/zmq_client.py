@@ -135,7 +135,7 @@ class ZmqCoreClient:
         stream = RequestStream(self, request)
         for sample in range(request.params.n):
             self._streams[request.handle + sample] = stream
-        self._send(Add(request, self._incarnation))
+        self._send(Add.of(request, self._incarnation))
         try:
             await stream.admitted
         except asyncio.CancelledError:

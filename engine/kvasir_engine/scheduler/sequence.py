@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import struct
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 
@@ -105,11 +106,9 @@ def make_sequences(
 ) -> Sequence:
     """The lead of `request`, with its siblings when n > 1; `seed` is for requests without one."""
     params, resume = request.params, request.resume
-    known = request.prompt_token_ids
+    ids = _packed(request.prompt_token_ids)
     if resume is not None:
-        known = [*known, *resume.output_token_ids]
-    # Takes in a list in less than half the time that numpy needs.
-    ids = np.frombuffer(struct.pack(f"{len(known)}i", *known), dtype=np.int32)
+        ids = np.concatenate((ids, _packed(resume.output_token_ids)))
     first_index = resume.sample_index if resume else 0
     if resume is not None and resume.seed is not None:
         seed = resume.seed
@@ -135,6 +134,11 @@ def make_sequences(
     for sibling in lead.siblings:
         sibling.lead = lead
     return lead
+
+
+def _packed(ids: Iterable[int]) -> Int32Array:
+    # Faster than numpy with a list, and a plain copy of another array.
+    return np.frombuffer(array("i", ids), dtype=np.int32)
 
 
 def _row_sampling(request: EngineRequest, seed: int, index: int) -> RowSampling:

@@ -30,6 +30,7 @@ class OutputAssembler:
         "_arrived",
         "_prompt",
         "_prompt_logprobs",
+        "_prompt_token_ids",
         "_stats",
         "_tokenizer",
         "num_cached_tokens",
@@ -47,6 +48,7 @@ class OutputAssembler:
         self._tokenizer = tokenizer
         self._prompt = prompt
         self._prompt_logprobs: list[LogprobEntry] = []
+        self._prompt_token_ids: list[int] | None = None
         self._stats = RequestStateStats(arrival_time=time.time())
         self._arrived = time.monotonic()
         self.num_cached_tokens: int | None = None
@@ -126,7 +128,7 @@ class OutputAssembler:
         return RequestOutput(
             request_id=self.request.request_id,
             prompt=self._prompt,
-            prompt_token_ids=self.request.prompt_token_ids,
+            prompt_token_ids=self._prompt_ids(),
             outputs=[
                 CompletionOutput(
                     index=sample.index,
@@ -144,6 +146,11 @@ class OutputAssembler:
             num_cached_tokens=self.num_cached_tokens,
             metrics=replace(self._stats, num_generation_tokens=self.num_output_tokens),
         )
+
+    def _prompt_ids(self) -> list[int]:
+        if self._prompt_token_ids is None:  # once: outputs of a long prompt may be many
+            self._prompt_token_ids = list(self.request.prompt_token_ids)
+        return self._prompt_token_ids
 
     def _logprobs(self, entries: list[LogprobEntry] | None) -> SampleLogprobs | None:
         return None if entries is None else logprob_dicts(entries, self._tokenizer)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -46,7 +48,7 @@ DELTA = SampleDelta(
     "message",
     [
         m.Hello(1, 2**63 - 1),
-        m.Add(REQUEST, 5),
+        m.Add.of(REQUEST, 5),
         m.Abort([1, 2]),
         m.Finish(3),
         m.Drain(1),
@@ -54,6 +56,31 @@ DELTA = SampleDelta(
 )
 def test_messages_to_the_core_survive_the_wire(message: Any) -> None:
     assert m.to_core_decoder.decode(m.encoder.encode(message)) == message
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3], array("i", [1, 2, 3])])
+def test_a_request_comes_whole_and_stays_as_it_is_where_it_was(ids: Sequence[int]) -> None:
+    sent = replace(REQUEST, prompt_token_ids=ids)
+    message = m.to_core_decoder.decode(m.encoder.encode(m.Add.of(sent, 5)))
+    assert isinstance(message, m.Add)
+    got = message.whole()
+    assert (list(sent.prompt_token_ids), list(got.prompt_token_ids)) == ([1, 2, 3], [1, 2, 3])
+    assert replace(got, prompt_token_ids=[1, 2, 3]) == REQUEST
+
+
+def test_a_prompt_costs_four_bytes_a_token_and_no_object() -> None:
+    sent = replace(REQUEST, prompt_token_ids=[100_000] * 1000)
+    frame = m.encoder.encode(m.Add.of(sent, 5))
+    assert len(frame) - len(m.encoder.encode(m.Add.of(REQUEST, 5))) < 4 * 1000
+    message = m.to_core_decoder.decode(frame)
+    assert isinstance(message, m.Add)
+    assert isinstance(message.whole().prompt_token_ids, array)
+
+
+def test_half_an_id_is_an_error() -> None:
+    message = m.Add(REQUEST, 5, bytes(7))
+    with pytest.raises(ValueError, match="multiple of item size"):
+        message.whole()
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ class RequestLog:
                 "params": shown_params(request.params),
             }
             if self.max_prompt:
-                whole = run.prompt_text or request.prompt_token_ids
-                line["prompt"] = whole[: self.max_prompt]
+                text, most = run.prompt_text, self.max_prompt
+                line["prompt"] = text[:most] if text else list(request.prompt_token_ids[:most])
             log.info("request", **line)
 
 

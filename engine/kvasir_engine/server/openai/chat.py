@@ -139,7 +139,7 @@ class ChatAnswer(Answer):
         if run.request.params.prompt_logprobs is not None:
             made["prompt_logprobs"] = self.logprob_format.prompt(run.assembler.prompt_logprobs)
         if self.return_token_ids:
-            made["prompt_token_ids"] = run.request.prompt_token_ids
+            made["prompt_token_ids"] = list(run.request.prompt_token_ids)
         return made
 
     def _choice(self, choice: Choice) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class CompletionAnswer(Answer):
         if text and self.shows_logprobs and not self.opened:
             made["logprobs"] = self._prompt_logprobs(choice)
         if show_ids:
-            made["prompt_token_ids"] = choice.run.request.prompt_token_ids
+            made["prompt_token_ids"] = list(choice.run.request.prompt_token_ids)
             made["token_ids"] = []
         return {**made, "finish_reason": None}
 
@@ -75,7 +75,7 @@ class CompletionAnswer(Answer):
         if run.request.params.prompt_logprobs is not None:
             made["prompt_logprobs"] = self.logprob_format.prompt(run.assembler.prompt_logprobs)
         if self.return_token_ids:
-            made["prompt_token_ids"] = run.request.prompt_token_ids
+            made["prompt_token_ids"] = list(run.request.prompt_token_ids)
             made["token_ids"] = sample.token_ids[choice.run.num_resumed_tokens :]
         return {**made, **finish_fields(sample.finish_reason, sample.stop_reason)}
 

@@ -104,7 +104,7 @@ async def decode_prepared(
 
 def _run(wire: _WireRun, tokenizer: Tokenizer) -> PromptRun:
     request = wire.request
-    request.prompt_token_ids = array("i", wire.prompt_ids).tolist()
+    request.prompt_token_ids = array("i", wire.prompt_ids)
     return PromptRun(
         request,
         OutputAssembler(request, tokenizer, wire.text),

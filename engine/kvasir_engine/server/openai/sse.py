@@ -87,7 +87,7 @@ class EventWriter:
             return b""
         extra = {}
         if self._answer.return_token_ids and "delta" in made:
-            extra["prompt_token_ids"] = choice.run.request.prompt_token_ids
+            extra["prompt_token_ids"] = list(choice.run.request.prompt_token_ids)
         event = self._full(made, extra)
         if self._fleet:
             event = router_contract.first_comment(choice.index, [], choice.run) + event

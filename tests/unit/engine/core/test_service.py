@@ -105,7 +105,7 @@ class Bench:
             constraint="regex:a",
             resume=resume,
         )
-        self.send(Add(request, ME))
+        self.send(Add.of(request, ME))
 
     def answer(self) -> FromCore:
         """Turn the core until it says something."""
@@ -179,3 +179,13 @@ def test_a_client_that_leaves_is_waited_for_no_longer(bench: Bench) -> None:
     bench.compiler.compilation.grammar.set_result(Free())  # type: ignore[arg-type]
     bench.service._turn()
     assert not bench.inbox.poll(0)
+
+
+def test_a_prompt_that_cannot_be_read_is_refused_and_ends_nothing(bench: Bench) -> None:
+    broken = EngineRequest("r", 4, [], SamplingParams(max_tokens=3))
+    bench.send(Add(broken, ME, bytes(7)))
+    refusal = bench.answer()
+    assert isinstance(refusal, Rejected)
+    assert (refusal.handle, refusal.status) == (4, 500)
+    bench.send(Add.of(EngineRequest("s", 5, [1, 2], SamplingParams(max_tokens=3)), ME))
+    assert bench.answer() == Accepted(5)

@@ -108,7 +108,7 @@ async def test_what_a_vanished_client_had_running_ends_when_another_takes_its_pl
             await asyncio.sleep(0.01)
         straggler = request(max_tokens=2000)
         straggler.handle = second._next_handle + 99
-        second._send(Add(straggler, first._incarnation))
+        second._send(Add.of(straggler, first._incarnation))
         assert await tokens_of(second, request(seed=1, max_tokens=9))
         assert await kept.__anext__()
         await kept.aclose()

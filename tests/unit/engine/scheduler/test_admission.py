@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -144,3 +145,15 @@ def test_a_beam_search_is_not_resumed(engine_model: Make) -> None:
         "resume",
         "A beam search cannot be resumed; leave resume out.",
     )
+
+
+@pytest.mark.parametrize("token", [-1, 32, -(2**31), 2**31 - 1])
+def test_nor_does_one_of_an_array(engine_model: Make, token: int) -> None:
+    engine = engine_model(vocab_size=32)
+    request = EngineRequest("r", 0, array("i", [0, 31]), SamplingParams())
+    assert admission.check(engine.scheduler, request) is None
+    request.prompt_token_ids = array("i", [1, token, 31])
+    found = admission.check(engine.scheduler, request)
+    assert found is not None
+    assert (found.status, found.param) == (400, "prompt")
+    assert str(token) in found.message

@@ -35,7 +35,7 @@ async def test_prompts_in_every_form(server, prompt, expected):
     )
     encode = server.core.tokenizer.encode
     ids = [encode(each) if isinstance(each, str) else each for each in expected]
-    assert [request.prompt_token_ids for request in server.core.requests] == ids
+    assert [list(request.prompt_token_ids) for request in server.core.requests] == ids
     choices = answer.json()["choices"]
     assert [choice["index"] for choice in choices] == list(range(2 * len(expected)))
     assert [choice["text"] for choice in choices] == ["Th", "he"] * len(expected)

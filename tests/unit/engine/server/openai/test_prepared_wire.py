@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 
 from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.request import EngineRequest, Resume
@@ -18,7 +19,7 @@ def run(tokenizer: Tokenizer, ids: list[int], text: str | None, first: int = 0) 
     request = EngineRequest(
         "r",
         0,
-        ids,
+        array("i", ids),
         SamplingParams(stop=["x"], logit_bias={5: 1.0}, allowed_token_ids=[5, 6]),
         [257],
         b"h" * 16,

@@ -29,7 +29,7 @@ async def test_a_text_prompt_is_tokenised_hashed_and_streamed(start_rig: Any) ->
     request = stream.request
     prompt = rig.tokenizer.encode("hello world a b")
     assert len(prompt) == rig.block_size
-    assert request.prompt_token_ids == prompt
+    assert list(request.prompt_token_ids) == prompt
     assert request.block_hashes == chain_hashes(
         prompt, rig.block_size, root=root_hash(cache_salt="s")
     )
