@@ -10,14 +10,14 @@ from kvasir_engine.server.anthropic.messages_answer import TEXT_FIELDS, Messages
 from kvasir_engine.server.anthropic.messages_error import messages_error
 from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.api_error import ApiError
-from kvasir_engine.server.openai.sse import shutting_down
+from kvasir_engine.server.openai.sse import StreamWriter, shutting_down
 from kvasir_engine.text.parsing.pieces import Kind, Piece
 from kvasir_engine.text.sample_state import SampleUpdate
 
 _encode = msgspec.json.encode
 
 
-class MessagesEventWriter:
+class MessagesEventWriter(StreamWriter):
     """Render a MessagesAnswer as events: of each block its start, deltas and stop.
 
     A block is stopped when the next one starts, or at the answer's end. Only the first event of an

@@ -103,6 +103,11 @@ class GenerationResponse(Response):
         try:
             async with contextlib.aclosing(self._generation.updates()) as batches:
                 async for updates in batches:
+                    if writer.opens_long:
+                        async for part in writer.openings(updates, self._turns):
+                            await send_chunk(
+                                {"type": "http.response.body", "body": part, "more_body": True}
+                            )
                     chunk = writer.events(updates)
                     if chunk:
                         await send_chunk(

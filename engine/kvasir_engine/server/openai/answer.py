@@ -78,6 +78,11 @@ class Answer:
         """True when the events carry log-probabilities."""
         return self.generation.runs[0].request.params.logprobs is not None
 
+    @property
+    def opens_long(self) -> bool:
+        """True when opening choices have lists for `encode_in_turns`."""
+        return False
+
     def delta(self, choice: Choice, update: SampleUpdate) -> dict[str, Any]:
         """Return the fields that an update adds to a choice; called once an update."""
         return {"content": update.text}

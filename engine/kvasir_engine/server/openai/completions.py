@@ -25,6 +25,11 @@ class CompletionAnswer(Answer):
         # What a resumed answer's client has of the prompt's text is not sent again.
         self._echo_sent = 0 if resume is None else resume.sent_chars
 
+    @property
+    def opens_long(self) -> bool:
+        """See Answer."""
+        return self._echo and self.shows_logprobs and not self.opened
+
     def opening_choice(self, choice: Choice) -> dict[str, Any] | None:
         """The echoed prompt and, if asked for, its ids."""
         text = self._echoed(choice)[self._echo_sent :]
@@ -100,6 +105,6 @@ class CompletionAnswer(Answer):
 
     def _prompt_logprobs(self, choice: Choice) -> dict[str, Any]:
         run = choice.run
-        return self.logprob_format.legacy_prompt(
+        return self.logprob_format.in_turns().legacy_prompt(
             run.request.prompt_token_ids, run.assembler.prompt_logprobs
         )

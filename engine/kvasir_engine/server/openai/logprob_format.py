@@ -25,6 +25,10 @@ class LogprobFormat:
         self._as_ids = as_ids
         self._list: Callable[[Iterable[Any]], Any] = LongList if in_turns else list
 
+    def in_turns(self) -> LogprobFormat:
+        """The same format with LongLists."""
+        return LogprobFormat(self._tokenizer, as_ids=self._as_ids, in_turns=True)
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a prompt that was given as ids."""
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import msgspec
 
+from kvasir_engine.server.long_json import encode_in_turns
+from kvasir_engine.server.loop_turns import LoopTurns
 from kvasir_engine.server.openai import router_contract
 from kvasir_engine.server.openai.answer import Answer, Choice
 from kvasir_engine.server.openai.api_error import ApiError
@@ -16,23 +19,37 @@ _encode = msgspec.json.encode
 _TEXT_ALONE = {"content"}
 
 
-class StreamWriter(Protocol):
-    """Writer of one answer's events."""
+class StreamWriter:
+    """Base of the writers of one answer's events."""
+
+    opens_long: bool = False
+    """True when `openings` is to be sent before each batch's events."""
+
+    def openings(
+        self, updates: list[SampleUpdate], turns: LoopTurns
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield parts of the events that come before a choice's first one, made in turns of the
+        loop."""
+        raise NotImplementedError
 
     def events(self, updates: list[SampleUpdate]) -> bytes:
         """The events of one batch, to be sent as one chunk; empty when there is nothing to say."""
+        raise NotImplementedError
 
     def end(self) -> bytes:
         """The end of a whole stream."""
+        raise NotImplementedError
 
     def error(self, error: ApiError) -> bytes:
         """The end of a stream that failed."""
+        raise NotImplementedError
 
     def handover(self) -> bytes:
         """The end of a stream at the drain deadline."""
+        raise NotImplementedError
 
 
-class EventWriter:
+class EventWriter(StreamWriter):
     """Render an Answer as SSE: one event an update.
 
     An event that only adds text, by far the most common, is joined from parts rendered once a
@@ -42,6 +59,7 @@ class EventWriter:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._fleet = answer.fleet
+        self.opens_long = answer.opens_long
         self._plain_allowed = not (
             answer.shows_logprobs or answer.return_token_ids or answer.usage_in_each
         )
@@ -59,6 +77,21 @@ class EventWriter:
         if len(updates) == 1:
             return self._event(updates[0])
         return b"".join([self._event(update) for update in updates])
+
+    async def openings(
+        self, updates: list[SampleUpdate], turns: LoopTurns
+    ) -> AsyncGenerator[bytes, None]:
+        """See StreamWriter."""
+        for update in updates:
+            choice = self._answer.choices[update.index]
+            if choice.started or not (update.token_ids or update.text or update.finish_reason):
+                continue
+            if (chunk := self._opening_chunk(choice)) is not None:
+                choice.started = True
+                yield self._opening_comment(choice) + b"data: "
+                for part in await encode_in_turns(chunk, turns):
+                    yield part
+                yield b"\n\n"
 
     def _event(self, update: SampleUpdate) -> bytes:
         choice = self._answer.choices[update.index]
@@ -81,26 +114,37 @@ class EventWriter:
 
     def _opening(self, choice: Choice) -> bytes:
         """Return what comes before a choice's first text, as an event of its own."""
-        made = self._answer.opening_choice(choice)
+        chunk = self._opening_chunk(choice)
         choice.started = True
-        if made is None:
+        if chunk is None:
             return b""
+        return self._opening_comment(choice) + b"data: %s\n\n" % _encode(chunk)
+
+    def _opening_comment(self, choice: Choice) -> bytes:
+        if not self._fleet:
+            return b""
+        return router_contract.first_comment(choice.index, [], choice.run)
+
+    def _opening_chunk(self, choice: Choice) -> dict[str, Any] | None:
+        made = self._answer.opening_choice(choice)
+        if made is None:
+            return None
         extra = {}
         if self._answer.return_token_ids and "delta" in made:
             extra["prompt_token_ids"] = list(choice.run.request.prompt_token_ids)
-        event = self._full(made, extra)
-        if self._fleet:
-            event = router_contract.first_comment(choice.index, [], choice.run) + event
-        return event
+        return self._chunk(made, extra)
 
-    def _full(self, choice: dict[str, Any], extra: dict[str, Any] | None = None) -> bytes:
+    def _full(self, choice: dict[str, Any]) -> bytes:
+        return b"data: %s\n\n" % _encode(self._chunk(choice))
+
+    def _chunk(self, choice: dict[str, Any], extra: dict[str, Any] | None = None) -> dict[str, Any]:
         answer = self._answer
         chunk = {**answer.envelope, **(extra or {}), "choices": [choice]}
         if answer.usage_in_each:
             chunk["usage"] = answer.usage
         elif answer.include_usage:
             chunk["usage"] = None
-        return b"data: %s\n\n" % _encode(chunk)
+        return chunk
 
     def end(self) -> bytes:
         """The usage, if it was asked for, and [DONE]."""

@@ -132,6 +132,31 @@ async def test_what_waited_for_a_slow_reader_is_rendered_in_turns(server, monkey
     assert max(Counter(rendered_at).values()) <= 2 * (PORTION_VALUES // 4)
 
 
+async def test_an_echoed_prompt_of_a_stream_is_rendered_in_turns(server, monkeypatch):
+    clock, rendered_at, render = LoopClock(), [], LogprobFormat._top
+
+    def noted(self, entry):
+        rendered_at.append(clock.turn)
+        return render(self, entry)
+
+    monkeypatch.setattr(long_json, "PART_BYTES", 100)
+    body = {"prompt": "ab" * 30, "max_tokens": 3, "n": 2, "echo": True, "logprobs": 2}
+    whole = (await server.post("/v1/completions", body)).json()["choices"]
+    monkeypatch.setattr(LogprobFormat, "_top", noted)
+    monkeypatch.setattr(server.app.state.server.turns, "_seconds", 0.0)
+    answer = await server.post("/v1/completions", {**body, "stream": True})
+    tops, texts = {0: [], 1: []}, {0: "", 1: ""}
+    for line in answer.text.splitlines():
+        if line.startswith("data: {"):
+            [choice] = json.loads(line.removeprefix("data: "))["choices"]
+            tops[choice["index"]] += choice["logprobs"]["top_logprobs"]
+            texts[choice["index"]] += choice["text"]
+    assert tops == {each["index"]: each["logprobs"]["top_logprobs"] for each in whole}
+    assert texts == {each["index"]: each["text"] for each in whole}
+    assert len(rendered_at) == 2 * (59 + 3)
+    assert max(Counter(rendered_at).values()) <= 4
+
+
 @pytest.mark.parametrize(
     ("path", "body", "method"),
     [
