@@ -155,7 +155,7 @@ class BeamRequests:
         """Free what beams hold that go on later or not at all; others might need it."""
         for sequence in beams:
             if sequence.row >= 0:
-                self._scheduler.keep_tail(sequence)
+                self._scheduler.commits.keep_tail(sequence)
                 self._scheduler.retire(sequence)
 
     def _go_on(self, active: ActiveSearch) -> None:
@@ -193,7 +193,7 @@ class BeamRequests:
             self._scheduler.retire(sequence)
         for handle in active.handles:
             del self._searches[handle]
-        self._scheduler.record_end(active.prompt)
+        self._scheduler.ended.record(active.prompt)
 
 
 def _handle(place: int) -> int:

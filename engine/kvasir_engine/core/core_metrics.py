@@ -75,7 +75,7 @@ class CoreMetrics:
             totals.preemptions,
             totals.failed_steps,
         )
-        for sequence in scheduler.take_ended():
+        for sequence in scheduler.ended.take():
             self._observe(sequence)
 
     def close(self) -> None:

@@ -1,8 +1,14 @@
-"""Counters of the scheduler since the start, and its present load."""
+"""Counters of the scheduler since the start, its present load, and what ended lately."""
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from dataclasses import dataclass
+
+from kvasir_engine.scheduler.sequence import Sequence
+
+MAX_ENDED = 4096
 
 
 @dataclass(slots=True)
@@ -38,3 +44,22 @@ class SchedulerLoad:
     """Tokens of admitted and waiting sequences whose KV is still to be computed."""
     kv_usage: float
     """0 to 1: blocks held by requests, of the fullest KV group."""
+
+
+class EndedSequences:
+    """The last MAX_ENDED sequences of clients that ended after a first token, for the metrics."""
+
+    def __init__(self) -> None:
+        self._ended: deque[Sequence] = deque(maxlen=MAX_ENDED)
+
+    def record(self, sequence: Sequence) -> None:
+        """Count a client's sequence among them, if it has had a token."""
+        if sequence.times.first_token:
+            sequence.times.ended = time.monotonic()
+            self._ended.append(sequence)
+
+    def take(self) -> list[Sequence]:
+        """Return those since the last call."""
+        ended = list(self._ended)
+        self._ended.clear()
+        return ended

@@ -1,4 +1,5 @@
-"""Append blocks to running rows, preempting the lowest priority when none are left.
+"""Blocks of running rows: appended, preempting the lowest priority when none are left, and made
+findable.
 
 Preemption is by recompute, latest arrival first. What a launched step names comes back only when
 that step retires, so whoever made room for itself that way sits this step out.
@@ -18,6 +19,7 @@ from kvasir_engine.scheduler.plan_builder import PlanBuilder
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
+from kvasir_engine.step_plan import Int32Array
 
 
 @dataclass(slots=True, eq=False)
@@ -89,3 +91,29 @@ class RowAllocator:
         for sibling in sequence.siblings:
             self.releases.give_back_row(sibling)
         self.releases.add(sequence)
+
+
+@dataclass(slots=True, eq=False)
+class BlockCommits:
+    """Make rows' blocks findable in the prefix cache."""
+
+    kv: KVManager
+    rows: RowTable
+
+    def commit_full(self, rows: Int32Array) -> None:
+        """Make findable the blocks of `rows` that are full, known and written."""
+        t = self.rows
+        full = np.minimum(t.known[rows], t.computed[rows]) // self.kv.block_size
+        is_due = full > t.committed[rows]
+        if not np.count_nonzero(is_due):
+            return
+        due = is_due.nonzero()[0]
+        for row, count in zip(rows[due].tolist(), full[due].tolist(), strict=True):
+            sequence = t.sequence(row)
+            self.kv.commit(sequence.block_tables, t.history[row], count * self.kv.block_size)
+            t.committed[row] = count
+
+    def keep_tail(self, sequence: Sequence) -> None:
+        """Let continuations of a sequence that ends copy its last block."""
+        t, row = self.rows, sequence.row
+        self.kv.keep_tail(sequence.block_tables, t.history[row], int(t.computed[row]))

@@ -12,7 +12,6 @@ after the last launched step that names it has retired.
 from __future__ import annotations
 
 import time
-from collections import deque
 
 import numpy as np
 
@@ -21,21 +20,19 @@ from kvasir_engine.kv.manager import KVManager
 from kvasir_engine.request import EngineRequest
 from kvasir_engine.scheduler.admitter import Admitter
 from kvasir_engine.scheduler.chunked_prefill import ChunkedPrefill
-from kvasir_engine.scheduler.counters import SchedulerCounters, SchedulerLoad
+from kvasir_engine.scheduler.counters import EndedSequences, SchedulerCounters, SchedulerLoad
 from kvasir_engine.scheduler.decodes import DecodePlanner
 from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.forks import ForkPlanner
 from kvasir_engine.scheduler.masks import MaskPlanner
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
-from kvasir_engine.scheduler.row_blocks import RowAllocator
+from kvasir_engine.scheduler.row_blocks import BlockCommits, RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.sequence import Sequence, SequenceState, make_sequences
 from kvasir_engine.scheduler.step_limit import StepLimit
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
 from kvasir_engine.settings import SchedulerSettings
-from kvasir_engine.step_plan import Int32Array, StepPlan
-
-MAX_ENDED = 4096
+from kvasir_engine.step_plan import StepPlan
 
 
 class Scheduler:
@@ -60,7 +57,7 @@ class Scheduler:
         self.by_handle: dict[int, Sequence] = {}
         self._seeds = np.random.Generator(np.random.Philox(seed))
         self._fill_masks = fill_masks
-        self._ended: deque[Sequence] = deque(maxlen=MAX_ENDED)
+        self.ended = EndedSequences()
         self._replaced: list[tuple[int, int, int]] = []
         """Row, index and token of what the next plan writes into rows' histories."""
         self._next_order = 0
@@ -73,6 +70,7 @@ class Scheduler:
         self.rows = RowTable(settings.max_num_seqs, self.max_model_len + 1)
         self.waiting = WaitingQueue(settings.policy)
         self.releases = DeferredReleases(kv, self.rows, self.waiting.push)
+        self.commits = BlockCommits(kv, self.rows)
         self._blocks = RowAllocator(kv, self.rows, self.waiting, self.releases, counters)
         most = settings.max_num_batched_tokens
         longest = min(settings.long_prefill_token_threshold or most, most)
@@ -135,7 +133,7 @@ class Scheduler:
         """
         row = sequence.row
         if row >= 0:
-            self.keep_tail(sequence)
+            self.commits.keep_tail(sequence)
         tokens = self.rows.known_tokens(row) if row >= 0 else sequence.tokens.copy()
         tokens[-1] = token
         fork = Sequence(
@@ -199,7 +197,7 @@ class Scheduler:
         if self.by_handle.pop(sequence.handle, None) is None:
             return
         if sequence.handle >= 0:
-            self.record_end(sequence)
+            self.ended.record(sequence)
         sequence.preempted = False
         if sequence.lead is not None:
             self._forks.part(sequence.lead, sequence)
@@ -240,21 +238,10 @@ class Scheduler:
             if sequence.lead is None:
                 self.waiting.push(sequence)
 
-    def take_ended(self) -> list[Sequence]:
-        """Sequences that ended after a first token since the last call, for the metrics."""
-        ended, self._ended = list(self._ended), deque(maxlen=MAX_ENDED)
-        return ended
-
-    def record_end(self, sequence: Sequence) -> None:
-        """Count a client's sequence among those that ended, if it has had a token."""
-        if sequence.times.first_token:
-            sequence.times.ended = time.monotonic()
-            self._ended.append(sequence)
-
     def _give_up(self, sequence: Sequence) -> None:
         """Leave the queue or the row for good."""
         if sequence.handle >= 0:
-            self.record_end(sequence)
+            self.ended.record(sequence)
         if sequence.state is SequenceState.WAITING:
             if sequence.lead is None:
                 self.waiting.drop(sequence)
@@ -333,22 +320,4 @@ class Scheduler:
         A decode fills a block with a token that is on its way: `results.apply` commits it.
         """
         if plan.num_decodes < len(plan.rows):
-            self.commit_full_blocks(plan.rows[plan.num_decodes :])
-
-    def commit_full_blocks(self, rows: Int32Array) -> None:
-        """Make findable the blocks of `rows` that are full, known and written."""
-        t = self.rows
-        full = np.minimum(t.known[rows], t.computed[rows]) // self.kv.block_size
-        is_due = full > t.committed[rows]
-        if not np.count_nonzero(is_due):
-            return
-        due = is_due.nonzero()[0]
-        for row, count in zip(rows[due].tolist(), full[due].tolist(), strict=True):
-            sequence = t.sequence(row)
-            self.kv.commit(sequence.block_tables, t.history[row], count * self.kv.block_size)
-            t.committed[row] = count
-
-    def keep_tail(self, sequence: Sequence) -> None:
-        """Let continuations of a sequence that ends copy its last block."""
-        t, row = self.rows, sequence.row
-        self.kv.keep_tail(sequence.block_tables, t.history[row], int(t.computed[row]))
+            self.commits.commit_full(plan.rows[plan.num_decodes :])

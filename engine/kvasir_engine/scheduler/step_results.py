@@ -77,7 +77,7 @@ def apply(scheduler: Scheduler, plan: StepPlan, output: StepOutput) -> StepNews:
             _end(sequence, delta, stopped=bool(stopped[i]))
         t.quiet[rows[i]] = sequence.request.params.logprobs is None
         news.deltas.append((sequence.request.client, delta))
-    scheduler.commit_full_blocks(rows)
+    scheduler.commits.commit_full(rows)
     for i in detailed:
         if ended[i]:
             sequence = t.sequence(int(rows[i]))

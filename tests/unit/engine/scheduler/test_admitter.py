@@ -65,7 +65,7 @@ def test_a_tail_is_copied_if_there_is_a_block_besides(
     engine = engine_model(num_blocks=(blocks + 1,), max_model_len=12)
     first = engine.scheduler.by_handle[engine.add(PROMPT[:10], max_tokens=1)]
     engine.step()
-    engine.scheduler.keep_tail(first)
+    engine.scheduler.commits.keep_tail(first)
     engine.run()
     engine.add(PROMPT[:11], max_tokens=1)
     engine.run()

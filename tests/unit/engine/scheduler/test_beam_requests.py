@@ -84,7 +84,7 @@ def test_a_search_is_one_request_of_the_latency_metrics(engine_model: Make) -> N
     engine = engine_model(rows=4, num_blocks=(64,))
     add_search(engine, PROMPT[:5], max_tokens=10)
     engine.run()
-    (prompt,) = engine.scheduler.take_ended()
+    (prompt,) = engine.scheduler.ended.take()
     times = prompt.times
     assert 0 < times.queued <= times.started <= times.first_token <= times.ended
 

@@ -125,10 +125,10 @@ def test_what_ended_after_a_token_is_told_once(engine_model: Make) -> None:
     silent = engine.add(PROMPT[4:8], max_tokens=9)
     engine.end(silent)
     engine.step_until(lambda: not engine.heard[ended].going)
-    assert [each.handle for each in engine.scheduler.take_ended()] == [ended]
-    assert engine.scheduler.take_ended() == []
+    assert [each.handle for each in engine.scheduler.ended.take()] == [ended]
+    assert engine.scheduler.ended.take() == []
     engine.run()
-    assert len(engine.scheduler.take_ended()) == 1
+    assert len(engine.scheduler.ended.take()) == 1
 
 
 def test_who_is_postponed_comes_after_all_others(engine_model: Make) -> None:

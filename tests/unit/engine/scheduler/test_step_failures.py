@@ -23,7 +23,7 @@ from kvasir_engine.scheduler.deferred_release import DeferredReleases
 from kvasir_engine.scheduler.forks import ForkPlanner
 from kvasir_engine.scheduler.masks import MaskPlanner
 from kvasir_engine.scheduler.plan_builder import PlanBuilder
-from kvasir_engine.scheduler.row_blocks import RowAllocator
+from kvasir_engine.scheduler.row_blocks import BlockCommits, RowAllocator
 from kvasir_engine.scheduler.row_table import RowTable
 from kvasir_engine.scheduler.scheduler import Scheduler
 from kvasir_engine.scheduler.waiting_queue import WaitingQueue
@@ -38,7 +38,7 @@ PLACES: list[tuple[type, str]] = [
     (PlanModel, "_write"),
     (ModelStep, "wait"),
     (Scheduler, "launched"),
-    (Scheduler, "commit_full_blocks"),
+    (BlockCommits, "commit_full"),
     (Scheduler, "retire"),
     (KVManager, "find_prefix"),
     (KVManager, "acquire_prefix"),
@@ -320,7 +320,7 @@ def test_a_request_that_a_failure_ends_after_a_token_counts_among_the_ended(
 
     engine.device.forward = failing
     engine.step()
-    assert [each.handle for each in engine.scheduler.take_ended()] == [first, second] == [0, 1]
+    assert [each.handle for each in engine.scheduler.ended.take()] == [first, second] == [0, 1]
 
 
 def test_nothing_is_in_flight_in_a_scheduler_that_is_built_anew(
