@@ -75,6 +75,7 @@ MODULES = (
     "kvasir_router.proxy.relay_services",
     "kvasir_router.proxy.request_record",
     "kvasir_router.proxy.request_reading",
+    "kvasir_router.wire.long_bodies.received_body",
     "kvasir_router.wire.request_parser",
     "kvasir_router.wire.sse",
     "kvasir_router.proxy.transcript",

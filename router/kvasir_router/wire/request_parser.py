@@ -11,13 +11,10 @@ written anew, with one Content-Length and no header that is meant for this hop o
 import re
 from binascii import hexlify
 from collections.abc import Callable
-from io import BytesIO
 from random import getrandbits
 
 import httptools
 
-from kvasir_router.wire.envelope import OUTLINED
-from kvasir_router.wire.form import form_type
 from kvasir_router.wire.header_names import DROP, FORWARD, HOST, LENGTH, REFUSE, kind_of, kinds
 from kvasir_router.wire.http_request import (
     BodyBudget,
@@ -28,8 +25,7 @@ from kvasir_router.wire.http_request import (
     seconds_of,
 )
 from kvasir_router.wire.known_header import KnownHead
-from kvasir_router.wire.long_bodies.body_scan import SCANNED_BYTES, BodyScan, is_available
-from kvasir_router.wire.long_bodies.form_scan import FormScan
+from kvasir_router.wire.long_bodies.received_body import ReceivedBody
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"OPTIONS"})
 
@@ -64,11 +60,7 @@ class RequestParser:
         self._on_request = on_request
         self._on_continue = on_continue
         self._on_head = on_head
-        self._budget = budget
-        self._held = 0
-        self._scans = is_available()
-        self._long: BytesIO | None = None
-        """A body of more than SCANNED_BYTES, instead of its parts."""
+        self._body = ReceivedBody(budget)
         self._parser = httptools.HttpRequestParser(self)
         # A made request id is the connection's random bits and a number: cheaper than new bits.
         self._id = b"%024x" % getrandbits(96)
@@ -91,24 +83,20 @@ class RequestParser:
     @property
     def missing(self) -> int:
         """Bytes of a body still to come, when its length is known."""
-        return self._length - self._body_bytes if self.in_body else 0
+        return self._length - self._body.size if self.in_body else 0
 
     @property
     def received(self) -> int:
         """Bytes of the body that have come."""
-        return self._body_bytes
+        return self._body.size
 
     def give_back(self, size: int) -> None:
         """A body that was received is held no longer."""
-        self._held -= size
-        self._budget.give_back(size)
+        self._body.give_back(size)
 
     def abandon(self) -> None:
         """Nothing that was received is of use."""
-        self._body.clear()
-        self._long = None
-        self._request.scan = None
-        self.give_back(self._held)
+        self._body.abandon(self._request)
 
     def feed(self, data: bytes | memoryview) -> None:
         """Raises `RequestError`; nothing can be read from the connection after that."""
@@ -165,19 +153,17 @@ class RequestParser:
         self._head_done = self.receiving = self._by_known = True
         self._chunked = False
         self._length, self._body_at = found
-        self._body_bytes = 0
+        self._body.begin()
         if self._on_head is not None:
             self._on_head(self._request)
-        self._budget.check(self._length)
+        self._body.budget.check(self._length)
         return True
 
     def _take_body(self, data: bytes | memoryview) -> bytes | memoryview:
         """Return what follows the body."""
-        missing = self._length - self._body_bytes
-        part = data if len(data) <= missing else data[:missing]
-        self._body_bytes += len(part)
-        self._hold(part)
-        if self._body_bytes == self._length:
+        missing = self._length - self._body.size
+        self._body.add(data if len(data) <= missing else data[:missing], self._request)
+        if self._body.size == self._length:
             self._by_known = False
             self.on_message_complete()
         return data[missing:]
@@ -194,10 +180,9 @@ class RequestParser:
         self._lines = request.lines
         self._head_done = self._chunked = self._expect_continue = False
         self._head_bytes = self._open_bytes = self._specials = self._hosts = 0
-        self._length = self._body_bytes = self._raw_body_bytes = self._body_at = 0
+        self._length = self._raw_body_bytes = self._body_at = 0
         self._connection: set[bytes] | None = None
-        self._body: list[bytes | memoryview] = []
-        self._long = None
+        self._body.begin()
 
     def on_url(self, url: bytes) -> None:
         request = self._request
@@ -246,52 +231,17 @@ class RequestParser:
             return
         if self._on_head is not None:
             self._on_head(request)
-        self._budget.check(self._length)
+        self._body.budget.check(self._length)
         if self._expect_continue and not request.http10:
             self._on_continue()
 
     def on_body(self, data: bytes) -> None:
-        self._body_bytes += len(data)
-        if self._body_bytes > self._limits.body_bytes:
+        if self._body.size + len(data) > self._limits.body_bytes:
             raise self._too_large()
-        self._hold(data)
-
-    def _hold(self, part: bytes | memoryview) -> None:
-        self._held += len(part)
-        self._budget.take(len(part), self._body_bytes)
-        if self._long is not None:
-            self._hold_long(self._long, part)
-            return
-        self._body.append(part)
-        if self._body_bytes > SCANNED_BYTES:
-            self._long = BytesIO()
-            self._request.scan = self._new_scan()
-            for each in self._body:
-                self._hold_long(self._long, each)
-            self._body.clear()
-
-    def _new_scan(self) -> BodyScan | FormScan | None:
-        form = form_type(self._request)
-        if form:
-            return FormScan(form)
-        return BodyScan(OUTLINED) if self._scans else None
-
-    def _hold_long(self, long: BytesIO, part: bytes | memoryview) -> None:
-        """Join and read a long body as it comes: at its end either would take long at once."""
-        long.write(part)
-        scan = self._request.scan
-        if scan is not None:
-            scan.feed(bytes(part))
+        self._body.add(data, self._request)
 
     def on_message_complete(self) -> None:
-        body = self._body
-        if self._long is not None:
-            self._request.buffer = self._long
-            self._request.body = self._long.getvalue()  # its own bytes, not a copy
-            self._long = None
-        else:
-            self._request.body = bytes(body[0]) if len(body) == 1 else b"".join(body)
-        self._body = []
+        self._body.finish(self._request)
         self.receiving = False
         self._on_request(self._request)
 
@@ -376,7 +326,7 @@ class RequestParser:
 
     def _check_chunk_overhead(self, size: int) -> None:
         self._raw_body_bytes += size
-        if self._raw_body_bytes > _CHUNK_SLACK + _CHUNK_OVERHEAD * self._body_bytes:
+        if self._raw_body_bytes > _CHUNK_SLACK + _CHUNK_OVERHEAD * self._body.size:
             raise RequestError(400, "The chunked body holds far more framing than data.")
 
     def _too_large(self) -> RequestError:

@@ -239,7 +239,7 @@ def test_a_body_that_is_given_up_is_held_no_longer() -> None:
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 10_000
-    assert parser._long is None
+    assert parser._body._long is None
 
 
 def test_a_header_may_be_as_long_as_its_limit() -> None:
