@@ -5,15 +5,20 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engine_server import byte_tokenizer
 
 from kvasir_engine.request import FinishReason, LogprobEntry, SampleDelta
+from kvasir_engine.sampling_params import SamplingParams
+from kvasir_engine.server.generation import delta_portions
 from kvasir_engine.server.generation.delta_portions import (
     PORTION_CHARS,
     PORTION_VALUES,
     portions,
     text_portions,
 )
-from kvasir_engine.text.sample_state import SampleUpdate
+from kvasir_engine.text.sample_state import SampleState, SampleUpdate
 
 
 def entry(token: int, top: int) -> LogprobEntry:
@@ -113,3 +118,37 @@ def test_a_resumed_end_without_text_is_told_and_nothing_is_not() -> None:
     ended = SampleUpdate(0, "", [], finish_reason=FinishReason.LENGTH)
     assert list(text_portions(ended)) == [ended]
     assert list(text_portions(SampleUpdate(0, "", []))) == []
+
+
+BYTES = byte_tokenizer()
+
+
+@given(
+    st.lists(st.text("ab<stop>é", min_size=1, max_size=8), min_size=1, max_size=6),
+    st.integers(1, 9),
+    st.booleans(),
+    st.sampled_from([[], ["<stop>"], ["ab", "b<"]]),
+)
+def test_a_sample_is_the_same_however_it_is_divided(
+    texts: list[str], size: int, with_logprobs: bool, stop: list[str]
+) -> None:
+    def deltas() -> list[SampleDelta]:
+        made = [SampleDelta(0, BYTES.encode(text)) for text in texts]
+        for each in made if with_logprobs else ():
+            each.logprobs = [entry(token, 1) for token in each.token_ids]
+        made[-1].finish_reason, made[-1].stop_reason = FinishReason.STOP, made[-1].token_ids[-1]
+        return made
+
+    params = SamplingParams(stop=stop, logprobs=1 if with_logprobs else None)
+    whole, divided = SampleState(0, params, BYTES), SampleState(0, params, BYTES)
+    for delta in deltas():
+        whole.push(delta)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_portions, "PORTION_VALUES", size)
+        taken = [divided.push(part) for part in joined(portions(deltas()))]
+    assert (divided.text, divided.token_ids) == (whole.text, whole.token_ids)
+    assert "".join(update.text for update in taken) == whole.text
+    assert (divided.finish_reason, divided.stop_reason) == (whole.finish_reason, whole.stop_reason)
+    assert divided.logprobs == whole.logprobs
+    assert divided.text_offsets == whole.text_offsets
+    assert divided.cumulative_logprob == whole.cumulative_logprob
