@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-_TICK = 0.1
+_TICK = 0.05
 _PATIENCE = 0.3
 """Seconds that a step may come late."""
 _LATE = 0.2
@@ -24,16 +24,21 @@ async def until_done(future: "asyncio.Future[Result]", every: float) -> Result:
 
 
 class Progress:
-    """When some work last went on."""
+    """When some work last went on, and how long it may take until it does again."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
         self._clock = asyncio.get_running_loop().time
         self.at = self._clock()
         """Loop time."""
+        self.seconds = seconds
 
     def went_on(self) -> None:
         """Note that it goes on now."""
         self.at = self._clock()
+
+    def shorten(self, seconds: float) -> None:
+        """Leave it so many seconds from now on, if it has more."""
+        self.seconds = min(self.seconds, self._clock() - self.at + seconds)
 
 
 class Steps:
@@ -64,7 +69,7 @@ class ProgressWatch:
     """Cancel work that does not go on for longer than it said."""
 
     def __init__(self) -> None:
-        self._watched: dict[Progress, tuple[float, asyncio.Timeout]] = {}
+        self._watched: dict[Progress, asyncio.Timeout] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looked = 0.0
 
@@ -79,8 +84,8 @@ class ProgressWatch:
         progress, that it goes on."""
         try:
             async with asyncio.timeout(None) as limit:
-                progress = Progress()
-                self._watched[progress] = seconds, limit
+                progress = Progress(seconds)
+                self._watched[progress] = limit
                 if self._timer is None:
                     self._looked = progress.at
                     self._schedule()
@@ -100,10 +105,10 @@ class ProgressWatch:
         now = asyncio.get_running_loop().time()
         late = now - self._looked - _TICK > _LATE
         self._looked = now
-        for progress, (seconds, limit) in self._watched.items():
+        for progress, limit in self._watched.items():
             if late:
                 progress.at = max(progress.at, now - _TICK)
-            elif now - progress.at > seconds and limit.when() is None:
+            elif now - progress.at > progress.seconds and limit.when() is None:
                 limit.reschedule(now)
         self._timer = None
         if self._watched:

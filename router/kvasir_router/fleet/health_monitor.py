@@ -12,6 +12,7 @@ from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.options.router_settings import Probing
+from kvasir_router.progress import Progress
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.upstream_pool import fetch
 
@@ -57,7 +58,8 @@ class HealthMonitor:
     """One task for each replica. Probes of a Kvasir engine carry the fleet secret.
 
     A replica whose load stream speaks is asked seldom; of any other one nothing else tells that it
-    hangs, so it is asked more often and given half the time.
+    hangs, so it is asked more often and given half the time. Time in which the router itself stood
+    still is no replica's.
     """
 
     def __init__(self, probing: Probing, secrets: FleetSecrets, tasks: SupervisedTasks) -> None:
@@ -65,7 +67,7 @@ class HealthMonitor:
         self._secrets = secrets
         self._supervised = tasks
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
-        self._limits: dict[Replica, asyncio.Timeout] = {}
+        self._limits: dict[Replica, Progress] = {}
         self._told: dict[Replica, tuple[str, ...]] = {}
         """Names that each replica served when the log last said so."""
 
@@ -82,9 +84,8 @@ class HealthMonitor:
         """Its load stream fell silent: it gets no new request, and little time for a probe."""
         replica.heard(LoadStreamState.SILENT)
         limit = self._limits.get(replica)
-        if limit is not None and not limit.expired():
-            until = asyncio.get_running_loop().time() + self._probing.suspect_timeout
-            limit.reschedule(min(until, limit.when() or until))
+        if limit is not None:
+            limit.shorten(self._probing.suspect_timeout)
 
     async def stop(self) -> None:
         await self._supervised.stop()
@@ -147,7 +148,7 @@ class HealthMonitor:
         if replica.load_stream_state is LoadStreamState.SILENT:
             seconds = probing.suspect_timeout
         try:
-            async with asyncio.timeout(seconds) as self._limits[replica]:
+            async with self._supervised.limit(seconds) as self._limits[replica]:
                 path = _PROBED.get(replica.spec.engine, "/ready")
                 status, _ = await fetch(replica.pool, path, self._lines_for(replica))
         except ConnectionRefusedError:
@@ -164,7 +165,7 @@ class HealthMonitor:
     async def _read_card(self, replica: Replica) -> None:
         """Learn what it computes and its context length, of replicas that tell."""
         try:
-            async with asyncio.timeout(self._probing.timeout):
+            async with self._supervised.limit(self._probing.timeout):
                 status, body = await fetch(replica.pool, "/v1/models", self._lines_for(replica))
             cards = msgspec.json.decode(body, type=_Cards).data if status == 200 else []
         except (OSError, TimeoutError, msgspec.MsgspecError):

@@ -104,4 +104,5 @@ class RouterComponents:
             connect_timeout=timeouts.connect,
             idle_timeout=timeouts.upstream_idle,
             tls=self.replica_tls if spec.tls else None,
+            limit=self.gateway.tasks.limit,
         )

@@ -4,6 +4,8 @@ import asyncio
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from kvasir_router.wire.upstream import ResponseHead, UpstreamConnection
 
@@ -23,7 +25,9 @@ class ConnectionPool:
         idle_timeout: float,
         max_idle: int = 512,
         tls: ssl.SSLContext | None = None,
+        limit: Callable[[float], AbstractAsyncContextManager[object]] = asyncio.timeout,
     ) -> None:
+        """`limit(seconds)`: the time limit of a connect."""
         self.host = host
         self.port = port
         self.authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -31,6 +35,7 @@ class ConnectionPool:
         self._idle_timeout = idle_timeout
         self._max_idle = max_idle
         self._tls = tls
+        self._limit = limit
         self._idle: deque[UpstreamConnection] = deque()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -50,7 +55,7 @@ class ConnectionPool:
 
     async def connect(self) -> UpstreamConnection:
         """Raises OSError or TimeoutError. Names are resolved off the loop."""
-        async with asyncio.timeout(self._connect_timeout):
+        async with self._limit(self._connect_timeout):
             try:
                 transport, connection = await self._loop.create_connection(
                     lambda: UpstreamConnection(self), self.host, self.port, ssl=self._tls

@@ -104,6 +104,17 @@ async def test_a_limit_does_not_count_what_the_process_stood_still() -> None:
         await asyncio.sleep(0.15)
 
 
+@pytest.mark.parametrize(("seconds", "left"), [(600.0, 0.1), (0.1, 600.0)])
+async def test_a_limit_can_be_shortened_and_not_be_made_longer(seconds: float, left: float) -> None:
+    async def hangs() -> None:
+        async with ProgressWatch().limit(seconds) as progress:
+            progress.shorten(left)
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(TimeoutError):
+        await hangs()
+
+
 async def test_an_exception_and_an_own_timeout_come_as_they_are() -> None:
     watch = ProgressWatch()
 

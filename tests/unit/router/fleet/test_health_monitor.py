@@ -1,6 +1,7 @@
 """Health, as probes and requests find it, over real sockets."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -97,6 +98,33 @@ async def test_a_replica_that_hangs_is_suspect(
     await eventually(lambda: router.replica("m", "r0").health is Health.SUSPECT)
     hang.clear()
     await eventually(lambda: router.replica("m", "r0").health is Health.READY)
+
+
+async def test_time_in_which_the_router_stood_still_is_no_replicas(
+    start_router, model_entry, start_replica, eventually, monkeypatch
+) -> None:
+    replica = await start_replica()
+    seen: list[Health] = []
+    observed = Replica.observed
+
+    def noted(self: Replica, health: Health) -> None:
+        seen.append(health)
+        observed(self, health)
+
+    monkeypatch.setattr(Replica, "observed", noted)
+    await start_router([model_entry("m", replica)], probing=Probing(0.1, 0.02, 0.4))
+    answer = replica._answer
+
+    async def answer_after_the_loop_stood_still(exchange: Any) -> None:
+        time.sleep(1.0)  # noqa: ASYNC251 - the loop, and so the router, stands still
+        await asyncio.sleep(0.01)
+        await answer(exchange)
+
+    replica._answer = answer_after_the_loop_stood_still
+    before = len(seen)
+    await eventually(lambda: len(seen) >= before + 3)
+    replica._answer = answer
+    assert set(seen) == {Health.READY}
 
 
 def test_one_that_only_probes_tell_of_is_found_within_a_second() -> None:

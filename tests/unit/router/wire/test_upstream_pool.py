@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+import time
 from typing import Any
 
 import httpx
 import pytest
 
+from kvasir_router.progress import ProgressWatch
 from kvasir_router.wire.upstream import ResponseHead
 from kvasir_router.wire.upstream_pool import ConnectionPool, fetch
 
@@ -49,6 +51,17 @@ async def test_the_last_one_used_is_taken_first_and_few_wait(pool) -> None:
 
 async def test_nothing_is_held_back_by_the_kernel(pool) -> None:
     assert options_of(await pool.connect()) == 1
+
+
+async def test_time_in_which_the_process_stood_still_is_not_the_replicas(start_replica) -> None:
+    replica, limit = await start_replica(), ProgressWatch().limit
+    pool = ConnectionPool(
+        "127.0.0.1", replica.port, connect_timeout=0.4, idle_timeout=60, limit=limit
+    )
+    connecting = asyncio.create_task(pool.connect())
+    await asyncio.sleep(0)
+    time.sleep(1.0)  # noqa: ASYNC251 - the loop is what stands still
+    (await connecting).abort()
 
 
 async def test_old_connections_are_not_used(pool) -> None:
