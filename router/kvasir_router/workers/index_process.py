@@ -79,6 +79,8 @@ class IndexProcess(RouterComponents):
         """None until discovery has spoken."""
         self._spoken = asyncio.Event()
         self._policies: dict[str, PolicySpec] = {}
+        self._retold: list[Learned] = []
+        """Texts that workers knew before this process did, while it is new."""
         self._column = column
         self._cells = shared.load.cells(column)
         self._others = Others(shared.load, column, self._others_have)
@@ -92,6 +94,7 @@ class IndexProcess(RouterComponents):
         fleet.make_replica = self._make_replica
         self._feeds_follow_policy, fleet.policy_changed = fleet.policy_changed, self._policy_changed
         self._feeds_lose, fleet.went = fleet.went, self._went
+        self._feeds_reseed, fleet.identity_changed = fleet.identity_changed, self._identity_changed
 
     async def run(self, control: Control) -> None:
         """Raise DiscoveryError or YamlFileError when the configuration is refused."""
@@ -194,8 +197,9 @@ class IndexProcess(RouterComponents):
 
     def _learned(self, message: Learned) -> None:
         log = self._log.of(message.model)
-        if log is not None:
-            log.learned_by_worker(message)
+        is_news = log is not None and log.learned_by_worker(message)
+        if is_news and message.retold and self._publisher.fresh:
+            self._retold.append(message)
 
     async def _tell_metrics(self, worker: WorkerLink, question: int) -> None:
         await self._gathering.gather()
@@ -229,6 +233,7 @@ class IndexProcess(RouterComponents):
 
     def _grown(self) -> None:
         self._publisher.fresh = False
+        self._retold.clear()
 
     # The fleet
 
@@ -257,6 +262,15 @@ class IndexProcess(RouterComponents):
         log = self._log.of(model.name)
         if log is not None:
             log.forget_replica(replica)
+
+    def _identity_changed(self, model: Model) -> None:
+        """Go by the engines' word of what they serve. The first one is no news to the workers: it
+        is what their texts were hashed with."""
+        self._feeds_reseed(model)
+        log = self._log.of(model.name)
+        for message in self._retold:
+            if log is not None and message.model == model.name:
+                log.learned_by_worker(message)
 
     def _policy_changed(self, model: Model) -> None:
         self._log.follow(model)

@@ -120,6 +120,8 @@ class Learned(Message, tag=10):
 
     model: str
     report: PromptReport
+    retold: bool = False
+    """It is no news to who tells it."""
 
 
 class Remembered(Message, tag=11):

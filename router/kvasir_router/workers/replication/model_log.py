@@ -52,13 +52,16 @@ class ModelLog:
         contents = self._texts.contents()
         while part := list(islice(contents, BLOCKS_PER_MESSAGE)):
             texts, blocks, keys = zip(*part, strict=True)
-            yield Learned(self._model, PromptReport(texts, blocks, b"".join(keys)))
+            report = PromptReport(texts, blocks, b"".join(keys))
+            yield Learned(self._model, report, retold=True)
 
-    def learned_by_worker(self, message: Learned) -> None:
+    def learned_by_worker(self, message: Learned) -> bool:
         """Take a worker's texts, unless they are known: all workers tell a new index process the
-        same."""
-        if any(self._texts.at(text) == (0, 0) for text in message.report.text_hashes):
+        same. Returns whether they were taken."""
+        is_news = any(self._texts.at(text) == (0, 0) for text in message.report.text_hashes)
+        if is_news:
             self.entry.learned(message.report)
+        return is_news
 
     def tell_report(self, report: PromptReport) -> None:
         """Tell the others of a prompt."""

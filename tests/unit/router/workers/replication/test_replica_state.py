@@ -13,6 +13,7 @@ from kvasir.wire.block_hash import HASH_BYTES
 from kvasir.wire.kv_events import BlockRemoved, BlockStored
 from kvasir.wire.text_chain import MAX_BLOCKS
 from kvasir_router.discovery.specs import EngineKind, ModelSpec, PolicySpec, ReplicaSpec
+from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState
 from kvasir_router.fleet.replica_load import LoadReport
 from kvasir_router.index.block_sink import PromptReport
@@ -233,6 +234,29 @@ async def test_what_a_worker_routes_and_learns_is_known_to_the_others(start, unt
     await until(lambda: bool(learned()))
     assert learned()[0].report.text_hashes == chain
     assert other.model.policy.index.texts.known(chain) == 3
+
+
+async def test_texts_of_before_outlive_the_first_word_of_what_engines_serve(start, until) -> None:
+    """A new index process hears of texts from the workers and what is served from the engines, in
+    any order; with the latter it forgets all texts, whose hashes may have had another seed."""
+    index, worker, other = await start.index(), await start.worker(), await start.worker()
+    await until(lambda: len(index._publisher.workers) == 2)
+    await until(lambda: MODEL in worker.router.fleet.models)
+    texts = index.fleet.models[MODEL].policy.index.texts
+    before, now = ([SOURCE.getrandbits(64) for _ in range(3)] for _ in range(2))
+    for chain, retold in ((before, True), (now, False)):
+        report = PromptReport(chain, [1, 2, 3], SOURCE.randbytes(3 * HASH_BYTES))
+        for each in (worker, other):
+            each.link.tell(Learned(MODEL, report, retold))
+    await until(lambda: (texts.known(before), texts.known(now)) == (3, 3))
+    replica(index, "a").serves = ModelIdentity("tiny", "1")
+    replica(index, "a").observed(Health.READY)
+    assert (texts.known(before), texts.known(now)) == (3, 0)
+    # Later it is the engines' hashes that have changed
+    index._grown()
+    replica(index, "a").serves = ModelIdentity("tiny", "2")
+    replica(index, "a").observed(Health.SUSPECT)
+    assert texts.known(before) == 0
 
 
 async def test_a_worker_that_lags_is_told_everything_anew(start, until, monkeypatch) -> None:
