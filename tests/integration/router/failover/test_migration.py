@@ -11,6 +11,8 @@ import httpx
 import openai
 import pytest
 
+from kvasir_router.options.router_settings import QueueLimits
+
 SECRET = "fleet-secret-of-the-tests"
 COPY = "Copy: über Größe naïve 😀 🎉 Zürich"
 """Copied exactly, one byte a token: most characters arrive in several parts."""
@@ -57,6 +59,8 @@ async def routed(
             [{"name": "m", "replicas": replicas}],
             fleet_secret=SECRET,
             policy="round_robin",
+            # The other engine may be busy for longer than its probe may take: then a stream waits
+            waiting=QueueLimits(),
             **options,
         )
         return router, openai_client(router.url), plan
@@ -85,6 +89,8 @@ async def kill_at_random(routed: Any, differences: Any, kills: int, seed: int = 
         plan.clear()
     moved = await router.metric("stream_migrations_total", outcome="moved")
     begun_anew = await router.metric("retries_total", model="m")
+    # An engine that was busy for so long that it was left, beside the breaks
+    begun_anew -= await router.metric("retries_total", model="m", reason="suspect")
     print(f"{kills} of {kills} equal, {moved:.0f} of them moved")
     assert moved >= kills * 0.7
     assert begun_anew <= kills
