@@ -33,6 +33,14 @@ async def metrics(http: httpx.AsyncClient, url: str, name: str) -> dict[str, flo
     return {line.split("{")[1].split("}")[0]: float(line.rsplit(" ", 1)[1]) for line in found}
 
 
+async def both_have_the_news(url: str) -> None:
+    """Return once each worker has what the index process knew: its answer about metrics comes to a
+    worker after all news before it. Connections are spread over both workers."""
+    for _ in range(24):
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
+            await metrics(http, url, "requests_total")
+
+
 def child(parent: int, name: str) -> int:
     """The process id of one of a router's processes."""
     for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
@@ -77,7 +85,7 @@ async def test_exact_hits_in_both_workers(
     assert cached == 0
     await until(blocks_are_known)
     await until(texts_are_known)
-    await asyncio.sleep(2.0)  # from there to the workers, of which no metric tells
+    await both_have_the_news(router.url)
     for number in range(16):  # connections are spread over both
         cached, _ = await cached_tokens(router.url, f"further {number}")
         assert cached > 0.9 * length
