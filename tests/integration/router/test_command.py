@@ -62,17 +62,13 @@ async def refused(router) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains_and_ends_with_0(
-    config, write_config, model_entry, stream_until, start_process, client, post, number
+    config, write_config, model_entry, stream_until, start_process, post, number
 ) -> None:
     replica, go_on = await stream_until()
     write_config(config, [model_entry("m", replica)])
-    router = await start_process(config, "--pre-stop-delay", "3")
+    router = await start_process(config)
     reader, writer = await open_stream(router, post)
     router.signal(number)
-    # Not ready, but still accepting.
-    while (await client.get(f"{router.url}/ready")).status_code == 200:
-        pass
-    assert (await client.get(f"{router.admin_url}/ready")).status_code == 503
     await refused(router)
     go_on.set()
     assert (await reader.read()).endswith(b"data: 2\n\n\r\n0\r\n\r\n")
@@ -84,6 +80,25 @@ async def test_a_signal_drains_and_ends_with_0(
     assert request["status"] == 200
     assert request["bytes"] == 18
     assert [json.loads(line)["event"] for line in err.splitlines()][-1] == "stopped"
+
+
+async def test_after_a_signal_it_accepts_for_the_pre_stop_delay_and_is_not_ready(
+    config, write_config, model_entry, stream_until, start_process, client, post
+) -> None:
+    replica, go_on = await stream_until()
+    go_on.set()
+    write_config(config, [model_entry("m", replica)])
+    router = await start_process(config, "--pre-stop-delay", "600")
+    router.signal(signal.SIGTERM)
+    async with asyncio.timeout(60):
+        while (await client.get(f"{router.url}/ready")).status_code == 200:
+            pass
+    assert (await client.get(f"{router.admin_url}/ready")).status_code == 503
+    reader, writer = await open_stream(router, post)
+    assert (await reader.readuntil(b"data: 2\n\n")).endswith(b"data: 2\n\n")
+    writer.close()
+    router.signal(signal.SIGTERM)
+    await router.ended()
 
 
 async def test_the_drain_timeout_ends_streams_with_an_error_event(
