@@ -95,6 +95,7 @@ class EventFeed:
             self._replay_address or "",
             number,
             self._replayed,
+            self._tasks.limit,
         )
         self._tasks.run("replay", self._run(self._replay))
 

@@ -1,15 +1,17 @@
 """A question for missed batches, and its answer."""
 
 import asyncio
-import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import zmq
 
 from kvasir_router.feeds.socket_reader import SocketPoller, SocketReader
+from kvasir_router.progress import Progress
 
 IDLE_SECONDS = 2.0
-"""Seconds without a message after which the replay has failed."""
+"""Seconds without a message after which the replay has failed; time in which this process stood
+still does not count."""
 MAX_SECONDS = 120.0
 """Maximum seconds of all messages of a replay."""
 
@@ -24,15 +26,18 @@ class Replay:
         address: str,
         number: int,
         take: Callable[[list[bytes]], bool],
+        limit: Callable[[float], AbstractAsyncContextManager[Progress]],
     ) -> None:
-        """`take` is given each message, and returns True for the last one."""
+        """`take` is given each message, and returns True for the last one; `limit` makes a time
+        limit (SupervisedTasks.limit)."""
         self._make_socket = make_socket
         self._pump = pump
         self._address = address
         self._number = number
         self._take = take
+        self._limit = limit
         self._ended = asyncio.Event()
-        self._heard = 0.0
+        self._progress: Progress | None = None
         self._reader: SocketReader | None = None
 
     async def run(self) -> bool:
@@ -56,18 +61,15 @@ class Replay:
             self._reader.close()
 
     async def _wait(self) -> bool:
-        now = self._heard = time.monotonic()
-        until = now + MAX_SECONDS
-        while now < min(until, self._heard + IDLE_SECONDS):
-            try:
-                async with asyncio.timeout(self._heard + IDLE_SECONDS - now):
-                    await self._ended.wait()
-                return True
-            except TimeoutError:
-                now = time.monotonic()
-        return False
+        try:
+            async with asyncio.timeout(MAX_SECONDS), self._limit(IDLE_SECONDS) as self._progress:
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _message(self, frames: list[bytes]) -> None:
-        self._heard = time.monotonic()
+        if self._progress is not None:
+            self._progress.went_on()
         if not self._ended.is_set() and self._take(frames):
             self._ended.set()
