@@ -33,6 +33,8 @@ START_HANG_SECONDS = 60.0
 STOP_MARGIN_SECONDS = 10.0
 """Beyond the drain timeout, before what is left is killed."""
 _LOOK_SECONDS = 1.0
+_LATE_SECONDS = 3.0
+"""Between two looks, after which it is the supervisor, and perhaps all, that stood still."""
 
 
 @dataclass(eq=False)
@@ -78,6 +80,8 @@ class Supervisor:
     _signals: int = 0
     _failed: int = 0
     """The exit status of a process that could not begin."""
+    _looked: float = field(default_factory=time.monotonic)
+    _awake_since: float = field(default_factory=time.monotonic)
 
     def run(self) -> int:
         """The exit status: 0 when asked to stop; when a process cannot begin, that one's."""
@@ -206,10 +210,15 @@ class Supervisor:
 
     def _kill_silent(self) -> None:
         """End those that stand still: who is connected to them waits in vain, and so does a part
-        of those that come."""
+        of those that come. Their silence while this process itself stood still says nothing."""
+        now = time.monotonic()
+        if now - self._looked > _LATE_SECONDS:
+            self._awake_since = now
+        self._looked = now
         for child in self.children:
             patience = HANG_SECONDS if child.is_ready else START_HANG_SECONDS
-            if not child.is_leaving and self.shared.load.silence(child.column) > patience:
+            silence = min(self.shared.load.silence(child.column), now - self._awake_since)
+            if not child.is_leaving and silence > patience:
                 _log.error("a process stands still: it is killed", process=_name(child.slot))
                 os.kill(child.pid, signal.SIGKILL)
 
