@@ -23,7 +23,7 @@ async def until_done(future: "asyncio.Future[Result]", every: float) -> Result:
     return await future
 
 
-class Progress:
+class WorkProgress:
     """When some work last went on, and how long it may take until it does again."""
 
     def __init__(self, seconds: float) -> None:
@@ -44,7 +44,7 @@ class Progress:
 class Steps:
     """Await some work; each step of it is progress."""
 
-    def __init__(self, work: Awaitable[None], progress: Progress) -> None:
+    def __init__(self, work: Awaitable[None], progress: WorkProgress) -> None:
         self._work = work
         self._progress = progress
 
@@ -69,7 +69,7 @@ class ProgressWatch:
     """Cancel work that does not go on for longer than it said."""
 
     def __init__(self) -> None:
-        self._watched: dict[Progress, asyncio.Timeout] = {}
+        self._watched: dict[WorkProgress, asyncio.Timeout] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looked = 0.0
 
@@ -79,12 +79,12 @@ class ProgressWatch:
             await Steps(work, progress)
 
     @asynccontextmanager
-    async def limit(self, seconds: float) -> AsyncIterator[Progress]:
+    async def limit(self, seconds: float) -> AsyncIterator[WorkProgress]:
         """Raise TimeoutError when what runs inside does not say for about `seconds`, through the
         progress, that it goes on."""
         try:
             async with asyncio.timeout(None) as limit:
-                progress = Progress(seconds)
+                progress = WorkProgress(seconds)
                 self._watched[progress] = limit
                 if self._timer is None:
                     self._looked = progress.at

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 import structlog
 
-from kvasir_router.progress import Progress, ProgressWatch
+from kvasir_router.progress import ProgressWatch, WorkProgress
 
 _FIRST_BACKOFF = 0.1
 _MAX_BACKOFF = 0.8
@@ -72,7 +72,7 @@ class SupervisedTasks:
         least `every` so many seconds is also started again when it hangs."""
         return self.run(name, self._keep(name, work, required, every))
 
-    def limit(self, seconds: float) -> AbstractAsyncContextManager[Progress]:
+    def limit(self, seconds: float) -> AbstractAsyncContextManager[WorkProgress]:
         """Return `ProgressWatch.limit`: a time limit that does not count time in which this process
         stood still."""
         return self._progress.limit(seconds)

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 import zmq
 
 from kvasir_router.feeds.socket_reader import SocketPoller, SocketReader
-from kvasir_router.progress import Progress
+from kvasir_router.progress import WorkProgress
 
 IDLE_SECONDS = 2.0
 """Seconds without a message after which the replay has failed; time in which this process stood
@@ -26,7 +26,7 @@ class Replay:
         address: str,
         number: int,
         take: Callable[[list[bytes]], bool],
-        limit: Callable[[float], AbstractAsyncContextManager[Progress]],
+        limit: Callable[[float], AbstractAsyncContextManager[WorkProgress]],
     ) -> None:
         """`take` is given each message, and returns True for the last one; `limit` makes a time
         limit (SupervisedTasks.limit)."""
@@ -37,7 +37,7 @@ class Replay:
         self._take = take
         self._limit = limit
         self._ended = asyncio.Event()
-        self._progress: Progress | None = None
+        self._progress: WorkProgress | None = None
         self._reader: SocketReader | None = None
 
     async def run(self) -> bool:

@@ -12,7 +12,7 @@ from kvasir_router.fleet.model_identity import ModelIdentity
 from kvasir_router.fleet.replica import Health, LoadStreamState, Replica
 from kvasir_router.fleet_secrets import FleetSecrets
 from kvasir_router.options.router_settings import Probing
-from kvasir_router.progress import Progress
+from kvasir_router.progress import WorkProgress
 from kvasir_router.tasks import SupervisedTasks
 from kvasir_router.wire.upstream_pool import fetch
 
@@ -67,7 +67,7 @@ class HealthMonitor:
         self._secrets = secrets
         self._supervised = tasks
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
-        self._limits: dict[Replica, Progress] = {}
+        self._limits: dict[Replica, WorkProgress] = {}
         self._told: dict[Replica, tuple[str, ...]] = {}
         """Names that each replica served when the log last said so."""
 
