@@ -48,6 +48,8 @@ class Feeds:
         self._silence: SilenceWatch[Replica] = SilenceWatch(STALE_SECONDS, _TICK)
         self._supervised = tasks
         self._tasks: dict[Replica, set[asyncio.Task[None]]] = {}
+        self._readings: dict[Replica, asyncio.Task[None]] = {}
+        """Tasks that ask for the KV cache's size since the load stream began."""
         self._events: dict[Replica, EventFeed] = {}
         self._plumbing: EventSockets | None = None
         self._watches_silence = False
@@ -77,6 +79,7 @@ class Feeds:
     def forget_replica(self, model: Model, replica: Replica) -> None:
         """Stop the feeds of a removed replica."""
         self._silence.forget_source(replica)
+        self._readings.pop(replica, None)
         for task in self._tasks.pop(replica):
             task.cancel()
         events = self._events.pop(replica, None)
@@ -150,9 +153,12 @@ class Feeds:
 
     def _connected(self, replica: Replica) -> None:
         """A load stream has begun; what it does not tell is the KV cache's size."""
+        if replica in self._readings:
+            self._readings[replica].cancel()
         names = NAMES[replica.spec.engine]
         reading = read_capacity(replica, names, self._secrets.lines)
-        self._own(replica, self._supervised.run("KV capacity", reading))
+        self._readings[replica] = self._supervised.run("KV capacity", reading)
+        self._own(replica, self._readings[replica])
 
     async def _watch_silence(self) -> None:
         while True:

@@ -16,6 +16,7 @@ MAX_BYTES = 4 * 2**20
 _THREAD_BYTES = 256 * 2**10
 """A larger page is searched in a thread."""
 _TIMEOUT = 2.0
+_RETRY_SECONDS = 1.0
 _PROMPT_TOKENS = 1024.0
 """Prompt tokens of a waiting request, of an engine that does not say how long its prompts were."""
 
@@ -139,13 +140,15 @@ class Scraper:
 
 async def read_capacity(replica: Replica, names: Names, lines: bytes) -> None:
     """Learn the KV cache's size, once; an engine that does not tell is used all the same."""
-    try:
-        page = await _read(replica, names, lines)
-    except (OSError, TimeoutError):
-        replica.feeds["scrape_failed"] += 1
-    else:
-        if page is not None:
-            replica.load.kv_capacity = page.kv_capacity
+    while True:
+        try:
+            page = await _read(replica, names, lines)
+            break
+        except (OSError, TimeoutError):
+            replica.feeds["scrape_failed"] += 1
+            await asyncio.sleep(_RETRY_SECONDS)
+    if page is not None:
+        replica.load.kv_capacity = page.kv_capacity
 
 
 async def _read(replica: Replica, names: Names, lines: bytes) -> MetricsPage | None:

@@ -173,6 +173,17 @@ async def test_only_the_capacity(make_replica, metrics_server) -> None:
     replica = make_replica(metrics_server.port)
     await read_capacity(replica, NAMES[EngineKind.VLLM], b"")
     assert (replica.load.kv_capacity, replica.load.report) == (24_000, None)
-    gone = make_replica(1)
-    await read_capacity(gone, NAMES[EngineKind.VLLM], b"")
-    assert gone.feeds["scrape_failed"] == 1
+
+
+async def test_the_capacity_is_asked_for_until_there_is_an_answer(
+    make_replica, metrics_server, eventually, monkeypatch
+) -> None:
+    """It is asked for when a load stream begins; the next one may be days away."""
+    monkeypatch.setattr("kvasir_router.feeds.metrics_scraper._RETRY_SECONDS", 0.01)
+    replica = make_replica(metrics_server.port)
+    metrics_server.status = b"broken"
+    reading = asyncio.create_task(read_capacity(replica, NAMES[EngineKind.VLLM], b""))
+    await eventually(lambda: replica.feeds["scrape_failed"] >= 3)
+    metrics_server.status = b"200 OK"
+    await reading
+    assert replica.load.kv_capacity == 24_000
