@@ -8,6 +8,7 @@ import pytest
 
 from kvasir_router.fleet.replica import Health
 from kvasir_router.index.hit_check import HitSource
+from kvasir_router.options.router_settings import Probing
 from kvasir_router.options.tokenizing_settings import TokenizingSettings
 
 WORDS = ("engine", "router", "cache", "of", "a", "prompt", "block", "and", "key", "value", "list")
@@ -28,6 +29,8 @@ async def test_the_exact_index_knows_what_others_sent_there(
         [{"name": "sim", "replicas": entries, "tokenizer": "builtin://kvasir-tiny"}],
         wait=False,
         tokenizing=TokenizingSettings(deadline=30.0),
+        # One that stands still for a second, on a busy machine, is not to be left here
+        probing=Probing(0.2, 0.02, timeout=60.0),
     )
     replicas = [replica for _, replica in router.server.fleet.replicas()]
     await eventually(lambda: all(r.health is Health.READY for r in replicas), 120)

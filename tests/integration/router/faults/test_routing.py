@@ -10,6 +10,7 @@ import pytest
 from kvasir_router.discovery.specs import PolicySpec
 from kvasir_router.fleet.replica import Health
 from kvasir_router.index.hit_check import HitSource
+from kvasir_router.options.router_settings import Probing
 from kvasir_router.policy.kv_aware import KvAware
 
 HEADERS = {"x-kvasir-fleet-secret": "fleet-secret"}
@@ -54,8 +55,10 @@ class RunningFleet:
 
 @pytest.fixture
 async def start_fleet(
-    start_engines, start_router, eventually
+    start_engines, start_router, eventually, monkeypatch
 ) -> Callable[[int], Awaitable[RunningFleet]]:
+    """Of engines that are not left when they stand still for a second, on a busy machine."""
+    monkeypatch.setattr("kvasir_router.feeds.feeds.STALE_SECONDS", 60.0)
     clients = []
 
     async def start(count: int) -> RunningFleet:
@@ -64,6 +67,7 @@ async def start_fleet(
             [{"name": "sim", "replicas": [engine.entry for engine in engines]}],
             wait=False,
             fleet_secret="fleet-secret",
+            probing=Probing(0.2, 0.02, timeout=60.0),
         )
         clients.append(httpx.AsyncClient(timeout=60, trust_env=False))
         fleet = RunningFleet(router, clients[-1])
