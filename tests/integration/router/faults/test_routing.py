@@ -58,7 +58,8 @@ async def start_fleet(
     start_engines, start_router, eventually, monkeypatch
 ) -> Callable[[int], Awaitable[RunningFleet]]:
     """Of engines that are not left when they stand still for a second, on a busy machine."""
-    monkeypatch.setattr("kvasir_router.feeds.feeds.STALE_SECONDS", 60.0)
+    for module in ("feeds.feeds", "fleet.replica_load"):
+        monkeypatch.setattr(f"kvasir_router.{module}.STALE_SECONDS", 60.0)
     clients = []
 
     async def start(count: int) -> RunningFleet:
