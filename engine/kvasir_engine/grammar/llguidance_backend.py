@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -156,8 +157,40 @@ class _Vocabulary:
         ]
 
     def __call__(self, text: bytes) -> list[int]:
-        """Return the tokens of a text, of which the first follows where no other text may."""
-        return self._encode(text.decode(), add_special_tokens=False)
+        """Return the tokens of a text, of which the first follows where no other text may.
+
+        Those of the tokenizer have other bytes where it puts a space in front, and where the text
+        spells a special token, which stands for no text.
+        """
+        found = self._encode(text.decode(), add_special_tokens=False)
+        spelt = b"".join(self.tokens[each] for each in found if each < len(self.tokens))
+        if spelt == text:
+            return found
+        if spelt == b" " + text:
+            return [*self._longest(self.tokens[found[0]][1:]), *found[1:]]
+        return self._longest(text)
+
+    def _longest(self, text: bytes) -> list[int]:
+        """Return the tokens of a text of which each is as long as it can be."""
+        made = []
+        at = 0
+        while at < len(text):
+            sizes = range(min(self._max_bytes, len(text) - at), 0, -1)
+            size = next((size for size in sizes if text[at : at + size] in self._ids), 0)
+            if not size:
+                break  # a byte that the tokenizer does not have: nothing can write the text
+            made.append(self._ids[text[at : at + size]])
+            at += size
+        return made
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        """Tokens by their bytes."""
+        return {each: token for token, each in enumerate(self.tokens)}
+
+    @cached_property
+    def _max_bytes(self) -> int:
+        return max(map(len, self.tokens))
 
 
 _EXECUTOR = LLExecutor()
