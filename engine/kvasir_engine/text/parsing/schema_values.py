@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from kvasir_engine.text.parsing.json_scanner import At, JsonScanner
 
 MAX_REFERENCES = 16
 """References that lead to references."""
+MAX_LEVELS = 64
+"""Choices within choices; what is further within says nothing."""
+_NOTHING: Mapping[str, Any] = {}
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "integer": int,
     "number": (int, float),
@@ -28,7 +33,34 @@ def resolved(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
         if not isinstance(reference, str):
             break
         schema = referenced(root, reference)
-    return schema if isinstance(schema, Mapping) else {}
+    return schema if isinstance(schema, Mapping) else _NOTHING
+
+
+def parameter_schema(root: Mapping[str, Any], name: str) -> Any:
+    """Return what a function's schema says of a parameter; empty where that is nothing."""
+    found = list(_parameter_schemas(root, root, name, set()))
+    return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def _parameter_schemas(
+    root: Mapping[str, Any], schema: Any, name: str, seen: set[int], depth: int = 0
+) -> Iterator[Any]:
+    schema = resolved(root, schema)
+    if id(schema) in seen or depth > MAX_LEVELS:
+        return
+    seen.add(id(schema))
+    named = schema.get("properties")
+    if isinstance(named, Mapping) and name in named:
+        yield named[name]
+    else:
+        patterns = schema.get("patternProperties")
+        yield from patterns.values() if isinstance(patterns, Mapping) else ()
+        for key in ("additionalProperties", "unevaluatedProperties"):
+            if isinstance(schema.get(key), Mapping):
+                yield schema[key]
+    for key in ("allOf", "anyOf", "oneOf"):
+        for each in _listed(schema, key):
+            yield from _parameter_schemas(root, each, name, seen, depth + 1)
 
 
 def referenced(root: Mapping[str, Any], reference: str) -> Mapping[str, Any] | None:
@@ -42,30 +74,53 @@ def referenced(root: Mapping[str, Any], reference: str) -> Mapping[str, Any] | N
     return place if isinstance(place, Mapping) else None
 
 
-def is_text(schema: Mapping[str, Any]) -> bool:
-    """Return whether a parameter takes strings alone, or says nothing of what it takes."""
-    return set(kinds_of(schema)) <= {"string"}
+@dataclass(frozen=True, slots=True)
+class ValueForm:
+    """What a parameter's schema says of its values, as far as a parser has to know."""
+
+    kinds: frozenset[str] = frozenset()
+    """Types; empty = any."""
+    choices: tuple[Any, ...] = ()
+    """Values that it lists."""
+
+    @classmethod
+    def of(cls, root: Mapping[str, Any], schema: Any) -> ValueForm:
+        """Return the form of `schema`, a part of `root`."""
+        return cls(_kinds(root, schema, set()), tuple(_choices(root, schema, set())))
+
+    @property
+    def is_text(self) -> bool:
+        """True if it takes strings alone, or says nothing of what it takes."""
+        return self.kinds <= {"string"}
 
 
-def json_of(text: str, schema: Mapping[str, Any]) -> str:
-    """Return `text` as JSON: as it stands where it is a value that `schema` allows, else as a
+def written(value: Any) -> str:
+    """Return a value as plain text: a string as it is, others as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def json_of(text: str, form: ValueForm) -> str:
+    """Return `text` as JSON: as it stands where it is a value that `form` allows, else as a
     string."""
-    written = text.strip()
-    if written in ("True", "False", "None"):
-        written = {"True": "true", "False": "false", "None": "null"}[written]
-    if _is_json(written):
+    for choice in form.choices:
+        if written(choice) == text:
+            return json.dumps(choice, ensure_ascii=False)
+    bare = text.strip()
+    if bare in ("True", "False", "None"):
+        bare = {"True": "true", "False": "false", "None": "null"}[bare]
+    if _is_json(bare):
         try:
-            value = json.loads(written, strict=False)
+            value = json.loads(bare, strict=False)
         except ValueError:  # a number of thousands of digits
             return json.dumps(text, ensure_ascii=False)
-        for kind in kinds_of(schema):
+        for kind in form.kinds:
             known = _KINDS.get(kind)
             if known is None or not isinstance(value, known):
                 continue
             if isinstance(value, bool) and kind != "boolean":
                 continue
             # A string may hold what JSON has as an escape only.
-            return written if written.isprintable() else json.dumps(value, ensure_ascii=False)
+            return bare if bare.isprintable() else json.dumps(value, ensure_ascii=False)
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -75,16 +130,55 @@ def _is_json(text: str) -> bool:
     return bool(text) and all(map(scanner.step, text + " ")) and scanner.state is At.DONE
 
 
-def kinds_of(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the types that a schema names."""
+def _kinds(root: Mapping[str, Any], schema: Any, seen: set[int], depth: int = 0) -> frozenset[str]:
+    """Return the types that a schema allows, empty where it says nothing of them, or `seen`
+    has it."""
+    schema = resolved(root, schema)
+    if id(schema) in seen or depth > MAX_LEVELS:
+        return frozenset()
+    seen.add(id(schema))
     kind = schema.get("type")
-    if isinstance(kind, str):
-        yield kind
-    elif isinstance(kind, list):
-        yield from (each for each in kind if isinstance(each, str))
+    named = kind if isinstance(kind, list) else [kind]
+    said = [frozenset(each for each in named if isinstance(each, str))]
+    said.append(frozenset(map(_kind, _own_choices(schema))))
+    said += [_kinds(root, each, seen, depth + 1) for each in _listed(schema, "allOf")]
     for key in ("anyOf", "oneOf"):
-        choices = schema.get(key)
-        for each in choices if isinstance(choices, list) else ():
-            # One level is what tools have; a schema within it may lead anywhere.
-            if isinstance(each, Mapping) and isinstance(each.get("type"), str):
-                yield each["type"]
+        branches = [_kinds(root, each, seen, depth + 1) for each in _listed(schema, key)]
+        said.append(frozenset().union(*branches))
+    return reduce(_both, filter(None, said), frozenset())
+
+
+def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    """Return the types that both allow, of which an empty one allows any."""
+    if not one or not other:
+        return one or other
+    whole = {"integer"} if "integer" in one | other and "number" in one & other else set()
+    wide = [each | {"integer"} if "number" in each else each for each in (one, other)]
+    return frozenset(wide[0] & wide[1]) | whole
+
+
+def _choices(root: Mapping[str, Any], schema: Any, seen: set[int], depth: int = 0) -> Iterator[Any]:
+    """Yield the values that a schema, or one of those that it consists of, lists."""
+    schema = resolved(root, schema)
+    if id(schema) in seen or depth > MAX_LEVELS:
+        return
+    seen.add(id(schema))
+    yield from _own_choices(schema)
+    for key in ("allOf", "anyOf", "oneOf"):
+        for each in _listed(schema, key):
+            yield from _choices(root, each, seen, depth + 1)
+
+
+def _own_choices(schema: Mapping[str, Any]) -> list[Any]:
+    return [schema["const"]] if "const" in schema else _listed(schema, "enum")
+
+
+def _listed(schema: Mapping[str, Any], key: str) -> list[Any]:
+    found = schema.get(key)
+    return found if isinstance(found, list) else []
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return next((name for name, kind in _KINDS.items() if isinstance(value, kind)), "string")

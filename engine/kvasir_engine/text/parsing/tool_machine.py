@@ -10,7 +10,7 @@ from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
 from kvasir_engine.text.parsing.json_call import CallReader
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, TextMachine, find_first, held_back
-from kvasir_engine.text.parsing.schema_values import resolved
+from kvasir_engine.text.parsing.schema_values import ValueForm, parameter_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,10 @@ class ToolSet:
         functions = [tool["function"] for tool in tools]
         return cls({each["name"]: each.get("parameters") or {} for each in functions})
 
-    def property_schema(self, function: str, name: str) -> Mapping[str, Any]:
-        """Return the schema of a function's parameter; empty where none is given."""
+    def value_form(self, function: str, name: str) -> ValueForm:
+        """Return what is known of a function's parameter."""
         schema = self.parameters.get(function, {})
-        properties = schema.get("properties")
-        return resolved(schema, properties.get(name) if isinstance(properties, Mapping) else None)
+        return ValueForm.of(schema, parameter_schema(schema, name))
 
 
 class ToolMachine(TextMachine):

@@ -6,12 +6,11 @@ belong to a string.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from kvasir_engine.text.parsing.call_grammar import Tag, any_of, json_value, literal, sequence
-from kvasir_engine.text.parsing.schema_values import is_text, kinds_of, resolved
+from kvasir_engine.text.parsing.schema_values import ValueForm, resolved, written
 
 PARAMETER, PARAMETER_END, FUNCTION_END = "<parameter=", "</parameter>", "</function>"
 VALUE_ENDS = (PARAMETER_END, PARAMETER, FUNCTION_END)
@@ -42,15 +41,12 @@ def _parameter(name: Tag, value: Tag) -> Tag:
 def _value(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Tag:
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if choices:
-        return any_of([literal(_written(choice)) for choice in choices])
-    if is_text(schema) or "string" in kinds_of(schema):
+        return any_of([literal(written(choice)) for choice in choices])
+    form = ValueForm.of(root, schema)
+    if form.is_text or "string" in form.kinds:
         return _text(schema)
     definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
     return json_value({**definitions, **schema})
-
-
-def _written(choice: Any) -> str:
-    return choice if isinstance(choice, str) else json.dumps(choice, ensure_ascii=False)
 
 
 def _text(schema: Mapping[str, Any]) -> Tag:

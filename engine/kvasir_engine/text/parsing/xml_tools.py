@@ -8,7 +8,7 @@ import re
 from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar, literal, sequence
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, find_first, held_back
-from kvasir_engine.text.parsing.schema_values import is_text, json_of
+from kvasir_engine.text.parsing.schema_values import ValueForm, json_of
 from kvasir_engine.text.parsing.tool_machine import ToolMachine, ToolSet
 from kvasir_engine.text.parsing.xml_grammar import (
     FUNCTION_END,
@@ -38,7 +38,7 @@ class XmlTools(ToolMachine):
         super().__init__(tools, markers)
         (self._closer,) = markers.signs(self.marks)
         self._function = ""
-        self._parameter = ""
+        self._form = ValueForm()
         self._count = 0
 
     @classmethod
@@ -112,9 +112,8 @@ class XmlTools(ToolMachine):
         self._begin()
         self._emit(Kind.ARGUMENTS, f"{', ' if self._count else '{'}{json.dumps(name)}: ")
         self._count += 1
-        self._parameter = name
-        schema = self._tools.property_schema(self._function, name)
-        self._read = self._string_start if is_text(schema) else self._value
+        self._form = self._tools.value_form(self._function, name)
+        self._read = self._string_start if self._form.is_text else self._value
         return True
 
     def _begin(self) -> None:
@@ -151,8 +150,7 @@ class XmlTools(ToolMachine):
         at, end = find_first(self._rest, _BREAKS)
         if not end:
             return self._truncated() if self._ended else False
-        schema = self._tools.property_schema(self._function, self._parameter)
-        self._emit(Kind.ARGUMENTS, json_of(self._rest[:at].removeprefix("\n"), schema))
+        self._emit(Kind.ARGUMENTS, json_of(self._rest[:at].removeprefix("\n"), self._form))
         return self._end_value(at, end)
 
     def _escaped(self, text: str) -> None:
