@@ -183,6 +183,8 @@ class _Walk:
         for key in patterns or ():
             regular(key, f"{path}/patternProperties/{key}")
         self._required(schema, path)
+        if schema.get("properties") is not None or patterns:
+            schema.setdefault("additionalProperties", False)
         self._least(schema, path)
 
     def _least(self, schema: dict[str, Any], path: str) -> None:

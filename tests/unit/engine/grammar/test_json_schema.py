@@ -17,6 +17,10 @@ def an_object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+def closed(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "additionalProperties": False}
+
+
 @pytest.mark.parametrize(
     ("schema", "made"),
     [
@@ -37,7 +41,10 @@ def an_object(**properties: Any) -> dict[str, Any]:
             {"allOf": [{"$ref": "#/$defs/X"}], "$defs": {"X": INTEGER}, "title": "t"},
             {"$ref": "#/$defs/X", "$defs": {"X": INTEGER}},
         ),
-        ({"allOf": [an_object(a=STRING), an_object(b=INTEGER)]}, an_object(a=STRING, b=INTEGER)),
+        (
+            {"allOf": [an_object(a=STRING), an_object(b=INTEGER)]},
+            closed(an_object(a=STRING, b=INTEGER)),
+        ),
         (
             {"allOf": [{"type": ["integer", "string"]}, {"type": ["number", "null"]}]},
             {"type": ["integer"]},
@@ -51,8 +58,8 @@ def an_object(**properties: Any) -> dict[str, Any]:
             },
             {
                 "anyOf": [
-                    an_object(a=STRING),
-                    {"type": "object", "properties": {"a": STRING, "b": {}}, "required": ["b"]},
+                    closed(an_object(a=STRING)),
+                    closed({**an_object(a=STRING, b={}), "required": ["b"]}),
                 ]
             },
         ),
@@ -65,7 +72,12 @@ def an_object(**properties: Any) -> dict[str, Any]:
             {"type": "array", "prefixItems": [STRING], "items": False},
         ),
         ({"type": "array", "uniqueItems": False}, {"type": "array", "uniqueItems": False}),
-        ({**an_object(a=STRING), "minProperties": 1}, an_object(a=STRING)),
+        ({**an_object(a=STRING), "minProperties": 1}, closed(an_object(a=STRING))),
+        ({"type": "object"}, {"type": "object"}),
+        (
+            {"type": "object", "patternProperties": {"^a": INTEGER}},
+            closed({"type": "object", "patternProperties": {"^a": INTEGER}}),
+        ),
     ],
 )
 def test_what_is_compiled(schema: Any, made: Any) -> None:

@@ -42,6 +42,11 @@ def test_random_outputs_of_random_schemas_are_valid(backend: GuidanceBackend, se
     [
         ({"type": "object"}, ["{}", '{"a": [1, null]}'], ["[]", "1", ""]),
         (
+            {"type": "object", "properties": {"a": {"properties": {"b": {}}}}},
+            ["{}", '{"a": {}}', '{"a": {"b": 1}}'],
+            ['{"b": 1}', '{"a": {"c": 1}}', '{"a": {}, "b": 1}'],
+        ),
+        (
             {"type": "string", "maxLength": 2},
             ['"a"', '"éa"'],
             ['"abc"', '"\t"', '"\x01"', '"é'],

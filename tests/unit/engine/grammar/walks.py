@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 from jsonschema import Draft202012Validator
+from support.random_schemas import Schemas
 
 from kvasir_engine.grammar.compiler import Backend
 from kvasir_engine.grammar.constraint import parse_constraint
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.matcher import GrammarMatcher, num_words
-
-from .random_schemas import Schemas
 
 BYTES, END = 256, 256
 SPACE = frozenset(b" \n\r\t")
