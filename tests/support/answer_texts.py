@@ -202,6 +202,23 @@ TOOL_ANSWERS = [
         calls=(("get_weather", '{"city": "Os', False),),
     ),
     Answer(
+        "qwen3_coder",
+        '<function=get_weather>\n<parameter=places>\n["</parameter>", "a\\"\n</function>"]\n'
+        "</parameter>\n</function>",
+        calls=(("get_weather", '{"places": ["</parameter>", "a\\"\\n</function>"]}', True),),
+    ),
+    Answer(
+        "qwen3_coder",
+        '<function=get_weather>\n<parameter=places>\n["a</parameter>\n<parameter=city>\n"b"\n'
+        "</parameter>\n</function>",
+        calls=(("get_weather", '{"places": "[\\"a", "city": "\\"b\\""}', True),),
+    ),
+    Answer(
+        "qwen3_coder",
+        '<function=get_weather>\n<parameter=places>\n["a</parameter>\n</function>',
+        calls=(("get_weather", '{"places": "[\\"a"}', True),),
+    ),
+    Answer(
         "qwen3_coder", "<tool_call>\nnothing\n</tool_call>", "<tool_call>\nnothing\n</tool_call>"
     ),
     Answer("qwen3_coder", "<function=a b></function>", "<function=a b></function>"),

@@ -33,7 +33,7 @@ from kvasir_engine.text.parsing.reasoning import (
     ThinkReasoning,
 )
 from kvasir_engine.text.parsing.tool_machine import ToolMachine, ToolSet
-from kvasir_engine.text.parsing.xml_tools import XmlTools
+from kvasir_engine.text.parsing.xml.xml_tools import XmlTools
 
 TOOL_GROUP = "kvasir.tool_call_parsers"
 REASONING_GROUP = "kvasir.reasoning_parsers"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from kvasir_engine.grammar.schema_keywords import OF_TYPE
 from kvasir_engine.text.parsing.json_scanner import At, JsonScanner
 
 MAX_REFERENCES = 16
@@ -76,7 +77,7 @@ def referenced(root: Mapping[str, Any], reference: str) -> Mapping[str, Any] | N
 
 @dataclass(frozen=True, slots=True)
 class ValueForm:
-    """What a parameter's schema says of its values, as far as a parser has to know."""
+    """Values of a parameter, as far as a parser has to know."""
 
     kinds: frozenset[str] = frozenset()
     """Types; empty = any."""
@@ -97,6 +98,13 @@ class ValueForm:
 def written(value: Any) -> str:
     """Return a value as plain text: a string as it is, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def kind_of(value: Any) -> str:
+    """Return the type of a value."""
+    if isinstance(value, bool):
+        return "boolean"
+    return next((name for name, kind in _KINDS.items() if isinstance(value, kind)), "string")
 
 
 def json_of(text: str, form: ValueForm) -> str:
@@ -131,8 +139,18 @@ def _is_json(text: str) -> bool:
 
 
 def _kinds(root: Mapping[str, Any], schema: Any, seen: set[int], depth: int = 0) -> frozenset[str]:
-    """Return the types that a schema allows, empty where it says nothing of them, or `seen`
-    has it."""
+    """Return the types that a schema allows, or else those that its keywords are for; empty where
+    it says nothing of them, or `seen` has it."""
+    if found := _named_kinds(root, schema, seen, depth):
+        return found
+    schema = resolved(root, schema)
+    keys = {*schema}.union(*(resolved(root, each) for each in _listed(schema, "allOf")))
+    return frozenset(kind for kind, own in OF_TYPE.items() if own & keys)
+
+
+def _named_kinds(
+    root: Mapping[str, Any], schema: Any, seen: set[int], depth: int
+) -> frozenset[str]:
     schema = resolved(root, schema)
     if id(schema) in seen or depth > MAX_LEVELS:
         return frozenset()
@@ -140,8 +158,8 @@ def _kinds(root: Mapping[str, Any], schema: Any, seen: set[int], depth: int = 0)
     kind = schema.get("type")
     named = kind if isinstance(kind, list) else [kind]
     said = [frozenset(each for each in named if isinstance(each, str))]
-    said.append(frozenset(map(_kind, _own_choices(schema))))
-    said += [_kinds(root, each, seen, depth + 1) for each in _listed(schema, "allOf")]
+    said.append(frozenset(map(kind_of, _own_choices(schema))))
+    said += [_named_kinds(root, each, seen, depth + 1) for each in _listed(schema, "allOf")]
     for key in ("anyOf", "oneOf"):
         branches = [_kinds(root, each, seen, depth + 1) for each in _listed(schema, key)]
         said.append(frozenset().union(*branches))
@@ -176,9 +194,3 @@ def _own_choices(schema: Mapping[str, Any]) -> list[Any]:
 def _listed(schema: Mapping[str, Any], key: str) -> list[Any]:
     found = schema.get(key)
     return found if isinstance(found, list) else []
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    return next((name for name, kind in _KINDS.items() if isinstance(value, kind)), "string")

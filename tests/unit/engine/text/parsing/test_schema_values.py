@@ -38,6 +38,12 @@ from kvasir_engine.text.parsing.schema_values import (
         ("3", {"anyOf": [{"enum": ["3"]}, {"type": "integer"}]}, '"3"'),
         ("3.5", {"const": 3.5}, "3.5"),
         ("true", {"enum": [1, True]}, "true"),
+        ('{"a": 1}', {"properties": {"a": {}}}, '{"a": 1}'),
+        ("3", {"minimum": 1}, "3"),
+        ("3", {"allOf": [{"minimum": 1}]}, "3"),
+        ("3", {"allOf": [{"type": "number"}, {"minLength": 1}]}, "3"),
+        ("[3]", {"anyOf": [{"items": {}}, {"type": "null"}]}, "[3]"),
+        ("3", {"minLength": 1}, '"3"'),
     ],
 )
 def test_a_value_is_what_its_schema_allows(text: str, schema: dict[str, Any], made: str) -> None:

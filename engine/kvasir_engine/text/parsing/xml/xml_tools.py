@@ -10,7 +10,8 @@ from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, find_first, held_back
 from kvasir_engine.text.parsing.schema_values import ValueForm, json_of
 from kvasir_engine.text.parsing.tool_machine import ToolMachine, ToolSet
-from kvasir_engine.text.parsing.xml_grammar import (
+from kvasir_engine.text.parsing.xml.value_end import ValueEnd
+from kvasir_engine.text.parsing.xml.xml_grammar import (
     FUNCTION_END,
     PARAMETER,
     PARAMETER_END,
@@ -22,6 +23,7 @@ _NAME = re.compile(r"[^\s<>=\"']+")
 _MAX_NAME_CHARS = 256
 _FUNCTION = "<function="
 _BREAKS = tuple(f"\n{end}" for end in VALUE_ENDS) + VALUE_ENDS
+_NESTED = ("array", "object")
 
 
 class XmlTools(ToolMachine):
@@ -39,6 +41,7 @@ class XmlTools(ToolMachine):
         (self._closer,) = markers.signs(self.marks)
         self._function = ""
         self._form = ValueForm()
+        self._value_end = ValueEnd(_BREAKS, is_json=False)
         self._count = 0
 
     @classmethod
@@ -113,6 +116,7 @@ class XmlTools(ToolMachine):
         self._emit(Kind.ARGUMENTS, f"{', ' if self._count else '{'}{json.dumps(name)}: ")
         self._count += 1
         self._form = self._tools.value_form(self._function, name)
+        self._value_end = ValueEnd(_BREAKS, is_json=not self._form.kinds.isdisjoint(_NESTED))
         self._read = self._string_start if self._form.is_text else self._value
         return True
 
@@ -147,9 +151,10 @@ class XmlTools(ToolMachine):
         return self._truncated() if self._ended else False
 
     def _value(self) -> bool:
-        at, end = find_first(self._rest, _BREAKS)
-        if not end:
+        found = self._value_end.find(self._rest, last=self._ended)
+        if found is None:
             return self._truncated() if self._ended else False
+        at, end = found
         self._emit(Kind.ARGUMENTS, json_of(self._rest[:at].removeprefix("\n"), self._form))
         return self._end_value(at, end)
 
