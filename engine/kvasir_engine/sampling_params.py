@@ -165,7 +165,8 @@ class SamplingParams:
     )
     structured_outputs: str | None = parameter(
         None,
-        "Form of the output: one of json, json_object, regex, choice, grammar and structural_tag.",
+        "Form of the output: one of json, json_object, regex, choice, grammar, structural_tag and "
+        "lark.",
         beams=False,
     )
 

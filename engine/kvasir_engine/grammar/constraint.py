@@ -28,6 +28,8 @@ class ConstraintKind(StrEnum):
     GRAMMAR = "grammar"
     """EBNF, as GBNF of llama.cpp writes it, with a rule `root`."""
     STRUCTURAL_TAG = "structural_tag"
+    LARK = "lark"
+    """llguidance's dialect of Lark, with a rule `start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Constraint:
 @lru_cache(maxsize=32)
 def parse_constraint(text: str) -> Constraint:
     """Return the constraint that `SamplingParams.structured_outputs` has as JSON: an object with
-    exactly one of json, json_object, regex, choice, grammar and structural_tag.
+    exactly one of json, json_object, regex, choice, grammar, structural_tag and lark.
 
     Raises ConstraintError.
     """
@@ -125,4 +127,5 @@ _READERS: dict[str, Callable[[Any], Constraint]] = {
     "choice": _choice,
     "grammar": _text_of(ConstraintKind.GRAMMAR),
     "structural_tag": _structural_tag,
+    "lark": _text_of(ConstraintKind.LARK),
 }

@@ -24,7 +24,13 @@ from kvasir_engine.grammar.schema_keywords import (
     refuse,
     types_of,
 )
-from kvasir_engine.grammar.schema_limits import numbers, regular, strings
+from kvasir_engine.grammar.schema_limits import (
+    numbers,
+    objects_in_calls,
+    regular,
+    strings,
+    strings_in_calls,
+)
 from kvasir_engine.grammar.schema_merge import merge_heads
 
 MAX_SCHEMAS = 2000
@@ -34,11 +40,11 @@ MAX_VALUES = 5000
 """Values of an enum."""
 
 
-def enforceable(schema: Any) -> Any:
-    """Return what to compile for a schema. Raises SchemaError for the first part that cannot be
-    enforced."""
+def enforceable(schema: Any, *, in_calls: bool = False) -> Any:
+    """Return what to compile for a schema, in calls with llguidance alone. Raises SchemaError for
+    the first part that cannot be enforced."""
     try:
-        return _Walk(copy.deepcopy(schema)).result()
+        return _Walk(copy.deepcopy(schema), in_calls=in_calls).result()
     except RecursionError:
         raise SchemaError("#", f"is more than {MAX_DEPTH} levels deep") from None
 
@@ -46,8 +52,9 @@ def enforceable(schema: Any) -> Any:
 class _Walk:
     """One schema, changed in place where its form must be another."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, *, in_calls: bool) -> None:
         self._root = root
+        self._in_calls = in_calls
         self._seen: set[int] = set()
         self._narrowed: set[int] = set()
         """Schemas that were of no type, and also take values of the types that they say nothing
@@ -148,6 +155,8 @@ class _Walk:
             numbers(schema, kinds, path)
         if "string" in kinds:
             strings(schema, path)
+            if self._in_calls:
+                strings_in_calls(schema, path)
         if "array" in kinds:
             self._arrays(schema, path, depth)
         if "object" in kinds:
@@ -167,6 +176,8 @@ class _Walk:
         for name in ("items", "unevaluatedItems"):
             if name in schema and schema[name] is not False:
                 schema[name] = self._schema(schema[name], f"{path}/{name}", depth + 1)
+        if "unevaluatedItems" in schema:
+            schema.setdefault("items", schema.pop("unevaluatedItems"))
 
     def _objects(self, schema: dict[str, Any], path: str, depth: int) -> None:
         self._named(schema, ("properties", "patternProperties"), path, depth)
@@ -182,10 +193,14 @@ class _Walk:
             )
         for key in patterns or ():
             regular(key, f"{path}/patternProperties/{key}")
+        if "unevaluatedProperties" in schema:  # Nothing beside it evaluates further ones.
+            schema.setdefault("additionalProperties", schema.pop("unevaluatedProperties"))
         self._required(schema, path)
         if schema.get("properties") is not None or patterns:
             schema.setdefault("additionalProperties", False)
         self._least(schema, path)
+        if self._in_calls:
+            objects_in_calls(schema, path)
 
     def _least(self, schema: dict[str, Any], path: str) -> None:
         """A grammar may write a key that it does not know twice; it counts once."""

@@ -1,8 +1,8 @@
 """The libraries of grammars, imported when the first one is compiled: that takes seconds, and they
 are not there where only the engine's core is installed.
 
-llguidance compiles JSON schemas, whose masks cost it less; what it refuses, and everything else, is
-xgrammar's.
+llguidance compiles JSON schemas, whose masks cost it less, and Lark, which only it reads; schemas
+that it refuses, and everything else, are xgrammar's.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ from kvasir_engine.grammar.constraint_error import ConstraintError
 class Libraries:
     """Backend of whichever libraries are there."""
 
-    def __init__(self, of_json: Backend | None, of_all: Backend | None) -> None:
-        """`of_json` comes first for JSON schemas."""
-        self._of_json = of_json
-        self._of_all = of_all
+    def __init__(self, guidance: Backend | None, xgrammar: Backend | None) -> None:
+        self._guidance = guidance
+        self._xgrammar = xgrammar
 
     def compile(self, constraint: Constraint) -> SizedGrammar:
         """Backend.compile."""
-        if self._of_json is not None and constraint.kind is ConstraintKind.JSON:
+        kind = constraint.kind
+        if kind is ConstraintKind.LARK:
+            return _there(self._guidance, kind, "llguidance").compile(constraint)
+        if kind is ConstraintKind.JSON and self._guidance is not None:
             try:
-                return self._of_json.compile(constraint)
+                return self._guidance.compile(constraint)
             except ConstraintError:
-                if self._of_all is None:
+                if self._xgrammar is None:
                     raise
-        if self._of_all is None:
-            raise ConstraintError(f"{constraint.kind} needs xgrammar, which is not installed")
-        return self._of_all.compile(constraint)
+        return _there(self._xgrammar, kind, "xgrammar").compile(constraint)
+
+
+def _there(backend: Backend | None, kind: ConstraintKind, name: str) -> Backend:
+    if backend is None:
+        raise ConstraintError(f"{kind} needs {name}, which is not installed")
+    return backend
 
 
 def make_compiler(
@@ -48,9 +54,9 @@ def make_compiler(
 
     def make_backend() -> Backend:
         tokenizer = Tokenizer.load(tokenizer_dir, trust_remote_code=trust_remote_code)
-        of_json = _guidance(tokenizer, vocab_size, eos_ids) if has_guidance else None
-        of_all = _xgrammar(tokenizer, vocab_size, eos_ids) if has_xgrammar else None
-        return Libraries(of_json, of_all)
+        guidance = _guidance(tokenizer, vocab_size, eos_ids) if has_guidance else None
+        xgrammar = _xgrammar(tokenizer, vocab_size, eos_ids) if has_xgrammar else None
+        return Libraries(guidance, xgrammar)
 
     return GrammarCompiler(make_backend)
 

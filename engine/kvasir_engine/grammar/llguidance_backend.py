@@ -1,4 +1,5 @@
-"""Grammars of JSON schemas by the llguidance library, which is imported with the first of them.
+"""Grammars of JSON schemas and of calls by the llguidance library, which is imported with the first
+of them.
 
 Its masks of strings cost less than xgrammar's, and the length of a string costs nothing to compile.
 """
@@ -110,7 +111,7 @@ class GuidanceGrammar:
 
 
 class GuidanceBackend:
-    """Compile JSON schemas for one vocabulary."""
+    """Compile constraints for one vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> None:
         self._hidden = eos_ids[0]
@@ -121,21 +122,28 @@ class GuidanceBackend:
         )
 
     def compile(self, constraint: Constraint) -> GuidanceGrammar:
-        """Return the grammar of a JSON schema. Raises ConstraintError, also for what the library
-        does not enforce."""
-        if constraint.kind is not ConstraintKind.JSON:
-            raise ConstraintError(f"{constraint.kind} is another library's")
+        """Return the grammar of a JSON schema, or of one in Lark. Raises ConstraintError, also for
+        what the library does not enforce."""
         try:
-            grammar = LLMatcher.grammar_from_json_schema(
-                json.loads(constraint.text),
-                overrides={"whitespace_flexible": True, "whitespace_pattern": SPACE},
-            )
+            grammar = _grammar(constraint)
             compiled = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_LIMITS)
         except ValueError as error:
             raise ConstraintError(str(error)) from error
         if compiled.is_error():
             raise ConstraintError(compiled.get_error().partition("\n")[0])
         return GuidanceGrammar(compiled, _NUM_BYTES + len(grammar), self._hidden)
+
+
+def _grammar(constraint: Constraint) -> str:
+    match constraint.kind:
+        case ConstraintKind.JSON:
+            return LLMatcher.grammar_from_json_schema(
+                json.loads(constraint.text),
+                overrides={"whitespace_flexible": True, "whitespace_pattern": SPACE},
+            )
+        case ConstraintKind.LARK:
+            return LLMatcher.grammar_from_lark(constraint.text)
+    raise ConstraintError(f"{constraint.kind} is another library's")
 
 
 class _Vocabulary:

@@ -86,6 +86,10 @@ FORMATS = frozenset(
         "uri-template",
     ]
 )
+XGRAMMAR_FORMATS = frozenset(
+    ["uri-reference", "json-pointer", "relative-json-pointer", "uri-template"]
+)
+"""Those that llguidance does not know."""
 KNOWN = frozenset({"type", "additionalItems", *DEFINITIONS, *STRING, *NUMBER, *ARRAY, *OBJECT})
 
 

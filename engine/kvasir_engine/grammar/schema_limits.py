@@ -6,7 +6,15 @@ import math
 import re
 from typing import Any
 
-from kvasir_engine.grammar.schema_keywords import FORMATS, NUMBER, STRING, SchemaError, expect
+from kvasir_engine.grammar.schema_keywords import (
+    FORMATS,
+    NUMBER,
+    STRING,
+    XGRAMMAR_FORMATS,
+    SchemaError,
+    expect,
+)
+from kvasir_engine.grammar.schema_regex import portable
 
 _BEYOND_REGULAR = re.compile(r"\(\?(?!:)|\\[1-9bBpPkAzZG]")
 """Look-around, flags, names, back references, boundaries and classes by Unicode property."""
@@ -55,6 +63,46 @@ def strings(schema: dict[str, Any], path: str) -> None:
         raise SchemaError(f"{path}/{shaped[0]}", f"cannot be enforced together with {beside}")
     if "pattern" in schema:
         regular(schema["pattern"], f"{path}/pattern")
+
+
+def strings_in_calls(schema: dict[str, Any], path: str) -> None:
+    """Bring strings into a form that llguidance enforces, also as plain text."""
+    if schema.get("format") in XGRAMMAR_FORMATS:
+        raise SchemaError(f"{path}/format", "cannot be enforced in calls; leave it out")
+    for name in ("minLength", "maxLength"):
+        _count(schema, name, path)
+    if "pattern" in schema:
+        schema["pattern"] = _portable(schema["pattern"], f"{path}/pattern")
+
+
+def objects_in_calls(schema: dict[str, Any], path: str) -> None:
+    """Bring objects into a form that llguidance enforces, also as tags."""
+    named = schema.get("patternProperties", {})
+    for key in list(named):
+        named[_portable(key, f"{path}/patternProperties/{key}")] = named.pop(key)
+    optional = schema.get("properties", {}).keys() - {*schema.get("required", ())}
+    for name in ("minProperties", "maxProperties"):
+        _count(schema, name, path)
+        if optional and name in schema:
+            where = f"{path}/{name}"
+            raise SchemaError(where, "can be enforced in calls only where no property is optional")
+
+
+def _portable(pattern: str, path: str) -> str:
+    try:
+        return portable(pattern)
+    except ValueError as error:
+        raise SchemaError(path, f"is no regular expression: {error}") from None
+
+
+def _count(schema: dict[str, Any], name: str, path: str) -> None:
+    found = schema.get(name, 0)
+    if isinstance(found, bool) or not isinstance(found, int | float) or found % 1:
+        raise SchemaError(f"{path}/{name}", "must be an integer")
+    if not 0 <= found < 2**31:
+        raise SchemaError(f"{path}/{name}", "must be 0 to 2147483647")
+    if name in schema:
+        schema[name] = int(found)
 
 
 def regular(pattern: Any, path: str) -> None:

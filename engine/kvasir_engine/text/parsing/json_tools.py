@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar, literal, sequence
+from kvasir_engine.grammar.lark import literal, sequence
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
 from kvasir_engine.text.parsing.json_call import NamedCallReader
 from kvasir_engine.text.parsing.tool_machine import ToolMachine
 
@@ -101,10 +102,10 @@ class JsonTools(ToolMachine):
         return True
 
 
-def array_block(calls: CallGrammar, opener: str) -> CallBlock:
-    """Return a block of objects in an array."""
+def array_block(calls: CallGrammar, opener: str, openers: Sequence[str]) -> CallBlock:
+    """Return a block of objects in an array, in a format that has these openers."""
     content = sequence(literal("["), calls.call_objects("arguments", ", "))
-    return CallBlock(opener, content, "]", repeated=False)
+    return CallBlock(opener, content, "]", repeated=False, openers=openers)
 
 
 class HermesTools(JsonTools):
@@ -131,7 +132,8 @@ class LlamaJsonTools(JsonTools):
     @classmethod
     def block(cls, calls: CallGrammar) -> CallBlock:
         """ToolMachine.block."""
-        return CallBlock("", calls.call_objects("parameters", "; "), "", repeated=False)
+        objects = calls.call_objects("parameters", "; ")
+        return CallBlock("", objects, "", repeated=False, openers=cls.openers)
 
     def _accepts(self, name: str) -> bool:
         return name in self._tools.parameters
@@ -147,7 +149,7 @@ class GraniteTools(JsonTools):
     def block(cls, calls: CallGrammar) -> CallBlock:
         """ToolMachine.block."""
         opener = next(filter(calls.is_special, cls.openers), cls.openers[0])
-        return array_block(calls, opener)
+        return array_block(calls, opener, cls.openers)
 
 
 class Phi4MiniTools(JsonTools):
@@ -161,6 +163,6 @@ class Phi4MiniTools(JsonTools):
         """ToolMachine.block."""
         named, marked = cls.openers
         if not calls.is_special(marked):
-            return array_block(calls, named)
-        whole = array_block(calls, marked)
+            return array_block(calls, named, cls.openers)
+        whole = array_block(calls, marked, cls.openers)
         return replace(whole, content=sequence(whole.content, literal("]")), end=cls.closers[0])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar, Tag, literal, sequence
+from kvasir_engine.grammar.lark import Part, literal, optional, regex, sequence
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
 from kvasir_engine.text.parsing.json_call import ArgumentsReader
 from kvasir_engine.text.parsing.json_tools import JsonTools, array_block
 from kvasir_engine.text.parsing.markers import Markers
@@ -31,13 +32,13 @@ class MistralTools(JsonTools):
         """ToolMachine.block."""
         call_id, args = cls.marks
         if not calls.is_special(args):
-            return array_block(calls, cls.openers[0])
-        parts: list[Tag] = [calls.marker(args)]
+            return array_block(calls, cls.openers[0], cls.openers)
+        parts: list[Part] = [calls.marker(args)]
         if calls.is_special(call_id):
-            named = sequence(calls.marker(call_id), {"type": "regex", "pattern": "[a-zA-Z0-9]{9}"})
-            parts.insert(0, {"type": "optional", "content": named})
+            call_ids = calls.lark.terminal(regex("[a-zA-Z0-9]{9}"))
+            parts.insert(0, optional(sequence(calls.marker(call_id), call_ids)))
         content = calls.each(lambda name: sequence(literal(name), *parts, calls.arguments(name)))
-        return CallBlock(cls.openers[0], content, "", repeated=True)
+        return CallBlock(cls.openers[0], content, "", repeated=True, openers=cls.openers)
 
     def _open(self, opener: str) -> None:
         super()._open(opener)

@@ -21,6 +21,7 @@ from kvasir_engine.grammar.constraint_error import ConstraintError
         ({"grammar": 'root ::= "é"'}, "grammar", 'root ::= "é"'),
         ({"choice": ["a", 'b"\\\n']}, "grammar", 'root ::= "a" | "b\\"\\\\\\U0000000a"'),
         ({"structural_tag": {"type": "x"}}, "structural_tag", '{"type": "x"}'),
+        ({"lark": 'start: "é"'}, "lark", 'start: "é"'),
     ],
 )
 def test_each_language_becomes_what_is_compiled(asked: Any, kind: str, text: str) -> None:
@@ -43,6 +44,7 @@ def test_each_language_becomes_what_is_compiled(asked: Any, kind: str, text: str
         ('{"json_object": false}', "must be true"),
         ('{"regex": ""}', "regex must be a string that is not empty"),
         ('{"grammar": 5}', "grammar must be a string"),
+        ('{"lark": ["start"]}', "lark must be a string"),
         ('{"choice": []}', "1 to 1024 strings"),
         ('{"choice": ["a", ""]}', "1 to 1024 strings"),
         ('{"choice": "ab"}', "1 to 1024 strings"),

@@ -173,3 +173,35 @@ def test_branches_that_refer_to_each_other_are_judged_by_what_they_are() -> None
     loop = {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}
     with pytest.raises(SchemaError, match="refers to itself"):
         enforceable({"oneOf": [{"$ref": "#/$defs/A"}, {"const": 1}], "$defs": loop})
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({**STRING, "format": "json-pointer"}, "#/format cannot be enforced in calls"),
+        ({**STRING, "pattern": "[a"}, "#/pattern is no regular expression"),
+        ({**STRING, "maxLength": 2.5}, "#/maxLength must be an integer"),
+        ({**STRING, "maxLength": "2"}, "#/maxLength must be an integer"),
+        ({**STRING, "minLength": -1}, "#/minLength must be 0 to"),
+        ({"patternProperties": {"(": {}}}, "#/patternProperties/[(] is no regular expression"),
+        ({"properties": {"a": {}}, "maxProperties": 1}, "#/maxProperties can be enforced in calls"),
+        ({"maxProperties": True}, "#/maxProperties must be an integer"),
+    ],
+)
+def test_calls_are_enforced_by_one_library_alone(schema: Any, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        enforceable(schema, in_calls=True)
+
+
+def test_schemas_of_calls_are_as_that_library_has_them() -> None:
+    given = {
+        "properties": {"a": {**STRING, "pattern": r"^\d$"}},
+        "required": ["a"],
+        "maxProperties": 2.0,
+        "unevaluatedProperties": False,
+    }
+    made = enforceable(given, in_calls=True)
+    assert made["properties"] == {"a": {**STRING, "pattern": "^[0-9]$"}}
+    assert (made["maxProperties"], made["additionalProperties"]) == (2, False)
+    tuples = {"prefixItems": [INTEGER], "unevaluatedItems": False}
+    assert enforceable(tuples) == {"type": "array", "prefixItems": [INTEGER], "items": False}

@@ -80,11 +80,21 @@ def test_what_one_library_refuses_the_other_takes() -> None:
     assert first.compiled == ["a", "b"]
 
 
-def test_one_library_is_enough_for_what_it_can() -> None:
-    of_json = Libraries(Library("b"), None)
+def test_lark_is_one_librarys_alone() -> None:
+    first, second = Library("b"), Library()
+    assert Libraries(first, second).compile(of(ConstraintKind.LARK, "a")) is first
     with pytest.raises(ConstraintError, match="its own words"):
-        of_json.compile(of(ConstraintKind.JSON, "b"))
+        Libraries(first, second).compile(of(ConstraintKind.LARK, "b"))
+    with pytest.raises(ConstraintError, match="lark needs llguidance, which is not installed"):
+        Libraries(None, second).compile(of(ConstraintKind.LARK, "a"))
+    assert not second.compiled
+
+
+def test_one_library_is_enough_for_what_it_can() -> None:
+    guidance = Libraries(Library("b"), None)
+    with pytest.raises(ConstraintError, match="its own words"):
+        guidance.compile(of(ConstraintKind.JSON, "b"))
     with pytest.raises(ConstraintError, match="regex needs xgrammar, which is not installed"):
-        of_json.compile(of(ConstraintKind.REGEX, "a"))
-    of_all = Library()
-    assert Libraries(None, of_all).compile(of(ConstraintKind.JSON, "a")) is of_all
+        guidance.compile(of(ConstraintKind.REGEX, "a"))
+    xgrammar = Library()
+    assert Libraries(None, xgrammar).compile(of(ConstraintKind.JSON, "a")) is xgrammar

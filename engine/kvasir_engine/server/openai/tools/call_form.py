@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvasir_engine.grammar.schema_keywords import SchemaError
 from kvasir_engine.server.openai.api_error import invalid
 from kvasir_engine.server.openai.schema import ChatBody
 from kvasir_engine.server.openai.structured import field_that_asks
 from kvasir_engine.server.openai.tools.tool_request import has_to_call, is_strict, wants_calls
-from kvasir_engine.text.parsing.call_grammar import CallGrammar
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
+from kvasir_engine.text.parsing.formats import ToolFormat
 from kvasir_engine.text.parsing.message_parser import Parsing
 
 
@@ -23,27 +25,40 @@ def call_form(body: ChatBody, parsing: Parsing | None) -> str | None:
     of_model = None if parsing is None else parsing.tools
     if parsing is None or of_model is None:
         return None  # such tools were refused
-    one_call = body.parallel_tool_calls is False or isinstance(body.tool_choice, Mapping)
-    calls = CallGrammar(_offered(body), parsing.markers, one_call=one_call)
-    block = of_model.block(calls)
+    offered = _offered(body)
+    calls = CallGrammar(
+        {name: each.get("parameters") for name, each in offered.items()},
+        parsing.markers,
+        one_call=body.parallel_tool_calls is False or isinstance(body.tool_choice, Mapping),
+        strict={name for name, each in offered.items() if each.get("strict")},
+    )
+    block = _block(of_model, calls, field_that_asks(body))
+    return calls.required(block) if forced else calls.permitted(block)
+
+
+def _block(of_model: ToolFormat, calls: CallGrammar, field: str) -> CallBlock:
+    try:
+        block = of_model.block(calls)
+    except SchemaError as error:
+        raise invalid(
+            f"The parameters of a strict function cannot be enforced: {error}; change them, or "
+            "leave strict out.",
+            field,
+            "unsupported",
+        ) from error
     if block is None:
-        field = field_that_asks(body)
         raise invalid(
             f"{field} cannot be enforced, since this model writes calls in the format "
             f"{of_model.name}; use tool_choice auto without strict functions, and check the calls.",
             field,
             "unsupported",
         )
-    return calls.required(block) if forced else calls.permitted(block)
+    return block
 
 
-def _offered(body: ChatBody) -> dict[str, Mapping[str, Any] | None]:
-    """Return the schemas of the functions that may be called, by name."""
+def _offered(body: ChatBody) -> dict[str, Mapping[str, Any]]:
+    """Return the functions that may be called, by name."""
     functions = [tool["function"] for tool in body.tools or ()]
     choice = body.tool_choice
     named = choice["function"]["name"] if isinstance(choice, Mapping) else None
-    return {
-        each["name"]: each.get("parameters")
-        for each in functions
-        if named is None or each["name"] == named
-    }
+    return {each["name"]: each for each in functions if named is None or each["name"] == named}

@@ -1,61 +1,144 @@
 """Grammar of arguments that are tags, one for each parameter, as Qwen3-Coder writes them.
 
-The library has such grammars, too; but they let white space stand around a value, which would
-belong to a string.
+Strings are written as they are, other values as JSON. A parser takes a text that looks like a value
+of another type for one, where the schema has that type (`schema_values.json_of`); so the strings of
+a parameter that also takes, say, arrays of numbers do not begin like an array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvasir_engine.text.parsing.call_grammar import Tag, any_of, json_value, literal, sequence
-from kvasir_engine.text.parsing.schema_values import ValueForm, resolved, written
+from kvasir_engine.grammar.lark import (
+    ANY_TEXT,
+    LarkWriter,
+    Part,
+    any_of,
+    json_value,
+    literal,
+    optional,
+    regex,
+    sequence,
+    without,
+)
+from kvasir_engine.grammar.schema_keywords import NUMBER, SchemaError
+from kvasir_engine.grammar.schema_part import standalone
+from kvasir_engine.text.parsing.schema_values import kind_of, resolved, written
 
 PARAMETER, PARAMETER_END, FUNCTION_END = "<parameter=", "</parameter>", "</function>"
 VALUE_ENDS = (PARAMETER_END, PARAMETER, FUNCTION_END)
 """Texts that end a value: its own tag, or, where a model forgot that, the next one."""
+MAX_NAME_CHARS = 256
+NAME = re.compile(r"[^\s<>=\"']+")
+_ANY_NAME = regex(r"""[^\s\x1c-\x1f<>="']{1,64}""")
+_END = literal(f"\n{PARAMETER_END}\n")
+_BODY = without(VALUE_ENDS)
+_WHOLE = "-?(0|[1-9][0-9]*)"
+_UNBOUNDED = {
+    "null": literal("null"),
+    "boolean": any_of([literal("true"), literal("false")]),
+    "integer": regex(_WHOLE),
+    "number": regex(rf"{_WHOLE}(\.[0-9]+)?([eE][+-]?[0-9]+)?"),
+}
+"""Values that can stand among the strings of a terminal."""
+_BEGINNINGS = {"array": r"\[", "object": r"\{", "integer": r"0-9\-", "number": r"0-9\-"}
 
 
-def xml_arguments(schema: Mapping[str, Any]) -> list[Tag]:
+def xml_arguments(lark: LarkWriter, schema: Mapping[str, Any]) -> Part:
     """Return the arguments of a function: its parameters in their order, or any where none are
-    named."""
+    named. Raises SchemaError for what cannot be written so."""
+    return _arguments(lark, schema, schema)
+
+
+def _arguments(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, Any]) -> Part:
+    schema = resolved(root, schema)
+    if "anyOf" in schema:
+        return any_of([_arguments(lark, root, each) for each in schema["anyOf"]])
     named = schema.get("properties") or {}
     required = schema.get("required") or ()
-    if not named and schema.get("additionalProperties") is not False:
-        any_name = {"type": "regex", "pattern": r"[^\s<>=\"']+"}
-        return [{"type": "star", "content": _parameter(any_name, _text({}))}]
     found = []
     for name, each in named.items():
-        tag = _parameter(literal(name), _value(schema, resolved(schema, each)))
-        found.append(tag if name in required else {"type": "optional", "content": tag})
-    return found
+        if NAME.fullmatch(name) and len(name) <= MAX_NAME_CHARS:
+            tag = sequence(literal(f"{PARAMETER}{name}>\n"), _value(lark, root, each))
+            found.append(tag if name in required else optional(tag))
+        elif name in required:
+            where = f"#/properties/{name}"
+            raise SchemaError(where, "has a name that this model's format of calls cannot have")
+    return sequence(*found) if named else _unnamed(lark, root, schema)
 
 
-def _parameter(name: Tag, value: Tag) -> Tag:
-    return sequence(
-        literal(PARAMETER), name, literal(">\n"), value, literal(f"\n{PARAMETER_END}\n")
-    )
+def _unnamed(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, Any]) -> Part:
+    """Return parameters that a schema does not name."""
+    others, name = schema.get("additionalProperties", {}), _ANY_NAME
+    for pattern, each in schema.get("patternProperties", {}).items():
+        others, name = each, f"({_ANY_NAME} & {regex(pattern)})"
+    most = schema.get("maxProperties")
+    if others is False or most == 0:
+        return ""
+    begin = lark.terminal(sequence(literal(PARAMETER), name, literal(">\n")))
+    one = sequence(begin, _value(lark, root, {} if others is True else others))
+    return f"({one}){'*' if most is None else f'{{0,{most}}}'}"
 
 
-def _value(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Tag:
-    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if choices:
-        return any_of([literal(written(choice)) for choice in choices])
-    form = ValueForm.of(root, schema)
-    if form.is_text or "string" in form.kinds:
-        return _text(schema)
-    definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
-    return json_value({**definitions, **schema})
+def _value(lark: LarkWriter, root: Mapping[str, Any], schema: Mapping[str, Any]) -> Part:
+    """Return a value and the end of its tag."""
+    found = [each for part in _alternatives(root, schema, set()) for each in _by_type(part)]
+    texts = [each for kind, each in found if kind == "string"]
+    if not texts:
+        return sequence(json_value(standalone(root, schema)), _END)
+    bounded = []
+    for kind, each in found:
+        if kind in ("null", "boolean") or (kind in _UNBOUNDED and not NUMBER & each.keys()):
+            texts.append({"enum": each["enum"]} if "enum" in each else {"type": kind})
+        elif kind != "string":
+            bounded.append((kind, each))
+    text = any_of(map(_text, texts))
+    if bounded:
+        taken = "".join({_BEGINNINGS[kind]: None for kind, _ in bounded})
+        begins = regex(rf"([^\s\x1c-\x1f{taken}](?s:.*))?")
+        text = f"({text} & {begins})"
+    whole = lark.terminal(f"({text} & {_BODY}) {_END}")
+    values = [json_value(standalone(root, each), compact=True) for _, each in bounded]
+    return any_of([whole, sequence(any_of(values), _END)]) if values else whole
 
 
-def _text(schema: Mapping[str, Any]) -> Tag:
-    """Return a string, whose format is not enforced."""
-    if pattern := schema.get("pattern"):
-        return {"type": "regex", "pattern": pattern}
+def _alternatives(
+    root: Mapping[str, Any], schema: Mapping[str, Any], seen: set[int]
+) -> Iterator[Mapping[str, Any]]:
+    schema = resolved(root, schema)
+    if id(schema) in seen:
+        return
+    seen.add(id(schema))
+    if "anyOf" not in schema:
+        yield schema
+    for each in schema.get("anyOf", ()):
+        yield from _alternatives(root, each, seen)
+
+
+def _by_type(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield a schema of each type that a value may have; one of any type has strings, since what
+    says nothing of types is one of strings."""
+    if "enum" in schema:
+        for value in schema["enum"]:
+            yield kind_of(value), {"enum": [value]}
+        return
+    given = schema.get("type", "string")
+    for kind in [given] if isinstance(given, str) else given:
+        yield kind, {**schema, "type": kind}
+
+
+def _text(schema: Mapping[str, Any]) -> Part:
+    """Return what stands for a value as text, whose format is not enforced."""
+    if "enum" in schema:
+        return any_of(literal(written(each)) for each in schema["enum"])
+    kind = schema.get("type", "string")
+    if kind != "string":
+        return _UNBOUNDED[kind]
+    if "pattern" in schema:
+        return regex(schema["pattern"])
     least, most = schema.get("minLength", 0), schema.get("maxLength")
-    if least:
-        # Less than the schema allows: the value's end must not stand in it
-        return {"type": "regex", "pattern": f"[^<]{{{least},{'' if most is None else most}}}"}
-    bound = {} if most is None else {"max_chars": most}
-    return {"type": "any_text", "excludes": list(VALUE_ENDS), **bound}
+    if least or most is not None:
+        return regex(rf"(?s:.){{{least},{'' if most is None else most}}}")
+    return ANY_TEXT

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 
-from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar, literal, sequence
+from kvasir_engine.grammar.lark import Part, literal, sequence
+from kvasir_engine.grammar.schema_keywords import SchemaError
+from kvasir_engine.text.parsing.call_grammar import CallBlock, CallGrammar
 from kvasir_engine.text.parsing.markers import Markers
 from kvasir_engine.text.parsing.pieces import Kind, Piece, find_first, held_back
 from kvasir_engine.text.parsing.schema_values import ValueForm, json_of
@@ -13,14 +14,14 @@ from kvasir_engine.text.parsing.tool_machine import ToolMachine, ToolSet
 from kvasir_engine.text.parsing.xml.value_end import ValueEnd
 from kvasir_engine.text.parsing.xml.xml_grammar import (
     FUNCTION_END,
+    MAX_NAME_CHARS,
+    NAME,
     PARAMETER,
     PARAMETER_END,
     VALUE_ENDS,
     xml_arguments,
 )
 
-_NAME = re.compile(r"[^\s<>=\"']+")
-_MAX_NAME_CHARS = 256
 _FUNCTION = "<function="
 _BREAKS = tuple(f"\n{end}" for end in VALUE_ENDS) + VALUE_ENDS
 _NESTED = ("array", "object")
@@ -50,11 +51,20 @@ class XmlTools(ToolMachine):
         content = calls.each(
             lambda name: sequence(
                 literal(f"\n{_FUNCTION}{name}>\n"),
-                *xml_arguments(calls.schemas[name]),
+                cls._arguments(calls, name),
                 literal(f"{FUNCTION_END}\n"),
             )
         )
-        return CallBlock(cls.openers[0], content, cls.marks[0], repeated=True)
+        return CallBlock(cls.openers[0], content, cls.marks[0], repeated=True, openers=cls.openers)
+
+    @staticmethod
+    def _arguments(calls: CallGrammar, name: str) -> Part:
+        try:
+            return xml_arguments(calls.lark, calls.schemas[name])
+        except SchemaError:
+            if name in calls.strict:
+                raise
+            return xml_arguments(calls.lark, {})
 
     def _open(self, opener: str) -> None:
         self._count = 0
@@ -73,7 +83,7 @@ class XmlTools(ToolMachine):
         name = self._to_bracket()
         if name is None:
             return self._wait()
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             return self._broken()
         self._function = name
         self._read = self._inside
@@ -82,7 +92,7 @@ class XmlTools(ToolMachine):
     def _to_bracket(self) -> str | None:
         """Take a name and its `>`; None while that is to come, "" where it is no name's end."""
         at = self._rest.find(">")
-        if at > _MAX_NAME_CHARS or (at < 0 and len(self._rest) > _MAX_NAME_CHARS):
+        if at > MAX_NAME_CHARS or (at < 0 and len(self._rest) > MAX_NAME_CHARS):
             return ""
         return None if at < 0 else self._take(at + 1)[:-1].strip()
 
@@ -110,7 +120,7 @@ class XmlTools(ToolMachine):
         name = self._to_bracket()
         if name is None:
             return self._wait()
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             return self._broken()
         self._begin()
         self._emit(Kind.ARGUMENTS, f"{', ' if self._count else '{'}{json.dumps(name)}: ")

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import random
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
-from support.engine_server import EOS, byte_tokenizer
 
-from kvasir.text.tokenizer import Tokenizer
-from kvasir_engine.grammar.constraint import parse_constraint
-from kvasir_engine.grammar.matcher import GrammarMatcher, num_words
+from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.schema_keywords import SchemaError
-from kvasir_engine.grammar.xgrammar_backend import XGrammarBackend
-from kvasir_engine.text.detokenizer import make_detokenizer
-from kvasir_engine.text.parsing.call_grammar import (
-    CallGrammar,
-    arguments_schema,
-    strict_schema,
-)
+from kvasir_engine.text.parsing.call_grammar import arguments_schema, strict_schema
 from kvasir_engine.text.parsing.formats import TOOL_FORMATS
-from kvasir_engine.text.parsing.markers import MarkedDetokenizer
-from kvasir_engine.text.parsing.message_parser import MessageParser, Parsing
-from kvasir_engine.text.parsing.pieces import Kind
-from kvasir_engine.text.parsing.reasoning import PromptEnd
-from kvasir_engine.text.parsing.tool_machine import ToolSet
+
+from .call_model import FORMATS, Model
 
 WEATHER = {
     "type": "object",
@@ -46,85 +32,8 @@ WEATHER = {
     "required": ["city", "days"],
 }
 PARAMETERS: dict[str, dict[str, Any] | None] = {"get_weather": WEATHER, "now": None}
-TOOLS = [
-    {"type": "function", "function": {"name": name, **({"parameters": it} if it else {})}}
-    for name, it in PARAMETERS.items()
-]
-FORMATS = [each.name for each in TOOL_FORMATS if each.name not in ("openai", "pythonic", "gemma3")]
-CALLS = (Kind.CALL, Kind.ARGUMENTS, Kind.CALL_END)
+MISTRAL = "[TOOL_CALLS] [CALL_ID] [ARGS]"
 DRAWS = 25
-
-
-class Model:
-    """A format, and a tokenizer in which its markers are special tokens or text."""
-
-    def __init__(self, name: str, *, special: bool) -> None:
-        self.tokenizer: Tokenizer = byte_tokenizer()
-        self.format = next(each for each in TOOL_FORMATS if each.name == name)
-        if special:
-            self.tokenizer.backend.add_special_tokens(list(self.format.markers))
-        self.parsing = Parsing.choose(self.tokenizer, None, tools=name, reasoning="none")
-        self.size = self.tokenizer.backend.get_vocab_size()
-        self.grammars = XGrammarBackend(self.tokenizer, self.size, [EOS])
-        self.ids = {self.tokenizer.token_bytes(token): token for token in range(256)}
-        self.closing = {self.ids[bytes([byte])] for byte in b'"}]'}
-
-    def calls(self, *, one_call: bool = False, **parameters: Any) -> CallGrammar:
-        return CallGrammar(parameters or PARAMETERS, self.parsing.markers, one_call=one_call)
-
-    def matcher(self, form: str) -> GrammarMatcher:
-        return self.grammars.compile(parse_constraint(form)).matcher([EOS])
-
-    def tokens(self, text: str) -> list[int]:
-        """Ids of a text whose markers are spelt out."""
-        return self.tokenizer.encode(text, add_special_tokens=False)
-
-    def following(self, matcher: GrammarMatcher) -> list[int]:
-        mask = np.zeros(num_words(self.size), dtype=np.int32)
-        matcher.fill(mask)
-        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
-        return [int(token) for token in np.flatnonzero(bits[: self.size])]
-
-    def walk(self, matcher: GrammarMatcher, draw: random.Random) -> list[int]:
-        """A random output from where `matcher` is."""
-        output: list[int] = []
-        while True:
-            allowed = self.following(matcher)
-            assert allowed, f"a dead end after {self.tokenizer.decode(output)!r}"
-            if EOS in allowed and draw.random() < 0.4:
-                return output
-            closing = [token for token in allowed if token in self.closing]
-            token = draw.choice(closing if closing and draw.random() < 0.5 else allowed)
-            if token == EOS:
-                return output
-            assert matcher.accept(token)
-            output.append(token)
-            assert len(output) < 3000
-
-    def read(self, tokens: list[int]) -> tuple[str, list[tuple[str, Any]]]:
-        """Content, and name and arguments of each call, all of which have to be complete."""
-        parser = self.parsing.parser(ToolSet.of(TOOLS), PromptEnd())
-        assert parser is not None
-        detokenizer = MarkedDetokenizer(
-            make_detokenizer(self.tokenizer), self.parsing.signs(with_tools=True)
-        )
-        texts = [*map(detokenizer.push, tokens), detokenizer.flush()]
-        return read_pieces(parser, texts)
-
-
-def read_pieces(parser: MessageParser, texts: list[str]) -> tuple[str, list[tuple[str, Any]]]:
-    pieces = [piece for text in texts for piece in parser.push(text, last=False)]
-    pieces += parser.push("", last=True)
-    content = "".join(piece.text for piece in pieces if piece.kind is Kind.CONTENT)
-    names = [piece.text for piece in pieces if piece.kind is Kind.CALL]
-    arguments: list[str] = []
-    for piece in pieces:
-        if piece.kind is Kind.CALL:
-            arguments.append("")
-        elif piece.kind is Kind.ARGUMENTS:
-            arguments[-1] += piece.text
-    assert sum(piece.kind is Kind.CALL_END for piece in pieces) == len(names)
-    return content, list(zip(names, map(json.loads, arguments), strict=True))
 
 
 @cache
@@ -142,13 +51,13 @@ def check_calls(calls: list[tuple[str, Any]]) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_answer_that_has_to_call_does_and_says_nothing_else(name: str, special: bool) -> None:
     made = model(name, special)
-    calls = made.calls()
+    calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
     assert block is not None
     draw, counts = random.Random(name), set()
     for _ in range(DRAWS):
         output = made.walk(made.matcher(calls.required(block)), draw)
-        content, found = made.read(output)
+        content, found = made.read(output, PARAMETERS)
         assert content == ""
         check_calls(found)
         counts.add(min(len(found), 2))
@@ -158,12 +67,12 @@ def test_an_answer_that_has_to_call_does_and_says_nothing_else(name: str, specia
 @pytest.mark.parametrize("name", FORMATS)
 def test_one_call_is_no_more(name: str) -> None:
     made = model(name, True)
-    calls = made.calls(one_call=True, now=None)
+    calls = made.calls({"now": None}, one_call=True)
     block = made.format.block(calls)
     assert block is not None
     draw = random.Random(name)
     for _ in range(DRAWS):
-        _, found = made.read(made.walk(made.matcher(calls.required(block)), draw))
+        _, found = made.read(made.walk(made.matcher(calls.required(block)), draw), PARAMETERS)
         assert found == [("now", {})]
 
 
@@ -171,25 +80,25 @@ def test_one_call_is_no_more(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_begins_as_a_call_is_one_and_other_text_is_free(name: str, special: bool) -> None:
     made = model(name, special)
-    calls = made.calls()
+    calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
     assert block is not None
     form = calls.permitted(block)
     free = made.matcher(form)
     assert all(map(free.accept, made.tokens("No tool is needed, 1 < 2.")))
-    assert EOS in made.following(free)
+    assert made.end in made.following(free)
     draw = random.Random(name)
     for _ in range(DRAWS):
         begun = made.matcher(form)
         said = made.tokens(f"Let me see. {block.opener}" if block.opener else '{"n')
         assert all(map(begun.accept, said))
-        assert EOS not in made.following(begun)
+        assert made.end not in made.following(begun)
         closed = []
-        while EOS not in made.following(begun):
+        while made.end not in made.following(begun):
             token = draw.choice(made.following(begun))
             assert begun.accept(token)
             closed.append(token)
-        content, found = made.read(said + closed)
+        content, found = made.read(said + closed, PARAMETERS)
         assert content == ("Let me see." if block.opener else "")
         assert found
         check_calls(found)
@@ -197,7 +106,7 @@ def test_what_begins_as_a_call_is_one_and_other_text_is_free(name: str, special:
 
 def test_nothing_but_the_marker_itself_begins_a_call_of_special_tokens() -> None:
     made = model("mistral", True)
-    calls = made.calls()
+    calls = made.calls(PARAMETERS)
     block = made.format.block(calls)
     assert block is not None
     [token] = made.tokens("[TOOL_CALLS]")
@@ -206,12 +115,12 @@ def test_nothing_but_the_marker_itself_begins_a_call_of_special_tokens() -> None
     free = made.matcher(calls.permitted(block))
     spelt = [made.ids[bytes([byte])] for byte in b"[TOOL_CALLS]"]
     assert all(map(free.accept, spelt))
-    assert EOS in made.following(free)
+    assert made.end in made.following(free)
 
 
 def test_a_string_argument_holds_no_special_token() -> None:
     made = model("mistral", True)
-    calls = made.calls(say={"type": "object", "properties": {"text": {"type": "string"}}})
+    calls = made.calls({"say": {"type": "object", "properties": {"text": {"type": "string"}}}})
     block = made.format.block(calls)
     assert block is not None
     matcher = made.matcher(calls.required(block))
@@ -219,10 +128,58 @@ def test_a_string_argument_holds_no_special_token() -> None:
     assert max(made.following(matcher)) < 256
 
 
+@pytest.mark.parametrize(
+    ("name", "special", "right", "wrong"),
+    [
+        ("qwen3_coder", "<tool_call>", ["<function", "<_tool_call>"], ["a <function=f>"]),
+        ("qwen3_coder", "", ["<function"], ["a <function=f>", "<tool_call>no"]),
+        ("granite", "<|tool_call|>", ["<tool_call"], ["<|tool_call|>x", "a<tool_call>"]),
+        ("granite", "", ["<|tool_call|"], ["a<tool_call>", "<|tool_call|>x"]),
+        ("phi4_mini_json", "<|tool_call|>", ["function"], ["functools", "a functools[{}]"]),
+        ("llama3_json", "", ["", " \n", "a{"], ["\x1c{", " {", '{"a"', "<|python_tag|>"]),
+        ("llama3_json", "<|python_tag|>", ["a", "\u2028a"], ["\u2028{", "a<|python_tag|>"]),
+        ("mistral", MISTRAL, ["[TOOL_CALLS]now[ARGS]{}\na,"], ["[TOOL_CALLS]now[ARGS]{}\n ,"]),
+        ("hermes", "", ["a < b, {"], ["<tool_call>{"]),
+    ],
+)
+def test_free_text_has_no_other_beginning_of_a_call(
+    name: str, special: str, right: list[str], wrong: list[str]
+) -> None:
+    made = Model(name, special=special.split())
+    calls = made.calls(PARAMETERS)
+    block = made.format.block(calls)
+    assert block is not None
+    form = calls.permitted(block)
+
+    def takes(text: str) -> bool:
+        return all(map(made.matcher(form).accept, made.tokens(text)))
+
+    assert [text for text in right if not takes(text)] == []
+    assert [text for text in wrong if takes(text)] == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_many_functions_and_deep_schemas_are_within_the_limits(name: str) -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(60):
+        deep = {"type": "object", "properties": {"a": deep}, "required": ["a"]}
+    parameters = {f"f{at}": deep if at == 0 else WEATHER for at in range(150)}
+    made = model(name, True)
+    calls = made.calls(parameters, strict=True)
+    block = made.format.block(calls)
+    assert block is not None
+    for form in (calls.required(block), calls.permitted(block)):
+        made.following(made.matcher(form))
+    wide = made.calls({f"f{at}": WEATHER for at in range(1024)})
+    form = wide.required(made.format.block(wide) or block)
+    with pytest.raises(ConstraintError, match="it has more than 131072 bytes"):
+        made.matcher(form)
+
+
 @pytest.mark.parametrize("name", ["openai", "pythonic", "gemma3"])
 def test_formats_without_a_grammar_say_so(name: str) -> None:
     of_format = next(each for each in TOOL_FORMATS if each.name == name)
-    assert of_format.block(model("hermes", False).calls()) is None
+    assert of_format.block(model("hermes", False).calls(PARAMETERS)) is None
 
 
 def test_what_a_schema_says_of_arguments_is_kept() -> None:

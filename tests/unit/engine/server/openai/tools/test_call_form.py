@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from support.engine_server import byte_tokenizer
+from support.engine_server import EOS, byte_tokenizer
 
 from kvasir_engine.grammar.constraint import ConstraintKind, parse_constraint
+from kvasir_engine.grammar.llguidance_backend import GuidanceBackend
 from kvasir_engine.server.openai.api_error import ApiError
 from kvasir_engine.server.openai.schema import ChatBody
 from kvasir_engine.server.openai.tools.call_form import call_form
 from kvasir_engine.text.parsing.message_parser import Parsing
 
+TOKENIZER = byte_tokenizer()
+GRAMMARS = GuidanceBackend(TOKENIZER, TOKENIZER.backend.get_vocab_size(), [EOS])
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
@@ -28,7 +30,7 @@ NAMED = {"type": "function", "function": {"name": "now"}}
 
 def form(parser: str = "hermes", **fields: Any) -> str | None:
     body = ChatBody(messages=[], **fields)
-    parsing = Parsing.choose(byte_tokenizer(), None, tools=parser, reasoning="none")
+    parsing = Parsing.choose(TOKENIZER, None, tools=parser, reasoning="none")
     return call_form(body, parsing)
 
 
@@ -45,6 +47,19 @@ def test_other_answers_have_no_form(fields: dict[str, Any]) -> None:
     assert form(**fields) is None
 
 
+def call(name: str) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {{"city": "Oslo"}}}}\n</tool_call>'
+
+
+def takes(made: str | None, text: str) -> bool:
+    """Whether an answer of this form may be `text`."""
+    assert made is not None
+    constraint = parse_constraint(made)
+    assert constraint.kind is ConstraintKind.LARK
+    matcher = GRAMMARS.compile(constraint).matcher([EOS])
+    return all(map(matcher.accept, [*TOKENIZER.encode(text, add_special_tokens=False), EOS]))
+
+
 @pytest.mark.parametrize(
     ("fields", "functions", "several"),
     [
@@ -57,20 +72,31 @@ def test_calls_that_are_asked_for_are_the_whole_answer(
     fields: dict[str, Any], functions: set[str], several: bool
 ) -> None:
     made = form(tools=TOOLS, **fields)
-    assert made is not None
-    assert parse_constraint(made).kind is ConstraintKind.STRUCTURAL_TAG
-    assert {
-        name for name in ("weather", "now") if f'"{name}' in made.replace("\\", "")
-    } == functions
-    assert ('"plus"' in made) is several
-    assert "triggered" not in made
+    assert {name for name in ("weather", "now") if takes(made, call(name))} == functions
+    assert takes(made, call("now") * 2) is several
+    assert not takes(made, f"Well, {call('now')}")
+    assert not takes(made, "")
 
 
 def test_strict_functions_leave_other_text_free() -> None:
     made = form(tools=STRICT)
-    assert made is not None
-    tag = json.loads(made)["structural_tag"]["format"]
-    assert (tag["type"], tag["triggers"]) == ("triggered_tags", ["<tool_call>"])
+    assert takes(made, "Well.")
+    assert takes(made, f"Well, {call('now')} and {call('weather')}.")
+    assert not takes(made, f"Well, {call('other')}")
+    assert not takes(made, call("now").replace('"Oslo"', "1"))
+    one = form(tools=STRICT, parallel_tool_calls=False)
+    assert takes(one, f"Well, {call('now')}")
+    assert not takes(one, call("now") * 2)
+
+
+def test_parameters_that_a_format_cannot_write_are_refused_where_they_are_strict() -> None:
+    odd = {"properties": {"a b": {}}, "required": ["a b"]}
+    tools = [tool("now", strict=True, parameters=odd)]
+    with pytest.raises(ApiError, match="#/properties/a b has a name that") as refused:
+        form("qwen3_coder", tools=tools)
+    assert refused.value.param == "tools[0].function.strict"
+    loose = form("qwen3_coder", tools=[tool("now", parameters=odd)], tool_choice="required")
+    assert takes(loose, "<tool_call>\n<function=now>\n</function>\n</tool_call>")
 
 
 @pytest.mark.parametrize(
