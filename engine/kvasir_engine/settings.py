@@ -29,6 +29,7 @@ from kvasir_engine.serve_panels import CACHE, HTTP, MODEL, OPS, STEP
 
 ModelImpl = Literal["auto", "native", "transformers"]
 KernelChoice = Literal["auto", "torch"]
+GrammarLibrary = Literal["auto", "xgrammar", "llguidance"]
 SchedulingPolicy = Literal["fcfs", "priority"]
 NO_SPEED_PROFILE = "instant"
 """Default of --speed-profile: a step takes no time."""
@@ -171,6 +172,9 @@ class EngineSettings:
         False, "No CUDA graphs: starts sooner, decodes slower.", MODEL, switch="--enforce-eager"
     )
     """Launch decodes a kernel at a time instead of as CUDA graphs (CUDA)."""
+    structured_outputs_backend: GrammarLibrary = flag(
+        "auto", "Library of grammars; auto = each for what it does best.", HTTP
+    )
     speed_profile: str = flag(
         NO_SPEED_PROFILE, "With --device sim: a shipped profile's name or a file.", MODEL
     )
@@ -205,6 +209,7 @@ class EngineSettings:
             load_format=LoadFormat,
             model_impl=ModelImpl,
             kernels=KernelChoice,
+            structured_outputs_backend=GrammarLibrary,
         )
         self._check_companions()
         try:

@@ -86,6 +86,7 @@ def _make_grammars(
         vocab_size=built_runner.vocab_size,
         eos_ids=eos_token_ids(model_dir, settings.hf_overrides),
         trust_remote_code=settings.trust_remote_code,
+        library=settings.structured_outputs_backend,
     )
     has_gpu = bool(built_runner.memory)
     if compiler is not None and has_gpu:

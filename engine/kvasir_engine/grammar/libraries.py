@@ -15,53 +15,70 @@ from kvasir.text.tokenizer import Tokenizer
 from kvasir_engine.grammar.compiler import Backend, GrammarCompiler, SizedGrammar
 from kvasir_engine.grammar.constraint import Constraint, ConstraintKind
 from kvasir_engine.grammar.constraint_error import ConstraintError
+from kvasir_engine.settings import GrammarLibrary, SettingsError
+
+FLAG = "--structured-outputs-backend"
+_MODULES = ("llguidance", "xgrammar")
 
 
 class Libraries:
     """Backend of whichever libraries are there."""
 
-    def __init__(self, guidance: Backend | None, xgrammar: Backend | None) -> None:
+    def __init__(
+        self,
+        guidance: Backend | None,
+        xgrammar: Backend | None,
+        *,
+        missing: str = "is not installed",
+    ) -> None:
+        """`missing`: why one of them is not there."""
         self._guidance = guidance
         self._xgrammar = xgrammar
+        self._missing = missing
 
     def compile(self, constraint: Constraint) -> SizedGrammar:
         """Backend.compile."""
         kind = constraint.kind
         if kind is ConstraintKind.LARK:
-            return _there(self._guidance, kind, "llguidance").compile(constraint)
+            return self._there(self._guidance, kind, "llguidance").compile(constraint)
         if kind is ConstraintKind.JSON and self._guidance is not None:
             try:
                 return self._guidance.compile(constraint)
             except ConstraintError:
                 if self._xgrammar is None:
                     raise
-        return _there(self._xgrammar, kind, "xgrammar").compile(constraint)
+        return self._there(self._xgrammar, kind, "xgrammar").compile(constraint)
 
-
-def _there(backend: Backend | None, kind: ConstraintKind, name: str) -> Backend:
-    if backend is None:
-        raise ConstraintError(f"{kind} needs {name}, which is not installed")
-    return backend
+    def _there(self, backend: Backend | None, kind: ConstraintKind, name: str) -> Backend:
+        if backend is None:
+            raise ConstraintError(f"{kind} needs {name}, which {self._missing}")
+        return backend
 
 
 def make_compiler(
-    tokenizer_dir: Path, *, vocab_size: int, eos_ids: Sequence[int], trust_remote_code: bool
+    tokenizer_dir: Path,
+    *,
+    vocab_size: int,
+    eos_ids: Sequence[int],
+    trust_remote_code: bool,
+    library: GrammarLibrary = "auto",
 ) -> GrammarCompiler | None:
-    """Return a compiler for a model's vocabulary; None where both libraries are missing."""
-    has_guidance, has_xgrammar = (find_spec(name) is not None for name in LIBRARIES)
-    if not has_guidance and not has_xgrammar:
+    """Return a compiler for a model's vocabulary; None where all libraries are missing. Raises
+    SettingsError where the one that was chosen is."""
+    there = [name for name in _MODULES if library in ("auto", name) and find_spec(name) is not None]
+    if not there:
+        if library != "auto":
+            raise SettingsError(f"{FLAG} {library} needs {library}; install it, or use auto.")
         return None
 
     def make_backend() -> Backend:
         tokenizer = Tokenizer.load(tokenizer_dir, trust_remote_code=trust_remote_code)
-        guidance = _guidance(tokenizer, vocab_size, eos_ids) if has_guidance else None
-        xgrammar = _xgrammar(tokenizer, vocab_size, eos_ids) if has_xgrammar else None
-        return Libraries(guidance, xgrammar)
+        guidance = _guidance(tokenizer, vocab_size, eos_ids) if "llguidance" in there else None
+        xgrammar = _xgrammar(tokenizer, vocab_size, eos_ids) if "xgrammar" in there else None
+        missing = "is not installed" if library == "auto" else f"{FLAG} {library} leaves out"
+        return Libraries(guidance, xgrammar, missing=missing)
 
     return GrammarCompiler(make_backend)
-
-
-LIBRARIES = ("llguidance", "xgrammar")
 
 
 def _guidance(tokenizer: Tokenizer, vocab_size: int, eos_ids: Sequence[int]) -> Backend:

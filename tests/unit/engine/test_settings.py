@@ -112,6 +112,11 @@ def test_a_tokenizer_that_is_left_out_has_no_name() -> None:
         ({"dtype": "fp16"}, "--dtype must be one of auto, float32, bfloat16, float16, got 'fp16'."),
         ({"load_format": "pt"}, "--load-format must be one of auto, safetensors, dummy, got 'pt'."),
         ({"model_impl": "vllm"}, "--model-impl must be one of auto, native, transformers, got"),
+        (
+            {"structured_outputs_backend": "outlines"},
+            "--structured-outputs-backend must be one of auto, xgrammar, llguidance, got "
+            "'outlines'.",
+        ),
         ({"kernels": "fast"}, "--kernels must be one of auto, torch, got 'fast'."),
         ({"max_logprobs": -1}, "--max-logprobs must be at least 0, got -1."),
     ],

@@ -15,6 +15,7 @@ from kvasir_engine.grammar.constraint import Constraint, ConstraintKind, parse_c
 from kvasir_engine.grammar.constraint_error import ConstraintError
 from kvasir_engine.grammar.libraries import Libraries, make_compiler
 from kvasir_engine.grammar.matcher import fill_together
+from kvasir_engine.settings import SettingsError
 
 TINY = Path(libraries.__file__).parents[1] / "assets" / "tiny"
 
@@ -78,6 +79,34 @@ def test_what_one_library_refuses_the_other_takes() -> None:
     with pytest.raises(ConstraintError, match="its own words"):
         both.compile(of(ConstraintKind.GRAMMAR, "c"))
     assert first.compiled == ["a", "b"]
+
+
+def test_a_library_that_was_chosen_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "find_spec", lambda name: None)
+    sentence = "--structured-outputs-backend xgrammar needs xgrammar; install it, or use auto."
+    with pytest.raises(SettingsError, match=sentence):
+        make_compiler(TINY, vocab_size=9, eos_ids=[0], trust_remote_code=False, library="xgrammar")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("library", "asked", "words"),
+    [
+        ("xgrammar", '{"lark": "start: \\"a\\""}', "lark needs llguidance, which"),
+        ("llguidance", '{"regex": "a"}', "regex needs xgrammar, which"),
+    ],
+)
+def test_a_library_that_was_chosen_is_the_only_one(library: Any, asked: str, words: str) -> None:
+    compiler = make_compiler(
+        TINY, vocab_size=1792, eos_ids=[0], trust_remote_code=False, library=library
+    )
+    assert compiler is not None
+    of_json = compiler.compile(parse_constraint('{"json": {"const": true}}')).grammar.result(60)
+    assert type(of_json).__module__ == f"kvasir_engine.grammar.{library}_backend"
+    left_out = f"{words} --structured-outputs-backend {library} leaves out"
+    with pytest.raises(ConstraintError, match=left_out):
+        compiler.compile(parse_constraint(asked)).grammar.result(60)
+    compiler.close()
 
 
 def test_lark_is_one_librarys_alone() -> None:
