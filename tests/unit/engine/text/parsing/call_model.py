@@ -46,15 +46,24 @@ def tokenizer_of(pieces: Sequence[str]) -> Tokenizer:
     return Tokenizer(backend, {"eos_token": END})
 
 
+class EndlessError(AssertionError):
+    """A walk did not come to its end."""
+
+
 class Model:
     """A format, and a tokenizer in which its markers are special tokens or text."""
 
     def __init__(
-        self, name: str, *, special: bool | Sequence[str], pieces: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        special: bool | Sequence[str],
+        pieces: Sequence[str] = (),
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         """`special`: the markers that are special tokens, perhaps all of them."""
-        self.tokenizer = tokenizer_of(pieces)
-        end = self.tokenizer.backend.token_to_id(END)
+        self.tokenizer = tokenizer or tokenizer_of(pieces)
+        end = self.tokenizer.special_id("eos_token")
         assert end is not None
         self.end = end
         self.format = next(each for each in TOOL_FORMATS if each.name == name)
@@ -63,9 +72,11 @@ class Model:
         self.parsing = Parsing.choose(self.tokenizer, None, tools=name, reasoning="none")
         self.size = self.tokenizer.backend.get_vocab_size()
         self.grammars = GuidanceBackend(self.tokenizer, self.size, [self.end])
-        self.ids = {self.tokenizer.token_bytes(token): token for token in range(256)}
+        single = {self.tokenizer.token_bytes(token): token for token in range(self.size)}
+        self.ids = {text: token for text, token in single.items() if len(text) == 1}
         longer = range(256, 256 + len(pieces))
         self.closing = {*(self.ids[bytes([byte])] for byte in b'"}]'), *longer}
+        self.ending = self.tokens("\n</parameter>\n")
 
     def calls(
         self, parameters: Mapping[str, Any], *, one_call: bool = False, strict: bool = False
@@ -89,18 +100,23 @@ class Model:
     def walk(self, matcher: GrammarMatcher, draw: random.Random) -> list[int]:
         """A random output from where `matcher` is."""
         output: list[int] = []
+        ending: list[int] = []
         while True:
             allowed = self.following(matcher)
             assert allowed, f"a dead end after {self.tokenizer.decode(output)!r}"
             if self.end in allowed and draw.random() < 0.4:
                 return output
             closing = [token for token in allowed if token in self.closing]
+            ending = ending[1:] or (self.ending if draw.random() < 0.05 else [])
             token = draw.choice(closing if closing and draw.random() < 0.5 else allowed)
+            if ending and ending[0] in allowed:
+                token = ending[0]
             if token == self.end:
                 return output
             assert matcher.accept(token)
             output.append(token)
-            assert len(output) < 3000, self.tokenizer.decode(output)[-300:]
+            if len(output) > 2000:
+                raise EndlessError(self.tokenizer.decode(output)[-300:])
 
     def read(
         self, tokens: list[int], parameters: Mapping[str, Any]
