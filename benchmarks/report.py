@@ -80,15 +80,20 @@ _OTHERS = ("zoo", "mutants")
 
 def page(results: Path) -> str:
     """The page for a directory of results."""
-    folders = ("h200/*.json", "cpu/*.json", "*.json")
+    folders = ("h200/*.json", "h100/*.json", "cpu/*.json", "*.json")
     found = [it for folder in folders for it in results.glob(folder) if it.stem not in _OTHERS]
     files = sorted(found, key=_place)
     return "\n".join([HEAD, *map(_part, files)])
 
 
 def _part(result: Path) -> str:
-    """Return the text of one file of results, then the notes of its name."""
-    made = "\n".join(render(json.loads(result.read_text()))) + "\n"
+    """Return the text of one file of results, then the notes of its name; what was measured on an
+    H100, too, says so and has none."""
+    found = json.loads(result.read_text())
+    if result.parent.name == "h100":
+        found["title"] += ", on an H100"
+        return "\n".join(render(found)) + "\n"
+    made = "\n".join(render(found)) + "\n"
     notes = NOTES / f"{result.stem}.md"
     return f"{made}\n### Notes\n\n{notes.read_text()}" if notes.exists() else made
 

@@ -1,4 +1,4 @@
-"""What a norm multiplies, adds and divides by."""
+"""Parameters of norms, as kernels take them."""
 
 from __future__ import annotations
 
