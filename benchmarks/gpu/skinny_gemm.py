@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from skinny_tunings import AHEAD, MOST_PROGRAMS, OTHERS_AHEAD, ahead, tunings
 
 from kvasir_engine.kernels.add_norm import add_norm
 from kvasir_engine.kernels.gemm.skinny import (
@@ -48,65 +49,16 @@ ROTATED_BYTES = 400 << 20
 """Weights that are read in turn: several times the cache."""
 GAIN = 0.99
 """Maximum share of cuBLAS's time at which the kernel is chosen."""
-AHEAD, OTHERS_AHEAD = 256, (0, 512, 1024)
-"""Inputs asked for ahead: at first, and with the best that were found so."""
 BEST = 4
 TUNED_WEIGHTS = 12
 """Weights on which cuBLASLt's algorithms are timed."""
 SIMILAR = 0.25
 """A shape that is as near as this to another, as skinny_table.py has it, is not measured."""
-BY_PRODUCT = [
-    *[SkinnyTuning(16, k, w, s) for k, w, s in ((128, 1, 4), (256, 1, 4), (256, 2, 4))],
-    *[SkinnyTuning(16, k, w, s) for k, w, s in ((512, 2, 3), (256, 4, 3), (128, 4, 6))],
-    *[SkinnyTuning(32, k, w, s) for k, w, s in ((128, 2, 4), (256, 2, 3), (256, 4, 3))],
-    *[SkinnyTuning(64, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 4), (128, 4, 3))],
-    *[SkinnyTuning(128, k, w, s) for k, w, s in ((64, 4, 4), (128, 4, 3))],
-    *[SkinnyTuning(32, k, w, s) for k, w, s in ((256, 4, 4), (512, 4, 3))],
-    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((64, 256, 4, 3), (16, 256, 2, 3))],
-    *[SkinnyTuning(64, k, w, s) for k, w, s in ((64, 4, 8), (128, 4, 5))],
-]
-BY_SUMS = [
-    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((4, 1024, 4, 2), (8, 512, 4, 2))],
-    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((16, 256, 4, 2), (16, 512, 8, 2))],
-    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((8, 512, 4, 4), (4, 512, 2, 4))],
-    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((2, 1024, 2, 4), (16, 256, 4, 4))],
-    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((8, 1024, 8, 2), (4, 1024, 4, 1))],
-    SkinnyTuning(8, 256, 2, 4),
-]
-
-
-IN_PARTS = [
-    SkinnyTuning(n, k, w, s, 256, parts)
-    for n, k, w, s in (
-        *((64, 64, 4, 8), (64, 128, 4, 5), (64, 128, 4, 4), (128, 128, 8, 3)),
-        *((32, 128, 4, 4), (32, 256, 4, 3), (16, 256, 2, 3), (16, 512, 2, 3)),
-    )
-    for parts in (2, 3, 4, 5, 6, 8)
-]
-SUMS_IN_PARTS = [
-    SkinnyTuning(n, k, w, s, 256, parts)
-    for n, k, w, s in ((8, 512, 4, 2), (4, 512, 2, 4), (8, 256, 2, 4), (16, 256, 4, 4))
-    for parts in (2, 3, 4)
-]
-MOST_PROGRAMS = 4 * 132
-"""With parts: more only add parts to sum."""
 
 
 def rows_of(tokens: int) -> int:
     """Rows that the kernel is compiled for."""
     return 1 if tokens == 1 else max(16, tokens)
-
-
-def tunings(tokens: int, form: Form) -> list[SkinnyTuning]:
-    """Return the tunings to try for that number of tokens."""
-    if form == "parts":
-        return SUMS_IN_PARTS if tokens == 1 else IN_PARTS
-    return BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT
-
-
-def ahead(tried: Sequence[SkinnyTuning], *inputs: int) -> list[SkinnyTuning]:
-    """Return each tuning with each number of inputs asked for ahead."""
-    return [replace(each, prefetched=many) for each in tried for many in inputs]
 
 
 def shapes(model: Path) -> Iterator[Shape]:
