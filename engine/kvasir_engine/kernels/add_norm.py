@@ -8,6 +8,7 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.kernels.norm_parameters import NormParameters
+from kvasir_engine.kernels.sum_of_parts import sum_of_parts
 
 
 @triton.jit
@@ -20,17 +21,6 @@ def _normed(x, weight, bias, eps, inside, SIZE: tl.constexpr, CENTRED: tl.conste
     if CENTRED:
         normed += bias
     return normed
-
-
-@triton.jit
-def _sum_of_parts(x_ptr, at, inside, step, PARTS: tl.constexpr, PADDED: tl.constexpr):
-    """Numbers `at`, or the sums of as many parts of them, `step` numbers apart."""
-    if PARTS == 0:
-        return tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    total = tl.zeros([PADDED], tl.float32)
-    for part in tl.static_range(PARTS):
-        total += tl.load(x_ptr + part * step + at, mask=inside, other=0.0)
-    return total
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -70,7 +60,7 @@ def _add_norm(
         residual = tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
     begin(PDL)
     dtype = total_ptr.dtype.element_ty
-    x = _sum_of_parts(x_ptr, at, inside, tokens.to(tl.int64) * SIZE, PARTS, PADDED)
+    x = sum_of_parts(x_ptr + at, inside, tokens.to(tl.int64) * SIZE, PARTS)
     # Rounded to the model's type wherever separate kernels would round.
     x = x.to(dtype).to(tl.float32)
     if POST:

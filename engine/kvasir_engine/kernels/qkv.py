@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.kernels.sum_of_parts import sum_of_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,6 @@ def _normed(x, scale, q_weight_ptr, k_weight_ptr, channel, in_head, is_query, OF
     k_weight = tl.load(k_weight_ptr + channel[None, :], mask=in_head, other=0.0)
     weight = tl.where(is_query[:, None], q_weight, k_weight).to(tl.float32) + OFFSET
     return (x.to(tl.float32) * scale[:, None] * weight).to(x.dtype)
-
-
-@triton.jit
-def _channels(at, mask, step, dtype: tl.constexpr, PARTS: tl.constexpr):
-    """Numbers at pointers `at`, or the sums of as many parts of them, `step` numbers apart."""
-    x = tl.load(at, mask=mask, other=0.0)
-    for part in tl.static_range(1, PARTS):
-        x += tl.load(at + part * step, mask=mask, other=0.0)
-    return x.to(dtype)
 
 
 @triton.jit
@@ -89,8 +81,8 @@ def _store_qkv(
     own = (head < HEADS + 2 * KV_HEADS)[:, None] & in_head
     row = x_ptr + token * x_stride + head[:, None] * DIM
     dtype: tl.constexpr = q_ptr.dtype.element_ty
-    raw_a = _channels(row + first[None, :], own, part_stride, dtype, PARTS)
-    raw_b = _channels(row + second[None, :], own, part_stride, dtype, PARTS)
+    raw_a = sum_of_parts(row + first[None, :], own, part_stride, PARTS).to(dtype)
+    raw_b = sum_of_parts(row + second[None, :], own, part_stride, PARTS).to(dtype)
     a, b = raw_a, raw_b
     if NORMED:
         squares = a.to(tl.float32) * a.to(tl.float32) + b.to(tl.float32) * b.to(tl.float32)

@@ -3,8 +3,8 @@
 cuBLAS leaves about 16 % of an H200's read bandwidth unused at 1 to 8 tokens. Here many small
 programs each own a few outputs, with the weights as the rows of the tensor cores' product, and ask
 for their first weights while the kernel before still runs. Where outputs are few and inputs many,
-several programs share an output's inputs, and the norm after the layer sums their parts: cuBLAS has
-a kernel of its own for that ("split-K"). Which sizes gain is measured
+several programs share an output's inputs, and the kernel after the layer sums their parts: cuBLAS
+has one of its own for that ("split-K"). Which sizes gain is measured
 (benchmarks/gpu/skinny_gemm.py) and looked up (`skinny_table.py`).
 """
 

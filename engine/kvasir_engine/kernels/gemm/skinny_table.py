@@ -33,7 +33,7 @@ from kvasir_engine.kernels.gemm.skinny import (
 log = logging.getLogger(__name__)
 
 Form: TypeAlias = Literal["plain", "gated", "parts"]
-"""A layer; one whose first half of outputs is a gate; one whose sums the norm after it forms."""
+"""A layer; one whose first half of outputs is a gate; one whose sums the kernel after it forms."""
 SkinnyKey = tuple[int, int, Form, int]
 """Outputs, inputs, form, tokens."""
 MAX_DISTANCE = 1.0
@@ -118,7 +118,7 @@ def skinny_gemm(
 def skinny_parts(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """`skinny_parts_of` where it was measured to be faster together with the norm after it, else
+    """`skinny_parts_of` where it was measured to be faster together with a norm after it, else
     None."""
     tuning = _tuning(x, weight, "parts")
     return None if tuning is None else skinny_parts_of(x, weight, bias, tuning)
