@@ -163,6 +163,26 @@ async def start_replica() -> AsyncIterator[Callable[..., Awaitable[FakeReplica]]
 
 
 @pytest.fixture
+def stream_until(start_replica: Callable[..., Any]) -> Callable[..., Any]:
+    """stream_until(): a replica whose streams go on until the event, which it returns too, is
+    set."""
+
+    async def start() -> tuple[FakeReplica, asyncio.Event]:
+        go_on = asyncio.Event()
+
+        async def stream(exchange: Any) -> None:
+            await exchange.start_events()
+            await exchange.chunk(b"data: 1\n\n")
+            await go_on.wait()
+            await exchange.chunk(b"data: 2\n\n")
+            await exchange.end()
+
+        return await start_replica(script=stream), go_on
+
+    return start
+
+
+@pytest.fixture
 async def start_router(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[RunningRouter]]]:
     """Start a router for models, and wait until the replicas that say so are ready."""
     async with AsyncExitStack() as stack:

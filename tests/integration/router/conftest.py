@@ -9,6 +9,7 @@ from support.router import (
     start_process,
     start_replica,
     start_router,
+    stream_until,
     write_config_fixture,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "start_process",
     "start_replica",
     "start_router",
+    "stream_until",
     "write_config_fixture",
 ]

@@ -22,25 +22,6 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "fleet.yaml"
 
 
-@pytest.fixture
-def stream_until(start_replica):
-    """A replica whose streams go on until the event is set."""
-
-    async def start() -> tuple[object, asyncio.Event]:
-        go_on = asyncio.Event()
-
-        async def stream(exchange) -> None:
-            await exchange.start_events()
-            await exchange.chunk(b"data: 1\n\n")
-            await go_on.wait()
-            await exchange.chunk(b"data: 2\n\n")
-            await exchange.end()
-
-        return await start_replica(script=stream), go_on
-
-    return start
-
-
 async def open_stream(router, post):
     reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
     writer.write(post(b'{"model": "m"}'))

@@ -10,6 +10,7 @@ from support.router import (
     start_process,
     start_replica,
     start_router,
+    stream_until,
     write_config_fixture,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "start_process",
     "start_replica",
     "start_router",
+    "stream_until",
     "write_config_fixture",
 ]
 

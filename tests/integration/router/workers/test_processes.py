@@ -305,21 +305,12 @@ async def test_cycles_of_workers_and_routers_lose_nothing() -> None:
 
 
 @pytest.fixture
-def start_streams(config, write_config, model_entry, start_replica, start_workers, post):
+def start_streams(config, write_config, model_entry, stream_until, start_workers, post):
     """A router whose answers are streams that end when the event is set, and a function that begins
     one."""
 
     async def start(*options: str):
-        go_on = asyncio.Event()
-
-        async def stream(exchange) -> None:
-            await exchange.start_events()
-            await exchange.chunk(b"data: 1\n\n")
-            await go_on.wait()
-            await exchange.chunk(b"data: 2\n\n")
-            await exchange.end()
-
-        replica = await start_replica(script=stream)
+        replica, go_on = await stream_until()
         write_config(config, [model_entry("m", replica)])
         router = await start_workers(config, 2, *options)
 

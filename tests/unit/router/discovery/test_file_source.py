@@ -1,6 +1,5 @@
 """The discovery file: what is accepted, what is refused, and reading it again."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -235,18 +234,9 @@ async def test_a_snapshot_that_cannot_be_applied_does_not_end_the_watch(
 
 
 async def test_a_replica_that_is_taken_out_ends_its_streams(
-    start_replica, start_router, model_entry, write_config, post, eventually
+    stream_until, start_router, model_entry, write_config, post, eventually
 ) -> None:
-    go_on = asyncio.Event()
-
-    async def stream(exchange) -> None:
-        await exchange.start_events()
-        await exchange.chunk(b"data: 1\n\n")
-        await go_on.wait()
-        await exchange.chunk(b"data: 2\n\n")
-        await exchange.end()
-
-    replica = await start_replica(script=stream)
+    replica, go_on = await stream_until()
     router = await start_router([model_entry("m", replica)])
     reader, writer = await router.connect()
     writer.write(post(b'{"model": "m"}'))
