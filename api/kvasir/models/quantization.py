@@ -46,7 +46,7 @@ class Scales(StrEnum):
 class Activations(StrEnum):
     """How the inputs of a quantised layer are quantised; None stands for not at all."""
 
-    PER_TOKEN = "per_token"
+    PER_TOKEN = "per_token"  # noqa: S105 (a token of text)
     """Each token by its own largest number, as it comes."""
     PER_TENSOR = "per_tensor"
     """All of a step's tokens by their largest number, as it comes."""
