@@ -8,6 +8,8 @@ import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.kernels.norm_parameters import NormParameters
+from kvasir_engine.kernels.quantize_rows import empty_rows, store_quantized
+from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows
 from kvasir_engine.kernels.sum_of_parts import sum_of_parts
 
 
@@ -31,6 +33,7 @@ def _add_norm(
     bias_ptr,
     post_ptr,
     normed_ptr,
+    scale_ptr,
     total_ptr,
     eps,
     post_eps,
@@ -43,6 +46,7 @@ def _add_norm(
     HAS_RESIDUAL: tl.constexpr,
     NORM: tl.constexpr,
     CENTRED: tl.constexpr,
+    QUANTIZED: tl.constexpr,
     PDL: tl.constexpr,
 ):
     numbers = tl.arange(0, PADDED)
@@ -71,7 +75,11 @@ def _add_norm(
         tl.store(total_ptr + at, x.to(dtype), mask=inside)
     if NORM:
         normed = _normed(x, weight, bias, eps, inside, SIZE, CENTRED)
-        tl.store(normed_ptr + at, normed.to(dtype), mask=inside)
+        if QUANTIZED:
+            normed = tl.where(inside, normed.to(dtype).to(tl.float32), 0.0)
+            store_quantized(normed, normed_ptr, scale_ptr, tl.program_id(0), inside, SIZE)
+        else:
+            tl.store(normed_ptr + at, normed.to(dtype), mask=inside)
 
 
 def add_norm(
@@ -87,15 +95,53 @@ def add_norm(
     x may be parts [parts, tokens, size] in fp32, whose sum it is. Without anything to add or norm
     before it, the total is x itself; without a norm the first is the total.
     """
-    parts = len(x) if x.dim() == 3 else 0
-    tokens, size = x.shape[-2:]
+    total = _total_of(x, residual, norm, post)
+    normed = total if norm is None else torch.empty_like(total)
+    _launch(x, residual, norm, post, (normed, normed), total)
+    return normed, total
+
+
+def add_norm_rows(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    norm: NormParameters,
+    *,
+    post: NormParameters | None = None,
+) -> tuple[QuantizedRows, torch.Tensor]:
+    """`add_norm`, with the norm in float8, each token by its own largest number."""
+    total = _total_of(x, residual, norm, post)
+    rows = empty_rows(total.shape[0], total.shape[1], x.device)
+    _launch(x, residual, norm, post, rows, total)
+    return rows, total
+
+
+def _total_of(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    norm: NormParameters | None,
+    post: NormParameters | None,
+) -> torch.Tensor:
+    """Place of the total: x itself where there is nothing to add or norm before it."""
+    if residual is None and post is None and x.dim() == 2:
+        return x
     known = norm or post
     dtype = x.dtype if known is None else known.weight.dtype
-    as_it_is = residual is None and post is None and not parts
-    total = x if as_it_is else torch.empty((tokens, size), dtype=dtype, device=x.device)
-    normed = total if norm is None else torch.empty_like(total)
+    return torch.empty(x.shape[-2:], dtype=dtype, device=x.device)
+
+
+def _launch(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    norm: NormParameters | None,
+    post: NormParameters | None,
+    normed: tuple[torch.Tensor, torch.Tensor],
+    total: torch.Tensor,
+) -> None:
+    parts = len(x) if x.dim() == 3 else 0
+    tokens, size = total.shape
     if not tokens:
-        return normed, total
+        return
+    known = norm or post
     bias = None if norm is None else norm.bias
     _add_norm[(tokens,)](
         x,
@@ -103,7 +149,7 @@ def add_norm(
         x if norm is None else norm.weight,
         _or(bias, x),
         x if post is None else post.weight,
-        normed,
+        *normed,
         total,
         0.0 if norm is None else norm.eps,
         0.0 if post is None else post.eps,
@@ -116,10 +162,10 @@ def add_norm(
         HAS_RESIDUAL=residual is not None,
         NORM=norm is not None,
         CENTRED=bias is not None,
+        QUANTIZED=normed[0].dtype == FP8,
         num_warps=8 if size > 2048 or parts else 4,
         **launch_options(x.device),
     )
-    return normed, total
 
 
 def _or(tensor: torch.Tensor | None, instead: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options
+from kvasir_engine.kernels.quantize_rows import empty_rows, store_quantized, warps_of
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
 
 COLUMNS = 2048
 """Outputs of one program."""
@@ -51,6 +53,21 @@ def _gated(
     tl.store(out_ptr + token * SIZE + at, active.to(up.dtype) * up, mask=inside)
 
 
+@triton.jit
+def _gated_rows(
+    x_ptr, out_ptr, scale_ptr,
+    SIZE: tl.constexpr, PADDED: tl.constexpr, GELU: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    row, at = tl.program_id(0), tl.arange(0, PADDED)
+    inside = at < SIZE
+    begin(PDL)
+    x_ptr += row.to(tl.int64) * 2 * SIZE
+    gate = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(x_ptr + SIZE + at, mask=inside, other=0.0)
+    out = activated(gate, GELU).to(up.dtype) * up
+    store_quantized(out.to(tl.float32), out_ptr, scale_ptr, row, inside, SIZE)
+
+
 def silu_mul(x: torch.Tensor) -> torch.Tensor:
     """silu(gate) * up of contiguous x [tokens, 2 n], whose first half is the gate: [tokens, n]."""
     return _launch(x, gelu=False)
@@ -59,6 +76,23 @@ def silu_mul(x: torch.Tensor) -> torch.Tensor:
 def gelu_mul(x: torch.Tensor) -> torch.Tensor:
     """gelu(gate) * up of x as for `silu_mul`, with the approximation of gelu by tanh."""
     return _launch(x, gelu=True)
+
+
+def gated_rows(x: torch.Tensor, *, gelu: bool) -> QuantizedRows:
+    """`silu_mul` or `gelu_mul` of x, in float8, each row by its own largest number."""
+    tokens, size = x.shape[0], x.shape[1] // 2
+    rows = empty_rows(tokens, size, x.device)
+    if tokens:
+        _gated_rows[(tokens,)](
+            x,
+            *rows,
+            SIZE=size,
+            PADDED=triton.next_power_of_2(size),
+            GELU=gelu,
+            num_warps=warps_of(size),
+            **launch_options(x.device),
+        )
+    return rows
 
 
 def _launch(x: torch.Tensor, *, gelu: bool) -> torch.Tensor:

@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from kvasir_engine.device.launch import begin, launch_options, prefetch
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
 from kvasir_engine.kernels.silu_mul import activated
 
 MAX_SKINNY_TOKENS = 64
@@ -40,12 +41,12 @@ class SkinnyTuning:
     parts: int = 1
     """Programs that share the inputs of the same outputs."""
 
-    def bytes(self, tokens: int, gated: bool) -> int:
-        """Return the most shared memory that its tiles take, in bytes: numbers have 16 bits."""
+    def bytes(self, tokens: int, gated: bool, itemsize: int = 2) -> int:
+        """Return the most shared memory that its tiles take, in bytes."""
         if tokens == 1:
             return 0
         matrices = 2 if gated else 1
-        return 2 * self.stages * self.inputs * (matrices * self.outputs + max(16, tokens))
+        return itemsize * self.stages * self.inputs * (matrices * self.outputs + max(16, tokens))
 
 
 @triton.jit
@@ -86,10 +87,20 @@ def _rows_of_weights(
     return acc, other
 
 
+@triton.jit
+def _scaled(acc, x_scale_ptr, w_scale_ptr, n, tokens, ROWS: tl.constexpr):
+    """Products [N, ROWS] of quantised numbers, times the scales of outputs n [N] and of rows."""
+    row = tl.arange(0, ROWS)
+    of_row = tl.load(x_scale_ptr + row, mask=row < tokens, other=0.0)
+    return acc * tl.load(w_scale_ptr + n)[:, None] * of_row[None, :]
+
+
 @triton.jit(do_not_specialize=["tokens"])
 def _skinny(
     x_ptr,
     w_ptr,
+    x_scale_ptr,
+    w_scale_ptr,
     bias_ptr,
     out_ptr,
     tokens,
@@ -104,6 +115,7 @@ def _skinny(
     GATED: tl.constexpr,
     GELU: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    SCALED: tl.constexpr,
     PREFETCHED: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -115,8 +127,9 @@ def _skinny(
     # Of a gate's row, the row it gates.
     behind = n_size.to(tl.int64) * k_size
     if PREFETCHED > 0:
-        # A cache line is 64 numbers of 16 bits.
-        ahead = first + tl.arange(0, PREFETCHED // 64) * 64
+        # A cache line has 128 bytes.
+        in_line: tl.constexpr = 1024 // w_ptr.dtype.element_ty.primitive_bitwidth
+        ahead = first + tl.arange(0, PREFETCHED // in_line) * in_line
         line = n.to(tl.int64)[:, None] * k_size + ahead[None, :]
         prefetch(w_ptr + line, PDL)
         if GATED:
@@ -125,10 +138,14 @@ def _skinny(
     acc, up = _rows_of_weights(
         w_ptr, n, behind, x_ptr, k_size, first, end, tokens, x_stride, BN, BK, ROWS, STAGES, GATED
     )
+    if SCALED:
+        acc = _scaled(acc, x_scale_ptr, w_scale_ptr, n, tokens, ROWS)
     if HAS_BIAS and part == 0:
         acc += tl.load(bias_ptr + n).to(tl.float32)[:, None]
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
+        if SCALED:
+            up = _scaled(up, x_scale_ptr, w_scale_ptr + n_size, n, tokens, ROWS)
         if HAS_BIAS:
             up += tl.load(bias_ptr + n_size + n).to(tl.float32)[:, None]
         # Rounded where separate kernels would round.
@@ -170,6 +187,37 @@ def skinny_linear(
     return out
 
 
+def skinny_fp8_linear(
+    x: QuantizedRows,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None,
+    tuning: SkinnyTuning,
+    *,
+    dtype: torch.dtype,
+    gate: Gate | None = None,
+) -> torch.Tensor:
+    """`skinny_linear` of float8 numbers: weight [out, in] times scales [out]; in `dtype`."""
+    outputs = weight.shape[0] // (1 if gate is None else 2)
+    out = torch.empty((len(x.values), outputs), dtype=dtype, device=x.device)
+    _launch(x.values, weight, bias, out, tuning, gate, (x.scales, scales))
+    return out
+
+
+def skinny_fp8_parts_of(
+    x: QuantizedRows,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None,
+    tuning: SkinnyTuning,
+) -> torch.Tensor:
+    """`skinny_parts_of` float8 numbers: weight [out, in] times scales [out]."""
+    shape = (tuning.parts, len(x.values), len(weight))
+    out = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _launch(x.values, weight, bias, out, tuning, None, (x.scales, scales))
+    return out
+
+
 def skinny_parts_of(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tuning: SkinnyTuning
 ) -> torch.Tensor:
@@ -187,12 +235,15 @@ def _launch(
     out: torch.Tensor,
     tuning: SkinnyTuning,
     gate: Gate | None,
+    scales: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> None:
+    """`scales`: those of x's rows and of the weight's."""
     tokens, n_size = out.shape[-2:]
     rows = 1 if tokens == 1 else max(16, triton.next_power_of_2(tokens))
     _skinny[(n_size // tuning.outputs * tuning.parts,)](
         x,
         weight,
+        *(scales or (weight, weight)),
         weight if bias is None else bias,
         out,
         tokens,
@@ -207,6 +258,7 @@ def _launch(
         GATED=gate is not None,
         GELU=gate == "gelu_tanh",
         HAS_BIAS=bias is not None,
+        SCALED=scales is not None,
         PREFETCHED=tuning.prefetched,
         num_warps=tuning.warps,
         num_stages=tuning.stages,

@@ -1,10 +1,11 @@
 """Layers of few tokens that the skinny kernel computes, and its tuning: measured, never guessed.
 
-The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU;
-a GPU without one takes that of the most similar kind of its compute capability, as far as tiles fit
-its shared memory. A line is (outputs, inputs, form, tokens, and SkinnyTuning's fields), without
-these where cuBLAS was faster or, for sums in parts, sums that were not. A shape that was not
-measured is computed as the most similar one that was; cuBLAS computes those that are like none.
+The tables beside this file are written by benchmarks/gpu/skinny_gemm.py, one for each kind of GPU,
+those that begin with `fp8-` for layers in float8; a GPU without one takes that of the most similar
+kind of its compute capability, as far as tiles fit its shared memory. A line is (outputs, inputs,
+form, tokens, and SkinnyTuning's fields), without these where cuBLAS was faster or, for sums in
+parts, sums that were not. A shape that was not measured is computed as the most similar one that
+was; cuBLAS computes those that are like none.
 """
 
 from __future__ import annotations
@@ -51,13 +52,15 @@ class SkinnyTable:
         self._known: dict[SkinnyKey, SkinnyTuning | None] = {}
 
     @classmethod
-    def read(cls, file: Path, most_bytes: int | None = None) -> SkinnyTable:
-        """Read a table, without the tunings whose tiles take more than `most_bytes`."""
+    def read(cls, file: Path, most_bytes: int | None = None, *, itemsize: int = 2) -> SkinnyTable:
+        """Read a table, without the tunings whose tiles of numbers of `itemsize` bytes take more
+        than `most_bytes`."""
         measured: dict[SkinnyKey, SkinnyTuning | None] = {}
         for outputs, inputs, form, tokens, *fields in json.loads(file.read_bytes()):
             tuning = SkinnyTuning(*fields) if fields else None
             if tuning is not None and most_bytes is not None:
-                tuning = tuning if tuning.bytes(tokens, form == "gated") <= most_bytes else None
+                size = tuning.bytes(tokens, form == "gated", itemsize)
+                tuning = tuning if size <= most_bytes else None
             measured[outputs, inputs, form, tokens] = tuning
         return cls(measured)
 
@@ -92,9 +95,9 @@ def bucket(tokens: int) -> int:
 
 
 @cache
-def _table(device: torch.device) -> SkinnyTable:
+def _table(device: torch.device, prefix: str = "", itemsize: int = 2) -> SkinnyTable:
     kind, name = gpu_kind(device), torch.cuda.get_device_name(device)
-    file = nearest(Path(__file__).parent.glob("skinny-*.json"), kind)
+    file = nearest(Path(__file__).parent.glob(f"{prefix}skinny-*.json"), kind)
     if file is None:
         log.info(
             "GEMMs of few tokens were measured on no GPU like %s (%s): cuBLAS computes them.",
@@ -104,7 +107,7 @@ def _table(device: torch.device) -> SkinnyTable:
         return SkinnyTable({})
     if not kind.is_like(parsed(file.name)):
         log.info("GEMMs of few tokens on %s (%s): as measured on %s.", name, kind, file.stem)
-    return SkinnyTable.read(file, program_bytes(device))
+    return SkinnyTable.read(file, program_bytes(device), itemsize=itemsize)
 
 
 def skinny_gemm(
@@ -129,3 +132,11 @@ def _tuning(x: torch.Tensor, weight: torch.Tensor, form: Form) -> SkinnyTuning |
     if not 0 < tokens <= MAX_SKINNY_TOKENS or x.dtype not in _HALF_DTYPES or x.stride(1) != 1:
         return None
     return _table(x.device).tuning((weight.shape[0], weight.shape[1], form, bucket(tokens)))
+
+
+def fp8_tuning(tokens: int, weight: torch.Tensor, form: Form) -> SkinnyTuning | None:
+    """Return the kernel's tuning for a float8 weight [out, in]; None where cuBLAS is faster."""
+    if not 0 < tokens <= MAX_SKINNY_TOKENS:
+        return None
+    table = _table(weight.device, "fp8-", 1)
+    return table.tuning((weight.shape[0], weight.shape[1], form, bucket(tokens)))

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import gelu, linear, silu
 
 from kvasir_engine.device.gpu_kind import GpuKind
+from kvasir_engine.kernels.quantized_rows import FP8, QuantizedRows, quantized_by_torch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -60,6 +61,50 @@ def test_parts_of_sums(skinny, tokens: int, biased: bool, parts: int) -> None:
     assert got.dtype == torch.float32
     assert all(part.abs().sum() > 0 for part in got)
     torch.testing.assert_close(got.sum(0).cpu(), linear(x, weight, bias), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 5])
+@pytest.mark.parametrize("gate", [None, "silu"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_in_float8(skinny, tokens: int, gate: str | None, biased: bool) -> None:
+    x, weight, scales, bias = in_float8(tokens, biased)
+    want = dequantized(x, weight, scales, bias)
+    if gate is not None:
+        first, up = want.chunk(2, dim=-1)
+        want = silu(first) * up
+    tuning = skinny.SkinnyTuning(16, 32, 1, 2, prefetched=128)
+    operands = moved(x, weight, scales, bias)
+
+    got = skinny.skinny_fp8_linear(*operands, tuning, dtype=torch.float32, gate=gate)
+
+    torch.testing.assert_close(got.cpu(), want, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_parts_of_sums_in_float8(skinny, tokens: int) -> None:
+    x, weight, scales, bias = in_float8(tokens, biased=True)
+    tuning = skinny.SkinnyTuning(16, 32, 1, 2, prefetched=0, parts=3)
+
+    got = skinny.skinny_fp8_parts_of(*moved(x, weight, scales, bias), tuning)
+
+    assert got.shape == (3, tokens, 64)
+    want = dequantized(x, weight, scales, bias)
+    torch.testing.assert_close(got.sum(0).cpu(), want, atol=1e-4, rtol=1e-4)
+
+
+def in_float8(tokens: int, biased: bool):
+    x, weight = quantized_by_torch(torch.randn(tokens, 224)), torch.randn(64, 224).to(FP8)
+    return x, weight, torch.rand(64) / 12, torch.randn(64) if biased else None
+
+
+def dequantized(x, weight, scales, bias):
+    wide = x.values.float() * x.scales[:, None], weight.float() * scales[:, None]
+    return linear(*wide, bias)
+
+
+def moved(x, *others):
+    on_device = [None if each is None else each.to(DEVICE) for each in others]
+    return QuantizedRows(x.values.to(DEVICE), x.scales.to(DEVICE)), *on_device
 
 
 def test_every_part_has_inputs(skinny) -> None:

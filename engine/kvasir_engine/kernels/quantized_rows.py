@@ -1,0 +1,43 @@
+"""Quantised inputs of linear layers, as kernels hand them on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+FP8 = torch.float8_e4m3fn
+FP8_MAX = 448.0
+"""Largest number of float8 e4m3."""
+MIN_SCALE = 1e-12
+"""Scale of rows of zeros: any would do but 0."""
+
+
+class QuantizedRows(NamedTuple):
+    """Rows of numbers in float8, each row times a scale of its own."""
+
+    values: torch.Tensor
+    """float8 e4m3 [tokens, inputs], contiguous."""
+    scales: torch.Tensor
+    """fp32 [tokens]."""
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device that they are on."""
+        return self.values.device
+
+
+def quantized_by_torch(x: torch.Tensor, scale: torch.Tensor | None = None) -> QuantizedRows:
+    """Return x [rows, n], all divided by `scale` [1], or each row by what makes its largest number
+    float8's largest."""
+    wide = x.float()
+    if scale is None:
+        scales = (wide.abs().amax(-1) / FP8_MAX).clamp(min=MIN_SCALE)
+    else:
+        scales = scale.repeat(len(x))
+    return QuantizedRows(as_fp8(wide / scales[:, None]), scales)
+
+
+def as_fp8(x: torch.Tensor) -> torch.Tensor:
+    """Return x rounded to float8; what is beyond its range becomes its largest number."""
+    return x.clamp(-FP8_MAX, FP8_MAX).to(FP8)
