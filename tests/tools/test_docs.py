@@ -165,7 +165,7 @@ def test_files_and_folders_of_the_map_exist() -> None:
 def test_layers_of_the_map_are_those_of_import_linter() -> None:
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     held = {
-        contract["containers"][0]: [set(re.split(r" \| ", each)) for each in contract["layers"]]
+        contract["containers"][0]: [set(re.split(r" [|:] ", each)) for each in contract["layers"]]
         for contract in linter["contracts"]
         if contract["type"] == "layers"
     }

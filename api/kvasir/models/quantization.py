@@ -1,4 +1,4 @@
-"""How linear weights are quantised: as a checkpoint's `quantization_config` says, or a user asks.
+"""Quantisation of linear weights, as a checkpoint's `quantization_config` says or a user asks.
 
 What a format is called differs between the tools that write checkpoints; here it is described by
 what arithmetic needs to know.
@@ -22,7 +22,7 @@ class Numbers(StrEnum):
 
 
 class Packing(StrEnum):
-    """How several numbers of less than a byte lie in one integer of a checkpoint."""
+    """Order in which numbers of less than a byte lie in an integer of a checkpoint."""
 
     NONE = "none"
     AWQ = "awq"
@@ -44,7 +44,7 @@ class Scales(StrEnum):
 
 
 class Activations(StrEnum):
-    """How the inputs of a quantised layer are quantised; None stands for not at all."""
+    """Quantisation of a layer's inputs; None stands for none."""
 
     PER_TOKEN = "per_token"  # noqa: S105 (a token of text)
     """Each token by its own largest number, as it comes."""

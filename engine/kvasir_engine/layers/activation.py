@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
 from kvasir_engine.layers.fused import fused_ops
 
 if TYPE_CHECKING:
@@ -55,3 +56,11 @@ def gated(x: torch.Tensor, act: Activation) -> torch.Tensor:
                 return fused.gelu_mul(x)
     gate, up = x.chunk(2, dim=-1)
     return act(gate) * up
+
+
+def gated_rows(x: torch.Tensor, act: Activation) -> torch.Tensor | QuantizedRows:
+    """Return the same, quantised by token where one kernel does both."""
+    fused, gate = fused_ops(x.device), gate_kernel(act)
+    if fused is None or gate is None or not x.is_contiguous():
+        return gated(x, act)
+    return fused.gated_rows(x, gelu=gate == "gelu_tanh")

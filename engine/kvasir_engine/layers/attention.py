@@ -19,6 +19,7 @@ from kvasir_engine.layers.linear import (
 )
 from kvasir_engine.layers.norm import RMSNorm, ShardedRMSNorm
 from kvasir_engine.layers.rotary import RotaryTable, apply_rotary
+from kvasir_engine.quantization.linear_method import Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class SelfAttention(nn.Module):
         )
         self.q_norm, self.k_norm = _qk_norms(config)
 
-    def forward(self, x: torch.Tensor, rotary: RotaryTable) -> Output:
+    def forward(self, x: Input, rotary: RotaryTable) -> Output:
         """Map [tokens, hidden_size] to the same shape."""
         spec = self.spec
         shape = spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim
@@ -65,17 +66,17 @@ class SelfAttention(nn.Module):
         if fused is None:
             mixed = self._by_torch(self.qkv_proj(x).view(-1, *shape), rotary)
         else:
-            parts = self._in_parts(x, fused)
-            heads = self.qkv_proj(x) if parts is None else parts
+            # Only `store_qkv` sums parts.
+            normed_first = isinstance(self.q_norm, ShardedRMSNorm)
+            heads = self.qkv_proj(x) if normed_first else self.qkv_proj.summed_later(x)
             mixed = self._by_kernels(heads.view(*heads.shape[:-1], *shape), rotary, fused)
         out: Output = self.o_proj(mixed.flatten(1))
         return out
 
-    def _in_parts(self, x: torch.Tensor, fused: FusedOps) -> torch.Tensor | None:
-        """Parts [parts, tokens, outputs] of the projection, where `store_qkv` is to sum them."""
-        if isinstance(self.q_norm, ShardedRMSNorm):
-            return None
-        return fused.skinny_parts(x, self.qkv_proj.weight, self.qkv_proj.bias)
+    @property
+    def quantizes_tokens(self) -> bool:
+        """True if the kernel before it may quantise its inputs."""
+        return self.qkv_proj.quantizes_tokens
 
     def _by_kernels(
         self, heads: torch.Tensor, rotary: RotaryTable, fused: FusedOps

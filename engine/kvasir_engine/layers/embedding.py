@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from kvasir_engine.device.collectives import all_gather, all_reduce, tensor_parallel
-from kvasir_engine.layers.linear import linear
 from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
+from kvasir_engine.quantization.plain import linear
 
 
 class VocabParallelEmbedding(nn.Module):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kvasir_engine.device.capability import kernels_run_on
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
 
 if TYPE_CHECKING:
     from kvasir_engine.kernels.qkv import QKNorm
@@ -21,8 +22,11 @@ class FusedOps:
     """The fused kernels; each function documents its own arguments."""
 
     add_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    add_norm_rows: Callable[..., tuple[QuantizedRows, torch.Tensor]]
     silu_mul: Callable[[torch.Tensor], torch.Tensor]
     gelu_mul: Callable[[torch.Tensor], torch.Tensor]
+    gated_rows: Callable[..., QuantizedRows]
+    quantize_rows: Callable[[torch.Tensor, torch.Tensor | None], QuantizedRows]
     soft_cap: Callable[[torch.Tensor, float], torch.Tensor]
     skinny_gemm: Callable[..., torch.Tensor | None]
     skinny_parts: Callable[..., torch.Tensor | None]
@@ -34,6 +38,8 @@ class FusedOps:
     store_qkv: Callable[..., torch.Tensor]
     qk_norm: type[QKNorm]
     norm_all_heads: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], None]
+    fp8: ModuleType
+    """`kernels.gemm.fp8_linear`."""
     moe: ModuleType
     """`kernels.grouped_gemm`."""
     moe_blocks: ModuleType
@@ -50,19 +56,24 @@ def _fused_ops() -> FusedOps:
     # Not at the top: they import triton, which the CPU does not need.
     from kvasir_engine.kernels import expert_routing as moe_blocks
     from kvasir_engine.kernels import grouped_gemm as moe
-    from kvasir_engine.kernels.add_norm import add_norm
+    from kvasir_engine.kernels.add_norm import add_norm, add_norm_rows
+    from kvasir_engine.kernels.gemm import fp8_linear as fp8
     from kvasir_engine.kernels.gemm.skinny_table import skinny_gemm, skinny_parts
     from kvasir_engine.kernels.gemm.tuned_gemm import tuned_gemm
     from kvasir_engine.kernels.norm_all_heads import norm_all_heads
     from kvasir_engine.kernels.qkv import QKNorm, store_qkv
+    from kvasir_engine.kernels.quantize_rows import quantize_rows
     from kvasir_engine.kernels.rotary_table import rotary_table
-    from kvasir_engine.kernels.silu_mul import gelu_mul, silu_mul
+    from kvasir_engine.kernels.silu_mul import gated_rows, gelu_mul, silu_mul
     from kvasir_engine.kernels.soft_cap import soft_cap
 
     return FusedOps(
         add_norm,
+        add_norm_rows,
         silu_mul,
         gelu_mul,
+        gated_rows,
+        quantize_rows,
         soft_cap,
         skinny_gemm,
         skinny_parts,
@@ -71,6 +82,7 @@ def _fused_ops() -> FusedOps:
         store_qkv,
         QKNorm,
         norm_all_heads,
+        fp8,
         moe,
         moe_blocks,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -11,15 +13,11 @@ from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.block_output import BlockOutput, Output
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter, siblings
+from kvasir_engine.quantization.linear_method import Input, LinearMethod, Stored
+from kvasir_engine.quantization.plain import PLAIN
 
-
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Return x [tokens, in] times weight [out, in] transposed, plus bias [out]."""
-    fused = fused_ops(x.device)
-    out = None if fused is None else fused.skinny_gemm(x, weight, bias)
-    if out is None and fused is not None and bias is None:
-        out = fused.tuned_gemm(x, weight)
-    return nn.functional.linear(x, weight, bias) if out is None else out
+if TYPE_CHECKING:
+    from kvasir_engine.kernels.gemm.skinny import Gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,37 @@ def qkv_parts(num_heads: int, num_kv_heads: int, head_dim: int) -> tuple[OutputP
     )
 
 
-class ColumnParallelLinear(nn.Module):
+class ParallelLinear(nn.Module):
+    """A linear layer's share of one rank, and the method that stores and multiplies its weights."""
+
+    weight: nn.Parameter
+    weight_scale: nn.Parameter
+    input_scale: nn.Parameter
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool) -> None:
+        super().__init__()
+        self.local_inputs = inputs
+        self.local_outputs = outputs
+        self.dtype = torch.get_default_dtype()
+        self.bias = parameter(outputs) if bias else None
+        self.use(PLAIN)
+
+    def use(self, method: LinearMethod) -> None:
+        """Have weights of this method, uninitialised."""
+        self.method = method
+        method.create(self)
+
+    def modules_in_checkpoint(self, path: str) -> list[str]:
+        """Return the names of the modules that a checkpoint has of it; `path` is its own here."""
+        return [path]
+
+    @property
+    def quantizes_tokens(self) -> bool:
+        """True if the kernel before it may quantise its inputs."""
+        return self.method.quantizes_tokens and fused_ops(self.weight.device) is not None
+
+
+class ColumnParallelLinear(ParallelLinear):
     """Several matrices of one input as one, each sharded along its outputs.
 
     The checkpoint holds the parts as modules beside this one, or, when `fused`, one tensor of all
@@ -75,67 +103,98 @@ class ColumnParallelLinear(nn.Module):
     def __init__(
         self, inputs: int, parts: tuple[OutputPart, ...], *, bias: bool = False, fused: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(inputs, sum(part.local for part in parts), bias=bias)
         self.parts = parts
         self.fused = fused
-        outputs = sum(part.local for part in parts)
-        self.weight = parameter(outputs, inputs)
-        self.bias = parameter(outputs) if bias else None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Input) -> torch.Tensor:
         """Map [tokens, inputs] to this rank's [tokens, sum of local outputs]."""
-        return linear(x, self.weight, self.bias)
+        return self.method.apply(self, self.method.prepare(self, x), self.bias)
+
+    def summed_later(self, x: Input) -> torch.Tensor:
+        """Return the same, or where it is faster fp32 [parts, tokens, local outputs], whose sum it
+        is."""
+        x = self.method.prepare(self, x)
+        parts = self.method.parts(self, x, self.bias)
+        return self.method.apply(self, x, self.bias) if parts is None else parts
+
+    def gated_by(self, x: Input, gate: Gate) -> torch.Tensor | None:
+        """Return gate(first half of outputs) * second half, where one kernel does it faster, else
+        None."""
+        return self.method.gated(self, self.method.prepare(self, x), self.bias, gate)
+
+    def modules_in_checkpoint(self, path: str) -> list[str]:
+        """Return the names of the modules that a checkpoint has of it; `path` is its own here."""
+        if self.fused:
+            return [path]
+        return list(siblings(path, tuple(part.name for part in self.parts)))
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return a slot a part, or one of several shards when fused."""
+        stored = [*self.method.stored(self)]
+        if self.bias is not None:
+            stored.append(Stored("bias", self.bias.data))
         slots: dict[str, WeightSlot] = {}
-        for kind, tensor in (("weight", self.weight), ("bias", self.bias)):
-            if tensor is not None:
-                slots.update(self._slots_of(path, kind, tensor.data))
+        for each in stored:
+            slots.update(self._slots_of(path, each))
         return slots
 
-    def _slots_of(self, path: str, kind: str, tensor: torch.Tensor) -> dict[str, WeightSlot]:
-        targets = torch.split(tensor, [part.local for part in self.parts])
-        tail = tuple(tensor.shape[1:])
-        if not self.fused:
-            names = siblings(path, tuple(part.name for part in self.parts))
-            return {
-                f"{name}.{kind}": WeightSlot(
-                    (part.size, *tail), (WeightShard(target, 0, part.start),)
-                )
-                for name, part, target in zip(names, self.parts, targets, strict=True)
-            }
-        shards, offset = [], 0
-        for part, target in zip(self.parts, targets, strict=True):
-            shards.append(WeightShard(target, 0, offset + part.start))
-            offset += part.size
-        return {f"{path}.{kind}": WeightSlot((offset, *tail), tuple(shards))}
+    def _slots_of(self, path: str, stored: Stored) -> dict[str, WeightSlot]:
+        tail = tuple(stored.target.shape[1:])
+        first, whole = 0, 0
+        slots: dict[str, WeightSlot] = {}
+        shards = []
+        names = self.modules_in_checkpoint(path)
+        for at, part in enumerate(self.parts):
+            rows = slice(first, first + part.local)
+            shard = shard_of(stored, rows, 0, whole * self.fused + part.start)
+            shards.append(shard)
+            if not self.fused:
+                shape = (1,) if stored.single else (part.size, *tail)
+                slots[f"{names[at]}.{stored.name}"] = WeightSlot(shape, (shard,))
+            first, whole = rows.stop, whole + part.size
+        if self.fused:
+            shape = (1,) if stored.single else (whole, *tail)
+            slots[f"{path}.{stored.name}"] = WeightSlot(shape, tuple(shards))
+        return slots
 
 
-class RowParallelLinear(nn.Module):
+class RowParallelLinear(ParallelLinear):
     """A matrix sharded along its inputs; the ranks' products are summed."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = False) -> None:
-        super().__init__()
+        super().__init__(divide(inputs, "inputs"), outputs, bias=bias)
         self.inputs = inputs
-        self.weight = parameter(outputs, divide(inputs, "inputs"))
-        self.bias = parameter(outputs) if bias else None
 
-    def forward(self, x: torch.Tensor) -> Output:
+    def forward(self, x: Input) -> Output:
         """Map this rank's [tokens, inputs / ranks] to the whole [tokens, outputs]."""
-        ranks, fused = tensor_parallel(), fused_ops(x.device)
-        if fused is not None and ranks.size == 1:
-            parts = fused.skinny_parts(x, self.weight, self.bias)
+        ranks = tensor_parallel()
+        x = self.method.prepare(self, x)
+        if ranks.size == 1:
+            parts = self.method.parts(self, x, self.bias)
             if parts is not None:
                 return BlockOutput(parts)
-        bias = self.bias if ranks.rank == 0 else None
-        return all_reduce(linear(x, self.weight, bias))
+        return all_reduce(self.method.apply(self, x, self.bias if ranks.rank == 0 else None))
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return slots of the weight's columns of this rank and of the whole bias."""
-        outputs, local = self.weight.shape
-        start = tensor_parallel().rank * local
-        weight = WeightSlot((outputs, self.inputs), (WeightShard(self.weight.data, 1, start),))
-        if self.bias is None:
-            return {f"{path}.weight": weight}
-        return {f"{path}.weight": weight, f"{path}.bias": WeightSlot.whole(self.bias.data)}
+        slots = {}
+        start = tensor_parallel().rank * self.local_inputs
+        for stored in self.method.stored(self):
+            shape, dim = [*stored.target.shape], stored.inputs_dim
+            if dim is not None:
+                shape[dim] = shape[dim] * self.inputs // self.local_inputs
+            shard = shard_of(stored, slice(0, len(stored.target)), dim or 0, start * (dim or 0))
+            whole = (1,) if stored.single else tuple(shape)
+            slots[f"{path}.{stored.name}"] = WeightSlot(whole, (shard,))
+        if self.bias is not None:
+            slots[f"{path}.bias"] = WeightSlot.whole(self.bias.data)
+        return slots
+
+
+def shard_of(stored: Stored, rows: slice, dim: int, start: int) -> WeightShard:
+    """Return the shard for these rows of a stored tensor, which holds start and on along dim."""
+    store = None if stored.store is None else partial(stored.store, rows)
+    if stored.single:
+        return WeightShard(stored.target[rows.start : rows.start + 1], store=store)
+    return WeightShard(stored.target[rows], dim, start, store)

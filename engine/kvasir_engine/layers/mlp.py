@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
-from kvasir_engine.layers.activation import activation, gate_kernel, gated
+from kvasir_engine.layers.activation import activation, gate_kernel, gated, gated_rows
 from kvasir_engine.layers.block_output import Output
-from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.linear import ColumnParallelLinear, RowParallelLinear, even_part
+from kvasir_engine.quantization.linear_method import Input
 
 
 class GatedMLP(nn.Module):
@@ -27,17 +26,21 @@ class GatedMLP(nn.Module):
         self.down_proj = RowParallelLinear(intermediate_size, hidden_size, bias=bias)
         self.act = activation(act)
 
-    def forward(self, x: torch.Tensor) -> Output:
+    @property
+    def quantizes_tokens(self) -> bool:
+        """True if the kernel before it may quantise its inputs."""
+        return self.gate_up_proj.quantizes_tokens
+
+    def forward(self, x: Input) -> Output:
         """Map [tokens, hidden_size] to the same shape."""
         out: Output = self.down_proj(self._gated(x))
         return out
 
-    def _gated(self, x: torch.Tensor) -> torch.Tensor:
-        up = self.gate_up_proj
-        fused = fused_ops(x.device)
+    def _gated(self, x: Input) -> Input:
         gate = gate_kernel(self.act)
-        if fused is not None and gate is not None:
-            out = fused.skinny_gemm(x, up.weight, up.bias, gate=gate)
+        if gate is not None:
+            out = self.gate_up_proj.gated_by(x, gate)
             if out is not None:
                 return out
-        return gated(up(x), self.act)
+        multiply = gated_rows if self.down_proj.quantizes_tokens else gated
+        return multiply(self.gate_up_proj(x), self.act)

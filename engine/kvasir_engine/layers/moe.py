@@ -10,8 +10,8 @@ from torch import nn
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.fused import FusedOps, fused_ops
-from kvasir_engine.layers.linear import linear
 from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
+from kvasir_engine.quantization.plain import linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,9 @@ class MoEConfig:
 
 class MoE(nn.Module):
     """Softmax router and top-k experts, every expert sharded over ranks as a gated MLP is."""
+
+    quantizes_tokens = False
+    """The router needs the inputs as they are."""
 
     def __init__(self, config: MoEConfig) -> None:
         super().__init__()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import nn
 
@@ -10,6 +12,16 @@ from kvasir_engine.kernels.norm_parameters import NormParameters
 from kvasir_engine.layers.block_output import BlockOutput, Output, pieces
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import WeightedModule, WeightShard, WeightSlot, parameter
+from kvasir_engine.quantization.linear_method import Input
+
+
+class QuantizesTokens(Protocol):
+    """A layer that may quantise each token of its input by its own largest number."""
+
+    @property
+    def quantizes_tokens(self) -> bool:
+        """True if it does, and the kernel before it may instead."""
+        ...
 
 
 class Norm(WeightedModule):
@@ -31,6 +43,18 @@ class Norm(WeightedModule):
 
     def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
+
+    def add_rows(
+        self, x: Output, residual: torch.Tensor | None, layer: QuantizesTokens
+    ) -> tuple[Input, torch.Tensor]:
+        """`add`, with the norm quantised by token where `layer`, which it is for, would do it."""
+        if not layer.quantizes_tokens:
+            return self.add(x, residual)
+        x, post = pieces(x)
+        fused = fused_ops(x.device)
+        if fused is None:
+            raise AssertionError("Without kernels layers quantise their inputs themselves.")
+        return fused.add_norm_rows(x, residual, self.kernel_parameters(), post=post)
 
     def add(self, x: Output, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (norm(x + residual), x + residual); without a residual, (norm(x), x)."""

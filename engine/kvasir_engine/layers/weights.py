@@ -6,7 +6,8 @@ The loader then reads no more than those parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -22,6 +23,8 @@ class WeightShard:
     target: torch.Tensor
     dim: int = 0
     start: int = 0
+    store: Callable[[torch.Tensor], None] | None = None
+    """Put what was read into place, where that is more than a copy to `target`."""
 
     @property
     def stop(self) -> int:
@@ -74,6 +77,27 @@ def model_slots(model: nn.Module) -> dict[str, WeightSlot]:
 def parameter(*shape: int) -> nn.Parameter:
     """Return an uninitialised weight in the default dtype, on the default device."""
     return nn.Parameter(torch.empty(*shape), requires_grad=False)
+
+
+_deferred = False
+
+
+@contextmanager
+def deferred_weights() -> Iterator[None]:
+    """Have linear layers that are made within take no memory for their weights."""
+    global _deferred
+    _deferred = True
+    try:
+        yield
+    finally:
+        _deferred = False
+
+
+def linear_weight(outputs: int, inputs: int) -> nn.Parameter:
+    """Return an uninitialised weight of a linear layer, without memory where that is deferred."""
+    if not _deferred:
+        return parameter(outputs, inputs)
+    return nn.Parameter(torch.empty(outputs, inputs, device="meta"), requires_grad=False)
 
 
 def siblings(path: str, names: tuple[str, ...]) -> Iterator[str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 
-from kvasir_engine.layers.weights import WeightSlot
+from kvasir_engine.layers.weights import WeightShard, WeightSlot
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.loader.safetensors_stream import TensorFile, buffers_of_thread
 
@@ -21,8 +23,9 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _TENSORS_PER_TASK = 32
 _MAX_THREADS = 8
-_NOT_WEIGHTS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
-"""Endings of constants that older checkpoints carry and that are computed here."""
+_NOT_WEIGHTS = ("rotary_emb.inv_freq", "masked_bias", "attn.bias", ".k_scale", ".v_scale")
+"""Endings of constants that older checkpoints carry and that are computed here, and of scales for a
+quantised KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +86,35 @@ class Checkpoint:
 
 def _fill_slot(name: str, tensors: Any, stream: TensorFile, slot: WeightSlot) -> None:
     lies = stream.tensors[name]
-    shape = lies.shape
-    if shape != slot.shape:
+    # A single number may have any number of dimensions.
+    if lies.shape != slot.shape and (slot.shape != (1,) or math.prod(lies.shape) != 1):
         raise ModelLoadError(
-            f"weight {name} has shape {list(shape)} where config.json asks for {list(slot.shape)};"
-            f" the config and the weights do not belong together"
+            f"weight {name} has shape {list(lies.shape)} where config.json asks for"
+            f" {list(slot.shape)}; the config and the weights do not belong together"
         )
     for shard in slot.shards:
-        if lies.streams(shard):
-            stream.read(name, shard, buffers_of_thread(shard.target.device))
+        if shard.store is None:
+            _read(name, tensors, stream, shard)
             continue
-        source = tensors.get_slice(name)
-        ranges = (slice(None),) * shard.dim + (slice(shard.start, shard.stop),)
-        shard.target.copy_(source[ranges] if shape else source[:])
+        buffers = buffers_of_thread(shard.target.device)
+        with buffers.behind_copies():
+            dtype = lies.dtype or torch.float32
+            read = torch.empty(shard.target.shape, dtype=dtype, device=shard.target.device)
+        _read(name, tensors, stream, replace(shard, target=read, store=None))
+        with buffers.behind_copies():
+            shard.store(read)
+
+
+def _read(name: str, tensors: Any, stream: TensorFile, shard: WeightShard) -> None:
+    lies = stream.tensors[name]
+    if lies.streams(shard):
+        stream.read(name, shard, buffers_of_thread(shard.target.device))
+        return
+    source = tensors.get_slice(name)
+    if math.prod(lies.shape) == 1:
+        shard.target.copy_(source[:].reshape(shard.target.shape))
+        return
+    shard.target.copy_(source[(slice(None),) * shard.dim + (slice(shard.start, shard.stop),)])
 
 
 def _weight_files(directory: Path) -> list[Path]:

@@ -18,17 +18,21 @@ from kvasir.engine_values import LoadFormat
 from kvasir.models.config_overrides import ConfigOverrides
 from kvasir.models.hf_config import ConfigError, load_config
 from kvasir.models.model_shape import ModelShape
+from kvasir.models.quantization import Quantization
 from kvasir_engine.device import out_of_memory
 from kvasir_engine.device.capability import unsupported_dtype
 from kvasir_engine.device.collectives import tensor_parallel
 from kvasir_engine.kv.cache_spec import CacheSpec
-from kvasir_engine.layers.weights import model_slots
+from kvasir_engine.layers.linear import ParallelLinear
+from kvasir_engine.layers.weights import deferred_weights, model_slots
 from kvasir_engine.loader.checkpoint import Checkpoint
 from kvasir_engine.loader.load_error import ModelLoadError
 from kvasir_engine.models.causal_lm import CausalLM
 from kvasir_engine.models.config import ModelConfig, model_config
 from kvasir_engine.models.decoder import DecoderForCausalLM
 from kvasir_engine.models.registry import NATIVE, build_native
+from kvasir_engine.quantization.plain import DUMMY_RANGE
+from kvasir_engine.quantization.quantize_layers import quantize_layers
 from kvasir_engine.settings import ModelImpl
 
 if TYPE_CHECKING:
@@ -65,6 +69,7 @@ def load_model(
     trust_remote_code: bool = False,
     max_model_len: int | None = None,
     seed: int = 0,
+    quantization: Quantization | None = None,
     overrides: ConfigOverrides | None = None,
 ) -> LoadedModel:
     """Build the model that `model_dir`/config.json names and fill it with its weights.
@@ -72,8 +77,9 @@ def load_model(
     `dtype` "auto" is the config's on a GPU and float32 on a CPU. `load_format` "dummy" needs no
     weights: small random ones, the same for the same `seed`; "none" leaves them as they are, which
     is for tensors without values. `model_impl` "auto" takes our own code where there is some, else
-    transformers'. `max_model_len` decides which factors LongRoPE uses. `overrides` are put into the
-    config. Raises ModelLoadError with what is wrong and what to do about it.
+    transformers'. `max_model_len` decides which factors LongRoPE uses. `quantization` is how
+    weights are stored and multiplied. `overrides` are put into the config. Raises ModelLoadError
+    with what is wrong and what to do about it.
     """
     device = torch.device(device)
     fields = _read_config(model_dir, overrides or ConfigOverrides())
@@ -86,7 +92,7 @@ def load_model(
     fault = unsupported_dtype(kind, device)
     if fault is not None:
         raise ModelLoadError(fault)
-    source = _Source(model_dir, fields, config, kind, device, trust_remote_code)
+    source = _Source(model_dir, fields, config, kind, device, trust_remote_code, quantization)
     begin = time.monotonic()
     native = _is_native(config.shape.architecture, model_impl)
     make = source.native if native else source.transformers
@@ -115,9 +121,17 @@ def resolve_dtype(asked: str, of_config: str, device: torch.device) -> torch.dty
 
 def fill_randomly(model: nn.Module, seed: int) -> None:
     """Small uniform weights; each depends on the seed and its name alone."""
+
+    def generator(name: str, device: torch.device) -> torch.Generator:
+        return torch.Generator(device).manual_seed(seed ^ zlib.crc32(name.encode()))
+
     for name, tensor in model.named_parameters():
-        generator = torch.Generator(tensor.device).manual_seed(seed ^ zlib.crc32(name.encode()))
-        tensor.data.uniform_(-0.02, 0.02, generator=generator)
+        if tensor.dtype in _DTYPES.values():
+            drawn_by = generator(name, tensor.device)
+            tensor.data.uniform_(-DUMMY_RANGE, DUMMY_RANGE, generator=drawn_by)
+    for path, module in model.named_modules():
+        if isinstance(module, ParallelLinear):
+            module.method.fill_randomly(module, generator(f"{path}.weight", module.weight.device))
 
 
 def _is_native(architecture: str, model_impl: ModelImpl) -> bool:
@@ -139,15 +153,25 @@ class _Source:
     dtype: torch.dtype
     device: torch.device
     trust_remote_code: bool
+    quantization: Quantization | None
 
     def native(self, *, with_weights: bool) -> DecoderForCausalLM:
         try:
             with torch.device(self.device), _default_dtype(self.dtype):
-                model = build_native(self.config.shape.architecture, self.config)
+                model = self._build_native()
         except ValueError as error:
             raise ModelLoadError(f"{self.config.shape.architecture}: {error}") from error
         if with_weights:
             _fill_native(model, self.model_dir)
+        return model
+
+    def _build_native(self) -> DecoderForCausalLM:
+        architecture = self.config.shape.architecture
+        if self.quantization is None:
+            return build_native(architecture, self.config)
+        with deferred_weights():
+            model = build_native(architecture, self.config)
+        quantize_layers(model, self.quantization)
         return model
 
     def transformers(self, *, with_weights: bool) -> TransformersForCausalLM:

@@ -22,7 +22,12 @@ from kvasir_engine.layers.weights import WeightShard
 
 BUFFER_BYTES = 16 << 20
 """Bytes of each of a thread's two buffers."""
-_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+_DTYPES = {
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "F32": torch.float32,
+    "F8_E4M3": torch.float8_e4m3fn,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,16 @@ class PinnedBuffers:
         self._memory: list[torch.Tensor] = [torch.empty(0, dtype=torch.uint8)] * 2
         self._copied: list[torch.cuda.Event | None] = [None, None]
         self._turn = 0
+
+    @contextmanager
+    def behind_copies(self) -> Iterator[None]:
+        """Launch what the body launches behind the copies out of the buffers, and wait for it."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            yield
+        self._stream.synchronize()
 
     @contextmanager
     def next(self, size: int) -> Iterator[torch.Tensor]:

@@ -13,6 +13,9 @@ from kvasir_engine.layers.attention import AttentionConfig, SelfAttention
 from kvasir_engine.layers.block_output import Output
 from kvasir_engine.layers.embedding import VocabParallelEmbedding
 from kvasir_engine.layers.fused import fused_ops
+from kvasir_engine.layers.linear import ParallelLinear
+from kvasir_engine.layers.mlp import GatedMLP
+from kvasir_engine.layers.moe import MoE
 from kvasir_engine.layers.norm import Norm, RMSNorm
 from kvasir_engine.layers.rotary import RotaryConfig, RotaryEmbedding, RotaryTable
 from kvasir_engine.models.config import ModelConfig
@@ -27,7 +30,7 @@ class DecoderLayer(nn.Module):
     input_layernorm: Norm
     post_attention_layernorm: Norm
 
-    def __init__(self, attention: AttentionConfig, mlp: nn.Module) -> None:
+    def __init__(self, attention: AttentionConfig, mlp: GatedMLP | MoE) -> None:
         super().__init__()
         self.self_attn = SelfAttention(attention)
         self.mlp = mlp
@@ -38,9 +41,9 @@ class DecoderLayer(nn.Module):
         self, x: Output, residual: torch.Tensor | None, rotary: RotaryTable
     ) -> tuple[Output, torch.Tensor | None]:
         """The layer's own output and the residual it is still to be added to."""
-        normed, residual = self.input_layernorm.add(x, residual)
+        normed, residual = self.input_layernorm.add_rows(x, residual, self.self_attn)
         attended = self.self_attn(normed, rotary)
-        normed, residual = self.post_attention_layernorm.add(attended, residual)
+        normed, residual = self.post_attention_layernorm.add_rows(attended, residual, self.mlp)
         return self.mlp(normed), residual
 
 
@@ -147,4 +150,8 @@ def _kind_of(layer: nn.Module) -> Hashable:
     specs = [
         replace(part.spec, layer=0) for part in layer.modules() if isinstance(part, SelfAttention)
     ]
-    return tuple(specs), tuple(type(part) for part in layer.modules())
+    kinds = (
+        (type(part), part.method if isinstance(part, ParallelLinear) else None)
+        for part in layer.modules()
+    )
+    return tuple(specs), tuple(kinds)

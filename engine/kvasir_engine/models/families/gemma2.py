@@ -33,9 +33,9 @@ class GemmaLayer(DecoderLayer):
         self, x: Output, residual: torch.Tensor | None, rotary: RotaryTable
     ) -> tuple[Output, torch.Tensor | None]:
         """The layer's own output and the residual it is still to be added to."""
-        normed, residual = self.input_layernorm.add(x, residual)
+        normed, residual = self.input_layernorm.add_rows(x, residual, self.self_attn)
         attended = self.post_attention_layernorm.of_output(self.self_attn(normed, rotary))
-        normed, residual = self.pre_feedforward_layernorm.add(attended, residual)
+        normed, residual = self.pre_feedforward_layernorm.add_rows(attended, residual, self.mlp)
         return self.post_feedforward_layernorm.of_output(self.mlp(normed)), residual
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import nn
-
 from kvasir_engine.attention.base import AttentionSpec
 from kvasir_engine.layers.attention import AttentionConfig
 from kvasir_engine.layers.mlp import GatedMLP
@@ -73,7 +71,7 @@ class LlamaForCausalLM(DecoderForCausalLM):
             norm_eps=self.eps(config),
         )
 
-    def mlp(self, config: ModelConfig, layer: int) -> nn.Module:
+    def mlp(self, config: ModelConfig, layer: int) -> GatedMLP | MoE:
         """MLP of one layer."""
         shape, act = config.shape, config.get(*self.act)
         return GatedMLP(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torch import nn
-
-from kvasir_engine.layers.moe import ExpertNames
+from kvasir_engine.layers.mlp import GatedMLP
+from kvasir_engine.layers.moe import ExpertNames, MoE
 from kvasir_engine.models.config import ModelConfig
 from kvasir_engine.models.families.qwen3 import Qwen3ForCausalLM
 
@@ -12,7 +11,7 @@ from kvasir_engine.models.families.qwen3 import Qwen3ForCausalLM
 class Qwen3MoeForCausalLM(Qwen3ForCausalLM):
     """Layers named by `mlp_only_layers`, or between sparse steps, have a dense MLP."""
 
-    def mlp(self, config: ModelConfig, layer: int) -> nn.Module:
+    def mlp(self, config: ModelConfig, layer: int) -> GatedMLP | MoE:
         """Experts or a dense MLP."""
         sparse = (layer + 1) % config.get("decoder_sparse_step", 1) == 0
         if layer in config.get("mlp_only_layers", ()) or not sparse:

@@ -1,0 +1,143 @@
+"""Weights and inputs in float8 (e4m3): a scale for each output and for each token, sums in fp32.
+
+Checkpoints with one scale for a whole matrix are the same with equal scales, so that matrices that
+are merged may differ in theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from kvasir.models.quantization import Activations, Quantization, Scales
+from kvasir_engine.kernels.quantized_rows import (
+    FP8,
+    FP8_MAX,
+    QuantizedRows,
+    as_fp8,
+    quantized_by_torch,
+)
+from kvasir_engine.layers.fused import fused_ops
+from kvasir_engine.quantization.linear_method import Input, LinearLayer, Stored
+from kvasir_engine.quantization.plain import DUMMY_RANGE
+
+if TYPE_CHECKING:
+    from kvasir_engine.kernels.gemm.skinny import Gate
+
+
+DUMMY_INPUT = 8.0
+"""Largest input that models without weights are quantised for."""
+
+
+class Fp8Linear:
+    """`weight` float8 [outputs, inputs], `weight_scale` fp32 [outputs, 1], and `input_scale` fp32
+    [1] where inputs are quantised by a number of the checkpoint."""
+
+    def __init__(self, quantization: Quantization) -> None:
+        """`quantization`: float8 by tensor or channel, as checkpoints have it or online."""
+        self._online = quantization.online
+        self._single = quantization.scales == Scales.TENSOR and not self._online
+        self._static = quantization.activations == Activations.STATIC
+        self.quantizes_tokens = not self._static
+
+    def create(self, layer: LinearLayer) -> None:
+        """LinearMethod.create."""
+        weight = torch.empty(layer.local_outputs, layer.local_inputs, dtype=FP8)
+        scales = torch.empty(layer.local_outputs, 1, dtype=torch.float32)
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        layer.weight_scale = nn.Parameter(scales, requires_grad=False)
+        if self._static:
+            scale = torch.zeros(1, dtype=torch.float32)
+            layer.input_scale = nn.Parameter(scale, requires_grad=False)
+
+    def stored(self, layer: LinearLayer) -> Sequence[Stored]:
+        """LinearMethod.stored."""
+        weight, scales = layer.weight.data, layer.weight_scale.data
+        if self._online:
+
+            def quantize(rows: slice, read: torch.Tensor) -> None:
+                fused = fused_ops(read.device)
+                by = quantized_by_torch if fused is None else fused.quantize_rows
+                quantized = by(read, None)
+                weight[rows].copy_(quantized.values)
+                scales[rows].copy_(quantized.scales[:, None])
+
+            return [Stored("weight", weight, inputs_dim=1, store=quantize)]
+
+        def spread(rows: slice, read: torch.Tensor) -> None:
+            scales[rows] = read.flatten().to(scales)
+
+        stored = [
+            Stored("weight", weight, inputs_dim=1),
+            Stored(
+                "weight_scale",
+                scales,
+                store=spread if self._single else None,
+                single=self._single,
+            ),
+        ]
+        if self._static:
+            scale = layer.input_scale.data
+
+            def largest(_: slice, read: torch.Tensor) -> None:
+                torch.maximum(scale, read.flatten().to(scale), out=scale)
+
+            stored.append(Stored("input_scale", scales, store=largest, single=True))
+        return stored
+
+    def prepare(self, layer: LinearLayer, x: Input) -> Input:
+        """LinearMethod.prepare."""
+        if isinstance(x, QuantizedRows):
+            return x
+        scale = layer.input_scale if self._static else None
+        fused = fused_ops(x.device)
+        return quantized_by_torch(x, scale) if fused is None else fused.quantize_rows(x, scale)
+
+    def apply(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor:
+        """LinearMethod.apply."""
+        rows, weight, scales = _operands(layer, x)
+        fused = fused_ops(rows.device)
+        if fused is not None:
+            product: torch.Tensor = fused.fp8.fp8_linear(rows, weight, scales, bias, layer.dtype)
+            return product
+        out = (rows.values.float() @ weight.float().t()) * rows.scales[:, None] * scales
+        return (out if bias is None else out + bias.float()).to(layer.dtype)
+
+    def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
+        """LinearMethod.parts."""
+        fused = fused_ops(x.device)
+        if fused is None:
+            return None
+        out: torch.Tensor | None = fused.fp8.fp8_parts(*_operands(layer, x), bias)
+        return out
+
+    def gated(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, gate: Gate
+    ) -> torch.Tensor | None:
+        """LinearMethod.gated."""
+        fused = fused_ops(x.device)
+        if fused is None:
+            return None
+        out: torch.Tensor | None = fused.fp8.fp8_gated(
+            *_operands(layer, x), bias, gate, layer.dtype
+        )
+        return out
+
+    def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
+        """LinearMethod.fill_randomly."""
+        weight = layer.weight.data
+        drawn = torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device)
+        drawn.uniform_(-FP8_MAX, FP8_MAX, generator=generator)
+        weight.copy_(as_fp8(drawn))
+        layer.weight_scale.data.fill_(DUMMY_RANGE / FP8_MAX)
+        if self._static:
+            layer.input_scale.data.fill_(DUMMY_INPUT / FP8_MAX)
+
+
+def _operands(layer: LinearLayer, x: Input) -> tuple[QuantizedRows, torch.Tensor, torch.Tensor]:
+    if not isinstance(x, QuantizedRows):
+        raise TypeError("A layer with float8 weights was given inputs that were not prepared.")
+    return x, layer.weight, layer.weight_scale.flatten()

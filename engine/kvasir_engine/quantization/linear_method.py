@@ -1,0 +1,90 @@
+"""How a linear layer's weights are stored, loaded and multiplied; one file a scheme beside this
+one.
+
+A layer (`layers/linear.py`) knows its sizes, its shard and its names in the checkpoint; its method
+knows formats. Layers are built with the plain method, or, when the model is quantised, get theirs
+from `quantize_layers` before their weights take memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import torch
+from torch import nn
+
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
+
+if TYPE_CHECKING:
+    from kvasir_engine.kernels.gemm.skinny import Gate
+
+Input: TypeAlias = torch.Tensor | QuantizedRows
+"""[tokens, inputs], in the model's type or as the kernel before has quantised it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor that a checkpoint has of each matrix of a layer, under a name with this ending."""
+
+    name: str
+    target: torch.Tensor
+    """Its place: rows for outputs, and behind them what else it has."""
+    inputs_dim: int | None = None
+    """Dimension along which a layer that is sharded along its inputs has a shard of it."""
+    store: Callable[[slice, torch.Tensor], None] | None = None
+    """Put what was read for these rows of `target` there; None copies it."""
+    single: bool = False
+    """True when the checkpoint has one number for the whole matrix, for all rows of `target`."""
+
+
+class LinearLayer(Protocol):
+    """What a method sees of its layer: its parameters go onto it, under names of the method's."""
+
+    local_inputs: int
+    local_outputs: int
+    dtype: torch.dtype
+    weight: nn.Parameter
+    weight_scale: nn.Parameter
+    """Where the method has scales, as the next."""
+    input_scale: nn.Parameter
+
+
+class LinearMethod(Protocol):
+    """Creates, loads and applies the weights of linear layers; has no state of a layer's own."""
+
+    quantizes_tokens: bool
+    """True when each token of the input is quantised by its own largest number, so that the kernel
+    before may do it."""
+
+    def create(self, layer: LinearLayer) -> None:
+        """Give `layer` its parameters, uninitialised, on the default device."""
+
+    def stored(self, layer: LinearLayer) -> Sequence[Stored]:
+        """Return what a checkpoint holds for it, the bias apart."""
+        ...
+
+    def prepare(self, layer: LinearLayer, x: Input) -> Input:
+        """Return x as the next three take it: quantised, where the weights are to be multiplied by
+        quantised numbers."""
+        ...
+
+    def apply(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor:
+        """Return x times the weight transposed, plus bias: [tokens, local_outputs]."""
+        ...
+
+    def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
+        """Return fp32 [parts, tokens, local_outputs], the parts of that sum, where a kernel after
+        the layer that sums them makes both faster, else None."""
+        ...
+
+    def gated(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, gate: Gate
+    ) -> torch.Tensor | None:
+        """Return gate(first half of outputs) * second half, where one kernel does it faster, else
+        None."""
+        ...
+
+    def fill_randomly(self, layer: LinearLayer, generator: torch.Generator) -> None:
+        """Fill the weight with small uniform numbers."""

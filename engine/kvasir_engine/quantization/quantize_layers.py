@@ -1,0 +1,76 @@
+"""Choice of each layer's method, as a checkpoint or a user has it quantised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+from torch import nn
+
+from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
+from kvasir_engine.quantization.fp8 import Fp8Linear
+from kvasir_engine.quantization.linear_method import LinearMethod
+from kvasir_engine.quantization.plain import PLAIN
+
+_FP8_ACTIVATIONS = (Activations.PER_TOKEN, Activations.PER_TENSOR, Activations.STATIC)
+
+
+class UnsupportedQuantizationError(ValueError):
+    """A format that no method is for; the message is a sentence."""
+
+
+@runtime_checkable
+class Quantizable(Protocol):
+    """A layer whose weights a method stores."""
+
+    def use(self, method: LinearMethod) -> None:
+        """Have weights of this method, uninitialised."""
+
+    def modules_in_checkpoint(self, path: str) -> list[str]:
+        """Return the names of the modules that a checkpoint has of it; `path` is its own here."""
+        ...
+
+
+def quantize_layers(model: nn.Module, quantization: Quantization) -> None:
+    """Give each linear layer of `model` its method and memory for its weights.
+
+    Raises UnsupportedQuantizationError when nothing here multiplies such weights, or when only some
+    of the matrices that are merged in a layer are quantised.
+    """
+    method = method_for(quantization)
+    for path, layer in _layers(model):
+        kept_plain = {
+            name: not quantization.applies_to(name) for name in layer.modules_in_checkpoint(path)
+        }
+        if len({*kept_plain.values()}) > 1:
+            plain = ", ".join(name for name, is_plain in kept_plain.items() if is_plain)
+            raise UnsupportedQuantizationError(
+                f"config field 'quantization_config': {plain} stays plain while other matrices of"
+                f" the merged layer {path} are quantised, which is not supported"
+            )
+        layer.use(PLAIN if all(kept_plain.values()) else method)
+
+
+def method_for(quantization: Quantization) -> LinearMethod:
+    """Return the method for such weights. Raises UnsupportedQuantizationError."""
+    if quantization.numbers != Numbers.FP8:
+        raise _unsupported(quantization, f"{quantization.numbers} weights")
+    if quantization.scales not in (Scales.TENSOR, Scales.CHANNEL):
+        raise _unsupported(quantization, f"float8 scales of a {quantization.scales}")
+    if quantization.activations not in _FP8_ACTIVATIONS:
+        raise _unsupported(quantization, f"inputs {quantization.activations or 'that stay plain'}")
+    return Fp8Linear(quantization)
+
+
+def _unsupported(quantization: Quantization, what: str) -> UnsupportedQuantizationError:
+    return UnsupportedQuantizationError(
+        f"config field 'quantization_config': method {quantization.method!r} has {what}, which is"
+        f" not supported; use a checkpoint in float8 with a scale for each tensor or channel, or"
+        f" one that is not quantised"
+    )
+
+
+def _layers(model: nn.Module) -> Iterator[tuple[str, Quantizable]]:
+    for path, module in model.named_modules():
+        if isinstance(module, Quantizable):
+            yield path, module
