@@ -1,6 +1,6 @@
 """Writes both tables of GEMMs of the GPU that is here, under the names that the engine looks for.
 
-    python benchmarks/gpu/gemm_tables.py [--model DIR ...] [--out DIR]
+    python benchmarks/gpu/gemm_tables.py [--model DIR ...] [--fp8] [--out DIR]
 
 What `skinny_gemm.py` and `autotune_gemm.py` do, for the models that most layers' shapes are of; the
 first also for small models, whose layers gain most and are like one another. The
@@ -17,7 +17,8 @@ from pathlib import Path
 
 import torch
 from autotune_gemm import Search, layers
-from skinny_gemm import DEVICE, measure_all, shapes, write_table
+from layer_formats import DEVICE
+from skinny_gemm import Shape, measure_all, shapes, write_table
 
 from kvasir_engine.device.gpu_kind import gpu_kind
 from kvasir_engine.kernels.gemm.cublaslt import cublaslt
@@ -37,6 +38,11 @@ SMALL = [
 ]
 
 
+def fp8_shapes(model: Path) -> list[Shape]:
+    """Return the shapes of layers that are quantised: neither head nor routers of experts are."""
+    return [shape for shape in shapes(model) if shape[2] != "plain"]
+
+
 def main() -> None:
     """The tables of few tokens, then those of more."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -48,6 +54,7 @@ def main() -> None:
         action="store_true",
         help="only layers of few tokens whose sums may be in parts; other lines stay as shipped",
     )
+    parser.add_argument("--fp8", action="store_true", help="only few tokens in float8")
     options = parser.parse_args()
     models, kind, library = options.model or MODELS, gpu_kind(DEVICE), cublaslt(DEVICE)
     if library is None:
@@ -55,6 +62,11 @@ def main() -> None:
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     print(torch.cuda.get_device_name(DEVICE), kind, library.version, flush=True)
+    if options.fp8:
+        wanted = [shape for model in models for shape in fp8_shapes(model)]
+        results = measure_all(wanted, out / f"measured-fp8-skinny-{kind}.json", "fp8")
+        write_table(results, out / f"fp8-skinny-{kind}.json")
+        return
     small = [] if options.model else SMALL
     wanted = [shape for model in (*models, *small) for shape in shapes(model)]
     if options.in_parts:

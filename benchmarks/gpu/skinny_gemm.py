@@ -1,6 +1,7 @@
 """Chooses, for each linear layer of a few tokens, between cuBLAS and the skinny kernel, by time.
 
-    python benchmarks/gpu/skinny_gemm.py --model DIR ... [--out F.json] [--table F.json]
+    python benchmarks/gpu/skinny_gemm.py --model DIR ... [--format fp8] [--out F.json]
+        [--table F.json]
 
 For the shapes of the models' layers, without those that are like another, and 1 to 64 tokens:
 microseconds of the layer and a norm after it inside a CUDA graph, and TB/s of weights, which are
@@ -15,43 +16,31 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, replace
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
+from layer_formats import DEVICE, FORMATS, Run
 from skinny_tunings import AHEAD, MOST_PROGRAMS, OTHERS_AHEAD, ahead, tunings
 
 from kvasir_engine.kernels.add_norm import add_norm
-from kvasir_engine.kernels.gemm.skinny import (
-    Gate,
-    SkinnyTuning,
-    fits,
-    skinny_linear,
-    skinny_parts_of,
-)
+from kvasir_engine.kernels.gemm.skinny import SkinnyTuning, fits
 from kvasir_engine.kernels.gemm.skinny_table import Form, distance
-from kvasir_engine.kernels.gemm.tuned_gemm import MIN_TUNED_TOKENS, tuned_gemm, tuned_gemms_on
 from kvasir_engine.kernels.norm_parameters import NormParameters
-from kvasir_engine.kernels.silu_mul import silu_mul
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
 
-DEVICE = torch.device("cuda")
 TOKENS = (1, 8, 16, 32, 64)
 Shape = tuple[int, int, Form]
 """Outputs, inputs, form."""
-Run = Callable[[torch.Tensor], torch.Tensor]
-"""A layer of this weight."""
 ROTATED_BYTES = 400 << 20
 """Weights that are read in turn: several times the cache."""
 GAIN = 0.99
 """Maximum share of cuBLAS's time at which the kernel is chosen."""
 BEST = 4
-TUNED_WEIGHTS = 12
-"""Weights on which cuBLASLt's algorithms are timed."""
 SIMILAR = 0.25
 """A shape that is as near as this to another, as skinny_table.py has it, is not measured."""
 
@@ -78,33 +67,24 @@ def shapes(model: Path) -> Iterator[Shape]:
     yield config["vocab_size"], hidden, "plain"
 
 
-def layer_of(x: torch.Tensor, tuning: SkinnyTuning, form: Form) -> Run:
-    """Return the kernel's launch with this tuning."""
-    if form == "parts":
-        return lambda weight: skinny_parts_of(x, weight, None, tuning)
-    gate: Gate | None = "silu" if form == "gated" else None
-    return lambda weight: skinny_linear(x, weight, None, tuning, gate=gate)
-
-
-def compile_one(tokens: int, tuning: SkinnyTuning, form: Form) -> None:
+def compile_one(kind: str, tokens: int, tuning: SkinnyTuning, form: Form) -> None:
     """Compile the kernel into Triton's cache on disk."""
-    x = torch.zeros(tokens, 4096, device=DEVICE, dtype=torch.bfloat16)
-    weight = torch.zeros(256, 4096, device=DEVICE, dtype=torch.bfloat16)
+    layer = FORMATS[kind]
     try:
-        layer_of(x, tuning, form)(weight)
+        layer.skinny(layer.inputs(tokens, 4096), tuning, form)(layer.weight(256, 4096))
         torch.cuda.synchronize()
     except Exception as error:  # too much shared memory
         print(tokens, tuning, repr(error)[:100], flush=True)
 
 
-def compile_all() -> None:
+def compile_all(kind: str) -> None:
     """All kernels, in parallel."""
     forms: tuple[Form, ...] = ("plain", "gated", "parts")
     wanted = {
-        (rows_of(tokens), replace(tuning, parts=min(tuning.parts, 2)), form)
+        (kind, rows_of(tokens), replace(tuning, parts=min(tuning.parts, 2)), form)
         for tokens in TOKENS
         for form in forms
-        for tuning in ahead(tunings(tokens, form), AHEAD, *OTHERS_AHEAD)
+        for tuning in ahead(tunings(tokens, form, kind), AHEAD, *OTHERS_AHEAD)
     }
     with ProcessPoolExecutor(
         max(1, (os.cpu_count() or 2) - 2), mp_context=get_context("spawn")
@@ -123,12 +103,13 @@ class Norm:
         self._parameters = NormParameters(weight, 1e-5)
         self._own = None if form == "parts" else self._residual
 
-    def __call__(self, out: torch.Tensor) -> None:
+    def __call__(self, out: torch.Tensor | QuantizedRows) -> None:
         """Launch it."""
-        add_norm(out if self._own is None else self._own, self._residual, self._parameters)
+        x = out if isinstance(out, torch.Tensor) and self._own is None else self._residual
+        add_norm(x, self._residual, self._parameters)
 
 
-def microseconds(run: Run, weights: list[torch.Tensor], calls: int, norm: Norm) -> float:
+def microseconds(run: Run, weights: list[Any], calls: int, norm: Norm) -> float:
     """Device time of a call and the norm after it, among `calls` in a CUDA graph, as in a model."""
     norm(run(weights[0]))
     torch.cuda.synchronize()
@@ -152,13 +133,6 @@ def microseconds(run: Run, weights: list[torch.Tensor], calls: int, norm: Norm) 
     return float(sorted(times)[1])
 
 
-def by_cublas(x: torch.Tensor, weight: torch.Tensor, *, gated: bool) -> torch.Tensor:
-    """The same layer through cuBLAS, by the algorithm that the engine chose, if any."""
-    out = tuned_gemm(x, weight)
-    out = torch.nn.functional.linear(x, weight) if out is None else out
-    return silu_mul(out) if gated else out
-
-
 Ranked = list[tuple[float, SkinnyTuning]]
 """Microseconds by tuning, the fastest first."""
 
@@ -166,11 +140,12 @@ Ranked = list[tuple[float, SkinnyTuning]]
 class Layer:
     """One layer's weights, several times, since they are not to be in the cache."""
 
-    def __init__(self, outputs: int, inputs: int) -> None:
+    def __init__(self, kind: str, outputs: int, inputs: int) -> None:
+        self.kind, self.format = kind, FORMATS[kind]
         self.shape = outputs, inputs
-        self.size = outputs * inputs * 2
+        self.size = outputs * inputs * self.format.itemsize
         self._weights = [
-            torch.randn(outputs, inputs, device=DEVICE, dtype=torch.bfloat16)
+            self.format.weight(outputs, inputs)
             for _ in range(max(2, -(-ROTATED_BYTES // self.size)))
         ]
 
@@ -179,22 +154,20 @@ class Layer:
         norm = Norm(tokens, self.shape[0], form)
         return microseconds(run, self._weights, max(len(self._weights), 8), norm)
 
-    def cublas_microseconds(self, x: torch.Tensor, form: Form) -> float:
+    def library_microseconds(self, x: Any, tokens: int, form: Form) -> float:
         """Time without the kernel, by the algorithm that is fastest for so many tokens."""
-        gemms, tokens = tuned_gemms_on(DEVICE), len(x)
-        if gemms is not None and tokens >= MIN_TUNED_TOKENS:
-            gemms.tune(self._weights[:TUNED_WEIGHTS], [tokens])
-        run = partial(by_cublas, x, gated=form == "gated")
-        return self.microseconds(lambda weight: run(weight=weight), tokens, form)
+        run = self.format.library(x, form, self._weights)
+        return self.microseconds(run, tokens, form)
 
-    def ranked(self, x: torch.Tensor, form: Form) -> Ranked:
+    def ranked(self, x: Any, tokens: int, form: Form) -> Ranked:
         """Time all tunings, and the best with other numbers of inputs asked for ahead."""
-        tried = tunings(len(x), form)
-        found = self._timed(x, ahead(tried, AHEAD), form)
+        tried = tunings(tokens, form, self.kind)
+        found = self._timed(x, tokens, ahead(tried, AHEAD), form)
         best = [tuning for _, tuning in sorted(found, key=_time)[:BEST]]
-        return sorted([*found, *self._timed(x, ahead(best, *OTHERS_AHEAD), form)], key=_time)
+        others = self._timed(x, tokens, ahead(best, *OTHERS_AHEAD), form)
+        return sorted([*found, *others], key=_time)
 
-    def _timed(self, x: torch.Tensor, tried: Sequence[SkinnyTuning], form: Form) -> Ranked:
+    def _timed(self, x: Any, tokens: int, tried: Sequence[SkinnyTuning], form: Form) -> Ranked:
         outputs, inputs = self.shape
         found = []
         for tuning in tried:
@@ -204,8 +177,8 @@ class Layer:
             if not fits(outputs // (2 if form == "gated" else 1), inputs, tuning):
                 continue
             try:
-                run = layer_of(x, tuning, form)
-                found.append((self.microseconds(run, len(x), form), tuning))
+                run = self.format.skinny(x, tuning, form)
+                found.append((self.microseconds(run, tokens, form), tuning))
             except Exception as error:
                 print(tuning, repr(error)[:100], flush=True)
         return found
@@ -215,21 +188,22 @@ def _time(found: tuple[float, SkinnyTuning]) -> float:
     return found[0]
 
 
-def measure(outputs: int, inputs: int, form: Form) -> Iterator[dict[str, Any]]:
+def measure(kind: str, outputs: int, inputs: int, form: Form) -> Iterator[dict[str, Any]]:
     """A result for each number of tokens; of a layer before a norm another for sums in parts,
     beside the fastest way to compute it whole."""
-    layer = Layer(outputs, inputs)
+    layer = Layer(kind, outputs, inputs)
     for tokens in TOKENS:
-        x = torch.randn(tokens, inputs, device=DEVICE, dtype=torch.bfloat16)
+        x = layer.format.inputs(tokens, inputs)
         whole: Form = "plain" if form == "parts" else form
-        ranked = layer.ranked(x, whole)
+        ranked = layer.ranked(x, tokens, whole)
         if ranked:
-            yield _result(layer, whole, tokens, layer.cublas_microseconds(x, whole), ranked)
-        if form != "parts" or not (in_parts := layer.ranked(x, "parts")):
+            other = layer.library_microseconds(x, tokens, whole)
+            yield _result(layer, whole, tokens, other, ranked)
+        if form != "parts" or not (in_parts := layer.ranked(x, tokens, "parts")):
             continue
-        other = layer.cublas_microseconds(x, "parts")
+        other = layer.library_microseconds(x, tokens, "parts")
         if ranked:
-            run = layer_of(x, ranked[0][1], "plain")
+            run = layer.format.skinny(x, ranked[0][1], "plain")
             other = min(other, layer.microseconds(run, tokens, "parts"))
         yield _result(layer, "parts", tokens, other, in_parts)
 
@@ -261,19 +235,21 @@ def unlike(shapes: Iterable[Shape], measured: Sequence[Shape]) -> list[Shape]:
     return kept[len(measured) :]
 
 
-def measure_all(shapes: Iterable[Shape], out: Path | None) -> list[dict[str, Any]]:
-    """Return the results of layers of these shapes; those that `out` has are kept, others are added
-    to it."""
+def measure_all(
+    shapes: Iterable[Shape], out: Path | None, kind: str = "bf16"
+) -> list[dict[str, Any]]:
+    """Return the results of layers of these shapes in this format; those that `out` has are kept,
+    others are added to it."""
     results: list[dict[str, Any]] = []
     if out is not None and out.is_file():
         results = json.loads(out.read_text())
     done = {(each["outputs"], each["inputs"], each["form"]): None for each in results}
     wanted = unlike(shapes, list(done))
     if wanted:
-        compile_all()
+        compile_all(kind)
     with torch.inference_mode():
         for shape in wanted:
-            of_shape = list(measure(*shape))
+            of_shape = list(measure(kind, *shape))
             results += of_shape
             print("\n".join(map(json.dumps, of_shape)), flush=True)
             if out is not None:
@@ -299,11 +275,12 @@ def main() -> None:
     """Print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", type=Path, action="append", required=True)
+    parser.add_argument("--format", choices=FORMATS, default="bf16")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
     wanted = (shape for model in options.model for shape in shapes(model))
-    results = measure_all(wanted, options.out)
+    results = measure_all(wanted, options.out, options.format)
     if options.table:
         write_table(results, options.table)
 

@@ -43,12 +43,28 @@ SUMS_IN_PARTS = [
     for n, k, w, s in ((8, 512, 4, 2), (4, 512, 2, 4), (8, 256, 2, 4), (16, 256, 4, 4))
     for parts in (2, 3, 4)
 ]
+FP8_BY_PRODUCT = [
+    *[SkinnyTuning(64, 256, w, s) for w, s in ((4, 3), (4, 4), (4, 5), (8, 4), (8, 5))],
+    *[SkinnyTuning(64, 128, w, s) for w, s in ((4, 4), (4, 5))],
+    *[SkinnyTuning(32, k, w, s) for k, w, s in ((512, 4, 3), (512, 4, 5), (256, 4, 4))],
+    *[SkinnyTuning(n, k, w, s) for n, k, w, s in ((16, 256, 2, 5), (16, 512, 4, 4))],
+    *[SkinnyTuning(128, 128, w, s) for w, s in ((4, 5), (8, 4))],
+]
+FP8_BY_SUMS = [
+    *[SkinnyTuning(4, 1024, w, s) for w, s in ((2, 3), (2, 4), (4, 3))],
+    *[SkinnyTuning(8, 1024, w, s) for w, s in ((4, 3), (4, 4), (8, 3))],
+    *[SkinnyTuning(n, 512, w, s) for n, w, s in ((8, 2, 3), (16, 4, 3), (16, 4, 4))],
+]
 MOST_PROGRAMS = 4 * 132
 """With parts: more only add parts to sum."""
 
 
-def tunings(tokens: int, form: Form) -> list[SkinnyTuning]:
-    """Return the tunings to try for that number of tokens."""
+def tunings(tokens: int, form: Form, kind: str = "bf16") -> list[SkinnyTuning]:
+    """Return the tunings to try for that number of tokens, of weights of that format."""
+    if kind == "fp8":
+        tried = FP8_BY_SUMS if tokens == 1 else FP8_BY_PRODUCT
+        many = (2, 3, 4, 6) if form == "parts" else (1,)
+        return [replace(each, parts=parts) for each in tried for parts in many]
     if form == "parts":
         return SUMS_IN_PARTS if tokens == 1 else IN_PARTS
     return BY_SUMS + BY_PRODUCT if tokens == 1 else BY_PRODUCT

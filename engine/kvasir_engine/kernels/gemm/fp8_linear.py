@@ -32,7 +32,7 @@ def fp8_linear(
         return skinny_fp8_linear(x, weight, scales, bias, tuning, dtype=dtype)
     if not tokens:
         return torch.empty((0, len(weight)), dtype=dtype, device=x.device)
-    out = _scaled_mm(x, weight, scales, dtype)
+    out = scaled_mm(x, weight, scales, dtype)
     return out if bias is None else out.add_(bias)
 
 
@@ -59,9 +59,10 @@ def fp8_parts(
     return None if tuning is None else skinny_fp8_parts_of(x, weight, scales, bias, tuning)
 
 
-def _scaled_mm(
+def scaled_mm(
     x: QuantizedRows, weight: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
+    """`fp8_linear` by the library, without a bias, for at least one token."""
     if _by_row(x.device):
         scaled = x.scales[:, None], scales[None]
         return torch._scaled_mm(
