@@ -15,6 +15,7 @@ import triton.language as tl
 from kvasir_engine.device.launch import begin, launch_options
 from kvasir_engine.device.tile_memory import tile_bytes
 from kvasir_engine.kernels.expert_routing import ExpertBlocks
+from kvasir_engine.kernels.quantized_rows import QuantizedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ def _tile_gemm(
 def _grouped_gemm(
     x_ptr,
     w_ptr,
+    x_scale_ptr,
+    w_scale_ptr,
     out_ptr,
     weights_ptr,
     order_ptr,
@@ -90,6 +93,7 @@ def _grouped_gemm(
     TOP_K: tl.constexpr,
     FIRST: tl.constexpr,
     GATED: tl.constexpr,
+    SCALED: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
@@ -114,12 +118,18 @@ def _grouped_gemm(
     w_rows = w_ptr + (expert.to(tl.int64) * n_size * matrices + n) * k_size
     a_rows = x_ptr + a_row * k_size
     acc = _tile_gemm(a_rows, w_rows, own, inside, k_size, BM, BN, BK, EVEN, STAGES)
+    if SCALED:
+        w_scales = w_scale_ptr + expert.to(tl.int64) * n_size * matrices + n
+        x_scale = tl.load(x_scale_ptr + a_row, mask=own, other=0.0)[:, None]
+        acc *= x_scale * tl.load(w_scales, mask=inside, other=0.0)[None, :]
     out = acc.to(out_ptr.dtype.element_ty)
     if GATED:
         up = _tile_gemm(
             a_rows, w_rows + n_size.to(tl.int64) * k_size, own, inside, k_size, BM, BN, BK, EVEN,
             STAGES,
         )  # fmt: skip
+        if SCALED:
+            up *= x_scale * tl.load(w_scales + n_size, mask=inside, other=0.0)[None, :]
         gate = out.to(tl.float32)
         gate = (gate / (1.0 + tl.exp(-gate))).to(out.dtype)
         out = gate * up.to(out.dtype)
@@ -131,7 +141,7 @@ def _grouped_gemm(
 
 
 def grouped_gemm(
-    x: torch.Tensor,
+    x: torch.Tensor | QuantizedRows,
     matrices: torch.Tensor,
     blocks: ExpertBlocks,
     tuning: MoETuning,
@@ -139,20 +149,26 @@ def grouped_gemm(
     top_k: int,
     weights: torch.Tensor | None = None,
     gated: bool = False,
+    scales: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Every assignment's product with its expert's matrix [experts, out, in].
+    """Every assignment's product with its expert's matrix [experts, out, in]; quantised x with
+    `scales` [experts x out] of the matrices, into `dtype`.
 
     Without `weights` (the first product): x [tokens, in] to [assignments, out] in sorted order;
     `gated`: silu(first half) * second half, [assignments, out / 2]. With fp32 `weights` [tokens,
     k]: x in sorted order to the assignments' own, each times its weight.
     """
+    x, x_scales = x if isinstance(x, QuantizedRows) else (x, x)
     tuning = tuning.fitted(x.element_size(), tile_bytes(x.device))
     experts, outputs, k_size = matrices.shape
     n_size = outputs // 2 if gated else outputs
-    out = torch.empty((len(blocks.order), n_size), dtype=x.dtype, device=x.device)
+    out = torch.empty((len(blocks.order), n_size), dtype=dtype or x.dtype, device=x.device)
     _grouped_gemm[(len(blocks.experts), triton.cdiv(n_size, tuning.outputs))](
         x,
         matrices,
+        x_scales,
+        matrices if scales is None else scales,
         out,
         x if weights is None else weights,
         blocks.order,
@@ -165,6 +181,7 @@ def grouped_gemm(
         TOP_K=top_k,
         FIRST=weights is None,
         GATED=gated,
+        SCALED=scales is not None,
         BM=tuning.rows,
         BN=tuning.outputs,
         BK=tuning.inputs,

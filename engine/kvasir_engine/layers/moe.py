@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,7 +11,9 @@ from torch import nn
 from kvasir_engine.device.collectives import all_reduce, divide, tensor_parallel
 from kvasir_engine.layers.activation import activation, gated
 from kvasir_engine.layers.fused import FusedOps, fused_ops
-from kvasir_engine.layers.weights import WeightShard, WeightSlot, parameter
+from kvasir_engine.layers.linear import ParallelLinear, shard_of
+from kvasir_engine.layers.weights import WeightSlot, parameter
+from kvasir_engine.quantization.linear_method import LinearMethod, Stored
 from kvasir_engine.quantization.plain import linear
 
 
@@ -37,6 +40,23 @@ class MoEConfig:
     names: ExpertNames
 
 
+class ExpertLinear(ParallelLinear):
+    """Matrices of all experts, one after another: rows for outputs."""
+
+    def __init__(self, experts: int, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, experts * outputs, bias=False)
+        self.shape = experts, outputs, inputs
+
+    @property
+    def matrices(self) -> torch.Tensor:
+        """Return the weight by expert: [experts, outputs, inputs]."""
+        return self.weight.view(self.shape)
+
+    def rows_of(self, expert: int) -> slice:
+        """Return the rows of one expert's matrix."""
+        return slice(expert * self.shape[1], (expert + 1) * self.shape[1])
+
+
 class MoE(nn.Module):
     """Softmax router and top-k experts, every expert sharded over ranks as a gated MLP is."""
 
@@ -49,9 +69,21 @@ class MoE(nn.Module):
         self.local = divide(config.intermediate_size, "moe_intermediate_size")
         experts, hidden = config.num_experts, config.hidden_size
         self.router = parameter(experts, hidden)
-        self.gate_up = parameter(experts, 2 * self.local, hidden)
-        self.down = parameter(experts, hidden, self.local)
+        self.gate_up = ExpertLinear(experts, hidden, 2 * self.local)
+        self.down = ExpertLinear(experts, self.local, hidden)
         self.act = activation(config.act)
+
+    def use(self, method: LinearMethod) -> None:
+        """Have experts' weights of this method, uninitialised."""
+        self.gate_up.use(method)
+        self.down.use(method)
+
+    def modules_in_checkpoint(self, path: str) -> list[str]:
+        """Return the names of the modules that a checkpoint has of it; `path` is its own here."""
+        c = self.config
+        kinds = (c.names.gate, c.names.up, c.names.down)
+        experts = f"{self._block(path)}.experts"
+        return [f"{experts}.{expert}.{kind}" for expert in range(c.num_experts) for kind in kinds]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map [tokens, hidden_size] to the same shape."""
@@ -67,22 +99,34 @@ class MoE(nn.Module):
         tuning = moe.moe_tuning_for(chosen.numel(), experts)
         blocks = fused.moe_blocks.make_expert_blocks(chosen, experts, tuning.rows)
         gates = self.act is nn.functional.silu
-        inner = moe.grouped_gemm(
-            x.contiguous(), self.gate_up, blocks, tuning, top_k=top_k, gated=gates
-        )
+
+        def grouped(layer: ExpertLinear, inputs: torch.Tensor, **options: Any) -> torch.Tensor:
+            prepared = layer.method.prepare(layer, inputs.contiguous())
+            out: torch.Tensor = moe.grouped_gemm(
+                prepared,
+                layer.matrices,
+                blocks,
+                tuning,
+                top_k=top_k,
+                scales=layer.method.scales(layer),
+                dtype=layer.dtype,
+                **options,
+            )
+            return out
+
+        inner = grouped(self.gate_up, x, gated=gates)
         if not gates:
             inner = gated(inner, self.act)
-        shares = moe.grouped_gemm(inner, self.down, blocks, tuning, top_k=top_k, weights=weights)
-        total: torch.Tensor = shares.view(len(x), top_k, -1).sum(1)
-        return total
+        shares = grouped(self.down, inner, weights=weights)
+        return shares.view(len(x), top_k, -1).sum(1)
 
     def _by_torch(self, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self.route(x)
         out = torch.zeros_like(x)
         for expert in torch.unique(chosen).tolist():
             token, choice = torch.where(chosen == expert)
-            inner = gated(linear(x[token], self.gate_up[expert], None), self.act)
-            share = linear(inner, self.down[expert], None) * weights[token, choice, None]
+            inner = gated(_product(self.gate_up, x[token], expert), self.act)
+            share = _product(self.down, inner, expert) * weights[token, choice, None]
             out.index_add_(0, token, share.to(out.dtype))
         return out
 
@@ -96,17 +140,39 @@ class MoE(nn.Module):
 
     def slots(self, path: str) -> dict[str, WeightSlot]:
         """Return slots of the router's matrix and of three matrices an expert."""
-        c, local, start = self.config, self.local, tensor_parallel().rank * self.local
-        path = f"{path.rpartition('.')[0]}.{c.names.block}"
-        slots = {f"{path}.gate.weight": WeightSlot.whole(self.router.data)}
-        up_shape = (c.intermediate_size, c.hidden_size)
-        for expert in range(c.num_experts):
-            gate, up = self.gate_up.data[expert].tensor_split((local,))
-            for name, shape, target, dim in (
-                (c.names.gate, up_shape, gate, 0),
-                (c.names.up, up_shape, up, 0),
-                (c.names.down, up_shape[::-1], self.down.data[expert], 1),
-            ):
-                shard = WeightShard(target, dim, start)
-                slots[f"{path}.experts.{expert}.{name}.weight"] = WeightSlot(shape, (shard,))
+        c, block = self.config, self._block(path)
+        slots = {f"{block}.gate.weight": WeightSlot.whole(self.router.data)}
+        start = tensor_parallel().rank * self.local
+        kinds = ((c.names.gate, self.gate_up, 0), (c.names.up, self.gate_up, self.local))
+        for kind, layer, first in (*kinds, (c.names.down, self.down, 0)):
+            by_rows = layer is self.gate_up
+            for stored in layer.method.stored(layer):
+                shape = self._whole_shape(stored, layer)
+                dim = 0 if by_rows else stored.inputs_dim
+                for expert in range(c.num_experts):
+                    begin = layer.rows_of(expert).start + first
+                    rows = slice(begin, begin + (self.local if by_rows else c.hidden_size))
+                    shard = shard_of(stored, rows, dim or 0, 0 if dim is None else start)
+                    slots[f"{block}.experts.{expert}.{kind}.{stored.name}"] = WeightSlot(
+                        shape, (shard,)
+                    )
         return slots
+
+    def _whole_shape(self, stored: Stored, layer: ExpertLinear) -> tuple[int, ...]:
+        """Shape over all ranks of what a checkpoint holds of one of an expert's matrices."""
+        if stored.single:
+            return (1,)
+        c = self.config
+        outputs = c.intermediate_size if layer is self.gate_up else c.hidden_size
+        tail = [*stored.target.shape[1:]]
+        if layer is self.down and stored.inputs_dim is not None:
+            tail[stored.inputs_dim - 1] *= c.intermediate_size // self.local
+        return outputs, *tail
+
+    def _block(self, path: str) -> str:
+        return f"{path.rpartition('.')[0]}.{self.config.names.block}"
+
+
+def _product(layer: ExpertLinear, x: torch.Tensor, expert: int) -> torch.Tensor:
+    prepared = layer.method.prepare(layer, x)
+    return layer.method.apply(layer, prepared, None, rows=layer.rows_of(expert))

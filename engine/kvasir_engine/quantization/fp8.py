@@ -21,7 +21,7 @@ from kvasir_engine.kernels.quantized_rows import (
     quantized_by_torch,
 )
 from kvasir_engine.layers.fused import fused_ops
-from kvasir_engine.quantization.linear_method import Input, LinearLayer, Stored
+from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
 from kvasir_engine.quantization.plain import DUMMY_RANGE
 
 if TYPE_CHECKING:
@@ -96,15 +96,24 @@ class Fp8Linear:
         fused = fused_ops(x.device)
         return quantized_by_torch(x, scale) if fused is None else fused.quantize_rows(x, scale)
 
-    def apply(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor:
+    def apply(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
+    ) -> torch.Tensor:
         """LinearMethod.apply."""
-        rows, weight, scales = _operands(layer, x)
-        fused = fused_ops(rows.device)
+        quantized, weight, scales = _operands(layer, x)
+        if rows is not ALL:
+            weight, scales = weight[rows], scales[rows]
+        fused = fused_ops(x.device)
         if fused is not None:
-            product: torch.Tensor = fused.fp8.fp8_linear(rows, weight, scales, bias, layer.dtype)
+            given = quantized, weight, scales, bias
+            product: torch.Tensor = fused.fp8.fp8_linear(*given, layer.dtype)
             return product
-        out = (rows.values.float() @ weight.float().t()) * rows.scales[:, None] * scales
+        out = (quantized.values.float() @ weight.float().t()) * quantized.scales[:, None] * scales
         return (out if bias is None else out + bias.float()).to(layer.dtype)
+
+    def scales(self, layer: LinearLayer) -> torch.Tensor | None:
+        """LinearMethod.scales."""
+        return layer.weight_scale.flatten()
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """LinearMethod.parts."""

@@ -24,6 +24,10 @@ Input: TypeAlias = torch.Tensor | QuantizedRows
 """[tokens, inputs], in the model's type or as the kernel before has quantised it."""
 
 
+ALL = slice(None)
+"""All outputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A tensor that a checkpoint has of each matrix of a layer, under a name with this ending."""
@@ -70,8 +74,14 @@ class LinearMethod(Protocol):
         quantised numbers."""
         ...
 
-    def apply(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor:
-        """Return x times the weight transposed, plus bias: [tokens, local_outputs]."""
+    def apply(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
+    ) -> torch.Tensor:
+        """Return x times the weight's `rows` transposed, plus bias: [tokens, outputs]."""
+        ...
+
+    def scales(self, layer: LinearLayer) -> torch.Tensor | None:
+        """Return the weight's scales [local_outputs], for kernels that multiply by themselves."""
         ...
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:

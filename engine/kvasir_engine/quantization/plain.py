@@ -11,7 +11,7 @@ from torch import nn
 from kvasir_engine.kernels.quantized_rows import QuantizedRows
 from kvasir_engine.layers.fused import fused_ops
 from kvasir_engine.layers.weights import linear_weight
-from kvasir_engine.quantization.linear_method import Input, LinearLayer, Stored
+from kvasir_engine.quantization.linear_method import ALL, Input, LinearLayer, Stored
 
 if TYPE_CHECKING:
     from kvasir_engine.kernels.gemm.skinny import Gate
@@ -46,9 +46,15 @@ class PlainLinear:
         """LinearMethod.prepare."""
         return x
 
-    def apply(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor:
+    def apply(
+        self, layer: LinearLayer, x: Input, bias: torch.Tensor | None, rows: slice = ALL
+    ) -> torch.Tensor:
         """LinearMethod.apply."""
-        return linear(_plain(x), layer.weight, bias)
+        return linear(_plain(x), layer.weight if rows is ALL else layer.weight[rows], bias)
+
+    def scales(self, layer: LinearLayer) -> torch.Tensor | None:
+        """LinearMethod.scales."""
+        return None
 
     def parts(self, layer: LinearLayer, x: Input, bias: torch.Tensor | None) -> torch.Tensor | None:
         """LinearMethod.parts."""

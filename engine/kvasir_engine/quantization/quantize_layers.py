@@ -71,6 +71,11 @@ def _unsupported(quantization: Quantization, what: str) -> UnsupportedQuantizati
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, Quantizable]]:
+    """The outermost of them: experts' layers are their block's."""
+    inside = None
     for path, module in model.named_modules():
+        if inside is not None and path.startswith(f"{inside}."):
+            continue
         if isinstance(module, Quantizable):
+            inside = path
             yield path, module

@@ -133,4 +133,4 @@ def test_experts_are_sharded_as_gated_mlps_are(as_rank) -> None:
     assert ranges(slots["layers.0.moe.experts.1.w2.weight"]) == [(1, 3, 6)]
     for value, matrix in enumerate(("w1", "w3")):
         slots[f"layers.0.moe.experts.1.{matrix}.weight"].shards[0].target.fill_(value)
-    assert layer.gate_up[1, :, 0].tolist() == [0, 0, 0, 1, 1, 1]
+    assert layer.gate_up.matrices[1, :, 0].tolist() == [0, 0, 0, 1, 1, 1]

@@ -27,9 +27,9 @@ def test_weighted_sum_of_the_chosen_experts(layer: MoE) -> None:
         top = scores[token].topk(2)
         total = top.values.sum() if layer.config.normalise else 1.0
         for weight, expert in zip(top.values, top.indices, strict=True):
-            gate, up = (layer.gate_up[expert] @ x[token]).chunk(2)
+            gate, up = (layer.gate_up.matrices[expert] @ x[token]).chunk(2)
             inner = torch.nn.functional.silu(gate) * up
-            want[token] += weight / total * (layer.down[expert] @ inner)
+            want[token] += weight / total * (layer.down.matrices[expert] @ inner)
     torch.testing.assert_close(layer(x), want, atol=1e-5, rtol=1e-5)
 
 

@@ -1,0 +1,54 @@
+"""transformers' models with their linear layers quantised, and checkpoints of such layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from kvasir_engine.kernels.quantized_rows import QuantizedRows, quantized_by_torch
+
+_linear = nn.functional.linear
+
+
+@contextmanager
+def quantized_linears(model: Any, *plain: str) -> Iterator[None]:
+    """Have `model` multiply in float8 by channel and token, but for parameters whose names end with
+    one of `plain`, or are the head's."""
+    kept = ("lm_head.weight", "embed_tokens.weight", *plain)
+    pointers = {p.data_ptr() for name, p in model.named_parameters() if name.endswith(kept)}
+
+    def linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
+        if weight.data_ptr() in pointers:
+            return _linear(x, weight, bias)
+        inputs = dequantized(quantized_by_torch(x.flatten(0, -2))).view(x.shape)
+        return _linear(inputs, dequantized(quantized_by_torch(weight)), bias)
+
+    with patch.object(nn.functional, "linear", linear):
+        yield
+
+
+def dequantized(rows: QuantizedRows) -> torch.Tensor:
+    """Return what they stand for, in fp32."""
+    return rows.values.float() * rows.scales[:, None]
+
+
+def quantized_tensors(
+    tensors: dict[str, torch.Tensor], *, by_tensor: bool = False
+) -> dict[str, torch.Tensor]:
+    """Return a checkpoint's tensors with the linear layers' weights in float8, each with its scales
+    as compressed-tensors stores them; `by_tensor`: one scale for each."""
+    made = {}
+    for name, tensor in tensors.items():
+        if not name.endswith("_proj.weight"):
+            made[name] = tensor
+            continue
+        shaped = tensor.flatten()[None] if by_tensor else tensor
+        rows = quantized_by_torch(shaped)
+        made[name] = rows.values.view(tensor.shape)
+        made[f"{name}_scale"] = rows.scales if by_tensor else rows.scales[:, None]
+    return made

@@ -1,0 +1,102 @@
+"""Native families in float8 against transformers' with the same numbers."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.engines.quantized_reference import quantized_linears, quantized_tensors
+from transformers import AutoModelForCausalLM
+
+from kvasir.models.quantization import Activations, Numbers, Quantization, Scales
+from kvasir_engine.kernels.quantized_rows import FP8
+from kvasir_engine.loader.load_error import ModelLoadError
+from kvasir_engine.loader.load_model import load_model
+
+BY_CHANNEL = Quantization(
+    "compressed-tensors", Numbers.FP8, Scales.CHANNEL, Activations.PER_TOKEN, ignored=("lm_head",)
+)
+ONLINE = replace(BY_CHANNEL, method="fp8", online=True)
+TOKENS = [7 * i % 160 for i in range(40)]
+
+
+@pytest.fixture
+def reference(hf_model_dir):
+    def logits(name: str) -> torch.Tensor:
+        model = AutoModelForCausalLM.from_pretrained(
+            hf_model_dir(name), attn_implementation="eager", dtype=torch.float32
+        )
+        # Not by one operation for all experts, which would not be quantised.
+        model.set_experts_implementation("eager")
+        with torch.inference_mode(), quantized_linears(model, "gate.weight"):
+            return model(torch.tensor([TOKENS])).logits[0]
+
+    return logits
+
+
+def distance(got: torch.Tensor, want: torch.Tensor) -> float:
+    return float((got - want).norm() / want.norm())
+
+
+@pytest.mark.parametrize(
+    "name", ["llama31", "qwen3", "gemma2", "olmo2", "phi3", "exaone4", "mixtral", "qwen3_moe"]
+)
+def test_plain_checkpoints_are_quantised_as_they_load(
+    name, hf_model_dir, hf_logits, paged_model, reference
+) -> None:
+    model = load_model(hf_model_dir(name), quantization=ONLINE).model
+
+    got = paged_model(model).step({"a": TOKENS})["a"]
+
+    want = reference(name)
+    lost = distance(want, hf_logits(name, TOKENS))
+    assert lost > 0.01, "nothing is quantised"
+    # A number in the middle of two may be rounded to either.
+    assert distance(got, want) < 0.25 * lost
+
+
+def save_quantized(source, target, **options) -> None:
+    shutil.copy(source / "config.json", target)
+    tensors = quantized_tensors(load_file(source / "model.safetensors"), **options)
+    save_file(tensors, target / "model.safetensors")
+
+
+def test_a_quantised_checkpoint_is_what_loading_would_have_made_of_the_plain_one(
+    hf_model_dir, paged_model, tmp_path
+) -> None:
+    save_quantized(hf_model_dir("qwen3"), tmp_path)
+    models = [
+        load_model(tmp_path, quantization=BY_CHANNEL).model,
+        load_model(hf_model_dir("qwen3"), quantization=ONLINE).model,
+    ]
+
+    stored, online = (paged_model(model).step({"a": TOKENS})["a"] for model in models)
+
+    assert torch.equal(stored, online)
+
+
+def test_scales_of_whole_matrices(hf_model_dir, hf_logits, paged_model, tmp_path) -> None:
+    save_quantized(hf_model_dir("llama3"), tmp_path, by_tensor=True)
+    model = load_model(tmp_path, quantization=replace(BY_CHANNEL, scales=Scales.TENSOR)).model
+
+    got = paged_model(model).step({"a": TOKENS})["a"]
+
+    assert distance(got, hf_logits("llama3", TOKENS)) < 0.25
+    assert model.model.layers[0].mlp.down_proj.weight.dtype == FP8
+
+
+def test_a_scale_that_is_missing_is_named(hf_model_dir, tmp_path) -> None:
+    with pytest.raises(ModelLoadError, match=r"q_proj\.weight_scale"):
+        load_model(hf_model_dir("llama3"), quantization=BY_CHANNEL)
+
+
+def test_dummy_weights(hf_model_dir, paged_model) -> None:
+    model = load_model(hf_model_dir("mixtral"), load_format="dummy", quantization=BY_CHANNEL).model
+
+    assert paged_model(model).step({"a": TOKENS})["a"].isfinite().all()
+    down = model.model.layers[0].mlp.down
+    assert down.weight.dtype == FP8
+    assert 0.01 < (down.weight.float() * down.weight_scale).abs().max() <= 0.0201
