@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -80,7 +81,8 @@ def test_a_quantised_checkpoint_is_what_loading_would_have_made_of_the_plain_one
 
 def test_scales_of_whole_matrices(hf_model_dir, hf_logits, paged_model, tmp_path) -> None:
     save_quantized(hf_model_dir("llama3"), tmp_path, by_tensor=True)
-    model = load_model(tmp_path, quantization=replace(BY_CHANNEL, scales=Scales.TENSOR)).model
+    by_tensor = replace(BY_CHANNEL, scales=Scales.TENSOR)
+    model: Any = load_model(tmp_path, quantization=by_tensor).model
 
     got = paged_model(model).step({"a": TOKENS})["a"]
 
@@ -94,7 +96,8 @@ def test_a_scale_that_is_missing_is_named(hf_model_dir, tmp_path) -> None:
 
 
 def test_dummy_weights(hf_model_dir, paged_model) -> None:
-    model = load_model(hf_model_dir("mixtral"), load_format="dummy", quantization=BY_CHANNEL).model
+    mixtral = hf_model_dir("mixtral")
+    model: Any = load_model(mixtral, load_format="dummy", quantization=BY_CHANNEL).model
 
     assert paged_model(model).step({"a": TOKENS})["a"].isfinite().all()
     down = model.model.layers[0].mlp.down
